@@ -1,0 +1,3 @@
+//! Load generator, latency statistics, verification, reports.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,150 @@
+//! What can be asked of a volume, and what it answers.
+
+use std::time::Instant;
+
+use crate::{Extent, Lba};
+
+/// One operation on a volume. Extents are in the volume's own blocks; data lengths are whole blocks and equal
+/// the extent's. A command of a protocol may be executed as several `Op`s of whole blocks.
+#[derive(Debug)]
+pub enum Op<'a> {
+    /// Read blocks.
+    Read {
+        /// What to read.
+        extent: Extent,
+        /// Where the bytes go.
+        dest: ReadDest<'a>,
+    },
+    /// Write blocks. Each block becomes wholly the new one, even where the operation fails midway.
+    Write {
+        /// Where to.
+        extent: Extent,
+        /// The new bytes.
+        data: &'a [u8],
+    },
+    /// Make blocks read as zeros.
+    WriteZeroes {
+        /// Which blocks.
+        extent: Extent,
+        /// Whether their memory may be given back.
+        unmap: Unmap,
+    },
+    /// Give the memory of blocks back; they read as zeros afterwards.
+    Discard {
+        /// Which blocks.
+        extent: Extent,
+    },
+    /// Make what was acknowledged as durable as the volume can.
+    Flush,
+    /// Check that blocks can be read.
+    Verify {
+        /// Which blocks.
+        extent: Extent,
+    },
+    /// Compare blocks with `data`.
+    Compare {
+        /// Which blocks.
+        extent: Extent,
+        /// What they should hold.
+        data: &'a [u8],
+    },
+    /// Compare blocks with `compare` and, where all are equal, write `write`; atomic towards every other
+    /// operation on these blocks.
+    CompareAndWrite {
+        /// Which blocks.
+        extent: Extent,
+        /// What they should hold.
+        compare: &'a [u8],
+        /// What they hold afterwards.
+        write: &'a [u8],
+    },
+    /// Copy blocks inside the volume. Overlapping source and destination behave as if through a buffer.
+    Copy {
+        /// The source.
+        from: Extent,
+        /// The first block of the destination.
+        to: Lba,
+    },
+}
+
+/// Where the bytes of a read go.
+#[derive(Debug)]
+pub enum ReadDest<'a> {
+    /// Into this buffer, now; its length is the extent's in bytes.
+    Copy(&'a mut [u8]),
+    /// Nowhere yet: only check the extent. The bytes are fetched by [`crate::Volume::pin`] when they are sent.
+    InPlace,
+}
+
+/// Whether zeroed blocks may lose their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmap {
+    /// Memory may be given back.
+    Allowed,
+    /// Blocks stay allocated.
+    Forbidden,
+}
+
+/// The kind of a command, for filters and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// Read, verify, compare.
+    Read,
+    /// Write, write zeroes, compare-and-write, copy.
+    Write,
+    /// Discard.
+    Discard,
+    /// Flush.
+    Flush,
+}
+
+impl OpKind {
+    /// Every kind, in the order of its index.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Discard, Self::Flush];
+}
+
+/// A volume's word on a command as a whole, before any of its data moves (see [`crate::Volume::admit`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Execute; complete as soon as done.
+    Now,
+    /// Execute, but do not complete before this instant (delay, rate limit).
+    NotBefore(Instant),
+    /// Do not execute; complete with this error, not before the instant where there is one.
+    Fail(Status, Option<Instant>),
+}
+
+/// Why a volume did not do what was asked. Each protocol has its own code for each of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Status {
+    /// A block lies beyond the end of the volume.
+    #[error("the extent reaches beyond the end of the volume")]
+    LbaOutOfRange,
+    /// The volume is locked against writes.
+    #[error("the volume is locked read-only")]
+    WriteProtected,
+    /// The memory budget has no room for another slab.
+    #[error("the memory budget is used up; free space or raise --memory")]
+    CapacityExceeded,
+    /// Compare found the first different byte at this offset from the start of the extent.
+    #[error("the data differ from byte {offset_bytes} of the extent on")]
+    Miscompare {
+        /// Bytes from the start of the extent.
+        offset_bytes: u64,
+    },
+    /// Reading failed (a fault filter; slower volumes later).
+    #[error("unrecovered read error")]
+    ReadError,
+    /// Writing failed (a fault filter; slower volumes later).
+    #[error("write fault")]
+    WriteError,
+    /// The volume can't take commands for a moment; try again.
+    #[error("the volume is busy; try again")]
+    Busy,
+    /// The volume was removed.
+    #[error("the volume was removed")]
+    Gone,
+    /// Data length and extent disagree, or the volume does not do this operation.
+    #[error("the operation is not valid for this volume")]
+    Invalid,
+}

@@ -1,0 +1,53 @@
+//! How a runtime drives a protocol that runs over a byte stream.
+
+use std::time::Instant;
+
+use crate::SendList;
+
+/// A protocol's end of one connection over a byte stream (TCP): bytes in, bytes and placements out. It has no
+/// socket, clock, lock or thread, so tests feed it bytes in any chunking and virtual time.
+///
+/// The runtime calls [`handle_bytes`](Self::handle_bytes) with what it received, then
+/// [`poll_transmit`](Self::poll_transmit) with a [`SendList`], sends, and calls `poll_transmit` again when the
+/// list has drained and [`wants_transmit`](Self::wants_transmit) says that there is more.
+pub trait StreamSession {
+    /// What the session asks of the program around it (volumes, access check, shared protocol state).
+    type Backend;
+    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says to a peer as
+    /// its last word is already queued for transmission when this is returned.
+    type Error: std::error::Error;
+
+    /// Takes all of `input`, in any chunking, and executes the commands that it completes.
+    fn handle_bytes(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        backend: &mut Self::Backend,
+    ) -> Result<(), Self::Error>;
+
+    /// Puts as much as fits of what is to be sent into `out`.
+    fn poll_transmit(&mut self, now: Instant, backend: &mut Self::Backend, out: &mut SendList);
+
+    /// Whether `poll_transmit` would add anything to an empty list.
+    fn wants_transmit(&self) -> bool;
+
+    /// Whether the connection is to be closed once everything has been sent.
+    fn is_closing(&self) -> bool;
+
+    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look at it.
+    fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
+    -> Result<(), Self::Error>;
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due next.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Time has reached what `poll_timeout` said: complete delayed commands, enforce deadlines.
+    fn handle_timeout(
+        &mut self,
+        now: Instant,
+        backend: &mut Self::Backend,
+    ) -> Result<(), Self::Error>;
+
+    /// The connection ended, for whatever reason: release shared state. Called exactly once, last.
+    fn handle_close(&mut self, now: Instant, backend: &mut Self::Backend);
+}

@@ -1,0 +1,3 @@
+//! Desired state, its file, REST API, metrics.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Hosts that reach a volume over the network: URLs, sockets, reconnection.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Volume memory: reserved address space, slabs, locks and the memory budget.

@@ -1,0 +1,1 @@
+//! Reactors: a thread per core, sockets, mailboxes.

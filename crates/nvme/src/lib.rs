@@ -1,0 +1,3 @@
+//! NVMe over Fabrics: controller core, NVMe/TCP target and host.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Listeners, portals, sessions bound to volumes, access check, counters.
+
+#![forbid(unsafe_code)]

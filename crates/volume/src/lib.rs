@@ -1,0 +1,3 @@
+//! Volumes: RAM, and the filters that any volume can wear.
+
+#![forbid(unsafe_code)]
