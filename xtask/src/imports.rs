@@ -1,0 +1,136 @@
+//! Which crate of ours may import which, and which may contain unsafe code (ARCHITECTURE.md, "Crates").
+
+use std::fs;
+use std::path::Path;
+
+/// What one crate may do.
+struct Rule {
+    name: &'static str,
+    /// The crates of ours that it may depend on outside of its tests.
+    imports: &'static [&'static str],
+    unsafe_code: Unsafe,
+}
+
+#[derive(PartialEq)]
+enum Unsafe {
+    Forbidden,
+    Argued,
+}
+
+const fn rule(name: &'static str, imports: &'static [&'static str]) -> Rule {
+    Rule {
+        name,
+        imports,
+        unsafe_code: Unsafe::Forbidden,
+    }
+}
+
+const fn unsafe_rule(name: &'static str, imports: &'static [&'static str]) -> Rule {
+    Rule {
+        name,
+        imports,
+        unsafe_code: Unsafe::Argued,
+    }
+}
+
+/// One row per crate; a crate without a row is a finding.
+const RULES: &[Rule] = &[
+    rule("block", &[]),
+    unsafe_rule("memory", &["block"]),
+    rule("volume", &["block", "memory"]),
+    rule("nvme", &["block"]),
+    unsafe_rule("net", &["block", "memory"]),
+    rule("initiator", &["block", "nvme", "net"]),
+    rule("target", &["block", "memory", "volume", "nvme", "net"]),
+    rule("control", &["block", "volume", "target"]),
+    rule("bench", &["block", "initiator", "net", "nvme"]),
+    rule(
+        "ramport",
+        &["bench", "control", "initiator", "target", "volume", "block"],
+    ),
+    rule("sim", &["block", "memory", "volume", "nvme"]),
+    rule("xtask", &[]),
+];
+
+/// What in the manifests and crate roots breaks the rules.
+pub fn check(root: &Path) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut folders: Vec<_> = fs::read_dir(root.join("crates"))
+        .expect("the workspace has crates/")
+        .map(|entry| entry.expect("crates/ can be listed").path())
+        .collect();
+    folders.push(root.join("xtask"));
+    folders.sort();
+    for folder in &folders {
+        let name = folder
+            .file_name()
+            .expect("a crate has a name")
+            .to_string_lossy();
+        match RULES.iter().find(|rule| rule.name == name) {
+            None => findings.push(format!("crates/{name}: no rule says what it may import")),
+            Some(rule) => check_crate(folder, rule, &mut findings),
+        }
+    }
+    findings
+}
+
+fn check_crate(folder: &Path, rule: &Rule, findings: &mut Vec<String>) {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    for name in dependencies(&manifest) {
+        let ours = RULES.iter().any(|other| other.name == name);
+        if ours && !rule.imports.contains(&name.as_str()) {
+            findings.push(format!("{} must not depend on {name}", rule.name));
+        }
+    }
+    let crate_root = ["src/lib.rs", "src/main.rs"]
+        .iter()
+        .find_map(|file| fs::read_to_string(folder.join(file)).ok())
+        .unwrap_or_default();
+    let forbids = crate_root.contains("#![forbid(unsafe_code)]");
+    if rule.unsafe_code == Unsafe::Forbidden && !forbids {
+        findings.push(format!(
+            "{}: its root lacks #![forbid(unsafe_code)]",
+            rule.name
+        ));
+    }
+}
+
+/// The names in a manifest's `[dependencies]` (tests may depend on anything).
+fn dependencies(manifest: &str) -> Vec<String> {
+    let table: toml::Table = manifest.parse().unwrap_or_default();
+    match table.get("dependencies").and_then(toml::Value::as_table) {
+        Some(dependencies) => dependencies.keys().cloned().collect(),
+        None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_core_that_imports_net_is_found() {
+        let folder = std::env::temp_dir().join(format!("tidy-{}", std::process::id()));
+        fs::create_dir_all(folder.join("src")).expect("temp folder");
+        fs::write(
+            folder.join("Cargo.toml"),
+            "[dependencies]\nblock = \"1\"\nnet = \"1\"\n",
+        )
+        .expect("manifest");
+        fs::write(folder.join("src/lib.rs"), "//! A core.\n").expect("root");
+        let mut findings = Vec::new();
+        let nvme = RULES
+            .iter()
+            .find(|rule| rule.name == "nvme")
+            .expect("nvme has a rule");
+        check_crate(&folder, nvme, &mut findings);
+        fs::remove_dir_all(&folder).expect("clean up");
+        assert_eq!(
+            findings,
+            [
+                "nvme must not depend on net",
+                "nvme: its root lacks #![forbid(unsafe_code)]"
+            ]
+        );
+    }
+}
