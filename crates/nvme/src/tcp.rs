@@ -1,0 +1,5 @@
+//! NVMe/TCP: the transport of NVMe over Fabrics over a byte stream.
+//!
+//! Read first: NVMe/TCP 1.1, the sections on data transfer and on PDU definitions.
+
+pub mod wire;
