@@ -1,0 +1,120 @@
+use super::*;
+
+struct TempFile(std::path::PathBuf);
+
+impl TempFile {
+    fn new(name: &str, len_bytes: u64) -> Self {
+        let path = std::env::temp_dir().join(format!("file-io-{}-{name}", std::process::id()));
+        let file = File::create(&path).expect("temp folder takes files");
+        file.set_len(len_bytes).expect("length can be set");
+        Self(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn options(depth: u16) -> FileIoOptions {
+    FileIoOptions {
+        depth,
+        buffer_bytes: 4096,
+        access: FileAccess::ReadWrite,
+        caching: Caching::DirectWherePossible,
+    }
+}
+
+fn drain(io: &mut FileIo) -> Vec<FileCompletion> {
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.wait(Duration::from_secs(5), &mut done).expect("waits");
+    }
+    done
+}
+
+fn write_then_read_back(io: &mut FileIo) {
+    for slot in 0..8 {
+        io.buffer_mut(slot).fill(slot as u8 + 1);
+        io.submit(slot, FileOp::Write, u64::from(slot) * 4096, 4096);
+    }
+    assert!(drain(io).iter().all(|done| done.result.is_ok()));
+    for slot in 0..8 {
+        io.buffer_mut(slot).fill(0);
+        io.submit(slot, FileOp::Read, u64::from(7 - slot) * 4096, 4096);
+    }
+    assert_eq!(drain(io).len(), 8);
+    for slot in 0..8 {
+        assert!(io.buffer(slot).iter().all(|&b| b == 8 - slot as u8));
+    }
+}
+
+#[test]
+fn what_was_written_is_read_back_from_another_thread() {
+    let file = TempFile::new("thread", 64 * 1024);
+    let mut io = FileIo::open(&file.0, &options(8)).expect("opens");
+    std::thread::spawn(move || write_then_read_back(&mut io))
+        .join()
+        .expect("no panic");
+}
+
+#[test]
+fn without_io_uring_plain_calls_do_the_same() {
+    let file = TempFile::new("plain", 64 * 1024);
+    let mut io = FileIo::open(&file.0, &options(8)).expect("opens");
+    io.engine = Engine::Plain(Vec::new());
+    assert_eq!(io.engine(), FileEngine::Plain);
+    write_then_read_back(&mut io);
+}
+
+#[test]
+fn discarded_bytes_read_as_zeros() {
+    let file = TempFile::new("discard", 64 * 1024);
+    let mut io = FileIo::open(&file.0, &options(1)).expect("opens");
+    io.buffer_mut(0).fill(7);
+    for op in [FileOp::Write, FileOp::Flush, FileOp::Discard, FileOp::Read] {
+        io.submit(0, op, 8192, 4096);
+        assert!(drain(&mut io)[0].result.is_ok(), "{op:?}");
+    }
+    assert!(io.buffer(0).iter().all(|&b| b == 0));
+}
+
+#[test]
+fn a_read_across_the_end_is_short() {
+    let file = TempFile::new("short", 512);
+    let mut io = FileIo::open(&file.0, &options(1)).expect("opens");
+    io.submit(0, FileOp::Read, 0, 4096);
+    let done = drain(&mut io);
+    assert!(
+        matches!(
+            done[0].result,
+            Err(FileError::Short {
+                done_bytes: 512,
+                wanted_bytes: 4096
+            })
+        ),
+        "{done:?}"
+    );
+}
+
+#[test]
+#[should_panic(expected = "the kernel's")]
+fn the_buffer_of_a_slot_in_flight_is_not_lent() {
+    let file = TempFile::new("lent", 4096);
+    let mut io = FileIo::open(&file.0, &options(1)).expect("opens");
+    io.submit(0, FileOp::Read, 0, 4096);
+    let _ = io.buffer(0);
+}
+
+#[test]
+fn requests_in_flight_are_waited_for_on_drop() {
+    let file = TempFile::new("drop", 1 << 20);
+    for _ in 0..50 {
+        let mut io = FileIo::open(&file.0, &options(64)).expect("opens");
+        for slot in 0..64 {
+            io.submit(slot, FileOp::Read, u64::from(slot) * 4096, 4096);
+        }
+        io.poll(&mut Vec::new()).expect("polls");
+    }
+}
