@@ -1,5 +1,15 @@
 //! NVMe over Fabrics: controller core, NVMe/TCP target and host.
+//!
+//! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
+//! - [`target`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no
+//!   transport;
+//! - [`tcp`] — NVMe/TCP.
+//!
+//! What this crate refuses to know: sockets, clocks, threads, memory of volumes. Instants and identities are
+//! arguments; bytes of volumes are moved by [`block::Volume`].
 
 #![forbid(unsafe_code)]
 
+pub mod target;
 pub mod tcp;
+pub mod wire;

@@ -1,0 +1,36 @@
+//! The controller side, whatever the transport: subsystems, controllers, admin commands, discovery, reservations.
+//!
+//! A [`Subsystem`] is a plain value with one owner; the program around it puts it behind a lock and gives each
+//! connection a [`Backend`]. Only the control path goes through the subsystem. The I/O path reads namespaces and
+//! [`Permit`]s from a copy that the backend renews when [`Generation`] has moved.
+//!
+//! Order of calls on one connection:
+//! 1. [`connect`] with the Connect command and its data gives a [`Connection`];
+//! 2. on the admin queue, every command goes to [`Subsystem::admin`], after the transport fetched the
+//!    [`host_data_len`] bytes that it carries; on I/O queues only those for which [`is_control_command`] holds,
+//!    through [`Subsystem::io_control`];
+//! 3. when woken, the admin connection drains [`Subsystem::poll_event`], and every connection asks
+//!    [`Subsystem::is_connected`] and closes where it no longer is;
+//! 4. at its end, [`Subsystem::connection_closed`].
+
+#![expect(dead_code, reason = "Identify, features and logs follow and use it")]
+
+mod admin;
+mod backend;
+mod connect;
+mod controller;
+mod events;
+mod limits;
+mod permit;
+mod reply;
+mod subsystem;
+
+pub use admin::{host_data_len, is_control_command};
+pub use backend::{Backend, NamespaceRef, OpenError, Origin, PortId, Statistics, Usage, WakeToken};
+pub use connect::{Activity, Connection, ControllerId, Host, QueueId, SqFlow, connect, connected};
+pub use limits::Limits;
+pub use permit::{CommandClass, Gate, Permit};
+pub use reply::{Completion, Reply};
+pub use subsystem::{
+    Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
+};

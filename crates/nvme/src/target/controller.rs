@@ -1,0 +1,206 @@
+//! One controller: a host's association with a subsystem.
+//!
+//! Read first: NVM Express Base 2.0, "Controller Properties", "Shutdown Processing", "Keep Alive".
+//!
+//! ```text
+//!              CC.EN 0→1, valid                    CC.SHN 0→1|2
+//!  Disabled ─────────────────────► Ready ──────────────────────────► Shut down
+//!     ▲  │                           │                                   │
+//!     │  └── CC.EN 0→1, invalid ─► Fatal                                  │
+//!     └────────────── CC.EN 1→0 (controller reset) ◄─────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use block::Access;
+
+use super::connect::ConnectRequest;
+use super::events::Events;
+use super::{Activity, Host, Origin, QueueId, WakeToken};
+use crate::wire::fabrics::{Configuration, ControllerStatus};
+
+/// Keep Alive Support (KAS) in units of 100 ms: the granularity to which timeouts are rounded up.
+pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
+const KEEP_ALIVE_GRANULARITY_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
+
+/// How long a discovery controller whose host asked for no keep alive may be silent.
+pub(super) const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
+
+/// What a write to CC asks the subsystem to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transition {
+    /// Nothing further.
+    None,
+    /// A controller reset or a shutdown: the I/O queues end.
+    EndIoQueues,
+}
+
+#[derive(Debug)]
+pub(super) struct Controller {
+    pub(super) host: Host,
+    pub(super) origin: Origin,
+    pub(super) access: Access,
+    pub(super) queues: BTreeMap<QueueId, WakeToken>,
+    pub(super) configuration: Configuration,
+    pub(super) status: ControllerStatus,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) events: Events,
+}
+
+impl Controller {
+    pub(super) fn new(now: Instant, request: ConnectRequest, events_supported: u32) -> Self {
+        Self {
+            host: request.host,
+            origin: request.origin,
+            access: request.access,
+            queues: BTreeMap::new(),
+            configuration: Configuration::default(),
+            status: ControllerStatus::default(),
+            keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
+            events: Events::new(events_supported),
+        }
+    }
+
+    /// Takes a write to Controller Configuration (CC).
+    pub(super) fn configure(&mut self, new: Configuration) -> Transition {
+        let old = std::mem::replace(&mut self.configuration, new);
+        let mut transition = Transition::None;
+        if new.is_enabled() && !old.is_enabled() {
+            self.status = ControllerStatus(if is_acceptable(new) {
+                ControllerStatus::READY
+            } else {
+                ControllerStatus::FATAL
+            });
+        }
+        if !new.is_enabled() && old.is_enabled() {
+            self.status = ControllerStatus::default();
+            self.events.reset();
+            transition = Transition::EndIoQueues;
+        }
+        if new.shutdown() != 0 && old.shutdown() == 0 {
+            self.status.0 |= ControllerStatus::SHUTDOWN_COMPLETE;
+            transition = Transition::EndIoQueues;
+        }
+        if new.shutdown() == 0 && old.shutdown() != 0 {
+            self.status.0 &= !ControllerStatus::SHUTDOWN_COMPLETE;
+        }
+        transition
+    }
+
+    /// Whether commands other than Fabrics ones may be executed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.configuration.is_enabled() && self.status.is_ready()
+    }
+}
+
+/// Whether a controller can work with this configuration: NVM command set (or all command sets), 4 KiB pages, round
+/// robin, entries of 64 and 16 bytes.
+fn is_acceptable(configuration: Configuration) -> bool {
+    const NVM: u8 = 0b000;
+    configuration.command_set() == NVM
+        && configuration.page_shift() == 0
+        && configuration.arbitration() == 0
+        && configuration.sq_entry_shift() == 6
+        && configuration.cq_entry_shift() == 4
+}
+
+/// The Keep Alive Timer. Any command restarts it (traffic based keep alive), so it runs out after one to two timeouts
+/// without any.
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    timeout_ms: u32,
+    deadline: Option<Instant>,
+    pub(super) activity: Activity,
+}
+
+impl KeepAlive {
+    fn new(now: Instant, timeout_ms: u32) -> Self {
+        let mut keep_alive = Self {
+            timeout_ms: 0,
+            deadline: None,
+            activity: Activity::default(),
+        };
+        keep_alive.set_timeout_ms(now, timeout_ms);
+        keep_alive
+    }
+
+    /// The timeout in milliseconds, rounded up to the granularity; 0 is none.
+    pub(super) fn timeout_ms(&self) -> u32 {
+        self.timeout_ms
+    }
+
+    pub(super) fn set_timeout_ms(&mut self, now: Instant, timeout_ms: u32) {
+        self.timeout_ms = timeout_ms
+            .div_ceil(KEEP_ALIVE_GRANULARITY_MS)
+            .saturating_mul(KEEP_ALIVE_GRANULARITY_MS);
+        self.restart(now);
+    }
+
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.deadline = match self.timeout_ms {
+            0 => None,
+            ms => now.checked_add(Duration::from_millis(u64::from(ms))),
+        };
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether the timer has run out by `now`; restarts it where there was traffic meanwhile.
+    pub(super) fn is_expired(&mut self, now: Instant) -> bool {
+        match self.deadline {
+            Some(deadline) if deadline <= now => {
+                if !self.activity.take() {
+                    return true;
+                }
+                self.restart(now);
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keep_alive_rounds_up_to_its_granularity_and_traffic_restarts_it() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut timer = KeepAlive::new(start, 4_950);
+        assert_eq!(timer.timeout_ms(), 5_000);
+        assert_eq!(timer.deadline(), Some(at(5_000)));
+        assert!(!timer.is_expired(at(4_999)));
+        timer.activity.mark();
+        assert!(!timer.is_expired(at(5_000)));
+        assert_eq!(timer.deadline(), Some(at(10_000)));
+        assert!(timer.is_expired(at(10_000)));
+    }
+
+    #[test]
+    fn a_timeout_of_zero_never_expires() {
+        let start = Instant::now();
+        let mut timer = KeepAlive::new(start, 0);
+        assert_eq!(timer.deadline(), None);
+        assert!(!timer.is_expired(start + Duration::from_secs(1 << 30)));
+    }
+
+    #[test]
+    fn only_the_advertised_configuration_is_acceptable() {
+        assert!(is_acceptable(Configuration::ENABLE_NVM));
+        for wrong in [
+            1 << 4,  // CSS
+            1 << 7,  // MPS
+            1 << 11, // AMS
+            1 << 16, // IOSQES 7
+            1 << 20, // IOCQES 5
+        ] {
+            let configuration = Configuration(Configuration::ENABLE_NVM.0 ^ wrong);
+            assert!(!is_acceptable(configuration), "{wrong:#x}");
+        }
+    }
+}

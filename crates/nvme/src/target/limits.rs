@@ -1,0 +1,48 @@
+//! The bounds that controllers advertise and enforce.
+
+/// What a subsystem takes of each kind. Queue depths are in entries, 1's based.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Controllers at once.
+    pub controllers_max: u16,
+    /// I/O queues of one controller.
+    pub io_queues_max: u16,
+    /// Entries of an I/O submission queue.
+    pub io_queue_depth_max: u32,
+    /// Entries of an admin submission queue.
+    pub admin_queue_depth_max: u32,
+    /// Namespaces at once.
+    pub namespaces_max: u32,
+    /// log2 of the largest transfer in units of 4 KiB (MDTS).
+    pub mdts: u8,
+    /// Largest in-capsule data of an I/O queue, in bytes; a multiple of 16.
+    pub in_capsule_data_max_bytes: u32,
+}
+
+impl Limits {
+    /// The smallest page, to which MDTS refers (CAP.MPSMIN = 0), in bytes.
+    pub const PAGE_BYTES: u64 = 4096;
+    /// Asynchronous Event Requests that a controller keeps.
+    pub const ASYNC_EVENT_REQUESTS_MAX: usize = 8;
+    /// Abort commands at once: each completes at once, so the limit is never met.
+    pub const ABORTS_MAX: u8 = 4;
+
+    /// The largest transfer of a command, in bytes.
+    pub const fn transfer_max_bytes(&self) -> u64 {
+        Self::PAGE_BYTES << self.mdts
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            controllers_max: 1024,
+            io_queues_max: 128,
+            io_queue_depth_max: 1024,
+            admin_queue_depth_max: 128,
+            namespaces_max: 1024,
+            mdts: 8,
+            in_capsule_data_max_bytes: 8192,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a host may do with a namespace at a given moment.
+
+use crate::wire::StatusCode;
+
+/// Commands as reservations and locks tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandClass {
+    /// Read, Compare, Verify, and the source of a Copy.
+    Read,
+    /// Write, Write Zeroes, Dataset Management, Flush, and the destination of a Copy.
+    Write,
+}
+
+/// Whether one class of commands passes, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It passes.
+    Open,
+    /// A reservation of another host excludes it.
+    ReservationConflict,
+    /// The access check grants this host no such commands.
+    AccessDenied,
+}
+
+/// What a controller's host may do with a namespace. The volume's own write lock is not in here: volumes refuse
+/// writes themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// For [`CommandClass::Read`].
+    pub read: Gate,
+    /// For [`CommandClass::Write`].
+    pub write: Gate,
+}
+
+impl Permit {
+    /// Everything passes.
+    pub const ALL: Self = Self {
+        read: Gate::Open,
+        write: Gate::Open,
+    };
+
+    /// Whether a command of `class` passes; else its status.
+    pub const fn check(self, class: CommandClass) -> Result<(), StatusCode> {
+        let gate = match class {
+            CommandClass::Read => self.read,
+            CommandClass::Write => self.write,
+        };
+        match gate {
+            Gate::Open => Ok(()),
+            Gate::ReservationConflict => Err(StatusCode::ReservationConflict),
+            Gate::AccessDenied => Err(StatusCode::AccessDenied),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_gate_gives_its_status_to_its_class_only() {
+        let permit = Permit {
+            write: Gate::ReservationConflict,
+            ..Permit::ALL
+        };
+        assert_eq!(permit.check(CommandClass::Read), Ok(()));
+        assert_eq!(
+            permit.check(CommandClass::Write),
+            Err(StatusCode::ReservationConflict)
+        );
+        let permit = Permit {
+            write: Gate::AccessDenied,
+            ..Permit::ALL
+        };
+        assert_eq!(
+            permit.check(CommandClass::Write),
+            Err(StatusCode::AccessDenied)
+        );
+    }
+}

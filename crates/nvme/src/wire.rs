@@ -1,0 +1,14 @@
+//! The structures of NVMe and NVMe over Fabrics as they are on the wire: little-endian, without padding.
+//!
+//! Read first: NVM Express Base 2.0, "Submission Queue Entry", "Completion Queue Entry", "SGL Descriptor".
+
+mod cqe;
+pub mod fabrics;
+pub mod feature;
+pub mod opcode;
+mod sqe;
+mod status;
+
+pub use cqe::Cqe;
+pub use sqe::{Cid, Fuse, Nsid, Psdt, Sgl, SglKind, Sqe};
+pub use status::{Status, StatusCode};
