@@ -1,3 +1,34 @@
 //! Hosts that reach a volume over the network: URLs, sockets, reconnection.
+//!
+//! [`Device::connect`] attaches to the namespace that a [`Url`] names and gives [`Queue`]s, one for each thread
+//! that wants one. A queue's owner fills a slot's buffer, [submits](Queue::submit) a [`Request`] for it and
+//! [polls](Queue::poll) for [`Completion`]s; read data lie in the slot's buffer then. What keeps the attachment
+//! alive (keep-alive, reconnection with back-off) is done by a thread of the [`Device`]'s own.
+//!
+//! This crate knows sockets, names and time. It does not know what the protocol's bytes mean: that is
+//! `nvme::host` and `nvme::tcp`.
+//!
+//! ```
+//! use initiator::Url;
+//! let url: Url = "nvme+tcp://127.0.0.1/nqn.2014-08.example:rd0?ns=2&hdgst=on".parse().unwrap();
+//! assert_eq!((url.host(), url.port(), url.namespace()), ("127.0.0.1", 4420, 2));
+//! assert!("nvme+tcp://127.0.0.1/rd0?namespace=2".parse::<Url>().is_err());
+//! ```
 
 #![forbid(unsafe_code)]
+
+mod device;
+mod discover;
+mod error;
+mod options;
+mod queue;
+mod request;
+mod url;
+
+pub use device::{Device, DeviceInfo};
+pub use discover::{DiscoveryRecord, discover};
+pub use error::{CommandError, ConnectError, QueueError, SubmitError};
+pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
+pub use queue::{Link, Queue};
+pub use request::{Completion, Operation, Request, Slot};
+pub use url::{Scheme, Switch, Url, UrlError};
