@@ -48,6 +48,7 @@ const RULES: &[Rule] = &[
         "ramport",
         &["bench", "control", "initiator", "target", "volume", "block"],
     ),
+    rule("scsi", &["block"]),
     rule("sim", &["block", "memory", "volume", "nvme"]),
     rule("xtask", &[]),
 ];

@@ -32,4 +32,4 @@ pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
 pub use send::{Placement, RegionId, Segment, SendList};
 pub use session::StreamSession;
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
-pub use volume::{RawSpan, Volume};
+pub use volume::{Allocation, RawSpan, Volume};

@@ -14,6 +14,15 @@ pub struct RawSpan {
     pub len: usize,
 }
 
+/// How the first bytes of a range are backed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Whether memory stands behind them; without it they read as zeros.
+    pub allocated: bool,
+    /// For how many bytes this holds.
+    pub len_bytes: u64,
+}
+
 /// A block device. Shared by every session that serves it; all methods take `&self` and none waits.
 pub trait Volume: Send + Sync {
     /// Block size and capacity now. A resize changes it between two calls.
@@ -28,6 +37,15 @@ pub trait Volume: Send + Sync {
 
     /// Does `op` at once.
     fn execute(&self, op: Op<'_>) -> Result<(), Status>;
+
+    /// How the start of `range` is backed, and for how many bytes of it. A volume that can't tell says that all
+    /// of it is allocated.
+    fn allocation(&self, range: ByteRange) -> Allocation {
+        Allocation {
+            allocated: true,
+            len_bytes: range.len,
+        }
+    }
 
     /// Calls `each` with the memory of `range`, in order; the spans' lengths add up to `range.len`. Unwritten
     /// parts give spans of a shared page of zeros. Until the matching [`Volume::unpin`], no write changes these

@@ -1,0 +1,486 @@
+//! The commands of the device that are not transfers: what each answers and changes.
+
+use std::sync::Arc;
+
+use block::{Blocks, ByteRange, Extent, Lba, Op, Unmap};
+
+use crate::copy::{self, CopyList, CopyResult, CopySegment};
+use crate::device::{Device, Lun, NexusId, Response, no_unit};
+use crate::inquiry;
+use crate::mode;
+use crate::opcodes::Name;
+use crate::report;
+use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
+
+impl Device {
+    /// Executes a command that is not a medium command; `Ok` is its data-in.
+    pub(crate) fn command(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        name: Name,
+        cdb: &[u8; 16],
+        list: &[u8],
+    ) -> Result<Vec<u8>, Response> {
+        let check = Response::check;
+        let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
+        let be32 = |at: usize| be16(at) << 16 | be16(at + 2);
+        match name {
+            Name::TestUnitReady => Ok(Vec::new()),
+            Name::RequestSense => Ok(cut(self.request_sense(id, lun, cdb), cdb[4].into())),
+            Name::Inquiry => Ok(cut(self.inquiry(id, lun, cdb).map_err(check)?, be16(3))),
+            Name::ModeSense6 => Ok(cut(
+                self.mode_sense(lun, cdb).map_err(check)?,
+                cdb[4].into(),
+            )),
+            Name::ModeSense10 => Ok(cut(self.mode_sense(lun, cdb).map_err(check)?, be16(7))),
+            Name::ModeSelect6 | Name::ModeSelect10 => self.mode_select(id, lun, cdb, list),
+            Name::Reserve6 => self.reserve_6(id, lun),
+            Name::Release6 => {
+                self.release_6(id, lun);
+                Ok(Vec::new())
+            }
+            Name::StartStopUnit => self.start_stop(lun, cdb),
+            Name::PreventAllow => self.prevent_allow(id, lun, cdb),
+            Name::ReadCapacity10 => {
+                Ok(report::read_capacity_10(self.units[&lun].volume.geometry()))
+            }
+            Name::ReadCapacity16 => {
+                let data = report::read_capacity_16(self.units[&lun].volume.geometry());
+                Ok(cut(data, be32(10)))
+            }
+            Name::GetLbaStatus => Ok(cut(self.get_lba_status(lun, cdb).map_err(check)?, be32(10))),
+            Name::ReadDefectData10 => Ok(cut(report::defects_10(cdb), be16(7))),
+            Name::ReadDefectData12 => Ok(cut(report::defects_12(cdb), be32(6))),
+            Name::Sanitize => self.sanitize(lun, cdb, list),
+            Name::PersistentReserveIn => Ok(cut(self.persistent_in(lun, cdb), be16(7))),
+            Name::PersistentReserveOut => self.persistent_out(id, lun, cdb, list),
+            Name::ExtendedCopy => self.extended_copy(id, list),
+            Name::ReceiveCopyResults => Ok(cut(
+                self.receive_copy_results(id, cdb).map_err(check)?,
+                be32(10),
+            )),
+            Name::ReportLuns => Ok(cut(self.report_luns(id, cdb).map_err(check)?, be32(6))),
+            Name::ReportTargetPortGroups => Ok(cut(
+                report::target_port_groups(&self.ports, cdb[1] >> 5),
+                be32(6),
+            )),
+            Name::ReportSupportedOpcodes => {
+                Ok(cut(report::supported_opcodes(cdb).map_err(check)?, be32(6)))
+            }
+            Name::ReportTaskManagement => {
+                Ok(cut(report::task_management(cdb[2] & 0x80 != 0), be32(6)))
+            }
+            other => unreachable!("{other:?} is a medium command; dispatch keeps those"),
+        }
+    }
+
+    /// Commands to a LUN that does not exist: INQUIRY, REPORT LUNS and REQUEST SENSE answer all the same.
+    pub(crate) fn without_unit(
+        &mut self,
+        id: NexusId,
+        cdb: &[u8; 16],
+    ) -> Result<Response, Response> {
+        let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
+        match cdb[0] {
+            0x12 if cdb[1] & 1 == 0 && cdb[2] == 0 => {
+                Ok(Response::data(cut(inquiry::standard(false), be16(3))))
+            }
+            0x12 => Err(Response::check(Sense::invalid_cdb_field(2))),
+            0xA0 => {
+                let luns = self.report_luns(id, cdb).map_err(Response::check)?;
+                Ok(Response::data(cut(luns, be16(6) << 16 | be16(8))))
+            }
+            _ => Err(no_unit(cdb)),
+        }
+    }
+
+    /// REQUEST SENSE: a waiting unit attention as data, which clears it.
+    fn request_sense(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Vec<u8> {
+        let asc = self
+            .nexuses
+            .get_mut(&id)
+            .and_then(|nexus| nexus.take_attention(lun));
+        let sense = match asc {
+            Some(asc) => {
+                self.touch();
+                Sense::new(SenseKey::UnitAttention, asc)
+            }
+            None => Sense::new(SenseKey::NoSense, Asc::NONE),
+        };
+        let descriptor = cdb[1] & 1 != 0;
+        let format = if descriptor {
+            crate::sense::SenseFormat::Descriptor
+        } else {
+            crate::sense::SenseFormat::Fixed
+        };
+        sense.encode(format).as_slice().to_vec()
+    }
+
+    fn inquiry(&self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
+        if cdb[1] & 0x01 == 0 {
+            let page_without_evpd = cdb[2] != 0;
+            return if page_without_evpd {
+                Err(Sense::invalid_cdb_field(2))
+            } else {
+                Ok(inquiry::standard(true))
+            };
+        }
+        let (nexus, unit) = (&self.nexuses[&id], &self.units[&lun]);
+        let through = |port: &&inquiry::TargetPort| port.relative_id == nexus.ports.target_port;
+        let unknown = inquiry::TargetPort {
+            relative_id: 0,
+            name: String::new(),
+            group: 0,
+        };
+        let subject = inquiry::Subject {
+            identity: &unit.identity,
+            geometry: unit.volume.geometry(),
+            device_name: &self.name,
+            port: self.ports.iter().find(through).unwrap_or(&unknown),
+            ports: &self.ports,
+        };
+        inquiry::vital_product_data(cdb[2], &subject)
+    }
+
+    fn mode_sense(&self, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
+        let unit = &self.units[&lun];
+        let subject = mode::Subject {
+            state: unit.mode,
+            geometry: unit.volume.geometry(),
+            write_protected: unit.mode.software_write_protect || unit.volume.is_read_only(),
+        };
+        mode::sense(cdb, &subject)
+    }
+
+    fn mode_select(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        cdb: &[u8; 16],
+        list: &[u8],
+    ) -> Result<Vec<u8>, Response> {
+        let unit = self.units.get_mut(&lun).ok_or_else(|| no_unit(cdb))?;
+        let next = mode::select(cdb, list, unit.mode).map_err(Response::check)?;
+        if next != unit.mode {
+            unit.mode = next;
+            self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, Some(id));
+        }
+        Ok(Vec::new())
+    }
+
+    fn reserve_6(&mut self, id: NexusId, lun: Lun) -> Result<Vec<u8>, Response> {
+        let conflict = Response::status(ScsiStatus::ReservationConflict);
+        let unit = self
+            .units
+            .get_mut(&lun)
+            .expect("dispatch has looked the unit up");
+        // Both kinds of reservation exclude each other (SPC-2 and SPC-3, exceptions to SPC-2 reservations).
+        if !unit.reservations.registrations.is_empty() {
+            return Err(conflict);
+        }
+        unit.reserved_by = Some(id);
+        self.touch();
+        Ok(Vec::new())
+    }
+
+    fn release_6(&mut self, id: NexusId, lun: Lun) {
+        let unit = self
+            .units
+            .get_mut(&lun)
+            .expect("dispatch has looked the unit up");
+        if unit.reserved_by == Some(id) {
+            unit.reserved_by = None;
+            self.touch();
+        }
+    }
+
+    fn start_stop(&mut self, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Response> {
+        let unit = self
+            .units
+            .get_mut(&lun)
+            .expect("dispatch has looked the unit up");
+        let (power_condition, start, load_eject) = (cdb[4] >> 4, cdb[4] & 1 != 0, cdb[4] & 2 != 0);
+        if power_condition != 0 {
+            return Ok(Vec::new()); // A disk in RAM has one power condition: active.
+        }
+        if load_eject && !start && !unit.removal_prevented.is_empty() {
+            let sense = Sense::illegal(Asc::REMOVAL_PREVENTED);
+            return Err(Response::check(sense));
+        }
+        // The medium is not removable: LOEJ changes nothing.
+        if !load_eject {
+            unit.stopped = !start;
+            self.touch();
+        }
+        Ok(Vec::new())
+    }
+
+    fn prevent_allow(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        cdb: &[u8; 16],
+    ) -> Result<Vec<u8>, Response> {
+        let unit = self
+            .units
+            .get_mut(&lun)
+            .expect("dispatch has looked the unit up");
+        match cdb[4] & 0x03 {
+            0 => unit.removal_prevented.retain(|other| *other != id),
+            1 if !unit.removal_prevented.contains(&id) => unit.removal_prevented.push(id),
+            1 => {}
+            _ => return Err(Response::check(Sense::invalid_cdb_bit(4, 1))),
+        }
+        Ok(Vec::new())
+    }
+
+    fn get_lba_status(&self, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
+        let mut lba = [0; 8];
+        lba.copy_from_slice(&cdb[2..10]);
+        let lba = u64::from_be_bytes(lba);
+        let volume = &self.units[&lun].volume;
+        let geometry = volume.geometry();
+        if lba >= geometry.blocks.0 {
+            return Err(Sense::illegal(Asc::LBA_OUT_OF_RANGE));
+        }
+        let shift = geometry.block_size.shift();
+        let range = ByteRange {
+            offset: lba << shift,
+            len: (geometry.blocks.0 - lba) << shift,
+        };
+        let run = volume.allocation(range);
+        let blocks = (run.len_bytes >> shift).clamp(1, u64::from(u32::MAX)) as u32;
+        let mut data = vec![0; 24];
+        data[3] = 20; // PARAMETER DATA LENGTH
+        data[8..16].copy_from_slice(&lba.to_be_bytes());
+        data[16..20].copy_from_slice(&blocks.to_be_bytes());
+        data[20] = u8::from(!run.allocated); // PROVISIONING STATUS: 0 mapped, 1 deallocated
+        Ok(data)
+    }
+
+    /// SANITIZE: a RAM volume forgets at once, whatever the method.
+    fn sanitize(&mut self, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Result<Vec<u8>, Response> {
+        const OVERWRITE: u8 = 1;
+        const EXIT_FAILURE_MODE: u8 = 0x1F;
+        let action = cdb[1] & 0x1F;
+        if action == OVERWRITE {
+            let pattern_len = list.get(2..4).map(|b| u16::from_be_bytes([b[0], b[1]]));
+            let block_len = self.units[&lun].volume.geometry().block_size.bytes();
+            let fits = pattern_len.is_some_and(|len| {
+                usize::from(len) + 4 == list.len() && u64::from(len) <= block_len
+            });
+            let overwrite_count = list.first().map_or(0, |byte| byte & 0x1F);
+            if !fits || overwrite_count == 0 || pattern_len == Some(0) {
+                return Err(Response::check(Sense::invalid_cdb_field(7)));
+            }
+        } else if u16::from_be_bytes([cdb[7], cdb[8]]) != 0 {
+            return Err(Response::check(Sense::invalid_cdb_field(7)));
+        }
+        if action == EXIT_FAILURE_MODE {
+            return Ok(Vec::new());
+        }
+        let volume = Arc::clone(&self.units[&lun].volume);
+        let whole = Extent::new(Lba(0), volume.geometry().blocks);
+        let cleared = if action == OVERWRITE {
+            overwrite(volume.as_ref(), whole, &list[4..])
+        } else {
+            volume.execute(Op::WriteZeroes {
+                extent: whole,
+                unmap: Unmap::Allowed,
+            })
+        };
+        cleared
+            .map(|()| Vec::new())
+            .map_err(|status| Response::check(Sense::of_volume(status)))
+    }
+
+    fn report_luns(&mut self, id: NexusId, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
+        let units = &self.units;
+        let Some(nexus) = self.nexuses.get_mut(&id) else {
+            return Err(Sense::illegal(Asc::LUN_NOT_SUPPORTED));
+        };
+        let exists = |device_lun: &Lun| units.contains_key(device_lun);
+        let luns: Vec<Lun> = nexus
+            .luns
+            .iter()
+            .filter(|(_, to)| exists(to))
+            .map(|(lun, _)| *lun)
+            .collect();
+        let data = report::luns(cdb[2], &luns)?;
+        nexus.clear_attention(Asc::LUNS_CHANGED);
+        self.touch();
+        Ok(data)
+    }
+
+    fn extended_copy(&mut self, id: NexusId, list: &[u8]) -> Result<Vec<u8>, Response> {
+        let Some(list) = copy::parse(list).map_err(Response::check)? else {
+            return Ok(Vec::new());
+        };
+        let mut result = CopyResult {
+            list_id: list.list_id,
+            failed: false,
+            segments_done: 0,
+            kib_done: 0,
+        };
+        let mut outcome = Ok(());
+        for segment in &list.segments {
+            match self.copy_segment(id, &list, segment) {
+                Ok(len_bytes) => {
+                    result.segments_done += 1;
+                    result.kib_done += (len_bytes >> 10) as u32;
+                }
+                Err(response) => {
+                    result.failed = true;
+                    outcome = Err(response);
+                    break;
+                }
+            }
+        }
+        if let Some(nexus) = self.nexuses.get_mut(&id) {
+            nexus.last_copy = Some(result);
+        }
+        outcome.map(|()| Vec::new())
+    }
+
+    /// Copies one segment; its length in bytes. Both ends must be visible to the nexus and free for it.
+    fn copy_segment(
+        &self,
+        id: NexusId,
+        list: &CopyList,
+        segment: &CopySegment,
+    ) -> Result<u64, Response> {
+        let aborted = |sense: Sense| {
+            Response::check(Sense {
+                key: SenseKey::CopyAborted,
+                ..sense
+            })
+        };
+        let source = self.copy_end(id, list, segment.source)?;
+        let destination = self.copy_end(id, list, segment.destination)?;
+        let (from, to) = (source.volume.geometry(), destination.volume.geometry());
+        let unit = if segment.counts_destination { to } else { from };
+        let len_bytes = u64::from(segment.blocks) << unit.block_size.shift();
+        let extent = |lba: u64, shift: u32| {
+            let aligned = len_bytes & ((1 << shift) - 1) == 0;
+            aligned.then(|| Extent::new(Lba(lba), Blocks(len_bytes >> shift)))
+        };
+        let ends = (
+            extent(segment.source_lba, from.block_size.shift()),
+            extent(segment.destination_lba, to.block_size.shift()),
+        );
+        let (Some(from_extent), Some(to_extent)) = ends else {
+            return Err(Response::check(Sense::invalid_parameter(10)));
+        };
+        if !source.reads || !destination.writes || destination.volume.is_read_only() {
+            return Err(aborted(copy::copy_target_unreachable()));
+        }
+        copy_blocks(&source.volume, from_extent, &destination.volume, to_extent)
+            .map_err(|status| aborted(Sense::of_volume(status)))?;
+        Ok(len_bytes)
+    }
+
+    /// The view of the logical unit that target `index` of a copy list names.
+    fn copy_end(
+        &self,
+        id: NexusId,
+        list: &CopyList,
+        index: usize,
+    ) -> Result<crate::device::View, Response> {
+        let target = list.targets[index];
+        let unreachable = || Response::check(copy::copy_target_unreachable());
+        let nexus = self.nexuses.get(&id).ok_or_else(unreachable)?;
+        let named = |device_lun: &Lun| {
+            self.units
+                .get(device_lun)
+                .is_some_and(|unit| unit.identity.naa() == target.naa)
+        };
+        let lun = nexus
+            .luns
+            .iter()
+            .find(|(_, to)| named(to))
+            .map(|(lun, _)| *lun);
+        let view = lun
+            .and_then(|lun| self.view(id, lun))
+            .ok_or_else(unreachable)?;
+        let block_len = view.volume.geometry().block_size.bytes();
+        if target.block_len != 0 && u64::from(target.block_len) != block_len {
+            return Err(unreachable());
+        }
+        Ok(view)
+    }
+
+    fn receive_copy_results(&self, id: NexusId, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
+        if cdb[1] & 0x1F == 0x03 {
+            return Ok(copy::operating_parameters());
+        }
+        let last = self.nexuses.get(&id).and_then(|nexus| nexus.last_copy);
+        let result = last.filter(|result| result.list_id == cdb[2]);
+        result
+            .map(CopyResult::status)
+            .ok_or(Sense::invalid_cdb_field(2))
+    }
+}
+
+/// Cuts data-in to the allocation length.
+pub(crate) fn cut(mut data: Vec<u8>, allocation_len: usize) -> Vec<u8> {
+    data.truncate(allocation_len);
+    data
+}
+
+/// The piece of a copy between volumes, and of an overwrite, that is moved at once.
+const PIECE_LEN_BYTES: u64 = 256 << 10;
+
+/// Copies between two volumes (or inside one) through a buffer: EXTENDED COPY is rare, and its length bounded.
+fn copy_blocks(
+    source: &Arc<dyn block::Volume>,
+    from: Extent,
+    destination: &Arc<dyn block::Volume>,
+    to: Extent,
+) -> Result<(), block::Status> {
+    let (from_size, to_size) = (
+        source.geometry().block_size,
+        destination.geometry().block_size,
+    );
+    source.geometry().byte_range(from)?;
+    destination.geometry().byte_range(to)?;
+    let whole_bytes = from.blocks.0 << from_size.shift();
+    let mut buffer = vec![0; PIECE_LEN_BYTES.min(whole_bytes) as usize];
+    let mut done = 0;
+    while done < whole_bytes {
+        let len = PIECE_LEN_BYTES.min(whole_bytes - done);
+        let data = &mut buffer[..len as usize];
+        let extent = crate::medium::piece(from, from_size, done, len);
+        source.execute(Op::Read {
+            extent,
+            dest: block::ReadDest::Copy(data),
+        })?;
+        let extent = crate::medium::piece(to, to_size, done, len);
+        destination.execute(Op::Write { extent, data })?;
+        done += len;
+    }
+    Ok(())
+}
+
+/// Fills `whole` with `pattern`, repeated within each block.
+fn overwrite(
+    volume: &dyn block::Volume,
+    whole: Extent,
+    pattern: &[u8],
+) -> Result<(), block::Status> {
+    let block_len = volume.geometry().block_size.bytes() as usize;
+    let block: Vec<u8> = pattern.iter().copied().cycle().take(block_len).collect();
+    let piece_blocks = PIECE_LEN_BYTES / block_len as u64;
+    let data = block.repeat(piece_blocks.min(whole.blocks.0) as usize);
+    let mut done = 0;
+    while done < whole.blocks.0 {
+        let blocks = piece_blocks.min(whole.blocks.0 - done);
+        let extent = Extent::new(Lba(whole.lba.0 + done), Blocks(blocks));
+        volume.execute(Op::Write {
+            extent,
+            data: &data[..blocks as usize * block_len],
+        })?;
+        done += blocks;
+    }
+    Ok(())
+}

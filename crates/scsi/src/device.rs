@@ -1,0 +1,557 @@
+//! The SCSI target device: logical units, the nexuses that use them, and the commands that need both.
+//!
+//! One owner at a time holds a [`Device`]; a transport asks it about every command that is not a plain transfer,
+//! and learns by [`Device::generation`] when what it remembers of a logical unit ([`View`]) is stale.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use block::Volume;
+
+use crate::inquiry::{TargetPort, UnitIdentity};
+use crate::medium::{self, Medium};
+use crate::mode::ModeState;
+use crate::opcodes::{self, AccessClass, Name, Opcode, Unknown};
+use crate::reservation::{NexusPorts, Notice, Registration, Reservations};
+use crate::sense::{Asc, ScsiStatus, Sense, SenseFormat, SenseKey};
+
+/// The most logical units of a device.
+pub const UNITS_MAX: usize = 256;
+/// The most nexuses of a device.
+pub const NEXUSES_MAX: usize = 1024;
+/// The most unit attentions that wait for one nexus at one logical unit; the newest are dropped.
+const ATTENTIONS_MAX: usize = 16;
+
+/// A LUN in the flat range that this device uses.
+pub type Lun = u16;
+
+/// Names a nexus of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NexusId(pub u64);
+
+/// A logical unit.
+pub(crate) struct Unit {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) identity: UnitIdentity,
+    pub(crate) reservations: Reservations,
+    /// RESERVE (6).
+    pub(crate) reserved_by: Option<NexusId>,
+    pub(crate) mode: ModeState,
+    /// START STOP UNIT.
+    pub(crate) stopped: bool,
+    /// PREVENT ALLOW MEDIUM REMOVAL, by nexus.
+    pub(crate) removal_prevented: Vec<NexusId>,
+}
+
+/// An I_T nexus.
+pub(crate) struct Nexus {
+    pub(crate) ports: NexusPorts,
+    /// Which logical units it sees, by its own LUNs.
+    pub(crate) luns: BTreeMap<Lun, Lun>,
+    attentions: BTreeMap<Lun, VecDeque<Asc>>,
+    pub(crate) last_copy: Option<crate::copy::CopyResult>,
+    /// A nexus that may only read.
+    pub(crate) read_only: bool,
+}
+
+/// What a transport may remember about a logical unit until the generation changes.
+#[derive(Clone)]
+pub struct View {
+    /// The volume.
+    pub volume: Arc<dyn Volume>,
+    /// Whether reads and writes may go on without asking the device again.
+    pub reads: bool,
+    /// As `reads`, for writes.
+    pub writes: bool,
+    /// The format of sense data.
+    pub sense_format: SenseFormat,
+}
+
+/// A finished command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status byte.
+    pub status: ScsiStatus,
+    /// Why, with CHECK CONDITION.
+    pub sense: Option<Sense>,
+    /// Data-in, already cut to the CDB's allocation length.
+    pub data_in: Vec<u8>,
+}
+
+impl Response {
+    /// GOOD without data.
+    pub fn good() -> Self {
+        Self::data(Vec::new())
+    }
+
+    pub(crate) fn data(data_in: Vec<u8>) -> Self {
+        Self {
+            status: ScsiStatus::Good,
+            sense: None,
+            data_in,
+        }
+    }
+
+    /// CHECK CONDITION with `sense`.
+    pub fn check(sense: Sense) -> Self {
+        Self {
+            status: ScsiStatus::CheckCondition,
+            sense: Some(sense),
+            data_in: Vec::new(),
+        }
+    }
+
+    pub(crate) fn status(status: ScsiStatus) -> Self {
+        Self {
+            status,
+            sense: None,
+            data_in: Vec::new(),
+        }
+    }
+}
+
+/// How a command goes on after its CDB was seen.
+pub enum Begin {
+    /// It is finished.
+    Done(Response),
+    /// It moves data of the volume: the transport moves them and calls [`medium::execute`] or the volume.
+    Medium(Medium, Arc<dyn Volume>),
+    /// It wants this many bytes of data-out; then [`Device::finish`].
+    Parameters {
+        /// PARAMETER LIST LENGTH.
+        len_bytes: u32,
+    },
+}
+
+/// The longest parameter list that a command may bring.
+pub const PARAMETER_LIST_LEN_MAX: u32 = 64 << 10;
+
+/// A SCSI target device.
+pub struct Device {
+    pub(crate) name: String,
+    pub(crate) ports: Vec<TargetPort>,
+    pub(crate) units: BTreeMap<Lun, Unit>,
+    pub(crate) nexuses: BTreeMap<NexusId, Nexus>,
+    next_nexus: u64,
+    generation: u64,
+    /// Nexuses whose commands at a logical unit are to be aborted by their transport.
+    aborts: VecDeque<(NexusId, Lun)>,
+}
+
+impl Device {
+    /// A device without logical units; `name` is its SCSI name.
+    pub fn new(name: String, ports: Vec<TargetPort>) -> Self {
+        Self {
+            name,
+            ports,
+            units: BTreeMap::new(),
+            nexuses: BTreeMap::new(),
+            next_nexus: 1,
+            generation: 1,
+            aborts: VecDeque::new(),
+        }
+    }
+
+    /// Changes with everything that a [`View`] depends on.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Replaces the target ports (a portal was added or removed).
+    pub fn set_ports(&mut self, ports: Vec<TargetPort>) {
+        self.ports = ports;
+        self.touch();
+    }
+
+    /// Adds or replaces the volume behind `lun`; every nexus that sees all LUNs learns of it.
+    pub fn insert_unit(&mut self, lun: Lun, volume: Arc<dyn Volume>, identity: UnitIdentity) {
+        let unit = Unit {
+            volume,
+            identity,
+            reservations: Reservations::default(),
+            reserved_by: None,
+            mode: ModeState::default(),
+            stopped: false,
+            removal_prevented: Vec::new(),
+        };
+        self.units.insert(lun, unit);
+        self.luns_changed();
+    }
+
+    /// Removes a logical unit.
+    pub fn remove_unit(&mut self, lun: Lun) {
+        self.units.remove(&lun);
+        self.luns_changed();
+    }
+
+    fn luns_changed(&mut self) {
+        let all: Vec<Lun> = self.units.keys().copied().collect();
+        for nexus in self.nexuses.values_mut() {
+            for lun in &all {
+                nexus.attend(*lun, Asc::LUNS_CHANGED);
+            }
+        }
+        self.touch();
+    }
+
+    /// The volume behind `lun` has another capacity.
+    pub fn capacity_changed(&mut self, lun: Lun) {
+        self.attend_all(lun, Asc::CAPACITY_CHANGED, None);
+    }
+
+    /// The volume behind `lun` was locked or unlocked.
+    pub fn protection_changed(&mut self, lun: Lun) {
+        self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, None);
+    }
+
+    /// Reservations of `lun`, for saving (APTPL).
+    pub fn reservations(&self, lun: Lun) -> Option<&Reservations> {
+        self.units.get(&lun).map(|unit| &unit.reservations)
+    }
+
+    /// Puts saved reservations back after a restart.
+    pub fn restore_reservations(&mut self, lun: Lun, saved: Reservations) {
+        if let Some(unit) = self.units.get_mut(&lun) {
+            unit.reservations = saved;
+            self.touch();
+        }
+    }
+
+    /// Opens a nexus; `luns` maps the LUNs that it sees to the device's, all of them where it is `None`.
+    /// `None` where the device has no room for another.
+    pub fn open_nexus(
+        &mut self,
+        ports: NexusPorts,
+        luns: Option<BTreeMap<Lun, Lun>>,
+        access: block::Access,
+    ) -> Option<NexusId> {
+        if self.nexuses.len() >= NEXUSES_MAX || access == block::Access::Denied {
+            return None;
+        }
+        let id = NexusId(self.next_nexus);
+        self.next_nexus += 1;
+        let luns = luns.unwrap_or_else(|| self.units.keys().map(|lun| (*lun, *lun)).collect());
+        let mut nexus = Nexus {
+            ports,
+            luns,
+            attentions: BTreeMap::new(),
+            last_copy: None,
+            read_only: access == block::Access::ReadOnly,
+        };
+        let seen: Vec<Lun> = nexus.luns.values().copied().collect();
+        for lun in seen {
+            nexus.attend(lun, Asc::POWER_ON_OR_RESET);
+        }
+        self.nexuses.insert(id, nexus);
+        Some(id)
+    }
+
+    /// Ends a nexus: what it held without registration is released (RESERVE (6), PREVENT).
+    pub fn close_nexus(&mut self, id: NexusId) {
+        self.nexuses.remove(&id);
+        for unit in self.units.values_mut() {
+            if unit.reserved_by == Some(id) {
+                unit.reserved_by = None;
+            }
+            unit.removal_prevented.retain(|other| *other != id);
+        }
+        self.touch();
+    }
+
+    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none.
+    pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
+        let Some(lun) = self
+            .nexuses
+            .get(&by)
+            .and_then(|nexus| nexus.luns.get(&lun).copied())
+        else {
+            return false;
+        };
+        self.reset_one(lun, Asc::DEVICE_RESET);
+        true
+    }
+
+    /// TARGET RESET: every logical unit.
+    pub fn reset_all(&mut self) {
+        let luns: Vec<Lun> = self.units.keys().copied().collect();
+        for lun in luns {
+            self.reset_one(lun, Asc::POWER_ON_OR_RESET);
+        }
+    }
+
+    fn reset_one(&mut self, lun: Lun, asc: Asc) {
+        if let Some(unit) = self.units.get_mut(&lun) {
+            unit.reserved_by = None;
+            unit.removal_prevented.clear();
+            unit.mode = ModeState::default();
+            unit.stopped = false;
+        }
+        let sees = |nexus: &Nexus| nexus.luns.values().any(|seen| *seen == lun);
+        let all = self
+            .nexuses
+            .iter()
+            .filter(|(_, nexus)| sees(nexus))
+            .map(|(id, _)| (*id, lun));
+        self.aborts.extend(all.collect::<Vec<_>>());
+        self.attend_all(lun, asc, None);
+    }
+
+    /// The next nexus whose commands at a (device) LUN its transport must abort.
+    pub fn poll_abort(&mut self) -> Option<(NexusId, Lun)> {
+        self.aborts.pop_front()
+    }
+
+    /// Establishes a unit attention for every nexus but `but`.
+    pub(crate) fn attend_all(&mut self, lun: Lun, asc: Asc, but: Option<NexusId>) {
+        for (id, nexus) in &mut self.nexuses {
+            if Some(*id) != but {
+                nexus.attend(lun, asc);
+            }
+        }
+        self.touch();
+    }
+
+    /// Tells those whom a reservation command concerns.
+    pub(crate) fn tell(&mut self, lun: Lun, notices: &[Notice]) {
+        for notice in notices {
+            for nexus in self.nexuses.values_mut() {
+                if nexus_is(nexus, &notice.registration) {
+                    nexus.attend(lun, notice.asc);
+                }
+            }
+        }
+        self.touch();
+    }
+
+    /// Marks the commands of `victims` at `lun` for abortion.
+    pub(crate) fn abort_commands_of(&mut self, lun: Lun, victims: &[Registration]) {
+        for (id, nexus) in &self.nexuses {
+            if victims.iter().any(|victim| nexus_is(nexus, victim)) {
+                self.aborts.push_back((*id, lun));
+            }
+        }
+    }
+
+    /// What a transport may remember about `lun` of a nexus.
+    pub fn view(&self, id: NexusId, lun: Lun) -> Option<View> {
+        let nexus = self.nexuses.get(&id)?;
+        let lun = *nexus.luns.get(&lun)?;
+        let unit = self.units.get(&lun)?;
+        let quiet = !nexus.has_attention(lun) && !unit.stopped;
+        let allowed = |class| quiet && !unit.conflicts(id, &nexus.ports, class);
+        Some(View {
+            volume: Arc::clone(&unit.volume),
+            reads: allowed(AccessClass::Read),
+            writes: allowed(AccessClass::Write)
+                && !unit.mode.software_write_protect
+                && !nexus.read_only,
+            sense_format: unit.mode.sense_format(),
+        })
+    }
+
+    /// Looks at a CDB (padded to 16 bytes) that came for `lun`.
+    pub fn begin(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Begin {
+        match self.try_begin(id, lun, cdb) {
+            Ok(begin) => begin,
+            Err(response) => Begin::Done(response),
+        }
+    }
+
+    fn try_begin(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Result<Begin, Response> {
+        let opcode = opcodes::find(cdb);
+        let exempt = matches!(cdb[0], 0x12 | 0x03 | 0xA0);
+        let nexus = self.nexuses.get_mut(&id).ok_or_else(|| no_unit(cdb))?;
+        let device_lun = nexus
+            .luns
+            .get(&lun)
+            .copied()
+            .filter(|lun| self.units.contains_key(lun));
+        let Some(device_lun) = device_lun else {
+            return self.without_unit(id, cdb).map(Begin::Done);
+        };
+        if !exempt {
+            if let Some(asc) = nexus.take_attention(device_lun) {
+                self.touch();
+                return Err(Response::check(Sense::new(SenseKey::UnitAttention, asc)));
+            }
+        }
+        let opcode = opcode.map_err(|unknown| {
+            Response::check(match unknown {
+                Unknown::Opcode => Sense::illegal(Asc::INVALID_OPCODE),
+                Unknown::ServiceAction => Sense::invalid_cdb_bit(1, 4),
+            })
+        })?;
+        self.check_access(id, device_lun, opcode)?;
+        self.dispatch(id, device_lun, opcode, cdb)
+    }
+
+    /// Reservations, read-only access and the stopped state.
+    fn check_access(&self, id: NexusId, lun: Lun, opcode: &Opcode) -> Result<(), Response> {
+        let (nexus, unit) = (&self.nexuses[&id], &self.units[&lun]);
+        if unit.conflicts(id, &nexus.ports, opcode.access) {
+            return Err(Response::status(ScsiStatus::ReservationConflict));
+        }
+        let protected =
+            nexus.read_only || unit.mode.software_write_protect || unit.volume.is_read_only();
+        let changes_medium = matches!(
+            opcode.name,
+            Name::Write
+                | Name::WriteAndVerify
+                | Name::WriteAtomic16
+                | Name::CompareAndWrite
+                | Name::OrWrite16
+                | Name::WriteSame
+                | Name::Unmap
+                | Name::Sanitize
+        );
+        if protected && changes_medium {
+            let asc = Asc::SOFTWARE_WRITE_PROTECTED;
+            return Err(Response::check(Sense::new(SenseKey::DataProtect, asc)));
+        }
+        if unit.stopped && (is_medium(opcode.name) || opcode.name == Name::TestUnitReady) {
+            let sense = Sense::new(SenseKey::NotReady, Asc::NOT_READY_START_REQUIRED);
+            return Err(Response::check(sense));
+        }
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        opcode: &Opcode,
+        cdb: &[u8; 16],
+    ) -> Result<Begin, Response> {
+        if is_medium(opcode.name) {
+            let volume = Arc::clone(&self.units[&lun].volume);
+            let parsed = medium::parse(opcode.name, cdb, volume.geometry());
+            return Ok(Begin::Medium(parsed.map_err(Response::check)?, volume));
+        }
+        match parameter_list_len(opcode.name, cdb) {
+            0 => {}
+            len if len > PARAMETER_LIST_LEN_MAX => {
+                return Err(Response::check(Sense::illegal(Asc::PARAMETER_LIST_LENGTH)));
+            }
+            len_bytes => return Ok(Begin::Parameters { len_bytes }),
+        }
+        Ok(Begin::Done(self.run(id, lun, opcode, cdb, &[])))
+    }
+
+    /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything is looked up
+    /// anew: the nexus or the logical unit may have gone in between.
+    pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Response {
+        let device_lun = self
+            .nexuses
+            .get(&id)
+            .and_then(|nexus| nexus.luns.get(&lun).copied());
+        match (
+            device_lun.filter(|lun| self.units.contains_key(lun)),
+            opcodes::find(cdb),
+        ) {
+            (Some(lun), Ok(opcode)) => match self.check_access(id, lun, opcode) {
+                Ok(()) => self.run(id, lun, opcode, cdb, list),
+                Err(response) => response,
+            },
+            _ => no_unit(cdb),
+        }
+    }
+
+    fn run(
+        &mut self,
+        id: NexusId,
+        lun: Lun,
+        opcode: &Opcode,
+        cdb: &[u8; 16],
+        list: &[u8],
+    ) -> Response {
+        match self.command(id, lun, opcode.name, cdb, list) {
+            Ok(data) => Response::data(data),
+            Err(response) => response,
+        }
+    }
+}
+
+impl Nexus {
+    fn attend(&mut self, lun: Lun, asc: Asc) {
+        let waiting = self.attentions.entry(lun).or_default();
+        if waiting.len() < ATTENTIONS_MAX && !waiting.contains(&asc) {
+            waiting.push_back(asc);
+        }
+    }
+
+    fn has_attention(&self, lun: Lun) -> bool {
+        self.attentions
+            .get(&lun)
+            .is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    pub(crate) fn take_attention(&mut self, lun: Lun) -> Option<Asc> {
+        self.attentions.get_mut(&lun)?.pop_front()
+    }
+
+    pub(crate) fn clear_attention(&mut self, asc: Asc) {
+        for waiting in self.attentions.values_mut() {
+            waiting.retain(|other| *other != asc);
+        }
+    }
+}
+
+impl Unit {
+    fn conflicts(&self, id: NexusId, ports: &NexusPorts, class: AccessClass) -> bool {
+        let own_rules = matches!(class, AccessClass::Always | AccessClass::Own);
+        let reserved = self.reserved_by.is_some_and(|holder| holder != id) && !own_rules;
+        reserved || self.reservations.conflicts(ports, class)
+    }
+}
+
+fn nexus_is(nexus: &Nexus, registration: &Registration) -> bool {
+    let ports = &registration.ports;
+    nexus.ports.initiator == ports.initiator
+        && (registration.all_target_ports || nexus.ports.target_port == ports.target_port)
+}
+
+fn is_medium(name: Name) -> bool {
+    matches!(
+        name,
+        Name::Read
+            | Name::Write
+            | Name::WriteAndVerify
+            | Name::WriteAtomic16
+            | Name::Verify
+            | Name::CompareAndWrite
+            | Name::OrWrite16
+            | Name::PreFetch
+            | Name::SynchronizeCache
+            | Name::WriteSame
+            | Name::Unmap
+    )
+}
+
+/// PARAMETER LIST LENGTH of the commands that are not medium commands.
+fn parameter_list_len(name: Name, cdb: &[u8; 16]) -> u32 {
+    let be16 = |at: usize| u32::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
+    let be32 = |at: usize| be16(at) << 16 | be16(at + 2);
+    match name {
+        Name::ModeSelect6 => u32::from(cdb[4]),
+        Name::ModeSelect10 | Name::Sanitize => be16(7),
+        Name::PersistentReserveOut => be32(5),
+        Name::ExtendedCopy => be32(10),
+        _ => 0,
+    }
+}
+
+/// What a LUN that does not exist answers to a command that needs one.
+pub(crate) fn no_unit(cdb: &[u8; 16]) -> Response {
+    let sense = Sense::illegal(Asc::LUN_NOT_SUPPORTED);
+    match cdb[0] {
+        0x03 => Response::data(sense.encode(SenseFormat::Fixed).as_slice().to_vec()),
+        _ => Response::check(sense),
+    }
+}
+
+#[cfg(test)]
+mod tests;

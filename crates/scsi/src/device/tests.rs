@@ -1,0 +1,310 @@
+use super::*;
+use crate::testing::Bytes;
+use block::{Access, BlockSize};
+
+fn cdb(bytes: &[u8]) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[..bytes.len()].copy_from_slice(bytes);
+    cdb
+}
+
+const TEST_UNIT_READY: [u8; 16] = [0; 16];
+
+/// A device with LUN 0 of 1 MiB and two nexuses whose power-on attention is read.
+struct Bed {
+    device: Device,
+    a: NexusId,
+    b: NexusId,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self::with(Bytes::new(BlockSize::B512, 2048))
+    }
+
+    fn with(volume: Arc<dyn Volume>) -> Self {
+        let port = TargetPort {
+            relative_id: 1,
+            name: "iqn.t,t,0x0001".into(),
+            group: 1,
+        };
+        let mut device = Device::new("iqn.t".into(), vec![port]);
+        let identity = UnitIdentity {
+            unique: 1,
+            serial: "one".into(),
+        };
+        device.insert_unit(0, volume, identity);
+        let mut open = |name: &str| {
+            let ports = NexusPorts {
+                initiator: name.into(),
+                target_port: 1,
+            };
+            device
+                .open_nexus(ports, None, Access::ReadWrite)
+                .expect("room")
+        };
+        let (a, b) = (open("iqn.a,i,0x1"), open("iqn.b,i,0x1"));
+        let mut bed = Self { device, a, b };
+        for id in [a, b] {
+            let response = bed.run(id, &TEST_UNIT_READY, &[]);
+            assert_eq!(
+                response.sense.map(|sense| sense.asc),
+                Some(Asc::POWER_ON_OR_RESET)
+            );
+        }
+        bed
+    }
+
+    fn run(&mut self, id: NexusId, cdb: &[u8; 16], list: &[u8]) -> Response {
+        match self.device.begin(id, 0, cdb) {
+            Begin::Done(response) => response,
+            Begin::Parameters { len_bytes } => {
+                assert_eq!(len_bytes as usize, list.len());
+                self.device.finish(id, 0, cdb, list)
+            }
+            Begin::Medium(command, volume) => {
+                let len = command.data_out_len(volume.geometry().block_size) as usize;
+                match medium::execute(command, &vec![0; len], volume.as_ref()) {
+                    Ok(()) => Response::good(),
+                    Err(sense) => Response::check(sense),
+                }
+            }
+        }
+    }
+
+    fn status(&mut self, id: NexusId, cdb: &[u8; 16]) -> ScsiStatus {
+        self.run(id, cdb, &[]).status
+    }
+
+    fn register(&mut self, id: NexusId, key: u8) {
+        let mut list = vec![0; 24];
+        list[15] = key;
+        let register = cdb(&[0x5F, 0, 0, 0, 0, 0, 0, 0, 24]);
+        assert_eq!(self.run(id, &register, &list).status, ScsiStatus::Good);
+    }
+}
+
+fn read_10() -> [u8; 16] {
+    cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1])
+}
+
+fn write_10() -> [u8; 16] {
+    cdb(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1])
+}
+
+#[test]
+fn a_unit_attention_is_told_once_and_inquiry_does_not_clear_it() {
+    let mut bed = Bed::new();
+    bed.device.capacity_changed(0);
+    let inquiry = cdb(&[0x12, 0, 0, 0, 96]);
+    assert_eq!(bed.run(bed.a, &inquiry, &[]).data_in.len(), 96);
+    let told = bed.run(bed.a, &read_10(), &[]);
+    assert_eq!(
+        told.sense.map(|sense| sense.asc),
+        Some(Asc::CAPACITY_CHANGED)
+    );
+    assert_eq!(bed.status(bed.a, &read_10()), ScsiStatus::Good);
+    let told = bed.run(bed.b, &cdb(&[0x03, 0, 0, 0, 18]), &[]);
+    assert_eq!(
+        (told.status, told.data_in[2], told.data_in[12]),
+        (ScsiStatus::Good, 6, 0x2A)
+    );
+    assert_eq!(bed.status(bed.b, &read_10()), ScsiStatus::Good);
+}
+
+#[test]
+fn a_lun_that_does_not_exist_answers_inquiry_and_refuses_the_rest() {
+    let mut bed = Bed::new();
+    let Begin::Done(response) = bed.device.begin(bed.a, 5, &cdb(&[0x12, 0, 0, 0, 36])) else {
+        panic!("no data-out")
+    };
+    assert_eq!(response.data_in[0], 0x7F);
+    let Begin::Done(response) = bed.device.begin(bed.a, 5, &read_10()) else {
+        panic!("refused at once")
+    };
+    assert_eq!(
+        response.sense.map(|sense| sense.asc),
+        Some(Asc::LUN_NOT_SUPPORTED)
+    );
+}
+
+#[test]
+fn a_persistent_reservation_keeps_writers_out_and_preempt_tells_them() {
+    let mut bed = Bed::new();
+    bed.register(bed.a, 1);
+    bed.register(bed.b, 2);
+    let mut list = vec![0; 24];
+    list[7] = 1;
+    let reserve = cdb(&[0x5F, 1, 5, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(bed.run(bed.a, &reserve, &list).status, ScsiStatus::Good);
+    assert_eq!(
+        bed.status(bed.b, &write_10()),
+        ScsiStatus::Good,
+        "registrants write"
+    );
+    let view = bed.device.view(bed.b, 0).expect("visible");
+    assert!(view.reads && view.writes);
+    list[7] = 2;
+    list[15] = 1;
+    let preempt = cdb(&[0x5F, 5, 1, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(bed.run(bed.b, &preempt, &list).status, ScsiStatus::Good);
+    assert_eq!(bed.device.poll_abort(), Some((bed.a, 0)));
+    let told = bed.run(bed.a, &write_10(), &[]);
+    assert_eq!(
+        told.sense.map(|sense| sense.asc),
+        Some(Asc::REGISTRATIONS_PREEMPTED)
+    );
+    assert_eq!(
+        bed.status(bed.a, &write_10()),
+        ScsiStatus::ReservationConflict
+    );
+    assert_eq!(bed.status(bed.a, &read_10()), ScsiStatus::Good);
+    assert!(!bed.device.view(bed.a, 0).expect("visible").writes);
+}
+
+#[test]
+fn reserve_6_ends_with_its_nexus() {
+    let mut bed = Bed::new();
+    assert_eq!(bed.status(bed.a, &cdb(&[0x16])), ScsiStatus::Good);
+    assert_eq!(
+        bed.status(bed.b, &read_10()),
+        ScsiStatus::ReservationConflict
+    );
+    assert_eq!(
+        bed.status(bed.b, &cdb(&[0x12, 0, 0, 0, 36])),
+        ScsiStatus::Good
+    );
+    assert_eq!(
+        bed.status(bed.b, &cdb(&[0x17])),
+        ScsiStatus::Good,
+        "of no effect"
+    );
+    assert_eq!(
+        bed.status(bed.b, &read_10()),
+        ScsiStatus::ReservationConflict
+    );
+    bed.device.close_nexus(bed.a);
+    assert_eq!(bed.status(bed.b, &read_10()), ScsiStatus::Good);
+}
+
+#[test]
+fn a_stopped_unit_is_not_ready_until_started() {
+    let mut bed = Bed::new();
+    assert_eq!(
+        bed.status(bed.a, &cdb(&[0x1B, 0, 0, 0, 0])),
+        ScsiStatus::Good
+    );
+    let refused = bed.run(bed.b, &TEST_UNIT_READY, &[]);
+    assert_eq!(
+        refused.sense.map(|sense| sense.key),
+        Some(SenseKey::NotReady)
+    );
+    assert_eq!(
+        bed.status(bed.a, &cdb(&[0x1B, 0, 0, 0, 1])),
+        ScsiStatus::Good
+    );
+    assert_eq!(bed.status(bed.b, &TEST_UNIT_READY), ScsiStatus::Good);
+}
+
+#[test]
+fn a_locked_volume_refuses_writes_and_shows_it() {
+    let mut bed = Bed::with(Bytes::locked(2048));
+    let refused = bed.run(bed.a, &write_10(), &[]);
+    assert_eq!(
+        refused.sense.map(|sense| sense.key),
+        Some(SenseKey::DataProtect)
+    );
+    let page = bed.run(bed.a, &cdb(&[0x1A, 0, 0x3F, 0, 255]), &[]);
+    assert_eq!(page.data_in[2] & 0x80, 0x80);
+}
+
+#[test]
+fn extended_copy_moves_blocks_between_units() {
+    let (source, destination) = (
+        Bytes::new(BlockSize::B512, 64),
+        Bytes::new(BlockSize::B4096, 8),
+    );
+    let mut bed = Bed::with(Arc::clone(&source) as Arc<dyn Volume>);
+    let identity = UnitIdentity {
+        unique: 2,
+        serial: "two".into(),
+    };
+    let naa = [1, 2].map(|unique| {
+        UnitIdentity {
+            unique,
+            serial: String::new(),
+        }
+        .naa()
+    });
+    bed.device
+        .insert_unit(1, Arc::clone(&destination) as Arc<dyn Volume>, identity);
+    let ports = NexusPorts {
+        initiator: "c".into(),
+        target_port: 1,
+    };
+    let c = bed
+        .device
+        .open_nexus(ports, None, Access::ReadWrite)
+        .expect("room");
+    for lun in [0, 1] {
+        bed.device.begin(c, lun, &TEST_UNIT_READY);
+    }
+    let data = [0x5A; 8 * 512];
+    let extent = block::Extent::new(block::Lba(8), block::Blocks(8));
+    source
+        .execute(block::Op::Write {
+            extent,
+            data: &data,
+        })
+        .expect("write");
+    let mut list = vec![0; 16];
+    list[3] = 64;
+    list[11] = 28;
+    for naa in naa {
+        let mut target = [0; 32];
+        target[0] = 0xE4;
+        target[4..8].copy_from_slice(&[1, 3, 0, 8]);
+        target[8..16].copy_from_slice(&naa);
+        list.extend(target);
+    }
+    let mut segment = [0; 28];
+    segment[0] = 2;
+    segment[3] = 24;
+    segment[7] = 1;
+    segment[11] = 8;
+    segment[19] = 8;
+    segment[27] = 3;
+    list.extend(segment);
+    let copy = cdb(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8]);
+    assert_eq!(bed.run(c, &copy, &list), Response::good());
+    assert_eq!(destination.block(3), vec![0x5A; 4096]);
+    let status = bed.run(
+        c,
+        &cdb(&[0x84, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12]),
+        &[],
+    );
+    assert_eq!(status.data_in[4..7], [1, 0, 1]);
+}
+
+#[test]
+fn every_opcode_survives_any_bytes_behind_it() {
+    let mut bed = Bed::new();
+    for opcode in 0..=255_u8 {
+        for fill in [0x00, 0x01, 0x1F, 0x7F, 0xFF] {
+            let mut cdb = [fill; 16];
+            cdb[0] = opcode;
+            match bed.device.begin(bed.a, 0, &cdb) {
+                Begin::Done(_) => {}
+                Begin::Parameters { len_bytes } => {
+                    for len in [0, 1, 23, 24, len_bytes] {
+                        bed.device.finish(bed.a, 0, &cdb, &vec![fill; len as usize]);
+                    }
+                }
+                Begin::Medium(command, volume) => {
+                    let len = command.data_out_len(volume.geometry().block_size);
+                    assert!(len <= 2 * medium::TRANSFER_LEN_BYTES_MAX, "{command:?}");
+                }
+            }
+        }
+    }
+}

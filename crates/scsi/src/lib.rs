@@ -1,0 +1,46 @@
+//! A SCSI device server (SPC, SBC, SAM) over volumes: what every SCSI transport shares.
+//!
+//! It stands between a transport (iSCSI over TCP, iSER) and `block`. It knows CDBs, sense data, reservations and
+//! unit attentions. It refuses to know PDUs, sessions of a transport, sockets and clocks.
+//!
+//! A transport opens a nexus at a [`Device`], and asks [`Device::begin`] about each CDB. Transfers come back as
+//! [`Medium`] commands that it executes on the volume itself, piece by piece as data move; all else is done by the
+//! device. For plain reads and writes a transport may keep a [`View`] and skip the device while
+//! [`Device::generation`] stands still.
+//!
+//! ```
+//! use scsi::{Begin, Device, NexusPorts, TargetPort};
+//! let port = TargetPort { relative_id: 1, name: "iqn.2026-01.example:a,t,0x0001".into(), group: 1 };
+//! let mut device = Device::new("iqn.2026-01.example:a".into(), vec![port]);
+//! let ports = NexusPorts { initiator: "iqn.host,i,0x000000000001".into(), target_port: 1 };
+//! let nexus = device.open_nexus(ports, None, block::Access::ReadWrite).expect("room");
+//! let mut report_luns = [0; 16];
+//! report_luns[0] = 0xA0;
+//! report_luns[9] = 64;
+//! let Begin::Done(response) = device.begin(nexus, 0, &report_luns) else { panic!("no data-out") };
+//! assert_eq!(response.data_in.len(), 8 + 8);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod copy;
+mod device;
+mod inquiry;
+pub mod medium;
+mod mode;
+mod opcodes;
+mod persistent;
+mod report;
+mod reservation;
+mod sense;
+#[cfg(test)]
+mod testing;
+
+pub use device::{Begin, Device, Lun, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response};
+pub use device::{UNITS_MAX, View};
+pub use inquiry::{TargetPort, UnitIdentity};
+pub use medium::{Medium, VerifyMode};
+pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
+pub use sense::SenseKey;
+pub use sense::{Asc, FieldPointer, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat};

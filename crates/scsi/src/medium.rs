@@ -1,0 +1,451 @@
+//! Commands that touch the medium: what a CDB asks for, checked, and its execution on a volume.
+//!
+//! Read first: SBC-4, "Direct access block commands".
+
+use block::{BlockSize, Blocks, Extent, Geometry, Lba, Op, ReadDest, Unmap, Volume};
+
+use crate::opcodes::Name;
+use crate::sense::{Asc, Sense};
+
+/// The most blocks that one READ or WRITE moves (MAXIMUM TRANSFER LENGTH), in bytes.
+pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
+/// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
+pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
+/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such limit.
+pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 32 << 20;
+/// The most block descriptors of UNMAP.
+pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
+/// The longest WRITE ATOMIC in bytes: what one lock of volume memory covers at the least.
+pub const ATOMIC_LEN_BYTES_MAX: u64 = 128 << 10;
+
+/// A medium command, parsed and checked against the volume's geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Data-in straight from the volume.
+    Read(Extent),
+    /// Data-out straight into the volume, block by block as they arrive.
+    Write(Extent),
+    /// Data-out that must have come whole before it is executed.
+    WriteAtomic(Extent),
+    /// Data-out compared with the volume; the second is how many bytes of data come.
+    VerifyData(Extent, VerifyMode),
+    /// The blocks can be read; nothing more.
+    VerifyMedium(Extent),
+    /// Data-out holds the blocks to compare and then the blocks to write.
+    CompareAndWrite(Extent),
+    /// Data-out is or-ed into the blocks.
+    OrWrite(Extent),
+    /// One block of data-out, or none where `zeros`, fills the extent.
+    WriteSame {
+        /// What is filled.
+        extent: Extent,
+        /// Whether blocks may lose their memory.
+        unmap: Unmap,
+        /// NDOB: no data come, blocks become zeros.
+        zeros: bool,
+    },
+    /// Data-out lists what to discard.
+    Unmap {
+        /// PARAMETER LIST LENGTH.
+        len_bytes: u16,
+    },
+    /// Nothing is to be done for a volume in RAM but check the extent.
+    PreFetch(Extent),
+    /// Make durable.
+    SynchronizeCache,
+}
+
+/// What VERIFY compares data-out with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// Each block with its own (BYTCHK 01b).
+    EachBlock,
+    /// All blocks with the one that comes (BYTCHK 11b).
+    OneBlock,
+}
+
+impl Medium {
+    /// Bytes of data-out that the command takes.
+    pub fn data_out_len(&self, block_size: BlockSize) -> u64 {
+        let bytes = |extent: &Extent| extent.blocks.0 << block_size.shift();
+        match self {
+            Self::Write(extent)
+            | Self::WriteAtomic(extent)
+            | Self::OrWrite(extent)
+            | Self::VerifyData(extent, VerifyMode::EachBlock) => bytes(extent),
+            Self::VerifyData(extent, VerifyMode::OneBlock) => {
+                block_size.bytes() * u64::from(extent.blocks.0 > 0)
+            }
+            Self::CompareAndWrite(extent) => 2 * bytes(extent),
+            Self::WriteSame { zeros: false, .. } => block_size.bytes(),
+            Self::Unmap { len_bytes } => u64::from(*len_bytes),
+            Self::Read(_)
+            | Self::VerifyMedium(_)
+            | Self::WriteSame { zeros: true, .. }
+            | Self::PreFetch(_)
+            | Self::SynchronizeCache => 0,
+        }
+    }
+
+    /// Bytes of data-in that the command gives.
+    pub fn data_in_len(&self, block_size: BlockSize) -> u64 {
+        match self {
+            Self::Read(extent) => extent.blocks.0 << block_size.shift(),
+            _ => 0,
+        }
+    }
+}
+
+/// LBA and length fields of the read-like CDBs of all four lengths.
+struct Fields {
+    lba: u64,
+    blocks: u64,
+    /// The byte where the length field begins.
+    length_at: u16,
+}
+
+fn fields(cdb: &[u8; 16]) -> Fields {
+    let be32 = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
+    match cdb[0] >> 5 {
+        0 => Fields {
+            lba: u64::from(be32(0) & 0x001F_FFFF),
+            // READ (6) and WRITE (6): 0 stands for 256 blocks.
+            blocks: if cdb[4] == 0 { 256 } else { u64::from(cdb[4]) },
+            length_at: 4,
+        },
+        1 | 2 => Fields {
+            lba: u64::from(be32(2)),
+            blocks: u64::from(u16::from_be_bytes([cdb[7], cdb[8]])),
+            length_at: 7,
+        },
+        5 => Fields {
+            lba: u64::from(be32(2)),
+            blocks: u64::from(be32(6)),
+            length_at: 6,
+        },
+        _ => Fields {
+            lba: u64::from(be32(2)) << 32 | u64::from(be32(6)),
+            blocks: u64::from(be32(10)),
+            length_at: 10,
+        },
+    }
+}
+
+/// Parses the CDB of a medium command and checks it against `geometry`.
+pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
+    let mut fields = fields(cdb);
+    let six = cdb[0] >> 5 == 0;
+    if !six && name != Name::Unmap {
+        check_protect(name, cdb)?;
+    }
+    match name {
+        Name::CompareAndWrite => {
+            fields.blocks = u64::from(cdb[13]);
+            fields.length_at = 13;
+        }
+        Name::WriteAtomic16 => {
+            fields.blocks = u64::from(u16::from_be_bytes([cdb[12], cdb[13]]));
+            fields.length_at = 12;
+        }
+        Name::Unmap => {
+            if cdb[1] & 1 != 0 {
+                return Err(Sense::invalid_cdb_bit(1, 0)); // ANCHOR: no anchored blocks here.
+            }
+            return Ok(Medium::Unmap {
+                len_bytes: u16::from_be_bytes([cdb[7], cdb[8]]),
+            });
+        }
+        _ => {}
+    }
+    let extent = Extent::new(Lba(fields.lba), Blocks(fields.blocks));
+    match name {
+        Name::Read => transfer(extent, &fields, geometry).map(Medium::Read),
+        Name::Write => transfer(extent, &fields, geometry).map(Medium::Write),
+        Name::WriteAndVerify => match bytchk(cdb) {
+            0 | 1 => transfer(extent, &fields, geometry).map(Medium::Write),
+            _ => Err(Sense::invalid_cdb_bit(1, 2)),
+        },
+        Name::WriteAtomic16 => parse_atomic(extent, &fields, cdb, geometry),
+        Name::OrWrite16 => transfer(extent, &fields, geometry).map(Medium::OrWrite),
+        Name::Verify => parse_verify(extent, &fields, cdb, geometry),
+        Name::CompareAndWrite => {
+            if cdb[13] > COMPARE_AND_WRITE_BLOCKS_MAX {
+                return Err(Sense::invalid_cdb_field(fields.length_at));
+            }
+            in_range(extent, geometry).map(Medium::CompareAndWrite)
+        }
+        Name::WriteSame => parse_write_same(extent, &fields, cdb, geometry),
+        Name::PreFetch => to_the_end(extent, geometry).map(Medium::PreFetch),
+        Name::SynchronizeCache => to_the_end(extent, geometry).map(|_| Medium::SynchronizeCache),
+        other => unreachable!("{other:?} is not a medium command; dispatch sends only those here"),
+    }
+}
+
+/// RDPROTECT, WRPROTECT, VRPROTECT and ORPROTECT must be 0: volumes have no protection information.
+fn check_protect(name: Name, cdb: &[u8; 16]) -> Result<(), Sense> {
+    let has_field = !matches!(name, Name::PreFetch | Name::SynchronizeCache);
+    if has_field && cdb[1] & 0xE0 != 0 {
+        return Err(Sense::invalid_cdb_bit(1, 7));
+    }
+    Ok(())
+}
+
+fn in_range(extent: Extent, geometry: Geometry) -> Result<Extent, Sense> {
+    match geometry.byte_range(extent) {
+        // An extent of no blocks must begin inside too (SBC-4, LBA out of range conditions).
+        Ok(_) if extent.blocks.0 > 0 || extent.lba.0 <= geometry.blocks.0 => Ok(extent),
+        _ => Err(Sense::illegal(Asc::LBA_OUT_OF_RANGE)),
+    }
+}
+
+fn transfer(extent: Extent, fields: &Fields, geometry: Geometry) -> Result<Extent, Sense> {
+    let extent = in_range(extent, geometry)?;
+    if extent.blocks.0 << geometry.block_size.shift() > TRANSFER_LEN_BYTES_MAX {
+        return Err(Sense::invalid_cdb_field(fields.length_at));
+    }
+    Ok(extent)
+}
+
+/// An extent whose length 0 means "up to the last block".
+fn to_the_end(extent: Extent, geometry: Geometry) -> Result<Extent, Sense> {
+    let extent = in_range(extent, geometry)?;
+    let left = Blocks(geometry.blocks.0 - extent.lba.0);
+    Ok(if extent.blocks.0 == 0 {
+        Extent::new(extent.lba, left)
+    } else {
+        extent
+    })
+}
+
+fn bytchk(cdb: &[u8; 16]) -> u8 {
+    cdb[1] >> 1 & 3
+}
+
+fn parse_verify(
+    extent: Extent,
+    fields: &Fields,
+    cdb: &[u8; 16],
+    geometry: Geometry,
+) -> Result<Medium, Sense> {
+    match bytchk(cdb) {
+        0 => in_range(extent, geometry).map(Medium::VerifyMedium),
+        1 => transfer(extent, fields, geometry)
+            .map(|extent| Medium::VerifyData(extent, VerifyMode::EachBlock)),
+        3 => transfer(extent, fields, geometry)
+            .map(|extent| Medium::VerifyData(extent, VerifyMode::OneBlock)),
+        _ => Err(Sense::invalid_cdb_bit(1, 2)),
+    }
+}
+
+fn parse_atomic(
+    extent: Extent,
+    fields: &Fields,
+    cdb: &[u8; 16],
+    geometry: Geometry,
+) -> Result<Medium, Sense> {
+    // ATOMIC BOUNDARY: a non-zero boundary is not offered (its maximum in the block limits page is 0).
+    if cdb[10] != 0 || cdb[11] != 0 {
+        return Err(Sense::invalid_cdb_field(10));
+    }
+    let extent = in_range(extent, geometry)?;
+    if extent.blocks.0 << geometry.block_size.shift() > ATOMIC_LEN_BYTES_MAX {
+        return Err(Sense::invalid_cdb_field(fields.length_at));
+    }
+    Ok(Medium::WriteAtomic(extent))
+}
+
+fn parse_write_same(
+    extent: Extent,
+    fields: &Fields,
+    cdb: &[u8; 16],
+    geometry: Geometry,
+) -> Result<Medium, Sense> {
+    let unmap = cdb[1] & 0x08 != 0;
+    let anchor = cdb[1] & 0x10 != 0;
+    let zeros = cdb[0] == 0x93 && cdb[1] & 0x01 != 0;
+    if anchor {
+        return Err(Sense::invalid_cdb_bit(1, 4));
+    }
+    if cdb[0] == 0x41 && cdb[1] & 0x07 != 0 {
+        return Err(Sense::invalid_cdb_bit(1, 2)); // LBDATA, PBDATA: obsolete.
+    }
+    // WSNZ of the block limits page is 1: a length of 0 ("up to the end") is refused.
+    if extent.blocks.0 == 0 {
+        in_range(extent, geometry)?;
+        return Err(Sense::invalid_cdb_field(fields.length_at));
+    }
+    let extent = in_range(extent, geometry)?;
+    if extent.blocks.0 << geometry.block_size.shift() > WRITE_SAME_LEN_BYTES_MAX {
+        return Err(Sense::invalid_cdb_field(fields.length_at));
+    }
+    let unmap = if unmap {
+        Unmap::Allowed
+    } else {
+        Unmap::Forbidden
+    };
+    Ok(Medium::WriteSame {
+        extent,
+        unmap,
+        zeros,
+    })
+}
+
+/// Executes a command whose data-out, where it has any, has come whole. READ and WRITE, whose data move in
+/// pieces, are executed by the transport on the [`piece`]s that it has.
+pub fn execute(command: Medium, data: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
+    let block_size = volume.geometry().block_size;
+    let run = |op: Op<'_>| volume.execute(op).map_err(Sense::of_volume);
+    match command {
+        Medium::Read(extent) => run(Op::Read {
+            extent,
+            dest: ReadDest::InPlace,
+        }),
+        Medium::Write(extent) | Medium::WriteAtomic(extent) => run(Op::Write { extent, data }),
+        Medium::VerifyMedium(extent) => run(Op::Verify { extent }),
+        Medium::VerifyData(extent, VerifyMode::EachBlock) => run(Op::Compare { extent, data }),
+        Medium::VerifyData(extent, VerifyMode::OneBlock) => for_each_block(extent, |block| {
+            run(Op::Compare {
+                extent: block,
+                data,
+            })
+        }),
+        Medium::CompareAndWrite(extent) => {
+            let (compare, write) = data.split_at(data.len() / 2);
+            run(Op::CompareAndWrite {
+                extent,
+                compare,
+                write,
+            })
+        }
+        Medium::OrWrite(extent) => {
+            let mut blocks = data.chunks_exact(block_size.bytes() as usize);
+            for_each_block(extent, |block| {
+                let mask = blocks.next().ok_or(Sense::invalid_cdb_field(10))?;
+                or_block(block, mask, volume)
+            })
+        }
+        Medium::WriteSame {
+            extent,
+            unmap,
+            zeros,
+        } => write_same(extent, unmap, zeros, data, volume),
+        Medium::Unmap { .. } => unmap(data, volume),
+        Medium::PreFetch(_) => Ok(()),
+        Medium::SynchronizeCache => run(Op::Flush),
+    }
+}
+
+fn for_each_block(
+    extent: Extent,
+    mut each: impl FnMut(Extent) -> Result<(), Sense>,
+) -> Result<(), Sense> {
+    (0..extent.blocks.0).try_for_each(|i| each(Extent::new(Lba(extent.lba.0 + i), Blocks(1))))
+}
+
+/// How often an or is tried anew because another nexus wrote the block in between.
+const OR_ATTEMPTS_MAX: usize = 64;
+
+/// Ors `mask` into one block, atomically by compare-and-write.
+fn or_block(block: Extent, mask: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
+    let (mut old, mut new) = ([0; 4096], [0; 4096]);
+    let (old, new) = (&mut old[..mask.len()], &mut new[..mask.len()]);
+    for _ in 0..OR_ATTEMPTS_MAX {
+        let read = Op::Read {
+            extent: block,
+            dest: ReadDest::Copy(old),
+        };
+        volume.execute(read).map_err(Sense::of_volume)?;
+        for ((new, old), mask) in new.iter_mut().zip(&*old).zip(mask) {
+            *new = old | mask;
+        }
+        match volume.execute(Op::CompareAndWrite {
+            extent: block,
+            compare: old,
+            write: new,
+        }) {
+            Err(block::Status::Miscompare { .. }) => {}
+            other => return other.map_err(Sense::of_volume),
+        }
+    }
+    Err(Sense::of_volume(block::Status::Busy))
+}
+
+/// The piece of WRITE SAME that is written at once.
+const WRITE_SAME_PIECE_BYTES: usize = 64 << 10;
+
+fn write_same(
+    extent: Extent,
+    unmap: Unmap,
+    zeros: bool,
+    data: &[u8],
+    volume: &dyn Volume,
+) -> Result<(), Sense> {
+    if zeros || data.iter().all(|byte| *byte == 0) {
+        return volume
+            .execute(Op::WriteZeroes { extent, unmap })
+            .map_err(Sense::of_volume);
+    }
+    // A rare command: the pattern is repeated into a buffer, not written block by block.
+    let block_len = data.len().max(1);
+    let piece_blocks = (WRITE_SAME_PIECE_BYTES / block_len) as u64;
+    let pattern = data.repeat(piece_blocks.min(extent.blocks.0) as usize);
+    let mut done = 0;
+    while done < extent.blocks.0 {
+        let blocks = piece_blocks.min(extent.blocks.0 - done);
+        let piece = Extent::new(Lba(extent.lba.0 + done), Blocks(blocks));
+        let data = &pattern[..blocks as usize * block_len];
+        volume
+            .execute(Op::Write {
+                extent: piece,
+                data,
+            })
+            .map_err(Sense::of_volume)?;
+        done += blocks;
+    }
+    Ok(())
+}
+
+/// UNMAP's parameter list: an 8-byte header, then 16-byte descriptors {LBA 8, blocks 4, reserved 4}. All are
+/// checked before the first is executed.
+fn unmap(list: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    if list.len() < 8 {
+        return Err(Sense::illegal(Asc::PARAMETER_LIST_LENGTH));
+    }
+    let descriptors_len = usize::from(u16::from_be_bytes([list[2], list[3]]));
+    let descriptors = &list[8..list.len().min(8 + descriptors_len)];
+    if descriptors.len() / 16 > UNMAP_DESCRIPTORS_MAX {
+        return Err(Sense::invalid_parameter(2));
+    }
+    let extents = || {
+        descriptors.chunks_exact(16).map(|d| {
+            let lba = u64::from_be_bytes([d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]);
+            let blocks = u32::from_be_bytes([d[8], d[9], d[10], d[11]]);
+            Extent::new(Lba(lba), Blocks(u64::from(blocks)))
+        })
+    };
+    let geometry = volume.geometry();
+    for extent in extents() {
+        in_range(extent, geometry)?;
+    }
+    for extent in extents().filter(|extent| extent.blocks.0 > 0) {
+        volume
+            .execute(Op::Discard { extent })
+            .map_err(Sense::of_volume)?;
+    }
+    Ok(())
+}
+
+/// The extent of `len_bytes` bytes at `offset_bytes` of a transfer of `extent`; whole blocks.
+pub fn piece(extent: Extent, block_size: BlockSize, offset_bytes: u64, len_bytes: u64) -> Extent {
+    let shift = block_size.shift();
+    Extent::new(
+        Lba(extent.lba.0 + (offset_bytes >> shift)),
+        Blocks(len_bytes >> shift),
+    )
+}
+
+#[cfg(test)]
+mod tests;
