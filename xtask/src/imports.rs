@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
         &["bench", "control", "initiator", "target", "volume", "block"],
     ),
     rule("scsi", &["block"]),
+    rule("iscsi", &["block", "scsi"]),
     rule("sim", &["block", "memory", "volume", "nvme"]),
     rule("xtask", &[]),
 ];

@@ -1,0 +1,363 @@
+//! Negotiated parameters: what the target offers, what came of it, and how each key is answered.
+//!
+//! Read first: RFC 7143 §6.2, "Text Mode Negotiation", and §13, "Login/Text Operational Text Keys".
+
+use crate::text::{TextBuilder, parse_number};
+
+/// Whether a digest is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Digest {
+    /// None.
+    #[default]
+    None,
+    /// CRC32C.
+    Crc32c,
+}
+
+/// The longest data segment that the target receives in one PDU. Whole commands of usual size fit.
+pub const RECV_SEGMENT_LEN_MAX: u32 = 256 << 10;
+/// The most data-out that one sequence (R2T, or unsolicited) carries.
+pub const BURST_LEN_MAX: u32 = 1 << 20;
+/// The most unsolicited data of one command; kept small, since they come without being asked for.
+pub const FIRST_BURST_LEN_MAX: u32 = 256 << 10;
+/// The most R2Ts that one command has outstanding.
+pub const OUTSTANDING_R2T_MAX: u32 = 8;
+/// The most connections of one session.
+pub const CONNECTIONS_MAX: u32 = 8;
+/// The longest data segment that the target sends, whatever the initiator would take.
+pub const SEND_SEGMENT_LEN_MAX: u32 = 256 << 10;
+
+/// The values in force, first as RFC 7143 gives their defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// HeaderDigest.
+    pub header_digest: Digest,
+    /// DataDigest.
+    pub data_digest: Digest,
+    /// MaxConnections.
+    pub connections_max: u32,
+    /// InitialR2T: data-out wait for an R2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// MaxRecvDataSegmentLength that the initiator declared: the longest segment to send to it.
+    pub send_segment_len_max: u32,
+    /// MaxBurstLength, bytes.
+    pub burst_len_max: u32,
+    /// FirstBurstLength, bytes.
+    pub first_burst_len_max: u32,
+    /// DefaultTime2Wait, seconds.
+    pub time2wait_s: u32,
+    /// DefaultTime2Retain, seconds.
+    pub time2retain_s: u32,
+    /// MaxOutstandingR2T.
+    pub outstanding_r2t_max: u32,
+    /// DataPDUInOrder.
+    pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
+    pub data_sequence_in_order: bool,
+    /// ErrorRecoveryLevel.
+    pub error_recovery_level: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            header_digest: Digest::None,
+            data_digest: Digest::None,
+            connections_max: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            send_segment_len_max: 8192,
+            burst_len_max: 262_144,
+            first_burst_len_max: 65_536,
+            time2wait_s: 2,
+            time2retain_s: 20,
+            outstanding_r2t_max: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+        }
+    }
+}
+
+/// Whether a negotiation is the session's first (leading) login, or one that may change less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Login of a session's first connection.
+    LeadingLogin,
+    /// Login of a further connection: only connection-wide keys.
+    FurtherLogin,
+    /// Full feature phase: keys that may be renegotiated.
+    FullFeature,
+}
+
+/// Why an offer ends the negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unacceptable {
+    /// A declared value is outside of what RFC 7143 allows.
+    #[error("a declared value is out of range")]
+    Declared,
+}
+
+impl Parameters {
+    /// Takes one offered pair and appends the answer, where the key has one. Keys that are not operational
+    /// parameters get `NotUnderstood`.
+    pub fn negotiate(
+        &mut self,
+        phase: Phase,
+        key: &str,
+        value: &str,
+        answer: &mut TextBuilder,
+    ) -> Result<(), Unacceptable> {
+        if phase == Phase::FullFeature && key != "MaxRecvDataSegmentLength" {
+            answer.push(key, "Reject");
+            return Ok(());
+        }
+        match key {
+            "HeaderDigest" => choose_digest(&mut self.header_digest, key, value, answer),
+            "DataDigest" => choose_digest(&mut self.data_digest, key, value, answer),
+            "MaxRecvDataSegmentLength" => {
+                let len = in_range(value, 512, (1 << 24) - 1).ok_or(Unacceptable::Declared)?;
+                self.send_segment_len_max = len.min(SEND_SEGMENT_LEN_MAX);
+            }
+            _ if phase == Phase::FurtherLogin && is_session_wide(key) => {
+                answer.push(key, "Irrelevant");
+            }
+            _ => self.negotiate_session_wide(key, value, answer),
+        }
+        Ok(())
+    }
+
+    fn negotiate_session_wide(&mut self, key: &str, value: &str, answer: &mut TextBuilder) {
+        const LENGTH_MAX: u32 = (1 << 24) - 1;
+        /// A number whose result is the smaller of both sides.
+        fn least(
+            slot: &mut u32,
+            limits: (u32, u32, u32),
+            pair: (&str, &str),
+            answer: &mut TextBuilder,
+        ) {
+            let (low, high, ours) = limits;
+            match in_range(pair.1, low, high) {
+                Some(theirs) => {
+                    *slot = theirs.min(ours);
+                    answer.push(pair.0, &slot.to_string());
+                }
+                None => answer.push(pair.0, "Reject"),
+            }
+        }
+        let pair = (key, value);
+        match key {
+            "MaxConnections" => {
+                least(
+                    &mut self.connections_max,
+                    (1, 65535, CONNECTIONS_MAX),
+                    pair,
+                    answer,
+                );
+            }
+            "MaxBurstLength" => {
+                least(
+                    &mut self.burst_len_max,
+                    (512, LENGTH_MAX, BURST_LEN_MAX),
+                    pair,
+                    answer,
+                );
+            }
+            "FirstBurstLength" => {
+                let ours = FIRST_BURST_LEN_MAX;
+                least(
+                    &mut self.first_burst_len_max,
+                    (512, LENGTH_MAX, ours),
+                    pair,
+                    answer,
+                );
+            }
+            "MaxOutstandingR2T" => {
+                let ours = OUTSTANDING_R2T_MAX;
+                least(
+                    &mut self.outstanding_r2t_max,
+                    (1, 65535, ours),
+                    pair,
+                    answer,
+                );
+            }
+            "DefaultTime2Retain" => least(&mut self.time2retain_s, (0, 3600, 0), pair, answer),
+            "ErrorRecoveryLevel" => {
+                least(&mut self.error_recovery_level, (0, 2, 0), pair, answer);
+            }
+            // The larger of both sides; ours is the default.
+            "DefaultTime2Wait" => match in_range(value, 0, 3600) {
+                Some(theirs) => {
+                    self.time2wait_s = theirs.max(2);
+                    answer.push(key, &self.time2wait_s.to_string());
+                }
+                None => answer.push(key, "Reject"),
+            },
+            // "Or": the result is Yes where either side says so. Ours: R2T is not needed; any order is fine.
+            "InitialR2T" => either(&mut self.initial_r2t, Ours::No, pair, answer),
+            "DataPDUInOrder" => either(&mut self.data_pdu_in_order, Ours::Yes, pair, answer),
+            "DataSequenceInOrder" => {
+                either(&mut self.data_sequence_in_order, Ours::Yes, pair, answer);
+            }
+            // "And": immediate data are welcome.
+            "ImmediateData" => match yes_no(value) {
+                Some(theirs) => {
+                    self.immediate_data = theirs;
+                    answer.push(key, value);
+                }
+                None => answer.push(key, "Reject"),
+            },
+            // Markers and their like are no longer used (RFC 7143 §13.25); task reporting: only RFC 3720's.
+            "OFMarker" | "IFMarker" => answer.push(key, "No"),
+            "OFMarkInt" | "IFMarkInt" => answer.push(key, "Irrelevant"),
+            "TaskReporting" => answer.push(key, "RFC3720"),
+            "iSCSIProtocolLevel" => answer.push(key, "1"),
+            _ => answer.push(key, "NotUnderstood"),
+        }
+    }
+
+    /// FirstBurstLength never exceeds MaxBurstLength (RFC 7143 §13.14).
+    pub fn settle(&mut self) {
+        self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ours {
+    Yes,
+    No,
+}
+
+fn either(slot: &mut bool, ours: Ours, pair: (&str, &str), answer: &mut TextBuilder) {
+    match yes_no(pair.1) {
+        Some(theirs) => {
+            *slot = theirs || ours == Ours::Yes;
+            answer.push(pair.0, if *slot { "Yes" } else { "No" });
+        }
+        None => answer.push(pair.0, "Reject"),
+    }
+}
+
+/// A list of digests, in the initiator's order of preference: the first that is known wins.
+fn choose_digest(slot: &mut Digest, key: &str, value: &str, answer: &mut TextBuilder) {
+    for offered in value.split(',') {
+        match offered {
+            "CRC32C" => *slot = Digest::Crc32c,
+            "None" => *slot = Digest::None,
+            _ => continue,
+        }
+        answer.push(key, offered);
+        return;
+    }
+    answer.push(key, "Reject");
+}
+
+fn is_session_wide(key: &str) -> bool {
+    matches!(
+        key,
+        "MaxConnections"
+            | "InitialR2T"
+            | "ImmediateData"
+            | "MaxBurstLength"
+            | "FirstBurstLength"
+            | "DefaultTime2Wait"
+            | "DefaultTime2Retain"
+            | "MaxOutstandingR2T"
+            | "DataPDUInOrder"
+            | "DataSequenceInOrder"
+            | "ErrorRecoveryLevel"
+            | "TaskReporting"
+    )
+}
+
+fn in_range(value: &str, low: u32, high: u32) -> Option<u32> {
+    parse_number(value).filter(|number| (low..=high).contains(number))
+}
+
+fn yes_no(value: &str) -> Option<bool> {
+    match value {
+        "Yes" => Some(true),
+        "No" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(key: &str, value: &str) -> (Parameters, String) {
+        let mut parameters = Parameters::default();
+        let mut text = TextBuilder::default();
+        parameters
+            .negotiate(Phase::LeadingLogin, key, value, &mut text)
+            .expect("the value is acceptable");
+        let text = String::from_utf8(text.into_bytes()).expect("we answer in ASCII");
+        (parameters, text.trim_end_matches('\0').to_owned())
+    }
+
+    #[test]
+    fn each_key_is_answered_by_its_rule() {
+        let table = [
+            ("HeaderDigest", "CRC32C,None", "HeaderDigest=CRC32C"),
+            ("HeaderDigest", "None,CRC32C", "HeaderDigest=None"),
+            ("DataDigest", "X-other,CRC32C", "DataDigest=CRC32C"),
+            ("DataDigest", "X-other", "DataDigest=Reject"),
+            ("MaxConnections", "64", "MaxConnections=8"),
+            ("MaxConnections", "1", "MaxConnections=1"),
+            ("InitialR2T", "No", "InitialR2T=No"),
+            ("InitialR2T", "Yes", "InitialR2T=Yes"),
+            ("ImmediateData", "Yes", "ImmediateData=Yes"),
+            ("ImmediateData", "Maybe", "ImmediateData=Reject"),
+            ("MaxBurstLength", "16776192", "MaxBurstLength=1048576"),
+            ("MaxBurstLength", "100", "MaxBurstLength=Reject"),
+            ("DefaultTime2Wait", "0", "DefaultTime2Wait=2"),
+            ("DefaultTime2Retain", "20", "DefaultTime2Retain=0"),
+            ("ErrorRecoveryLevel", "2", "ErrorRecoveryLevel=0"),
+            ("DataPDUInOrder", "No", "DataPDUInOrder=Yes"),
+            ("IFMarker", "Yes", "IFMarker=No"),
+            ("TaskReporting", "FastAbort", "TaskReporting=RFC3720"),
+            ("X-com.example.key", "1", "X-com.example.key=NotUnderstood"),
+        ];
+        for (key, value, want) in table {
+            assert_eq!(answer(key, value).1, want, "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn a_declaration_has_no_answer_and_bounds_what_is_sent() {
+        let (parameters, text) = answer("MaxRecvDataSegmentLength", "65536");
+        assert_eq!(
+            (parameters.send_segment_len_max, text.as_str()),
+            (65536, "")
+        );
+        let mut text = TextBuilder::default();
+        let refused = Parameters::default().negotiate(
+            Phase::LeadingLogin,
+            "MaxRecvDataSegmentLength",
+            "511",
+            &mut text,
+        );
+        assert_eq!(refused, Err(Unacceptable::Declared));
+    }
+
+    #[test]
+    fn a_further_connection_leaves_the_session_as_it_is() {
+        let mut parameters = Parameters::default();
+        let mut text = TextBuilder::default();
+        parameters
+            .negotiate(Phase::FurtherLogin, "MaxBurstLength", "512", &mut text)
+            .expect("answered");
+        assert_eq!(parameters, Parameters::default());
+        assert_eq!(text.into_bytes(), b"MaxBurstLength=Irrelevant\0");
+    }
+
+    #[test]
+    fn the_first_burst_never_exceeds_a_burst() {
+        let mut parameters = answer("MaxBurstLength", "4096").0;
+        parameters.settle();
+        assert_eq!(parameters.first_burst_len_max, 4096);
+    }
+}
