@@ -20,16 +20,23 @@ mod backend;
 mod connect;
 mod controller;
 mod events;
+mod io;
 mod limits;
 mod permit;
+mod queue;
 mod reply;
 mod subsystem;
 
 pub use admin::{host_data_len, is_control_command};
 pub use backend::{Backend, NamespaceRef, OpenError, Origin, PortId, Statistics, Usage, WakeToken};
 pub use connect::{Activity, Connection, ControllerId, Host, QueueId, SqFlow, connect, connected};
+pub use io::{
+    COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
+    CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange,
+};
 pub use limits::Limits;
 pub use permit::{CommandClass, Gate, Permit};
+pub use queue::{Begun, Completed, Payload, Queue, QueueFull, Ready, SlotId};
 pub use reply::{Completion, Reply};
 pub use subsystem::{
     Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use block::{Access, RegionId, Volume};
 
-use super::{ControllerId, Permit, Subsystem};
+use super::{Completed, ControllerId, Permit, Subsystem};
 use crate::wire::Nsid;
 
 /// One connection's way to the subsystem that it is bound to. Crate `target` implements it; tests have their own.
@@ -32,6 +32,9 @@ pub trait Backend {
     /// The namespace `nsid` as this connection's controller sees it now; `None` where it is not attached. Takes
     /// no lock unless [`Subsystem::generation`] has moved since the last call.
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>>;
+
+    /// An I/O command was completed: for statistics. Called for each, so it must be cheap.
+    fn completed(&mut self, command: &Completed);
 }
 
 /// Where a connection comes from.

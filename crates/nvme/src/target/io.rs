@@ -1,0 +1,439 @@
+//! I/O commands of the NVM command set: a submission queue entry, checked, as something to be done on a volume.
+//!
+//! Read first: NVM Command Set 1.0, "NVM Command Set Commands". No field of a command is trusted before it went
+//! through here.
+
+use std::time::Instant;
+
+use block::{Admission, Blocks, Extent, Lba, OpKind, RegionId, Unmap};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Backend, CommandClass, NamespaceRef};
+use crate::wire::{Nsid, Psdt, Sqe, StatusCode, opcode};
+
+/// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
+pub const COMPARE_AND_WRITE_BLOCKS_MAX: u64 = 8;
+/// The most source ranges of a Copy: Maximum Source Range Count (MSRC), 1's-based.
+pub const COPY_RANGES_MAX: u32 = 128;
+/// The largest source range of a Copy, in blocks: Maximum Single Source Range Length (MSSRL).
+pub const COPY_RANGE_BLOCKS_MAX: u16 = 1024;
+/// The most blocks of a Copy: Maximum Copy Length (MCL).
+pub const COPY_BLOCKS_MAX: u32 = COPY_RANGES_MAX * COPY_RANGE_BLOCKS_MAX as u32;
+/// The most ranges of a Dataset Management command.
+pub const DATASET_RANGES_MAX: u32 = 256;
+
+/// How a command's data move, as its transport read the data pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataPointer {
+    /// In the capsule, from its first data byte on.
+    InCapsule {
+        /// Bytes.
+        len_bytes: u32,
+    },
+    /// By the transport's own means, in whichever direction the command needs.
+    Remote {
+        /// Bytes.
+        len_bytes: u32,
+    },
+}
+
+impl DataPointer {
+    /// The length that the host gave, in bytes.
+    pub const fn len_bytes(self) -> u32 {
+        match self {
+            Self::InCapsule { len_bytes } | Self::Remote { len_bytes } => len_bytes,
+        }
+    }
+}
+
+/// What is done with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Blocks go to the host.
+    Read,
+    /// Blocks come from the host.
+    Write,
+    /// Blocks come from the host and are compared.
+    Compare,
+    /// The first command of a compare-and-write.
+    FusedCompare,
+    /// The second one.
+    FusedWrite,
+    /// Blocks are checked to be readable.
+    Verify,
+    /// Blocks become zeros.
+    WriteZeroes(Unmap),
+    /// Ranges that come from the host are deallocated.
+    Deallocate,
+    /// Ranges that come from the host are hints only.
+    Hint,
+    /// Ranges that come from the host are copied.
+    Copy,
+    /// The volume is flushed.
+    Flush,
+    /// Not the volume's: a command of the control path.
+    Control,
+}
+
+/// How filters and statistics class a command; `None` for opcodes that are not known.
+pub(super) const fn kind(opcode: u8) -> Option<OpKind> {
+    match opcode {
+        opcode::READ | opcode::COMPARE | opcode::VERIFY => Some(OpKind::Read),
+        opcode::WRITE | opcode::WRITE_ZEROES | opcode::COPY => Some(OpKind::Write),
+        opcode::DATASET_MANAGEMENT => Some(OpKind::Discard),
+        opcode::FLUSH => Some(OpKind::Flush),
+        _ => None,
+    }
+}
+
+/// A checked command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Command {
+    pub(super) action: Action,
+    /// The blocks; of a Copy the destination, without a length.
+    pub(super) extent: Extent,
+    /// log2 of the block size in bytes.
+    pub(super) block_shift: u32,
+    pub(super) region: RegionId,
+    /// Data that move, in bytes.
+    pub(super) len_bytes: u32,
+    /// Where data come from; `None` where none come from the host.
+    pub(super) from_host: Option<DataPointer>,
+    /// The volume's word on it.
+    pub(super) admission: Admission,
+}
+
+/// What is known about a command besides its entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) now: Instant,
+    pub(super) pointer: Result<DataPointer, StatusCode>,
+    /// The largest transfer (MDTS) in bytes.
+    pub(super) transfer_max_bytes: u32,
+}
+
+/// Checks `sqe` and admits it to its volume.
+pub(super) fn parse<B: Backend>(
+    context: &Context,
+    sqe: &Sqe,
+    backend: &mut B,
+) -> Result<Command, StatusCode> {
+    match sqe.opcode {
+        opcode::READ => transfer(context, sqe, backend, Action::Read),
+        opcode::WRITE => transfer(context, sqe, backend, Action::Write),
+        opcode::COMPARE => transfer(context, sqe, backend, Action::Compare),
+        opcode::FLUSH => flush(context, sqe, backend),
+        opcode::WRITE_ZEROES => {
+            let deallocate = sqe.cdw12.get() & 1 << 25 != 0;
+            let unmap = if deallocate {
+                Unmap::Allowed
+            } else {
+                Unmap::Forbidden
+            };
+            without_data(context, sqe, backend, Action::WriteZeroes(unmap))
+        }
+        opcode::VERIFY => without_data(context, sqe, backend, Action::Verify),
+        opcode::DATASET_MANAGEMENT => dataset_management(context, sqe, backend),
+        opcode::COPY => copy(context, sqe, backend),
+        _ => Err(StatusCode::InvalidOpcode),
+    }
+}
+
+/// Read, Write, Compare, and both halves of a compare-and-write.
+fn transfer<B: Backend>(
+    context: &Context,
+    sqe: &Sqe,
+    backend: &mut B,
+    action: Action,
+) -> Result<Command, StatusCode> {
+    let pointer = check_pointer(context, sqe)?;
+    let class = match action {
+        Action::Write => CommandClass::Write,
+        _ => CommandClass::Read,
+    };
+    let namespace = namespace(sqe.nsid(), class, backend)?;
+    check_protection(sqe)?;
+    if action == Action::Write && sqe.cdw12.get() >> 20 & 0xF != 0 {
+        // A Directive Type (DTYPE): no directive is supported.
+        return Err(StatusCode::InvalidField);
+    }
+    let geometry = namespace.volume.geometry();
+    let extent = extent(sqe);
+    let len_bytes = extent.blocks.0 << geometry.block_size.shift();
+    if len_bytes > u64::from(context.transfer_max_bytes) {
+        return Err(StatusCode::InvalidField);
+    }
+    geometry.byte_range(extent)?;
+    if u64::from(pointer.len_bytes()) != len_bytes {
+        return Err(StatusCode::DataSglLengthInvalid);
+    }
+    let from_host = match (action, pointer) {
+        (Action::Read, DataPointer::Remote { .. }) => None,
+        // In-capsule data can't go to the host.
+        (Action::Read, DataPointer::InCapsule { .. }) => {
+            return Err(StatusCode::SglDescriptorTypeInvalid);
+        }
+        _ => Some(pointer),
+    };
+    let measured = Measured {
+        action,
+        extent,
+        len_bytes: len_bytes as u32,
+        from_host,
+    };
+    Ok(measured.admit(context.now, sqe, &namespace, len_bytes))
+}
+
+fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
+    let measured = Measured::bare(Action::Flush, Extent::new(Lba(0), Blocks(0)));
+    if sqe.nsid() == Nsid::ALL {
+        // There is no volatile write cache, so there is nothing to be flushed in any namespace.
+        return Ok(Command {
+            action: Action::Hint,
+            extent: measured.extent,
+            block_shift: 0,
+            region: RegionId(0),
+            len_bytes: 0,
+            from_host: None,
+            admission: Admission::Now,
+        });
+    }
+    let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
+    Ok(measured.admit(context.now, sqe, &namespace, 0))
+}
+
+/// Write Zeroes and Verify.
+fn without_data<B: Backend>(
+    context: &Context,
+    sqe: &Sqe,
+    backend: &mut B,
+    action: Action,
+) -> Result<Command, StatusCode> {
+    let class = match action {
+        Action::Verify => CommandClass::Read,
+        _ => CommandClass::Write,
+    };
+    let namespace = namespace(sqe.nsid(), class, backend)?;
+    check_protection(sqe)?;
+    let geometry = namespace.volume.geometry();
+    let extent = extent(sqe);
+    let range = geometry.byte_range(extent)?;
+    let measured = Measured::bare(action, extent);
+    Ok(measured.admit(context.now, sqe, &namespace, range.len))
+}
+
+fn dataset_management<B: Backend>(
+    context: &Context,
+    sqe: &Sqe,
+    backend: &mut B,
+) -> Result<Command, StatusCode> {
+    let pointer = check_pointer(context, sqe)?;
+    let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
+    let ranges = (sqe.cdw10.get() & 0xFF) + 1;
+    let len_bytes = ranges * size_of::<DatasetRange>() as u32;
+    // Attribute Deallocate (AD); the other two are hints about how the ranges will be used.
+    let action = if sqe.cdw11.get() & 1 << 2 == 0 {
+        Action::Hint
+    } else {
+        Action::Deallocate
+    };
+    let measured = Measured {
+        action,
+        extent: Extent::new(Lba(0), Blocks(0)),
+        len_bytes,
+        from_host: Some(list_pointer(pointer, len_bytes)?),
+    };
+    Ok(measured.admit(context.now, sqe, &namespace, 0))
+}
+
+fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
+    const DESCRIPTOR_FORMAT: u32 = 0xF << 8;
+    const DIRECTIVE_TYPE: u32 = 0xF << 20;
+    const PROTECTION: u32 = 0xF << 12 | 0xF << 26;
+    let pointer = check_pointer(context, sqe)?;
+    let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
+    namespace.permit.check(CommandClass::Read)?;
+    let cdw12 = sqe.cdw12.get();
+    if cdw12 & (DESCRIPTOR_FORMAT | DIRECTIVE_TYPE) != 0 {
+        return Err(StatusCode::InvalidField);
+    }
+    if cdw12 & PROTECTION != 0 {
+        return Err(INVALID_PROTECTION_INFORMATION);
+    }
+    let ranges = (cdw12 & 0xFF) + 1;
+    if ranges > COPY_RANGES_MAX {
+        return Err(COMMAND_SIZE_LIMIT_EXCEEDED);
+    }
+    let len_bytes = ranges * size_of::<CopyRange>() as u32;
+    let measured = Measured {
+        action: Action::Copy,
+        extent: Extent::new(Lba(sqe.cdw10_11()), Blocks(0)),
+        len_bytes,
+        from_host: Some(list_pointer(pointer, len_bytes)?),
+    };
+    Ok(measured.admit(context.now, sqe, &namespace, 0))
+}
+
+/// Command Size Limit Exceeded shares its number with a status of Connect.
+pub(super) const COMMAND_SIZE_LIMIT_EXCEEDED: StatusCode = StatusCode::ConnectRestartDiscovery;
+/// Invalid Protection Information, likewise.
+const INVALID_PROTECTION_INFORMATION: StatusCode = StatusCode::ConnectControllerBusy;
+
+/// A command whose lengths are checked.
+struct Measured {
+    action: Action,
+    extent: Extent,
+    len_bytes: u32,
+    from_host: Option<DataPointer>,
+}
+
+impl Measured {
+    const fn bare(action: Action, extent: Extent) -> Self {
+        Self {
+            action,
+            extent,
+            len_bytes: 0,
+            from_host: None,
+        }
+    }
+
+    /// Asks the volume; filters count `work_bytes`.
+    fn admit(
+        self,
+        now: Instant,
+        sqe: &Sqe,
+        namespace: &NamespaceRef<'_>,
+        work_bytes: u64,
+    ) -> Command {
+        let admission = match kind(sqe.opcode) {
+            Some(kind) => namespace.volume.admit(now, kind, work_bytes),
+            None => Admission::Now,
+        };
+        Command {
+            action: self.action,
+            extent: self.extent,
+            block_shift: namespace.volume.geometry().block_size.shift(),
+            region: namespace.region,
+            len_bytes: self.len_bytes,
+            from_host: self.from_host,
+            admission,
+        }
+    }
+}
+
+fn namespace<B: Backend>(
+    nsid: Nsid,
+    class: CommandClass,
+    backend: &mut B,
+) -> Result<NamespaceRef<'_>, StatusCode> {
+    let namespace = backend
+        .namespace(nsid)
+        .ok_or(StatusCode::InvalidNamespaceOrFormat)?;
+    namespace.permit.check(class)?;
+    Ok(namespace)
+}
+
+/// The data pointer of a command that has data. Fabrics know SGLs only.
+fn check_pointer(context: &Context, sqe: &Sqe) -> Result<DataPointer, StatusCode> {
+    match sqe.psdt() {
+        Psdt::SglMetadataAddress | Psdt::SglMetadataSgl => context.pointer,
+        Psdt::Prp | Psdt::Reserved => Err(StatusCode::InvalidField),
+    }
+}
+
+/// Lists of ranges may stand in a longer buffer (Linux always sends a whole page); only the list is fetched.
+fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, StatusCode> {
+    if pointer.len_bytes() < len_bytes {
+        return Err(StatusCode::DataSglLengthInvalid);
+    }
+    Ok(match pointer {
+        DataPointer::InCapsule { .. } => DataPointer::InCapsule { len_bytes },
+        DataPointer::Remote { .. } => DataPointer::Remote { len_bytes },
+    })
+}
+
+/// Protection Information (PRINFO): no namespace is formatted with it.
+fn check_protection(sqe: &Sqe) -> Result<(), StatusCode> {
+    const PRINFO: u32 = 0xF << 26;
+    if sqe.cdw12.get() & PRINFO == 0 {
+        Ok(())
+    } else {
+        Err(INVALID_PROTECTION_INFORMATION)
+    }
+}
+
+/// Starting LBA (SLBA) and Number of Logical Blocks (NLB, 0's-based).
+pub(super) fn extent(sqe: &Sqe) -> Extent {
+    let blocks = u64::from(sqe.cdw12.get() & 0xFFFF) + 1;
+    Extent::new(Lba(sqe.cdw10_11()), Blocks(blocks))
+}
+
+impl From<block::Status> for StatusCode {
+    /// The protocol's words for what a volume says.
+    fn from(status: block::Status) -> Self {
+        match status {
+            block::Status::LbaOutOfRange => Self::LbaOutOfRange,
+            block::Status::WriteProtected => Self::NamespaceWriteProtected,
+            block::Status::CapacityExceeded => Self::CapacityExceeded,
+            block::Status::Miscompare { .. } => Self::CompareFailure,
+            block::Status::ReadError => Self::UnrecoveredReadError,
+            block::Status::WriteError => Self::WriteFault,
+            block::Status::Busy => Self::CommandInterrupted,
+            block::Status::Gone => Self::InvalidNamespaceOrFormat,
+            block::Status::Invalid => Self::InvalidField,
+        }
+    }
+}
+
+/// A range of a Dataset Management command, 16 bytes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct DatasetRange {
+    /// Context Attributes: hints.
+    pub context_attributes: U32,
+    /// Length in logical blocks, 1's-based; 0 is no block.
+    pub blocks: U32,
+    /// Starting LBA.
+    pub lba: U64,
+}
+
+const _: () = assert!(size_of::<DatasetRange>() == 16);
+
+impl DatasetRange {
+    /// The blocks.
+    pub fn extent(&self) -> Extent {
+        Extent::new(Lba(self.lba.get()), Blocks(u64::from(self.blocks.get())))
+    }
+}
+
+/// A source range of a Copy, descriptor format 0, 32 bytes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct CopyRange {
+    /// Reserved.
+    pub reserved1: [u8; 8],
+    /// Starting LBA.
+    pub lba: U64,
+    /// Number of Logical Blocks, 0's-based.
+    pub nlb: U16,
+    /// Reserved.
+    pub reserved2: [u8; 6],
+    /// Expected tags of protection information, which no namespace has.
+    pub tags: [u8; 8],
+}
+
+const _: () = assert!(size_of::<CopyRange>() == 32);
+const _: () = assert!(std::mem::offset_of!(CopyRange, nlb) == 16);
+
+impl CopyRange {
+    /// The blocks.
+    pub fn extent(&self) -> Extent {
+        let blocks = u64::from(self.nlb.get()) + 1;
+        Extent::new(Lba(self.lba.get()), Blocks(blocks))
+    }
+}

@@ -1,0 +1,472 @@
+//! A queue of a controller: the commands of one connection, from submission queue entry to completion, whatever the
+//! transport.
+//!
+//! ```text
+//!               begin                  data … data_done            (filters)
+//!  capsule ─────┬──────► Receiving ──────────────┬──────────────► Held ──┐
+//!               │                                ├─► Working ────────────┤
+//!               ├────────────────────────────────┤                       ▼
+//!               └─► (errors, reads, no data) ────┴───────────────────► Ready ──► retire_front ──► Free
+//! ```
+//!
+//! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order, and takes what goes
+//! to the host from the front of the ready commands. Write data are executed in whole blocks as they come; a block of
+//! which only a piece has come waits in a small buffer. Nothing is allocated for a read or a write whose blocks come
+//! whole.
+
+mod control;
+mod data;
+mod fused;
+mod slot;
+mod work;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Instant;
+
+use block::{Admission, Op, OpKind, Placement, ReadDest};
+use zerocopy::little_endian::U16;
+
+use self::control::Role;
+use self::fused::FusedFirst;
+use self::slot::{CidSet, Slot, Stage};
+use super::io::{self, Action, Command, Context};
+use super::{Backend, DataPointer, Limits, SqFlow, is_control_command};
+use crate::wire::{Cid, Cqe, Fuse, Nsid, Sqe, Status, StatusCode};
+
+pub use self::slot::SlotId;
+
+/// The commands of one connection. See the [module](self).
+#[derive(Debug)]
+pub struct Queue {
+    role: Role,
+    slots: Vec<Slot>,
+    free: Vec<SlotId>,
+    cids: CidSet,
+    /// Commands to be completed or sent, in the order in which they became so.
+    ready: VecDeque<SlotId>,
+    held: BinaryHeap<Reverse<Held>>,
+    held_count: u64,
+    working: VecDeque<SlotId>,
+    fused: FusedFirst,
+    sq_head: u16,
+    sq_entries: u32,
+    transfer_max_bytes: u32,
+    in_capsule_max_bytes: u32,
+    /// Empty buffers of a block, for pieces of blocks.
+    spare: Vec<Vec<u8>>,
+    /// The last instant that was told.
+    now: Instant,
+    /// When the keep alive timer runs out; on admin queues only.
+    keep_alive_deadline: Option<Instant>,
+    /// The controller is gone, or the host has disconnected.
+    is_ended: bool,
+}
+
+/// What a transport has to do about a new command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing: it carries no data, or none that matter any more.
+    Done,
+    /// Bring its data.
+    Receive {
+        /// The command.
+        slot: SlotId,
+        /// Where they are.
+        pointer: DataPointer,
+    },
+}
+
+/// The host submitted more commands than the queue has entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more commands than the {entries} entries of the submission queue")]
+pub struct QueueFull {
+    /// Entries of the queue.
+    pub entries: u32,
+}
+
+/// The command at the front of those that are ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready<'a> {
+    /// Its identifier.
+    pub cid: Cid,
+    /// What is to be sent before its completion.
+    pub payload: Payload<'a>,
+    /// Whether the completion says nothing but success, so that a transport may leave it out.
+    pub is_plain_success: bool,
+}
+
+/// What goes to the host.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Nothing (more).
+    None,
+    /// Bytes of a volume, through [`Queue::copy_front`] or [`Queue::place_front`].
+    Blocks {
+        /// How many were taken already.
+        done_bytes: u32,
+        /// How many there are in all.
+        len_bytes: u32,
+    },
+    /// Bytes of a reply.
+    Reply {
+        /// How many were taken already.
+        done_bytes: u32,
+        /// All of them.
+        bytes: &'a [u8],
+    },
+}
+
+/// A command that was completed, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The namespace that it named, which need not exist.
+    pub nsid: Nsid,
+    /// Its kind.
+    pub kind: OpKind,
+    /// Data that moved between host and controller, in bytes.
+    pub len_bytes: u32,
+    /// How it ended.
+    pub status: Status,
+    /// When it came in.
+    pub started: Instant,
+    /// When it was completed.
+    pub now: Instant,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    until: Instant,
+    order: u64,
+    slot: SlotId,
+}
+
+impl Queue {
+    /// The most data in the capsule of an admin command, in bytes.
+    const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
+    /// Buffers that are kept for later.
+    const SPARE_MAX: usize = 4;
+    const SPARE_BYTES: usize = 4096;
+
+    /// A queue that waits for its Connect command.
+    pub fn new(now: Instant) -> Self {
+        let limits = Limits::default();
+        Self {
+            role: Role::Unconnected,
+            slots: vec![Slot::new(now)],
+            free: vec![SlotId(0)],
+            cids: CidSet::new(),
+            ready: VecDeque::new(),
+            held: BinaryHeap::new(),
+            held_count: 0,
+            working: VecDeque::new(),
+            fused: FusedFirst::None,
+            sq_head: 0,
+            sq_entries: 1,
+            transfer_max_bytes: limits.transfer_max_bytes() as u32,
+            in_capsule_max_bytes: Self::ADMIN_IN_CAPSULE_BYTES,
+            spare: Vec::new(),
+            now,
+            keep_alive_deadline: None,
+            is_ended: false,
+        }
+    }
+
+    /// The most data that a command capsule may carry, in bytes.
+    pub fn in_capsule_max_bytes(&self) -> u32 {
+        self.in_capsule_max_bytes
+    }
+
+    /// How many slots there are: their numbers are below.
+    pub fn slots_len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether completions carry SQHD.
+    pub fn sq_flow(&self) -> SqFlow {
+        self.role
+            .connection()
+            .map_or(SqFlow::Enabled, |connection| connection.sq_flow)
+    }
+
+    /// The identifier of the command in `slot` where its data are awaited.
+    pub fn receiving(&self, slot: SlotId) -> Option<Cid> {
+        let slot = self.slots.get(slot.index())?;
+        (slot.stage == Stage::Receiving).then_some(slot.cid)
+    }
+
+    /// Takes a command in. `pointer` is what its data pointer means to the transport, and matters only where the
+    /// command has data.
+    pub fn begin<B: Backend>(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        pointer: Result<DataPointer, StatusCode>,
+        backend: &mut B,
+    ) -> Result<Begun, QueueFull> {
+        self.now = now;
+        let id = self.free.pop().ok_or(QueueFull {
+            entries: self.sq_entries,
+        })?;
+        self.advance_head();
+        let slot = &mut self.slots[id.index()];
+        slot.open(now, sqe.cid(), sqe.nsid());
+        if !self.cids.insert(sqe.cid()) {
+            slot.flags.cid_conflicts = true;
+            return Ok(self.reject(id, StatusCode::CommandIdConflict));
+        }
+        if !self.role.is_io() || is_control_command(sqe.opcode) {
+            return Ok(self.begin_control(id, sqe, pointer, backend));
+        }
+        slot.kind = io::kind(sqe.opcode);
+        let context = Context {
+            now,
+            pointer,
+            transfer_max_bytes: self.transfer_max_bytes,
+        };
+        if sqe.fuse() != Fuse::None || self.fused != FusedFirst::None {
+            return Ok(self.begin_fused(id, &context, sqe, backend));
+        }
+        Ok(self.begin_io(id, &context, sqe, backend))
+    }
+
+    fn begin_io<B: Backend>(
+        &mut self,
+        id: SlotId,
+        context: &Context,
+        sqe: &Sqe,
+        backend: &mut B,
+    ) -> Begun {
+        match io::parse(context, sqe, backend) {
+            Ok(command) => self.start(id, &command, backend),
+            Err(code) => self.reject(id, code),
+        }
+    }
+
+    /// Starts a checked command.
+    fn start<B: Backend>(&mut self, id: SlotId, command: &Command, backend: &mut B) -> Begun {
+        let slot = &mut self.slots[id.index()];
+        slot.action = command.action;
+        slot.region = command.region;
+        slot.extent = command.extent;
+        slot.block_shift = command.block_shift;
+        slot.len_bytes = command.len_bytes;
+        match command.admission {
+            Admission::Now => {}
+            Admission::NotBefore(until) => slot.not_before = Some(until),
+            Admission::Fail(status, until) => {
+                slot.not_before = until;
+                return self.reject(id, status.into());
+            }
+        }
+        if let Some(pointer) = command.from_host {
+            return Begun::Receive { slot: id, pointer };
+        }
+        match command.action {
+            Action::Read | Action::Hint => self.finish(id),
+            _ => self.start_work(id, backend),
+        }
+        Begun::Done
+    }
+
+    fn reject(&mut self, id: SlotId, code: StatusCode) -> Begun {
+        self.slots[id.index()].fail(code);
+        self.finish(id);
+        Begun::Done
+    }
+
+    /// The command is executed: it may be completed, now or when its volume allows.
+    fn finish(&mut self, id: SlotId) {
+        let slot = &mut self.slots[id.index()];
+        match slot.not_before {
+            Some(until) if until > self.now => {
+                slot.stage = Stage::Held;
+                self.held_count += 1;
+                self.held.push(Reverse(Held {
+                    until,
+                    order: self.held_count,
+                    slot: id,
+                }));
+            }
+            _ => {
+                slot.stage = Stage::Ready;
+                self.ready.push_back(id);
+            }
+        }
+    }
+
+    fn advance_head(&mut self) {
+        let next = u32::from(self.sq_head) + 1;
+        self.sq_head = if next >= self.sq_entries {
+            0
+        } else {
+            next as u16
+        };
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.working.is_empty() {
+            return Some(self.now);
+        }
+        let held = self.held.peek().map(|Reverse(held)| held.until);
+        match (held, self.keep_alive_deadline) {
+            (Some(held), Some(deadline)) => Some(held.min(deadline)),
+            (held, deadline) => held.or(deadline),
+        }
+    }
+
+    /// Goes on with what takes long, and releases what was held back.
+    pub fn handle_timeout<B: Backend>(&mut self, now: Instant, backend: &mut B) {
+        self.now = now;
+        while let Some(Reverse(held)) = self.held.peek() {
+            if held.until > now {
+                break;
+            }
+            let slot = held.slot;
+            self.held.pop();
+            self.slots[slot.index()].stage = Stage::Ready;
+            self.ready.push_back(slot);
+        }
+        self.work(backend);
+        self.handle_keep_alive(backend);
+    }
+
+    /// Whether the connection is to be closed once what is ready has been sent.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Whether a command is ready.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The first ready command.
+    pub fn front(&self) -> Option<Ready<'_>> {
+        let slot = &self.slots[self.ready.front()?.index()];
+        let payload = if slot.is_failed() || slot.done_bytes >= slot.len_bytes {
+            Payload::None
+        } else {
+            match slot.action {
+                Action::Read => Payload::Blocks {
+                    done_bytes: slot.done_bytes,
+                    len_bytes: slot.len_bytes,
+                },
+                Action::Control => Payload::Reply {
+                    done_bytes: slot.done_bytes,
+                    bytes: &slot.buffer,
+                },
+                _ => Payload::None,
+            }
+        };
+        Some(Ready {
+            cid: slot.cid,
+            payload,
+            is_plain_success: !slot.is_failed() && slot.result == 0,
+        })
+    }
+
+    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Where this fails, the command
+    /// is to be completed with the error.
+    pub fn copy_front<B: Backend>(
+        &mut self,
+        dest: &mut [u8],
+        backend: &mut B,
+    ) -> Result<(), StatusCode> {
+        let len_bytes = dest.len() as u32;
+        self.read_front(len_bytes, ReadDest::Copy(dest), backend)
+            .map(|_| ())
+    }
+
+    /// Where the next `len_bytes` bytes of the first ready command, a read, are. Where this fails, the command is to be
+    /// completed with the error.
+    pub fn place_front<B: Backend>(
+        &mut self,
+        len_bytes: u32,
+        backend: &mut B,
+    ) -> Result<Placement, StatusCode> {
+        self.read_front(len_bytes, ReadDest::InPlace, backend)
+    }
+
+    fn read_front<B: Backend>(
+        &mut self,
+        len_bytes: u32,
+        dest: ReadDest<'_>,
+        backend: &mut B,
+    ) -> Result<Placement, StatusCode> {
+        let id = *self.ready.front().expect("the caller has seen the front");
+        let slot = &mut self.slots[id.index()];
+        let extent = slot.next_extent(len_bytes);
+        let done = match backend.namespace(slot.nsid) {
+            Some(namespace) if namespace.region == slot.region => namespace
+                .volume
+                .execute(Op::Read { extent, dest })
+                .and_then(|()| namespace.volume.geometry().byte_range(extent))
+                .map_err(StatusCode::from),
+            _ => Err(StatusCode::InvalidNamespaceOrFormat),
+        };
+        match done {
+            Ok(range) => {
+                slot.done_bytes += len_bytes;
+                Ok(Placement {
+                    region: slot.region,
+                    range,
+                })
+            }
+            Err(code) => {
+                slot.fail(code);
+                Err(code)
+            }
+        }
+    }
+
+    /// `len_bytes` bytes of the first ready command's reply were sent.
+    pub fn advance_front(&mut self, len_bytes: u32) {
+        if let Some(id) = self.ready.front() {
+            self.slots[id.index()].done_bytes += len_bytes;
+        }
+    }
+
+    /// Completes the first ready command and frees its slot.
+    pub fn retire_front<B: Backend>(&mut self, now: Instant, backend: &mut B) -> Option<Cqe> {
+        let id = self.ready.pop_front()?;
+        let slot = &self.slots[id.index()];
+        let mut cqe = Cqe::new(slot.cid, slot.status, slot.result);
+        cqe.sq_head = U16::new(self.sq_head(slot));
+        if let Some(kind) = slot.kind {
+            backend.completed(&Completed {
+                nsid: slot.nsid,
+                kind,
+                len_bytes: slot.len_bytes,
+                status: slot.status,
+                started: slot.started,
+                now,
+            });
+        }
+        let slot = &mut self.slots[id.index()];
+        slot.stage = Stage::Free;
+        if !slot.flags.cid_conflicts {
+            self.cids.remove(slot.cid);
+        }
+        if slot.buffer.capacity() > 0 {
+            let buffer = std::mem::take(&mut slot.buffer);
+            self.recycle(buffer);
+        }
+        self.free.push(id);
+        Some(cqe)
+    }
+
+    fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() == Self::SPARE_BYTES && self.spare.len() < Self::SPARE_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    fn spare_buffer(&mut self) -> Vec<u8> {
+        self.spare
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(Self::SPARE_BYTES))
+    }
+}

@@ -1,0 +1,93 @@
+//! Data from the host: executed as they come, or gathered.
+
+use block::Op;
+
+use super::slot::{Slot, Stage};
+use super::{Queue, SlotId};
+use crate::target::Backend;
+use crate::target::io::Action;
+use crate::wire::StatusCode;
+
+impl Queue {
+    /// Takes the next bytes of a command's data, in order. There are never more than the command has in all.
+    pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        assert_eq!(slot.stage, Stage::Receiving, "data are expected");
+        if slot.is_failed() {
+            return;
+        }
+        match slot.action {
+            Action::Write | Action::Compare => self.stream(id, bytes, backend),
+            _ => slot.buffer.extend_from_slice(bytes),
+        }
+    }
+
+    /// Data were lost on the way (a digest was wrong): the command fails, whatever else comes of it.
+    pub fn data_lost(&mut self, id: SlotId) {
+        self.slots[id.index()].fail(StatusCode::TransientTransportError);
+    }
+
+    /// All data have come.
+    pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        match slot.action {
+            Action::FusedCompare | Action::FusedWrite => self.fused_gathered(id, backend),
+            _ if slot.is_failed() => self.finish(id),
+            Action::Control => self.execute_control(id, backend),
+            Action::Deallocate | Action::Copy => self.start_work(id, backend),
+            _ => self.finish(id),
+        }
+    }
+
+    /// Executes the whole blocks among `bytes` and keeps the rest.
+    fn stream<B: Backend>(&mut self, id: SlotId, mut bytes: &[u8], backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        let block_bytes = 1 << slot.block_shift;
+        if !slot.buffer.is_empty() {
+            let take = bytes.len().min(block_bytes - slot.buffer.len());
+            slot.buffer.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if slot.buffer.len() < block_bytes {
+                return;
+            }
+            let block = std::mem::take(&mut slot.buffer);
+            slot.execute(&block, backend);
+            self.recycle(block);
+        }
+        let whole = bytes.len() & !(block_bytes - 1);
+        let slot = &mut self.slots[id.index()];
+        if whole > 0 && !slot.is_failed() {
+            slot.execute(&bytes[..whole], backend);
+        }
+        if whole < bytes.len() && !slot.is_failed() {
+            let mut buffer = self.spare_buffer();
+            buffer.extend_from_slice(&bytes[whole..]);
+            self.slots[id.index()].buffer = buffer;
+        }
+    }
+}
+
+impl Slot {
+    /// Writes or compares the next whole blocks.
+    fn execute<B: Backend>(&mut self, data: &[u8], backend: &mut B) {
+        let extent = self.next_extent(data.len() as u32);
+        self.done_bytes += data.len() as u32;
+        let op = match self.action {
+            Action::Compare => Op::Compare { extent, data },
+            _ => Op::Write { extent, data },
+        };
+        self.execute_op(op, backend);
+    }
+
+    /// Does `op` on the command's volume, as long as that still is the one for which the command was checked.
+    pub(super) fn execute_op<B: Backend>(&mut self, op: Op<'_>, backend: &mut B) {
+        match backend.namespace(self.nsid) {
+            Some(namespace) if namespace.region == self.region => {
+                if let Err(status) = namespace.volume.execute(op) {
+                    self.fail(status.into());
+                }
+            }
+            _ => self.fail(StatusCode::InvalidNamespaceOrFormat),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Commands that have no data, or only lists of ranges, and may take long: they are executed in pieces, so that the
+//! connection's neighbours need not wait.
+
+use block::{Blocks, Extent, Lba, Op, Unmap};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::slot::{Slot, Stage};
+use super::{Queue, SlotId};
+use crate::target::Backend;
+use crate::target::io::{
+    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DatasetRange,
+};
+use crate::wire::StatusCode;
+
+/// What one turn may cost, in bytes of memory written.
+const TURN_COST: u64 = 4 << 20;
+/// What an operation costs besides its bytes.
+const OP_COST: u64 = 64 << 10;
+/// How many bytes may be discarded at the cost of writing one.
+const DISCARD_PER_COST: u64 = 16;
+
+/// Whether a command needs another turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Over,
+    More,
+}
+
+impl Queue {
+    /// Does the first piece, which most often is all.
+    pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        slot.stage = Stage::Working;
+        slot.check_ranges(backend);
+        self.turn(id, backend);
+    }
+
+    /// Gives the command that waits longest a turn.
+    pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
+        if let Some(id) = self.working.pop_front() {
+            self.turn(id, backend);
+        }
+    }
+
+    fn turn<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        match self.slots[id.index()].turn(backend) {
+            Turn::More => self.working.push_back(id),
+            Turn::Over => self.finish(id),
+        }
+    }
+}
+
+impl Slot {
+    /// Checks all ranges before the first is touched.
+    fn check_ranges<B: Backend>(&mut self, backend: &mut B) {
+        let Some(namespace) = backend.namespace(self.nsid) else {
+            return self.fail(StatusCode::InvalidNamespaceOrFormat);
+        };
+        let geometry = namespace.volume.geometry();
+        let mut blocks = 0;
+        let mut index = 0;
+        while let Some(extent) = self.range(index) {
+            if let Err(status) = geometry.byte_range(extent) {
+                return self.fail(status.into());
+            }
+            if self.action == Action::Copy && extent.blocks.0 > u64::from(COPY_RANGE_BLOCKS_MAX) {
+                return self.fail(COMMAND_SIZE_LIMIT_EXCEEDED);
+            }
+            blocks += extent.blocks.0;
+            index += 1;
+        }
+        if self.action == Action::Copy {
+            let to = Extent::new(self.extent.lba, Blocks(blocks));
+            if let Err(status) = geometry.byte_range(to) {
+                self.fail(status.into());
+            }
+        }
+    }
+
+    /// The range of this number.
+    fn range(&self, index: usize) -> Option<Extent> {
+        match self.action {
+            Action::Deallocate => {
+                list_item::<DatasetRange>(&self.buffer, index).map(DatasetRange::extent)
+            }
+            Action::Copy => list_item::<CopyRange>(&self.buffer, index).map(CopyRange::extent),
+            _ => (index == 0).then_some(self.extent),
+        }
+    }
+
+    fn turn<B: Backend>(&mut self, backend: &mut B) -> Turn {
+        let mut cost = 0;
+        while cost < TURN_COST {
+            if self.is_failed() {
+                return Turn::Over;
+            }
+            let Some(range) = self.range(self.range_index) else {
+                return Turn::Over;
+            };
+            let left = range.blocks.0 - self.range_blocks;
+            let blocks = left.min(self.piece_blocks(TURN_COST - cost));
+            let piece = Extent::new(Lba(range.lba.0 + self.range_blocks), Blocks(blocks));
+            cost += OP_COST + self.cost(blocks);
+            self.do_piece(piece, backend);
+            if blocks == left {
+                self.range_index += 1;
+                self.range_blocks = 0;
+            } else {
+                self.range_blocks += blocks;
+            }
+        }
+        if self.range(self.range_index).is_some() {
+            Turn::More
+        } else {
+            Turn::Over
+        }
+    }
+
+    fn do_piece<B: Backend>(&mut self, extent: Extent, backend: &mut B) {
+        let op = match self.action {
+            Action::WriteZeroes(unmap) => Op::WriteZeroes { extent, unmap },
+            Action::Deallocate => Op::Discard { extent },
+            Action::Copy => {
+                let to = self.extent.lba;
+                self.extent.lba = Lba(to.0 + extent.blocks.0);
+                Op::Copy { from: extent, to }
+            }
+            Action::Verify => Op::Verify { extent },
+            _ => Op::Flush,
+        };
+        self.execute_op(op, backend);
+    }
+
+    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and destination may
+    /// overlap.
+    fn piece_blocks(&self, cost: u64) -> u64 {
+        match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) => (cost >> self.block_shift).max(1),
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => {
+                ((cost * DISCARD_PER_COST) >> self.block_shift).max(1)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    fn cost(&self, blocks: u64) -> u64 {
+        let bytes = blocks << self.block_shift;
+        match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) | Action::Copy => bytes,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / DISCARD_PER_COST,
+            _ => 0,
+        }
+    }
+}
+
+fn list_item<T>(list: &[u8], index: usize) -> Option<&T>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    let start = index * size_of::<T>();
+    T::ref_from_bytes(list.get(start..start + size_of::<T>())?).ok()
+}
