@@ -1,0 +1,151 @@
+# Guests: boot, run commands in them, end them. A guest's directory $VM_STATE/NAME
+# holds its console, its control pipe, and share/, which it sees as /share.
+# shellcheck shell=bash
+
+GUEST_BOOT_LIMIT_S=120
+GUEST_EXEC_LIMIT_S=600
+GUEST_POLL_S=0.05
+# Five-level page tables only cost time under emulation.
+GUEST_CPU=max,la57=off
+
+# guest_start NAME [-m MEBIBYTES] [-c CPUS] [-n BRIDGE=ADDRESS/LENGTH]... [-d HOST_DIR] [-i] [-q QEMU_ARGUMENT]...
+#   -n  a network card on that bridge; eth0, eth1 … in the order given
+#   -d  a directory of the host, the guest's /host
+#   -i  time counts the guest's instructions (2 ns each, one CPU): measurements inside
+#       one guest repeat, whatever else the host does
+guest_start() {
+  local name=$1 memory_mib=1024 cpus=2 host_dir='' nics=() extra=() option OPTIND=1
+  local accel=(-accel "tcg,thread=multi,tb-size=512")
+  shift
+  while getopts m:c:n:d:iq: option; do
+    case $option in
+      m) memory_mib=$OPTARG ;;
+      c) cpus=$OPTARG ;;
+      n) nics+=("$OPTARG") ;;
+      d) host_dir=$OPTARG ;;
+      i) cpus=1 accel=(-accel "tcg,thread=single,tb-size=512" -icount "shift=1,sleep=off") ;;
+      q) extra+=("$OPTARG") ;;
+      *) report_die "guest_start: unknown option" ;;
+    esac
+  done
+  local dir=$VM_STATE/$name
+  ! guest_alive "$name" || report_die "guest $name runs already"
+  rm -rf "$dir"
+  mkdir -p "$dir/share"
+  mkfifo "$dir/control.in" "$dir/control.out"
+  guest_nics "$name" "${nics[@]}"
+  [ -z "$host_dir" ] || extra+=(-virtfs "$(guest_9p host "$host_dir")")
+
+  # A guest of a test run never outlives it, however that ends.
+  local owner=()
+  [ -z "${GUEST_DIES_WITH_OWNER:-}" ] || owner=(setpriv --pdeathsig KILL)
+  net_run "${owner[@]}" qemu-system-x86_64 \
+    -nodefaults -no-user-config -no-reboot -display none -monitor none \
+    -M q35,memory-backend=memory "${accel[@]}" -cpu "$GUEST_CPU" -smp "$cpus" -m "$memory_mib" \
+    -object "memory-backend-memfd,id=memory,size=${memory_mib}M,share=on" \
+    -kernel "$IMAGE_VMLINUZ" -initrd "$IMAGE_INITRD" \
+    -append "$(guest_kernel_arguments "$name" "${host_dir:-no}")" \
+    -drive "if=none,id=root,file=$IMAGE_ROOT,format=raw,readonly=on" -device virtio-blk-pci,drive=root \
+    -drive "if=none,id=modules,file=$IMAGE_MODULES,format=raw,readonly=on" -device virtio-blk-pci,drive=modules \
+    -virtfs "$(guest_9p share "$dir/share")" \
+    -device virtio-rng-pci -serial "file:$dir/console" \
+    -device virtio-serial-pci -chardev "pipe,id=control,path=$dir/control" \
+    -device virtserialport,chardev=control,name=control \
+    "${GUEST_NIC_ARGUMENTS[@]}" "${extra[@]}" > "$dir/qemu.log" 2>&1 < /dev/null &
+  echo $! > "$dir/pid"
+  guest_wait_boot "$name"
+}
+
+guest_9p() { echo "local,path=$2,mount_tag=$1,security_model=none,multidevs=remap"; }
+
+guest_kernel_arguments() {
+  local quiet="console=ttyS0 quiet loglevel=4 panic=-1"
+  local quick="mitigations=off tsc=reliable random.trust_cpu=on cryptomgr.notests"
+  echo "$quiet $quick net.ifnames=0 vm_name=$1 vm_host_dir=$2 vm_net=$GUEST_NIC_ADDRESSES"
+}
+
+# Sets GUEST_NIC_ARGUMENTS and GUEST_NIC_ADDRESSES. The same name gets the same MACs.
+guest_nics() {
+  local name=$1 nic tap hash index=0
+  shift
+  GUEST_NIC_ARGUMENTS=() GUEST_NIC_ADDRESSES=''
+  hash=$(cksum <<< "$name" | cut -d ' ' -f 1)
+  for nic; do
+    tap=$(guest_tap "$name" "$index")
+    net_tap "$tap" "${nic%%=*}"
+    GUEST_NIC_ARGUMENTS+=(
+      -netdev "tap,id=nic$index,ifname=$tap,script=no,downscript=no"
+      -device "virtio-net-pci,netdev=nic$index,romfile=,mac=$(printf '52:54:00:%02x:%02x:%02x' \
+        $((hash >> 8 & 255)) $((hash & 255)) "$index")")
+    GUEST_NIC_ADDRESSES+=${GUEST_NIC_ADDRESSES:+,}${nic#*=}@$NET_MTU
+    index=$((index + 1))
+  done
+}
+
+# The tap of a guest's card, by its number.
+guest_tap() { echo "tap-${1:0:8}-$2"; }
+
+guest_wait_boot() {
+  local dir=$VM_STATE/$1 start=$SECONDS
+  until [ -s "$dir/share/ready" ]; do
+    if ! guest_alive "$1"; then
+      tail -n 5 "$dir/console" "$dir/qemu.log" >&2 || :
+      report_die "guest $1 ended before it was up"
+    fi
+    if [ $((SECONDS - start)) -ge "$GUEST_BOOT_LIMIT_S" ]; then
+      tail -n 5 "$dir/console" >&2 || :
+      report_die "guest $1 was not up after $GUEST_BOOT_LIMIT_S s"
+    fi
+    sleep 0.1
+  done
+}
+
+guest_alive() { [ -f "$VM_STATE/$1/pid" ] && kill -0 "$(< "$VM_STATE/$1/pid")" 2> /dev/null; }
+
+# guest_exec NAME [-t SECONDS]: runs the script on stdin in the guest, passes on its
+# output as it comes, and returns its exit status; 124 or 137 when the limit passed.
+guest_exec() {
+  local dir=$VM_STATE/$1 name=$1 limit_s=$GUEST_EXEC_LIMIT_S id output is_done='' deadline
+  shift
+  [ "${1:-}" != -t ] || limit_s=$2
+  id=$BASHPID.$RANDOM
+  cat > "$dir/share/$id.sh"
+  : > "$dir/share/$id.out"
+  exec {output}< "$dir/share/$id.out"
+  echo "$id $limit_s" 1<> "$dir/control.in"   # read-write, so that a dead guest does not block
+  deadline=$((SECONDS + limit_s + 15))
+  while :; do
+    [ ! -e "$dir/share/$id.status" ] || is_done=1
+    cat <&"$output"
+    [ -z "$is_done" ] || break
+    guest_alive "$name" || {
+      echo "guest $name ended" >&2
+      return 125
+    }
+    [ "$SECONDS" -lt "$deadline" ] || {
+      echo "guest $name does not answer" >&2
+      return 124
+    }
+    sleep "$GUEST_POLL_S"
+  done
+  exec {output}<&-
+  return "$(< "$dir/share/$id.status")"
+}
+
+guest_stop() {
+  local pid=$VM_STATE/$1/pid
+  guest_alive "$1" || return 0
+  kill "$(< "$pid")" 2> /dev/null || :
+  local tries=0
+  while guest_alive "$1"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || kill -KILL "$(< "$pid")" 2> /dev/null || :
+    sleep 0.05
+  done
+  rm -f "$pid"
+}
+
+# Kernel faults on the console of a guest; succeeds when there are some.
+guest_faults() {
+  grep -E 'BUG:|WARNING:|Oops|Kernel panic|blocked for more than|rcu.*stall' "$VM_STATE/$1/console"
+}

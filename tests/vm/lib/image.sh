@@ -1,0 +1,139 @@
+# The guest's image: a root file system, a kernel with its modules, and an
+# initramfs that puts both together. Each is kept in $VM_DIR/image under a name
+# that holds the hash of what it is made from, so a changed list is a new file.
+#
+#   root-KEY.sqfs       Debian packages of guest/packages
+#   kernel-KEY/         vmlinuz, modules.sqfs, early/ (modules of the initramfs)
+#   initrd-KEY.cpio     busybox, early modules, guest/initramfs, guest/init
+# shellcheck shell=bash
+
+IMAGE_SUITE=bookworm
+IMAGE_KERNEL=${RAMPORT_VM_KERNEL:-linux-image-6.12-amd64}
+IMAGE_MIRROR=${RAMPORT_VM_MIRROR:-}
+IMAGE_UNUSED_DAYS_MAX=30
+
+# Builds what is missing and sets IMAGE_ROOT, IMAGE_VMLINUZ, IMAGE_MODULES, IMAGE_INITRD.
+# shellcheck disable=SC2034  # guest_start uses them
+image_ready() {
+  local dir=$VM_DIR/image key lock
+  mkdir -p "$dir"
+  exec {lock}>"$dir/lock"
+  flock "$lock"
+  find "$dir" -mindepth 1 -maxdepth 1 -name '*.partial' -exec rm -rf {} +
+  find "$dir" -mindepth 1 -maxdepth 1 -name '*-*' -mtime "+$IMAGE_UNUSED_DAYS_MAX" -exec rm -rf {} +
+
+  key=$(image_key root "$VM_TOP/guest/packages")
+  IMAGE_ROOT=$dir/root-$key.sqfs
+  [ -e "$IMAGE_ROOT" ] || image_build_root "$IMAGE_ROOT"
+
+  key=$(image_key "$IMAGE_KERNEL" "$VM_TOP/guest/modules")
+  local kernel=$dir/kernel-$key
+  IMAGE_VMLINUZ=$kernel/vmlinuz IMAGE_MODULES=$kernel/modules.sqfs
+  [ -e "$kernel" ] || image_build_kernel "$kernel"
+
+  key=$(image_key "$key" "$IMAGE_ROOT" "$VM_TOP/guest/initramfs" "$VM_TOP/guest/init")
+  IMAGE_INITRD=$dir/initrd-$key.cpio
+  [ -e "$IMAGE_INITRD" ] || image_build_initrd "$kernel/early" "$IMAGE_INITRD"
+  touch -c "$IMAGE_ROOT" "$kernel" "$IMAGE_INITRD"
+  exec {lock}>&-
+}
+
+# A hash over a word, the recipe in this file, and the contents of files (an
+# image stands for itself by its name).
+image_key() {
+  local word=$1 file
+  shift
+  {
+    echo "$word"
+    cat "$VM_TOP/lib/image.sh"
+    for file; do case $file in *.sqfs) echo "$file" ;; *) cat "$file" ;; esac; done
+  } | sha256sum | cut -c 1-16
+}
+
+# The words of a list file without its comments.
+image_list() { sed 's/#.*//' "$1" | tr -s ' \n' '\n' | sed '/^$/d'; }
+
+image_debian() {
+  local sources=$IMAGE_MIRROR
+  # A Debian host's own sources name the mirror that it can reach.
+  # shellcheck source=/dev/null
+  if [ -z "$sources" ] && [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$IMAGE_SUITE" ]; then
+    for sources in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+      [ ! -s "$sources" ] || break
+    done
+  fi
+  mmdebstrap --quiet --aptopt='Acquire::Retries "3"' "$@" ${sources:+"$sources"}
+}
+
+image_build_root() {
+  local packages
+  packages=$(image_list "$VM_TOP/guest/packages" | paste -sd ,)
+  report_note "building the guest's root image (once; minutes)"
+  image_debian --variant=minbase --include="$packages" \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*' \
+    --customize-hook='mkdir -p "$1"/share "$1"/host' \
+    "$IMAGE_SUITE" - |
+    mksquashfs - "$1.partial" -tar -comp lz4 -noappend -no-progress -quiet
+  mv "$1.partial" "$1"
+}
+
+# The kernel package is only unpacked. Modules are stored uncompressed, since
+# emulated decompression is slow.
+image_build_kernel() {
+  local out=$1.partial tree=$1.partial/tree version
+  report_note "unpacking $IMAGE_KERNEL"
+  mkdir -p "$out"
+  image_debian --variant=extract --include="$IMAGE_KERNEL" "$IMAGE_SUITE" "$tree"
+  version=$(ls "$tree/lib/modules")
+  cp "$tree"/boot/vmlinuz-* "$out/vmlinuz"
+  depmod -b "$tree" "$version"
+
+  local keep=$out/keep base file
+  base=$keep/usr/lib/modules/$version
+  mkdir -p "$base" "$out/early"
+  ln -s usr/lib "$keep/lib"
+  cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$base/"
+  image_list "$VM_TOP/guest/modules" | image_modules "$tree" "$version" |
+    while read -r file; do
+      install -D -m 644 "$file" "$base/${file#"$tree/lib/modules/$version/"}"
+    done
+  find "$base" -name '*.ko.xz' -exec unxz {} +
+  depmod -b "$keep" "$version"
+  mksquashfs "$keep" "$out/modules.sqfs" -comp lz4 -noappend -no-progress -quiet -all-root
+
+  image_list "$VM_TOP/guest/modules" | head -n 4 | image_modules "$keep" "$version" |
+    while read -r file; do
+      cp "$file" "$out/early/"
+      echo "${file##*/}" >> "$out/early/order"
+    done
+  rm -rf "$tree" "$keep"
+  mv "$out" "$1"
+}
+
+# From module and directory names on stdin, the files to load, in order, each once.
+image_modules() {
+  local tree=$1 version=$2 entry
+  while read -r entry; do
+    if [ -d "$tree/lib/modules/$version/kernel/$entry" ]; then
+      find "$tree/lib/modules/$version/kernel/$entry" -name '*.ko*' -printf '%f\n' | sed 's/\.ko.*//'
+    else
+      echo "$entry"
+    fi
+  done | xargs modprobe -a -d "$tree" -S "$version" --show-depends |
+    awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
+}
+
+image_build_initrd() {
+  local early=$1 out=$2.partial
+  mkdir -p "$out/tree"/{bin,dev,proc,sys,modules,lower/root,lower/modules,upper,early}
+  unsquashfs -cat "$IMAGE_ROOT" usr/bin/busybox > "$out/tree/bin/busybox"
+  cp "$early"/* "$out/tree/early/"
+  cp "$VM_TOP/guest/initramfs" "$out/tree/init"
+  cp "$VM_TOP/guest/init" "$out/tree/guest-init"
+  chmod 755 "$out/tree/bin/busybox" "$out/tree/init" "$out/tree/guest-init"
+  (cd "$out/tree" && find . | cpio -o -H newc --quiet) > "$out/initrd"
+  mv "$out/initrd" "$2"
+  rm -rf "$out"
+}

@@ -1,0 +1,156 @@
+# Runs the tests of a suite: the functions test_* of suites/SUITE/[0-9]*.sh, in order,
+# each in a process of its own with a time limit. A file may have the functions setup
+# and teardown, run before and after its tests. suite.sh has suite_start, which boots
+# the guest and the peer, and what the tests share.
+# shellcheck shell=bash
+
+SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-120}
+SUITE_SKIP_STATUS=77
+SUITE_LOG_LINES=40
+SUITE_JOB=''
+
+# The tests as FILE/NAME, one a line.
+suite_tests() {
+  local suite=$1 only=$2 file name
+  for file in "$VM_TOP/suites/$suite"/[0-9]*.sh; do
+    sed -n 's/^test_\([a-z0-9_]*\)().*/\1/p' "$file" | while read -r name; do
+      name=$(basename "$file" .sh)/$name
+      # shellcheck disable=SC2053  # a pattern it is
+      [[ $name != $only ]] || echo "$name"
+    done
+  done
+}
+
+suite_skip() {
+  local name
+  while read -r name; do report_result SKIP "$1/$name" "$3"; done < <(suite_tests "$1" "$2")
+}
+
+suite_run() {
+  local suite=$1 file='' is_ready='' name
+  SUITE=$suite
+  # shellcheck source=/dev/null
+  . "$VM_TOP/peers/$PEER.sh"
+  # shellcheck source=/dev/null
+  . "$VM_TOP/suites/$suite/suite.sh"
+  suite_start
+  while read -r name <&3; do
+    if [ "${name%/*}" != "$file" ]; then
+      [ -z "$is_ready" ] || suite_step "$file" teardown
+      file=${name%/*} is_ready=''
+      if suite_step "$file" setup; then is_ready=1; fi
+    fi
+    if [ -n "$is_ready" ]; then
+      suite_test "$file" "${name#*/}"
+    else
+      report_result FAIL "$suite/$name" "its setup failed"
+    fi
+  done 3< <(suite_tests "$suite" "$2")
+  [ -z "$is_ready" ] || suite_step "$file" teardown
+}
+
+# setup or teardown of a file, if it has one.
+suite_step() {
+  local log=$VM_STATE/log/$1.$2 status=0
+  grep -q "^$2()" "$VM_TOP/suites/$SUITE/$1.sh" || return 0
+  suite_limited "$log" "$1" "$2" || status=$?
+  if [ "$status" != 0 ]; then
+    [ "$status" = "$SUITE_SKIP_STATUS" ] || report_note "$2 of $1 failed with status $status"
+    suite_show "$log"
+  fi
+  return "$status"
+}
+
+suite_test() {
+  local file=$1 name=$2 log=$VM_STATE/log/$1.$2 started_s=$EPOCHREALTIME status=0 took
+  suite_capture_start "$log"
+  suite_limited "$log" "$file" "test_$name" || status=$?
+  suite_capture_stop
+  took=$(awk -v a="$started_s" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }')
+  if suite_new_faults > "$log.faults"; then status=fault; fi
+  peer_alive || status=peer
+  case $status in
+    0) report_result PASS "$SUITE/$file/$name ($took)" ;;
+    "$SUITE_SKIP_STATUS") report_result SKIP "$SUITE/$file/$name" "$(sed -n 's/^skip: //p' "$log" | tail -n 1)" ;;
+    fault) report_result FAIL "$SUITE/$file/$name" "the guest's kernel complains ($took)" ;;
+    peer) report_result FAIL "$SUITE/$file/$name" "the peer is gone ($took)" ;;
+    124 | 137) report_result FAIL "$SUITE/$file/$name" "over its time limit ($took)" ;;
+    *) report_result FAIL "$SUITE/$file/$name" "status $status ($took)" ;;
+  esac
+  case $status in
+    0 | "$SUITE_SKIP_STATUS") rm -f "$log".*.pcap "$log.faults" ;;
+    *) suite_show "$log" "$log.faults" && peer_log | tail -n 15 | sed 's/^/  peer| /' ;;
+  esac
+}
+
+# A test calls this when the peer at hand can't do what it asks.
+skip() {
+  echo "skip: $*"
+  exit "$SUITE_SKIP_STATUS"
+}
+
+suite_show() {
+  local log
+  for log; do
+    [ ! -s "$log" ] || tail -n "$SUITE_LOG_LINES" "$log" | sed 's/^/  | /'
+  done
+}
+
+# suite_limited LOG FILE FUNCTION: in a process group of its own, ended at the limit.
+suite_limited() {
+  local log=$1 file=$VM_TOP/suites/$SUITE/$2.sh function=$3 deadline limit_s=$SUITE_TEST_LIMIT_S status=0
+  mkdir -p "$(dirname "$log")"
+  set -m
+  (
+    set +m -eE
+    trap 'echo "$(basename "${BASH_SOURCE[0]}"):$LINENO: failed: $BASH_COMMAND"' ERR
+    # shellcheck source=/dev/null
+    . "$file"
+    "$function"
+  ) > "$log" 2>&1 < /dev/null &
+  SUITE_JOB=$!
+  set +m
+  deadline=$((SECONDS + limit_s))
+  while kill -0 "$SUITE_JOB" 2> /dev/null; do
+    if [ "$SECONDS" -ge "$deadline" ]; then kill -KILL -- "-$SUITE_JOB" 2> /dev/null || :; fi
+    sleep 0.05
+  done
+  wait "$SUITE_JOB" || status=$?
+  SUITE_JOB=''
+  return "$status"
+}
+
+# Ends what a test may still have running, then the peer.
+suite_stop_limited() {
+  [ -z "$SUITE_JOB" ] || kill -KILL -- "-$SUITE_JOB" 2> /dev/null || :
+  SUITE_JOB=''
+  suite_capture_stop
+  if declare -F peer_stop > /dev/null; then peer_stop || :; fi
+}
+
+SUITE_CAPTURES=()
+# Headers of all that passes the bridges, kept for a test that fails.
+suite_capture_start() {
+  local bridge
+  for bridge in br0 br1; do
+    net_run tcpdump -i "$bridge" -n -s 160 -B 8192 -U -w "$1.$bridge.pcap" > /dev/null 2>&1 < /dev/null &
+    SUITE_CAPTURES+=("$!")
+  done
+}
+
+suite_capture_stop() {
+  local pid
+  for pid in "${SUITE_CAPTURES[@]}"; do
+    kill "$pid" 2> /dev/null || :
+    wait "$pid" 2> /dev/null || :
+  done
+  SUITE_CAPTURES=()
+}
+
+# Prints the kernel faults that came since the last call; fails when there are none.
+SUITE_FAULTS_SEEN=0
+suite_new_faults() {
+  local seen=$SUITE_FAULTS_SEEN
+  SUITE_FAULTS_SEEN=$(guest_faults host | wc -l)
+  [ "$SUITE_FAULTS_SEEN" -gt "$seen" ] && guest_faults host | tail -n "+$((seen + 1))"
+}

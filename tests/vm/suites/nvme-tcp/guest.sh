@@ -1,0 +1,64 @@
+# Helpers inside the guest.
+# shellcheck shell=bash disable=SC2154
+
+# connect ADDRESS [NVME_CONNECT_ARGUMENT]...: and wait until namespace 1 is there.
+connect() {
+  local address=$1
+  shift
+  nvme connect -t tcp -a "$address" -s "$PORT" -n "$NQN" "$@"
+  eventually 10 device 1 > /dev/null
+}
+
+disconnect() {
+  nvme disconnect -n "${1:-$NQN}"
+  eventually 10 not_connected "${1:-$NQN}"
+}
+
+not_connected() { ! controllers "${1:-$NQN}" | grep -q .; }
+
+# The controllers of a subsystem, as nvme0 …, one a line; only those at an address when it is given.
+controllers() {
+  local nqn=${1:-$NQN} address=${2:-} dir
+  for dir in /sys/class/nvme/nvme*; do
+    [ "$(cat "$dir/subsysnqn" 2> /dev/null)" = "$nqn" ] || continue
+    [ -z "$address" ] || grep -q "traddr=$address," "$dir/address" || continue
+    echo "${dir##*/}"
+  done
+}
+
+# device NSID [NQN]: the block device of a namespace; fails when there is none.
+device() {
+  local dir namespace
+  for dir in /sys/class/nvme-subsystem/nvme-subsys*; do
+    [ "$(cat "$dir/subsysnqn" 2> /dev/null)" = "${2:-$NQN}" ] || continue
+    for namespace in "$dir"/nvme*n*; do
+      [ "$(cat "$namespace/nsid" 2> /dev/null)" = "$1" ] || continue
+      [ -b "/dev/${namespace##*/}" ] || continue
+      echo "/dev/${namespace##*/}"
+      return
+    done
+  done
+  return 1
+}
+
+no_device() { ! device "$@"; }
+
+# live CONTROLLER...: all of them are.
+live() {
+  local controller
+  for controller; do [ "$(cat "/sys/class/nvme/$controller/state")" = live ] || return 1; done
+}
+
+# The size of a block device.
+size_mib() { echo $(($(cat "/sys/block/${1#/dev/}/size") / 2048)); }
+has_size_mib() { [ "$(size_mib "$1")" = "$2" ]; }
+
+# verified NAME DEVICE [FIO_ARGUMENT]...: writes, reads back and compares.
+verified() {
+  local name=$1 device=$2
+  shift 2
+  fio --name="$name" --filename="$device" --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 \
+    --do_verify=1 --randseed=7 --output-format=json --output="/tmp/$name.json" "$@"
+  jq -r '.jobs[] | "\(.jobname): error \(.error), wrote \(.write.io_bytes / 1048576) MiB, read \(.read.io_bytes / 1048576) MiB"' \
+    "/tmp/$name.json"
+}

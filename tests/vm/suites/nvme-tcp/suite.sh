@@ -1,0 +1,47 @@
+# NVMe/TCP with Linux's host and nvme-cli: what the tests of this suite share.
+# shellcheck shell=bash disable=SC2034
+
+NQN=nqn.2026-01.test.ramport:main
+HOST_1=nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111
+HOST_2=nqn.2014-08.org.nvmexpress:uuid:22222222-2222-4222-8222-222222222222
+PORT=4420
+# Namespace 1 has 512-byte blocks, namespace 2 4096-byte blocks.
+DISK_MIB=256
+DISK_4K_MIB=320
+
+suite_start() {
+  net_bridge br0 10.77.0.1/24
+  net_bridge br1 10.77.1.1/24
+  peer_start
+  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  peer_volume_create disk "$DISK_MIB" 512
+  peer_volume_create disk-4k "$DISK_4K_MIB" 4096
+  peer_target_create "$NQN" any
+  peer_namespace_add "$NQN" 1 disk
+  peer_namespace_add "$NQN" 2 disk-4k
+  peer_portal_add "$PEER_A" "$PORT"
+  peer_portal_add "$PEER_B" "$PORT"
+  guest << 'E'
+modprobe -a nvme-tcp ext4 xfs
+mkdir -p /etc/nvme /mnt/disk
+echo "$HOST_1" > /etc/nvme/hostnqn
+echo "${HOST_1##*uuid:}" > /etc/nvme/hostid
+E
+}
+
+# guest [NAME=VALUE]...: the script on stdin, in the guest, with the names above.
+guest() {
+  local name assignment
+  {
+    cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/suites/nvme-tcp/guest.sh"
+    for name in NQN HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB; do
+      printf 'export %s=%q\n' "$name" "${!name}"
+    done
+    for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
+    cat
+  } | guest_exec host -t "$SUITE_TEST_LIMIT_S"
+}
+
+# The plain set-up and tear-down of most files.
+connect_host() { guest <<< 'connect "$PEER_A"'; }
+disconnect_host() { guest <<< 'disconnect'; }
