@@ -1,3 +1,32 @@
-//! Listeners, portals, sessions bound to volumes, access check, counters.
+//! The server: volumes under targets, offered at portals to hosts, and the sessions that come of it.
+//!
+//! This crate alone binds all others. [`Server`] is what the control plane holds: synchronous, shared between
+//! threads, each call a transaction that either happens whole or leaves everything as it was. Its
+//! [`ServerError`]s tell a person the mend.
+//!
+//! What this crate refuses to know: files of definitions, REST, and how a protocol reads on the wire.
 
 #![forbid(unsafe_code)]
+
+#[cfg_attr(not(test), expect(dead_code, reason = "bound with the reactors"))]
+mod access;
+mod definitions;
+mod error;
+mod info;
+mod names;
+mod server;
+mod statistics;
+
+pub use definitions::{
+    AddressRange, AddressRangeFault, AllowedHost, Force, HostDefinition, HostPolicy,
+    NamespaceDefinition, PortalDefinition, Provisioning, TargetDefinition, ToldBy, Transport,
+    VolumeDefinition,
+};
+pub use error::{ErrorKind, ServerError, StartError, Warning};
+pub use info::{
+    Attachment, Capacity, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, TargetInfo,
+    VolumeInfo,
+};
+pub use names::{HostName, NameFault, TargetName, VolumeName};
+pub use server::{Cores, Server, ServerConfig};
+pub use statistics::{IoStatistics, KindStatistics, Latency};

@@ -1,0 +1,137 @@
+//! The access check: one function for every protocol.
+
+use std::collections::BTreeMap;
+
+use block::{Access, HostIdentity};
+
+use crate::{HostDefinition, HostName, HostPolicy, ToldBy};
+
+/// What the host `who` may do with a target that has `policy`.
+pub(crate) fn check(
+    who: HostIdentity<'_>,
+    policy: &HostPolicy,
+    hosts: &BTreeMap<HostName, HostDefinition>,
+) -> Access {
+    match policy {
+        HostPolicy::Local if who.address.to_canonical().is_loopback() => Access::ReadWrite,
+        HostPolicy::Local => Access::Denied,
+        HostPolicy::Any(access) => *access,
+        HostPolicy::Listed(list) => list
+            .iter()
+            .filter(|allowed| {
+                hosts
+                    .get(&allowed.host)
+                    .is_some_and(|host| is_told(host, who))
+            })
+            .map(|allowed| allowed.access)
+            .max()
+            .unwrap_or(Access::Denied),
+    }
+}
+
+/// Whether `who` is `host`.
+fn is_told(host: &HostDefinition, who: HostIdentity<'_>) -> bool {
+    let by_address = host
+        .addresses
+        .iter()
+        .any(|range| range.contains(who.address));
+    match host.told_by {
+        ToldBy::Name => {
+            who.name == Some(host.name.as_str()) && (host.addresses.is_empty() || by_address)
+        }
+        ToldBy::Address => by_address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AllowedHost;
+
+    fn host(name: &str, told_by: ToldBy, addresses: &[&str]) -> HostDefinition {
+        HostDefinition {
+            name: name.parse().expect("a name"),
+            told_by,
+            addresses: addresses
+                .iter()
+                .map(|text| text.parse().expect("a range"))
+                .collect(),
+        }
+    }
+
+    fn decide(policy: &HostPolicy, hosts: &[HostDefinition], name: &str, address: &str) -> Access {
+        let hosts = hosts.iter().map(|h| (h.name.clone(), h.clone())).collect();
+        let who = HostIdentity {
+            name: Some(name),
+            address: address.parse().expect("an address"),
+        };
+        check(who, policy, &hosts)
+    }
+
+    fn listed(entries: &[(&str, Access)]) -> HostPolicy {
+        HostPolicy::Listed(
+            entries
+                .iter()
+                .map(|&(name, access)| AllowedHost {
+                    host: name.parse().expect("a name"),
+                    access,
+                })
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn without_a_list_only_this_machine_gets_in() {
+        let policy = HostPolicy::Local;
+        assert_eq!(decide(&policy, &[], "a", "127.0.0.1"), Access::ReadWrite);
+        assert_eq!(
+            decide(&policy, &[], "a", "::ffff:127.0.0.1"),
+            Access::ReadWrite
+        );
+        assert_eq!(decide(&policy, &[], "a", "192.0.2.1"), Access::Denied);
+    }
+
+    #[test]
+    fn a_listed_host_must_give_its_name_and_come_from_its_address() {
+        let hosts = [host("nqn.h1", ToldBy::Name, &["192.0.2.0/24"])];
+        let policy = listed(&[("nqn.h1", Access::ReadWrite)]);
+        let decide = |name, address| decide(&policy, &hosts, name, address);
+        assert_eq!(decide("nqn.h1", "192.0.2.9"), Access::ReadWrite);
+        assert_eq!(decide("nqn.h1", "198.51.100.1"), Access::Denied);
+        assert_eq!(decide("nqn.h2", "192.0.2.9"), Access::Denied);
+    }
+
+    #[test]
+    fn a_host_told_by_address_needs_no_name() {
+        let hosts = [host("rack7", ToldBy::Address, &["2001:db8::/32"])];
+        let policy = listed(&[("rack7", Access::ReadOnly)]);
+        assert_eq!(
+            decide(&policy, &hosts, "any", "2001:db8::7"),
+            Access::ReadOnly
+        );
+        assert_eq!(decide(&policy, &hosts, "any", "192.0.2.1"), Access::Denied);
+    }
+
+    #[test]
+    fn of_several_entries_the_most_generous_counts() {
+        let hosts = [
+            host("all", ToldBy::Address, &["0.0.0.0/0"]),
+            host("nqn.h1", ToldBy::Name, &[]),
+        ];
+        let policy = listed(&[("all", Access::ReadOnly), ("nqn.h1", Access::ReadWrite)]);
+        assert_eq!(
+            decide(&policy, &hosts, "nqn.h1", "192.0.2.1"),
+            Access::ReadWrite
+        );
+        assert_eq!(
+            decide(&policy, &hosts, "nqn.h2", "192.0.2.1"),
+            Access::ReadOnly
+        );
+    }
+
+    #[test]
+    fn an_empty_list_admits_nobody() {
+        let policy = listed(&[]);
+        assert_eq!(decide(&policy, &[], "a", "127.0.0.1"), Access::Denied);
+    }
+}

@@ -1,0 +1,240 @@
+//! What a person asked for and can't have, with the mend.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::{HostName, PortalDefinition, SessionId, TargetName, VolumeName};
+
+/// Why the server did not do what was asked. Nothing has changed when this is returned.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// No such volume.
+    #[error("there is no volume {0}; `ramport volume ls` lists those that exist")]
+    UnknownVolume(VolumeName),
+    /// No such target.
+    #[error("there is no target {0}; `ramport target ls` lists those that exist")]
+    UnknownTarget(TargetName),
+    /// No such host.
+    #[error("there is no host {0}; define it first with `ramport host create {0}`")]
+    UnknownHost(HostName),
+    /// No such portal.
+    #[error("there is no portal {0}; `ramport portal ls` lists those that exist")]
+    UnknownPortal(PortalDefinition),
+    /// No such session.
+    #[error("there is no session {0}; it may have ended")]
+    UnknownSession(SessionId),
+    /// No such namespace.
+    #[error(
+        "target {target} has no namespace {nsid}; `ramport target show {target}` lists its namespaces"
+    )]
+    UnknownNamespace {
+        /// The target.
+        target: TargetName,
+        /// The namespace ID.
+        nsid: u32,
+    },
+    /// The name is taken.
+    #[error("volume {0} exists already; remove it first or choose another name")]
+    VolumeExists(VolumeName),
+    /// The name is taken.
+    #[error("target {0} exists already; change it, or choose another name")]
+    TargetExists(TargetName),
+    /// The name is taken.
+    #[error("host {0} exists already; change it, or choose another name")]
+    HostExists(HostName),
+    /// The portal is open already.
+    #[error("portal {0} is open already")]
+    PortalExists(PortalDefinition),
+    /// The namespace ID is taken.
+    #[error("namespace {nsid} of {target} is volume {volume} already; choose another number")]
+    NamespaceExists {
+        /// The target.
+        target: TargetName,
+        /// The namespace ID.
+        nsid: u32,
+        /// The volume behind it.
+        volume: VolumeName,
+    },
+    /// Namespace IDs go from 1 to a limit.
+    #[error("a namespace ID is a number from 1 to {max}, not {nsid}")]
+    NamespaceId {
+        /// What was given.
+        nsid: u32,
+        /// The highest.
+        max: u32,
+    },
+    /// No namespace ID is free.
+    #[error("target {target} has all {max} namespaces that a target can have; use another target")]
+    NamespacesFull {
+        /// The target.
+        target: TargetName,
+        /// The limit.
+        max: u32,
+    },
+    /// The capacity is no whole number of blocks or out of bounds.
+    #[error(
+        "a volume of {len_bytes} bytes can't be made: its size must be a multiple of {block_bytes} from {min_bytes} to {max_bytes}"
+    )]
+    VolumeSize {
+        /// What was given.
+        len_bytes: u64,
+        /// The block size.
+        block_bytes: u64,
+        /// The smallest capacity.
+        min_bytes: u64,
+        /// The largest capacity.
+        max_bytes: u64,
+    },
+    /// The budget has no room.
+    #[error(
+        "{needed_bytes} bytes are needed and {free_bytes} of the memory budget are free; remove or shrink volumes, make this one thin, or raise --memory"
+    )]
+    OverBudget {
+        /// What the request needs.
+        needed_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+    },
+    /// Hosts use the volume.
+    #[error(
+        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, detach the volume, or use --force"
+    )]
+    VolumeInUse {
+        /// The volume.
+        volume: VolumeName,
+        /// The targets, as a list for people.
+        targets: String,
+        /// How many sessions.
+        sessions: usize,
+    },
+    /// Shrinking cuts data off.
+    #[error(
+        "shrinking {volume} from {from_bytes} to {to_bytes} bytes cuts its end off; use --force if that is meant"
+    )]
+    ShrinkLosesData {
+        /// The volume.
+        volume: VolumeName,
+        /// Its capacity.
+        from_bytes: u64,
+        /// The new capacity.
+        to_bytes: u64,
+    },
+    /// Hosts use the target.
+    #[error("target {target} has {sessions} sessions; end them, or use --force")]
+    TargetInUse {
+        /// The target.
+        target: TargetName,
+        /// How many sessions.
+        sessions: usize,
+    },
+    /// A target's list names the host.
+    #[error("host {host} is on the list of {target}; take it off that list first")]
+    HostInUse {
+        /// The host.
+        host: HostName,
+        /// The first such target.
+        target: TargetName,
+    },
+    /// A target would be open to the network without anyone having said so.
+    #[error(
+        "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NQN) or say --allow-any-host"
+    )]
+    OpenToNetwork {
+        /// The target.
+        target: TargetName,
+        /// The portal.
+        portal: PortalDefinition,
+    },
+    /// A host that is told by its address has none.
+    #[error("host {0} is told by its address but has none; give --address")]
+    HostWithoutAddress(HostName),
+    /// The system refused the address.
+    #[error(
+        "can't listen on {address}: {source}; choose an address of this machine and a free port"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A limit of the server.
+    #[error("there are {max} {what} already, the most that this server takes")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// What kind of mistake a [`ServerError`] is, for those who map it to codes of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// What was named does not exist.
+    NotFound,
+    /// It stands against something that exists.
+    Conflict,
+    /// A value is out of bounds.
+    Invalid,
+    /// Memory or another limit is used up.
+    Exhausted,
+    /// The server can't at present.
+    Unavailable,
+}
+
+impl ServerError {
+    /// Its kind.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownVolume(_)
+            | Self::UnknownTarget(_)
+            | Self::UnknownHost(_)
+            | Self::UnknownPortal(_)
+            | Self::UnknownSession(_)
+            | Self::UnknownNamespace { .. } => ErrorKind::NotFound,
+            Self::VolumeExists(_)
+            | Self::TargetExists(_)
+            | Self::HostExists(_)
+            | Self::PortalExists(_)
+            | Self::NamespaceExists { .. }
+            | Self::VolumeInUse { .. }
+            | Self::TargetInUse { .. }
+            | Self::HostInUse { .. }
+            | Self::OpenToNetwork { .. }
+            | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
+            Self::NamespaceId { .. }
+            | Self::VolumeSize { .. }
+            | Self::HostWithoutAddress(_)
+            | Self::Listen { .. } => ErrorKind::Invalid,
+            Self::OverBudget { .. } | Self::NamespacesFull { .. } | Self::TooMany { .. } => {
+                ErrorKind::Exhausted
+            }
+            Self::Stopping => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A reactor could not be made.
+    #[error("can't start the reactors: {0}")]
+    Reactors(#[source] io::Error),
+    /// The memory of the machine could not be told.
+    #[error("can't tell how much memory is available: {0}; say it with --memory")]
+    AvailableMemory(#[source] io::Error),
+}
+
+/// What is worth telling a person though it was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// The target's name has not the form of an NQN.
+    #[error(
+        "{0} has not the form of an NQN (nqn.2025-01.com.example:name); Linux, SPDK and QEMU accept it, some hosts do not"
+    )]
+    NotAnNqn(TargetName),
+}

@@ -1,0 +1,136 @@
+//! What the server tells about itself: values taken at one moment.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use crate::{
+    HostDefinition, HostName, IoStatistics, PortalDefinition, TargetDefinition, TargetName,
+    VolumeDefinition, VolumeName,
+};
+
+/// A volume as it is now.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// What was defined; the size is the present one.
+    pub definition: VolumeDefinition,
+    /// Bytes that have memory behind them.
+    pub used_bytes: u64,
+    /// Whether writes are refused.
+    pub lock: Lock,
+    /// Where it is attached.
+    pub attachments: Vec<Attachment>,
+    /// What hosts have done to it.
+    pub statistics: IoStatistics,
+}
+
+/// A volume's read-only lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lock {
+    /// Reads and writes are taken.
+    #[default]
+    Unlocked,
+    /// Writes are refused.
+    ReadOnly,
+}
+
+/// A place where a volume is attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The target.
+    pub target: TargetName,
+    /// The namespace ID there.
+    pub nsid: u32,
+}
+
+/// A target as it is now.
+#[derive(Clone, Debug)]
+pub struct TargetInfo {
+    /// What was defined.
+    pub definition: TargetDefinition,
+    /// How many sessions it has.
+    pub sessions: usize,
+    /// What hosts have done through it.
+    pub statistics: IoStatistics,
+}
+
+/// A host as it is now.
+#[derive(Clone, Debug)]
+pub struct HostInfo {
+    /// What was defined.
+    pub definition: HostDefinition,
+    /// The targets whose lists name it.
+    pub targets: Vec<TargetName>,
+}
+
+/// A portal as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct PortalInfo {
+    /// Where it listens; the port is the real one.
+    pub definition: PortalDefinition,
+    /// How many connections came through it and are still there.
+    pub connections: usize,
+}
+
+/// A session: a host connected to a target through a portal. For NVMe this is a controller with all its queues.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Its number, never used twice while the server runs.
+    pub id: SessionId,
+    /// The target; none for a session with the discovery service.
+    pub target: Option<TargetName>,
+    /// The name that the host gave.
+    pub host: HostName,
+    /// Where the host's first connection came from.
+    pub peer: SocketAddr,
+    /// The address of ours that it came to.
+    pub local: SocketAddr,
+    /// The controller ID.
+    pub controller: u16,
+    /// How many connections (queues) it has.
+    pub connections: usize,
+    /// When it began.
+    pub since: SystemTime,
+    /// What it has done.
+    pub statistics: IoStatistics,
+}
+
+/// A session's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Memory: what there is, what is used, and what things cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// What may be used.
+    pub budget_bytes: u64,
+    /// What is used: volumes' memory and tables, connections, buffers.
+    pub used_bytes: u64,
+    /// What one idle connection costs.
+    pub connection_idle_bytes: u64,
+    /// What one connection may cost at most.
+    pub connection_max_bytes: u64,
+    /// What one empty thin volume costs.
+    pub volume_bytes: u64,
+    /// What a volume's memory is taken in.
+    pub slab_bytes: u64,
+}
+
+/// What stops a volume's removal, for messages.
+pub(crate) fn list(names: impl Iterator<Item = impl fmt::Display>) -> String {
+    let names: Vec<_> = names.map(|name| name.to_string()).collect();
+    names.join(", ")
+}
+
+impl VolumeInfo {
+    /// Its name.
+    pub fn name(&self) -> &VolumeName {
+        &self.definition.name
+    }
+}

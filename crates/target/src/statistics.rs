@@ -1,0 +1,203 @@
+//! What volumes, targets and sessions have done: counters and latency, as values.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use block::OpKind;
+
+/// Counters of everything since the beginning, by kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IoStatistics {
+    kinds: [KindStatistics; OpKind::ALL.len()],
+}
+
+/// Counters of one kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KindStatistics {
+    /// Commands completed, failed ones among them.
+    pub operations: u64,
+    /// Bytes moved by those that succeeded.
+    pub bytes: u64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// How long they took.
+    pub latency: Latency,
+}
+
+/// How long commands took, from the arrival of their last needed byte's batch until their reply was handed to the
+/// socket. Instants are taken once per batch, so this is the server's share, not what a host sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latency {
+    buckets: [u64; Latency::BUCKETS],
+    sum_ns: u64,
+    /// In microseconds squared, so that it lasts.
+    sum_of_squares_us2: u64,
+}
+
+impl Latency {
+    /// How many buckets there are.
+    pub const BUCKETS: usize = 112;
+    /// log2 of the buckets per doubling.
+    const SUB_BITS: u32 = 2;
+    /// log2 of the nanoseconds below which everything is in bucket 0.
+    const FIRST_BITS: u32 = 9;
+
+    /// The bucket of a duration.
+    pub const fn bucket_of(latency_ns: u64) -> usize {
+        if latency_ns >> Self::FIRST_BITS == 0 {
+            return 0;
+        }
+        let octave = latency_ns.ilog2();
+        let sub = (latency_ns >> (octave - Self::SUB_BITS)) & ((1 << Self::SUB_BITS) - 1);
+        let bucket = (((octave - Self::FIRST_BITS) as u64) << Self::SUB_BITS) + sub + 1;
+        if bucket < Self::BUCKETS as u64 {
+            bucket as usize
+        } else {
+            Self::BUCKETS - 1
+        }
+    }
+
+    /// The shortest duration that is too long for a bucket; the last bucket takes everything that is longer.
+    pub const fn bucket_end(bucket: usize) -> Duration {
+        let octave = Self::FIRST_BITS + (bucket as u32 >> Self::SUB_BITS);
+        let sub = bucket as u64 & ((1 << Self::SUB_BITS) - 1);
+        Duration::from_nanos((1 << octave) + (sub << (octave - Self::SUB_BITS)))
+    }
+
+    pub(crate) fn from_parts(
+        buckets: &[u64; Self::BUCKETS],
+        sum_ns: u64,
+        sum_of_squares_us2: u64,
+    ) -> Self {
+        Self {
+            buckets: *buckets,
+            sum_ns,
+            sum_of_squares_us2,
+        }
+    }
+
+    /// Commands per bucket.
+    pub fn buckets(&self) -> &[u64; Self::BUCKETS] {
+        &self.buckets
+    }
+
+    /// How many commands were measured.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The sum of all durations.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns)
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Option<Duration> {
+        let count = self.count();
+        (count > 0).then(|| Duration::from_nanos(self.sum_ns / count))
+    }
+
+    /// The standard deviation.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "statistics need no more than 52 bits"
+    )]
+    pub fn standard_deviation(&self) -> Option<Duration> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let mean_us = self.sum_ns as f64 / 1e3 / count as f64;
+        let mean_of_squares_us2 = self.sum_of_squares_us2 as f64 / count as f64;
+        let variance_us2 = (mean_of_squares_us2 - mean_us * mean_us).max(0.0);
+        Some(Duration::from_secs_f64(variance_us2.sqrt() / 1e6))
+    }
+
+    /// An upper bound of the duration that the share `quantile` (0 to 1) of all commands kept within.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of a count, rounded up"
+    )]
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let wanted = (self.count() as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, &count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if count > 0 && seen >= wanted {
+                return Some(Self::bucket_end(bucket));
+            }
+        }
+        None
+    }
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self::from_parts(&[0; Self::BUCKETS], 0, 0)
+    }
+}
+
+impl AddAssign<&Self> for Latency {
+    fn add_assign(&mut self, other: &Self) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.sum_ns += other.sum_ns;
+        self.sum_of_squares_us2 += other.sum_of_squares_us2;
+    }
+}
+
+impl IoStatistics {
+    /// Counters of one kind.
+    pub fn kind(&self, kind: OpKind) -> &KindStatistics {
+        &self.kinds[kind as usize]
+    }
+
+    /// Every kind with its counters.
+    pub fn kinds(&self) -> impl Iterator<Item = (OpKind, &KindStatistics)> {
+        OpKind::ALL.into_iter().zip(&self.kinds)
+    }
+}
+
+impl AddAssign<&Self> for IoStatistics {
+    fn add_assign(&mut self, other: &Self) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+            mine.operations += theirs.operations;
+            mine.bytes += theirs.bytes;
+            mine.errors += theirs.errors;
+            mine.latency += &theirs.latency;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_gap() {
+        assert_eq!(Latency::bucket_of(0), 0);
+        for bucket in 0..Latency::BUCKETS - 1 {
+            let end_ns = Latency::bucket_end(bucket).as_nanos() as u64;
+            assert_eq!(Latency::bucket_of(end_ns - 1), bucket, "below {end_ns}");
+            assert_eq!(Latency::bucket_of(end_ns), bucket + 1, "at {end_ns}");
+        }
+        assert_eq!(Latency::bucket_of(u64::MAX), Latency::BUCKETS - 1);
+    }
+
+    #[test]
+    fn mean_and_deviation_come_from_the_sums() {
+        let mut buckets = [0; Latency::BUCKETS];
+        buckets[Latency::bucket_of(10_000)] = 1;
+        buckets[Latency::bucket_of(30_000)] = 1;
+        let latency = Latency::from_parts(&buckets, 40_000, 100 + 900);
+        assert_eq!(latency.mean(), Some(Duration::from_micros(20)));
+        assert_eq!(
+            latency.standard_deviation(),
+            Some(Duration::from_micros(10))
+        );
+        assert!(latency.quantile(0.5).expect("measured") < Duration::from_micros(13));
+        assert_eq!(Latency::default().mean(), None);
+    }
+}
