@@ -9,19 +9,24 @@
 //! 2. on the admin queue, every command goes to [`Subsystem::admin`], after the transport fetched the
 //!    [`host_data_len`] bytes that it carries; on I/O queues only those for which [`is_control_command`] holds,
 //!    through [`Subsystem::io_control`];
-//! 3. when woken, the admin connection drains [`Subsystem::poll_event`], and every connection asks
-//!    [`Subsystem::is_connected`] and closes where it no longer is;
+//! 3. when woken, and after each admin command, the admin connection drains [`Subsystem::poll_event`]; when woken,
+//!    and after a Disconnect, every connection asks [`Subsystem::is_connected`] and closes where it no longer is;
 //! 4. at its end, [`Subsystem::connection_closed`].
 
-#![expect(dead_code, reason = "Identify, features and logs follow and use it")]
+#![expect(dead_code, reason = "reservations follow and use it")]
 
 mod admin;
+mod ana;
 mod backend;
 mod connect;
 mod controller;
+mod discovery;
 mod events;
+mod features;
+mod identify;
 mod io;
 mod limits;
+mod logs;
 mod permit;
 mod queue;
 mod reply;
@@ -30,6 +35,7 @@ mod subsystem;
 pub use admin::{host_data_len, is_control_command};
 pub use backend::{Backend, NamespaceRef, OpenError, Origin, PortId, Statistics, Usage, WakeToken};
 pub use connect::{Activity, Connection, ControllerId, Host, QueueId, SqFlow, connect, connected};
+pub use discovery::{DiscoveryRecord, HostFilter};
 pub use io::{
     COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
     CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange,

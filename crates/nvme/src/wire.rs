@@ -3,12 +3,17 @@
 //! Read first: NVM Express Base 2.0, "Submission Queue Entry", "Completion Queue Entry", "SGL Descriptor".
 
 mod cqe;
+pub mod discovery;
 pub mod fabrics;
 pub mod feature;
+pub mod identify;
+pub mod log;
+mod nqn;
 pub mod opcode;
 mod sqe;
 mod status;
 
 pub use cqe::Cqe;
+pub use nqn::{NqnError, NqnWarning, check_nqn};
 pub use sqe::{Cid, Fuse, Nsid, Psdt, Sgl, SglKind, Sqe};
 pub use status::{Status, StatusCode};

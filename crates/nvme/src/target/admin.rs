@@ -4,14 +4,16 @@
 
 use std::time::Instant;
 
+use block::Lba;
+
 use super::controller::{Controller, Transition};
 use super::reply::{Answer, DONE, Failure, Location};
-use super::{Connection, ControllerId, Reply, Subsystem};
+use super::{Connection, ControllerId, QueueId, Reply, Subsystem};
 use crate::wire::fabrics::{
     Capabilities, Configuration, ConnectData, ConnectSqe, Property, PropertySqe, VERSION_2_0,
     fctype,
 };
-use crate::wire::{Cid, Fuse, Psdt, Sqe, StatusCode, feature, opcode};
+use crate::wire::{Cid, Fuse, Psdt, Sqe, Status, StatusCode, feature, opcode};
 
 /// How long CSTS.RDY may take to follow CC.EN: it follows at once; this is the smallest figure.
 const READY_TIMEOUT_MS: u32 = 500;
@@ -51,16 +53,46 @@ impl Subsystem {
         data: &[u8],
     ) -> Reply {
         let answer = self.admin_answer(now, controller, sqe, data);
-        answer.unwrap_or_else(|failure| Reply::Done(failure.completion))
+        answer.unwrap_or_else(|failure| self.fail(controller, QueueId::ADMIN, sqe, failure))
     }
 
     /// Executes a command of an I/O queue for which [`is_control_command`] holds.
     pub fn io_control(&mut self, connection: &Connection, sqe: &Sqe, data: &[u8]) -> Reply {
         let answer = self.io_answer(connection, sqe, data);
-        answer.unwrap_or_else(|failure| Reply::Done(failure.completion))
+        answer.unwrap_or_else(|failure| {
+            self.fail(connection.controller, connection.queue, sqe, failure)
+        })
     }
 
-    fn admin_answer(&mut self, now: Instant, id: ControllerId, sqe: &Sqe, _data: &[u8]) -> Answer {
+    /// Adds an entry to the error log for a command of the I/O path that failed at `lba`.
+    pub fn record_error(&mut self, connection: &Connection, sqe: &Sqe, status: Status, lba: Lba) {
+        if let Some(controller) = self.controllers.get_mut(&connection.controller) {
+            let location = Location::Unspecified;
+            controller
+                .errors
+                .record(connection.queue, sqe, status, location, lba.0);
+        }
+    }
+
+    /// The completion of a command that failed, with its entry in the error log.
+    fn fail(
+        &mut self,
+        controller: ControllerId,
+        queue: QueueId,
+        sqe: &Sqe,
+        failure: Failure,
+    ) -> Reply {
+        let mut completion = failure.completion;
+        if let Some(controller) = self.controllers.get_mut(&controller) {
+            completion.status = completion.status.with_more();
+            controller
+                .errors
+                .record(queue, sqe, completion.status, failure.location, 0);
+        }
+        Reply::Done(completion)
+    }
+
+    fn admin_answer(&mut self, now: Instant, id: ControllerId, sqe: &Sqe, data: &[u8]) -> Answer {
         check_flags(sqe)?;
         let controller = self
             .controllers
@@ -83,6 +115,10 @@ impl Subsystem {
                 controller.keep_alive.restart(now);
                 DONE
             }
+            opcode::IDENTIFY => self.identify(id, sqe),
+            opcode::GET_LOG_PAGE => self.get_log_page(id, sqe),
+            opcode::GET_FEATURES => self.get_features(now, id, sqe),
+            opcode::SET_FEATURES => self.set_features(now, id, sqe, data),
             _ => Err(StatusCode::InvalidOpcode.at(Location::OPCODE)),
         }
     }

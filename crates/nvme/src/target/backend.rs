@@ -42,6 +42,8 @@ pub trait Backend {
 pub struct Origin {
     /// The peer's address.
     pub address: IpAddr,
+    /// The address that the peer came to.
+    pub local: IpAddr,
     /// The portal through which it came.
     pub port: PortId,
     /// How [`Subsystem::poll_wake`] names this connection.

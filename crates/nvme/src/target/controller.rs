@@ -10,15 +10,20 @@
 //!     └────────────── CC.EN 1→0 (controller reset) ◄─────────────────────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use block::Access;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::connect::ConnectRequest;
-use super::events::Events;
+use super::events::{Event, Events};
+use super::features::Features;
+use super::logs::{ChangedNamespaces, Errors};
 use super::{Activity, Host, Origin, QueueId, WakeToken};
+use crate::wire::Nsid;
 use crate::wire::fabrics::{Configuration, ControllerStatus};
+use crate::wire::log::{ReservationLog, ReservationNotice};
 
 /// Keep Alive Support (KAS) in units of 100 ms: the granularity to which timeouts are rounded up.
 pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
@@ -46,6 +51,10 @@ pub(super) struct Controller {
     pub(super) status: ControllerStatus,
     pub(super) keep_alive: KeepAlive,
     pub(super) events: Events,
+    pub(super) features: Features,
+    pub(super) errors: Errors,
+    pub(super) changed: ChangedNamespaces,
+    pub(super) reservation_notices: ReservationNotices,
 }
 
 impl Controller {
@@ -59,6 +68,10 @@ impl Controller {
             status: ControllerStatus::default(),
             keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
             events: Events::new(events_supported),
+            features: Features::default(),
+            errors: Errors::default(),
+            changed: ChangedNamespaces::default(),
+            reservation_notices: ReservationNotices::default(),
         }
     }
 
@@ -88,6 +101,25 @@ impl Controller {
         transition
     }
 
+    pub(super) fn has_io_queues(&self) -> bool {
+        self.queues.keys().any(|queue| !queue.is_admin())
+    }
+
+    /// A reservation changed in a way that the host is to hear of.
+    pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) {
+        if self.features.wants(notice, nsid) {
+            self.reservation_notices.push(notice, nsid);
+            self.events.raise(Event::ReservationLogAvailable);
+        }
+    }
+
+    /// The host has read the notification at the head.
+    pub(super) fn next_reservation_notice(&mut self) {
+        if self.reservation_notices.pop() {
+            self.events.raise(Event::ReservationLogAvailable);
+        }
+    }
+
     /// Whether commands other than Fabrics ones may be executed.
     pub(super) fn is_ready(&self) -> bool {
         self.configuration.is_enabled() && self.status.is_ready()
@@ -103,6 +135,45 @@ fn is_acceptable(configuration: Configuration) -> bool {
         && configuration.arbitration() == 0
         && configuration.sq_entry_shift() == 6
         && configuration.cq_entry_shift() == 4
+}
+
+/// The Reservation Notification log of a controller.
+#[derive(Debug, Default)]
+pub(super) struct ReservationNotices {
+    /// Notices so far.
+    count: u64,
+    /// Those not yet read, oldest first; at most [`Self::ENTRIES_MAX`].
+    notices: VecDeque<(u64, ReservationNotice, Nsid)>,
+}
+
+impl ReservationNotices {
+    const ENTRIES_MAX: usize = 256;
+
+    /// Adds a notice. The oldest falls off where there are too many; its missing number tells the host.
+    fn push(&mut self, notice: ReservationNotice, nsid: Nsid) {
+        if self.notices.len() == Self::ENTRIES_MAX {
+            self.notices.pop_front();
+        }
+        self.count += 1;
+        self.notices.push_back((self.count, notice, nsid));
+    }
+
+    /// Removes the oldest; `true` where others are left.
+    fn pop(&mut self) -> bool {
+        self.notices.pop_front();
+        !self.notices.is_empty()
+    }
+
+    pub(super) fn page(&self) -> Vec<u8> {
+        let log = match self.notices.front() {
+            Some(&(count, notice, nsid)) => {
+                let others = (self.notices.len() - 1).min(usize::from(u8::MAX)) as u8;
+                ReservationLog::new(count, notice, others, nsid.0)
+            }
+            None => ReservationLog::new_zeroed(),
+        };
+        log.as_bytes().to_vec()
+    }
 }
 
 /// The Keep Alive Timer. Any command restarts it (traffic based keep alive), so it runs out after one to two timeouts

@@ -11,7 +11,7 @@ pub struct Limits {
     pub io_queue_depth_max: u32,
     /// Entries of an admin submission queue.
     pub admin_queue_depth_max: u32,
-    /// Namespaces at once.
+    /// Namespaces at once, and the largest NSID (NN).
     pub namespaces_max: u32,
     /// log2 of the largest transfer in units of 4 KiB (MDTS).
     pub mdts: u8,
@@ -26,6 +26,17 @@ impl Limits {
     pub const ASYNC_EVENT_REQUESTS_MAX: usize = 8;
     /// Abort commands at once: each completes at once, so the limit is never met.
     pub const ABORTS_MAX: u8 = 4;
+
+    /// log2 of the most that one Write Zeroes covers, in units of [`Self::PAGE_BYTES`] (WZSL): 8 MiB.
+    pub const WRITE_ZEROES_MAX_SHIFT: u8 = 11;
+    /// log2 of the most that one Verify covers, in units of [`Self::PAGE_BYTES`] (VSL): 8 MiB.
+    pub const VERIFY_MAX_SHIFT: u8 = 11;
+    /// The most of one source range of a Copy (MSSRL), in bytes.
+    pub const COPY_RANGE_MAX_BYTES: u64 = 1 << 20;
+    /// The most that one Copy copies (MCL), in bytes.
+    pub const COPY_MAX_BYTES: u64 = 16 << 20;
+    /// Source ranges of one Copy (MSRC).
+    pub const COPY_RANGES_MAX: usize = 128;
 
     /// The largest transfer of a command, in bytes.
     pub const fn transfer_max_bytes(&self) -> u64 {

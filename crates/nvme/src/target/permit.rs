@@ -20,6 +20,12 @@ pub enum Gate {
     ReservationConflict,
     /// The access check grants this host no such commands.
     AccessDenied,
+    /// The path is in ANA state Inaccessible.
+    PathInaccessible,
+    /// The path is in ANA state Persistent Loss.
+    PathLost,
+    /// The path is in ANA state Change.
+    PathChanging,
 }
 
 /// What a controller's host may do with a namespace. The volume's own write lock is not in here: volumes refuse
@@ -39,6 +45,24 @@ impl Permit {
         write: Gate::Open,
     };
 
+    /// Nothing passes, for this reason.
+    pub(super) const fn closed(gate: Gate) -> Self {
+        Self {
+            read: gate,
+            write: gate,
+        }
+    }
+
+    /// What passes both; where one is closed, its reason, and the first's where both are.
+    #[must_use]
+    pub(super) fn and(self, other: Self) -> Self {
+        let first_closed = |a, b| if a == Gate::Open { b } else { a };
+        Self {
+            read: first_closed(self.read, other.read),
+            write: first_closed(self.write, other.write),
+        }
+    }
+
     /// Whether a command of `class` passes; else its status.
     pub const fn check(self, class: CommandClass) -> Result<(), StatusCode> {
         let gate = match class {
@@ -49,6 +73,9 @@ impl Permit {
             Gate::Open => Ok(()),
             Gate::ReservationConflict => Err(StatusCode::ReservationConflict),
             Gate::AccessDenied => Err(StatusCode::AccessDenied),
+            Gate::PathInaccessible => Err(StatusCode::AsymmetricAccessInaccessible),
+            Gate::PathLost => Err(StatusCode::AsymmetricAccessPersistentLoss),
+            Gate::PathChanging => Err(StatusCode::AsymmetricAccessTransition),
         }
     }
 }

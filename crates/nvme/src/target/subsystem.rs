@@ -7,12 +7,15 @@ use std::time::Instant;
 
 use block::{Access, Volume};
 
+use super::ana::Ana;
 use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID, SQ_SIZE};
 use super::controller::{Controller, DISCOVERY_TIMEOUT_MS};
+use super::discovery::Directory;
 use super::events::Event;
 use super::{
     Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
 };
+use crate::wire::log::AnaState;
 use crate::wire::{Cid, Nsid, StatusCode};
 
 /// What a subsystem is called and how large it may grow.
@@ -38,8 +41,9 @@ pub struct Subsystem {
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     last_controller: ControllerId,
-    generation: Generation,
-    wakes: BTreeSet<WakeToken>,
+    pub(super) ana: Ana,
+    pub(super) generation: Generation,
+    pub(super) wakes: BTreeSet<WakeToken>,
 }
 
 /// What a subsystem is for.
@@ -47,7 +51,7 @@ pub(super) enum Role {
     /// It has namespaces.
     Nvm(Box<dyn Statistics>),
     /// It tells what other subsystems there are.
-    Discovery,
+    Discovery(Directory),
 }
 
 /// A number that changes whenever [`Subsystem::namespace`] or [`Subsystem::permit`] may answer otherwise.
@@ -60,7 +64,7 @@ impl Generation {
         self.0.load(Ordering::Acquire)
     }
 
-    fn advance(&self) {
+    pub(super) fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
 }
@@ -105,18 +109,17 @@ impl NamespaceIds {
 /// Why a namespace can't be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
-    /// 0 or above [`Nsid::LAST`].
-    #[error("namespace {0} can't exist; use 1 to {last}", last = Nsid::LAST)]
-    InvalidNsid(Nsid),
+    /// Not from 1 to [`Limits::namespaces_max`].
+    #[error("namespace {nsid} can't exist; use 1 to {last}")]
+    InvalidNsid {
+        /// What was asked for.
+        nsid: Nsid,
+        /// The largest.
+        last: Nsid,
+    },
     /// There is one with this number.
     #[error("namespace {0} exists already")]
     Exists(Nsid),
-    /// The subsystem has as many as it can have.
-    #[error("the subsystem has {max} namespaces and can't have more")]
-    TooMany {
-        /// [`Limits::namespaces_max`].
-        max: u32,
-    },
 }
 
 impl Subsystem {
@@ -127,7 +130,7 @@ impl Subsystem {
 
     /// A discovery subsystem.
     pub fn discovery(config: SubsystemConfig) -> Self {
-        Self::with_role(config, Role::Discovery)
+        Self::with_role(config, Role::Discovery(Directory::default()))
     }
 
     fn with_role(config: SubsystemConfig, role: Role) -> Self {
@@ -137,6 +140,7 @@ impl Subsystem {
             namespaces: BTreeMap::new(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
+            ana: Ana::default(),
             generation: Generation::default(),
             wakes: BTreeSet::new(),
         }
@@ -158,15 +162,12 @@ impl Subsystem {
         nsid: Nsid,
         namespace: Namespace,
     ) -> Result<(), NamespaceError> {
-        if nsid == Nsid::NONE || nsid > Nsid::LAST {
-            return Err(NamespaceError::InvalidNsid(nsid));
+        let last = Nsid(self.config.limits.namespaces_max);
+        if nsid == Nsid::NONE || nsid > last {
+            return Err(NamespaceError::InvalidNsid { nsid, last });
         }
         if self.namespaces.contains_key(&nsid) {
             return Err(NamespaceError::Exists(nsid));
-        }
-        let max = self.config.limits.namespaces_max;
-        if self.namespaces.len() >= max as usize {
-            return Err(NamespaceError::TooMany { max });
         }
         self.namespaces.insert(nsid, namespace);
         self.namespace_changed(nsid);
@@ -176,6 +177,9 @@ impl Subsystem {
     /// Removes a namespace and tells the hosts.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
+        for controller in self.controllers.values_mut() {
+            controller.features.forget(nsid);
+        }
         self.namespace_changed(nsid);
         Some(removed)
     }
@@ -183,7 +187,9 @@ impl Subsystem {
     /// The namespace's volume was resized, locked or unlocked: tells the hosts.
     pub fn namespace_changed(&mut self, nsid: Nsid) {
         self.generation.advance();
-        let _ = nsid;
+        for controller in self.controllers.values_mut() {
+            controller.changed.insert(nsid);
+        }
         self.raise(Event::NamespaceAttributeChanged);
     }
 
@@ -201,24 +207,27 @@ impl Subsystem {
 
     /// What the host of `controller` may do with namespace `nsid`.
     pub fn permit(&self, controller: ControllerId, nsid: Nsid) -> Permit {
-        const NOTHING: Permit = Permit {
-            read: Gate::AccessDenied,
-            write: Gate::AccessDenied,
-        };
         let (Some(controller), Some(_)) = (
             self.controllers.get(&controller),
             self.namespaces.get(&nsid),
         ) else {
-            return NOTHING;
+            return Permit::closed(Gate::AccessDenied);
         };
-        match controller.access {
-            Access::Denied => NOTHING,
+        let by_path = match self.ana.state(controller.origin.port) {
+            AnaState::Optimized | AnaState::NonOptimized => Permit::ALL,
+            AnaState::Inaccessible => Permit::closed(Gate::PathInaccessible),
+            AnaState::PersistentLoss => Permit::closed(Gate::PathLost),
+            AnaState::Change => Permit::closed(Gate::PathChanging),
+        };
+        let by_access = match controller.access {
+            Access::Denied => Permit::closed(Gate::AccessDenied),
             Access::ReadOnly => Permit {
                 write: Gate::AccessDenied,
                 ..Permit::ALL
             },
             Access::ReadWrite => Permit::ALL,
-        }
+        };
+        by_path.and(by_access)
     }
 
     /// The next connection to be woken: something has changed that it must look at. Ask until `None` after every
@@ -227,7 +236,8 @@ impl Subsystem {
         self.wakes.pop_first()
     }
 
-    /// The next Asynchronous Event Request of `controller` to complete, and how.
+    /// The next Asynchronous Event Request of `controller` to complete, and how. Ask until `None` when woken and
+    /// after every [`Self::admin`].
     pub fn poll_event(&mut self, controller: ControllerId) -> Option<(Cid, Completion)> {
         self.controllers.get_mut(&controller)?.events.poll()
     }
@@ -284,7 +294,7 @@ impl Subsystem {
     }
 
     pub(super) fn is_discovery(&self) -> bool {
-        matches!(self.role, Role::Discovery)
+        matches!(self.role, Role::Discovery(_))
     }
 
     /// Makes a connection a queue; called by [`connect`](super::connect).
@@ -372,10 +382,10 @@ impl Subsystem {
         Ok(id)
     }
 
-    fn events_supported(&self) -> u32 {
+    pub(super) fn events_supported(&self) -> u32 {
         let events: &[Event] = match self.role {
             Role::Nvm(_) => &[Event::NamespaceAttributeChanged, Event::AnaChange],
-            Role::Discovery => &[Event::DiscoveryLogChange],
+            Role::Discovery(_) => &[Event::DiscoveryLogChange],
         };
         events.iter().filter_map(|event| event.enable_bit()).sum()
     }

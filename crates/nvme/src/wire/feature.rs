@@ -43,9 +43,14 @@ pub fn identifier(sqe: &Sqe) -> u8 {
 /// Bytes of data that a Set Features command carries.
 pub fn host_data_len(sqe: &Sqe) -> usize {
     match identifier(sqe) {
-        TIMESTAMP => 8,
         HOST_BEHAVIOR_SUPPORT => 512,
-        HOST_IDENTIFIER => 16,
+        HOST_IDENTIFIER if is_extended_host_id(sqe) => 16,
+        TIMESTAMP | HOST_IDENTIFIER => 8,
         _ => 0,
     }
+}
+
+/// Enable Extended Host Identifier (EXHID): the Host Identifier is of 128 bits.
+pub fn is_extended_host_id(sqe: &Sqe) -> bool {
+    sqe.cdw11.get() & 1 != 0
 }

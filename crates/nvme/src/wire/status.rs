@@ -11,6 +11,7 @@ impl Status {
     /// Successful completion.
     pub const SUCCESS: Self = Self(0);
     const CODE: u16 = 0x07FF;
+    const MORE: u16 = 1 << 13;
     const DNR: u16 = 1 << 14;
 
     /// The status of 15 bits, as it stands above the phase tag.
@@ -27,6 +28,12 @@ impl Status {
     #[must_use]
     pub const fn retryable(self) -> Self {
         Self(self.0 & !Self::DNR)
+    }
+
+    /// The same with More (M) set: the error log tells more.
+    #[must_use]
+    pub const fn with_more(self) -> Self {
+        Self(self.0 | Self::MORE)
     }
 
     /// Whether the command succeeded.
