@@ -10,7 +10,10 @@ use super::controller::{Controller, KEEP_ALIVE_GRANULARITY};
 use super::logs::ERROR_ENTRIES_MAX;
 use super::reply::{self, Answer, Failure, Location};
 use super::subsystem::{Namespace, Role};
-use super::{ControllerId, Limits, Subsystem};
+use super::{
+    COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
+    ControllerId, Limits, Subsystem,
+};
 use crate::wire::fabrics::{NqnField, VERSION_2_0};
 use crate::wire::identify::{
     CSI_NVM, DATA_BYTES, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace,
@@ -145,8 +148,10 @@ impl Subsystem {
                 | oncs::COPY,
         );
         structure.fused = U16::new(1);
-        // No write cache; Flush does not take the broadcast NSID.
-        structure.volatile_write_cache = 0b100;
+        // No write cache; Flush takes the broadcast NSID.
+        structure.volatile_write_cache = 0b110;
+        structure.atomic_compare_write_blocks_minus_1 =
+            U16::new(COMPARE_AND_WRITE_BLOCKS_MAX as u16 - 1);
         structure.write_protection = 1;
         structure.copy_formats = U16::new(1);
         structure.fabrics_commands = U16::new(1);
@@ -170,9 +175,9 @@ impl Subsystem {
         structure.reservations = RESERVATION_CAPABILITIES;
         structure.deallocate = 0b1001;
         structure.capacity_bytes[0] = U64::new(geometry.len_bytes());
-        structure.copy_range_blocks_max = U16::new((Limits::COPY_RANGE_MAX_BYTES >> shift) as u16);
-        structure.copy_blocks_max = U32::new((Limits::COPY_MAX_BYTES >> shift) as u32);
-        structure.copy_ranges_max_minus_1 = (Limits::COPY_RANGES_MAX - 1) as u8;
+        structure.copy_range_blocks_max = U16::new(COPY_RANGE_BLOCKS_MAX);
+        structure.copy_blocks_max = U32::new(COPY_BLOCKS_MAX);
+        structure.copy_ranges_max_minus_1 = (COPY_RANGES_MAX - 1) as u8;
         structure.ana_group = U32::new(ANA_GROUP);
         structure.attributes = attributes(controller, namespace);
         structure.nguid = namespace.ids.nguid;
@@ -260,7 +265,6 @@ fn attributes(controller: &Controller, namespace: &Namespace) -> u8 {
 fn nvm_controller_structure() -> Vec<u8> {
     let mut structure = IdentifyNvmController::new_zeroed();
     structure.write_zeroes_max_shift = Limits::WRITE_ZEROES_MAX_SHIFT;
-    structure.verify_max_shift = Limits::VERIFY_MAX_SHIFT;
     structure.as_bytes().to_vec()
 }
 

@@ -27,16 +27,9 @@ impl Limits {
     /// Abort commands at once: each completes at once, so the limit is never met.
     pub const ABORTS_MAX: u8 = 4;
 
-    /// log2 of the most that one Write Zeroes covers, in units of [`Self::PAGE_BYTES`] (WZSL): 8 MiB.
-    pub const WRITE_ZEROES_MAX_SHIFT: u8 = 11;
-    /// log2 of the most that one Verify covers, in units of [`Self::PAGE_BYTES`] (VSL): 8 MiB.
-    pub const VERIFY_MAX_SHIFT: u8 = 11;
-    /// The most of one source range of a Copy (MSSRL), in bytes.
-    pub const COPY_RANGE_MAX_BYTES: u64 = 1 << 20;
-    /// The most that one Copy copies (MCL), in bytes.
-    pub const COPY_MAX_BYTES: u64 = 16 << 20;
-    /// Source ranges of one Copy (MSRC).
-    pub const COPY_RANGES_MAX: usize = 128;
+    /// log2 of the most that hosts should zero by one Write Zeroes, in units of [`Self::PAGE_BYTES`] (WZSL): 32 MiB.
+    /// Longer ones are executed all the same.
+    pub const WRITE_ZEROES_MAX_SHIFT: u8 = 13;
 
     /// The largest transfer of a command, in bytes.
     pub const fn transfer_max_bytes(&self) -> u64 {
