@@ -1,3 +1,62 @@
 //! Load generator, latency statistics, verification, reports.
+//!
+//! It drives queues of I/O ([`initiator::Queue`] over the network, [`net::FileIo`] on files and block devices) from
+//! threads of its own and says how fast they were: what `ramport bench` prints. It knows no protocol's bytes and no
+//! daemon's insides; a daemon's CPU time it reads from /proc, as for any process.
+//!
+//! ```
+//! use std::time::Duration;
+//! use bench::{End, Plan, ProgressBar, Source};
+//! let path = std::env::temp_dir().join(format!("bench-doc-{}", std::process::id()));
+//! let plan = Plan {
+//!     size_bytes: Some(1 << 20),
+//!     end: End::After(Duration::from_millis(50)),
+//!     ..Plan::new(vec![Source::Path(path.clone())])
+//! };
+//! let report = bench::run(&plan, &ProgressBar::hidden()).unwrap();
+//! assert!(report.read.unwrap().latency_us.mean > 0.0);
+//! # std::fs::remove_file(path).unwrap();
+//! ```
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "figures for people: counts and nanoseconds beyond 2^53 do not occur"
+)]
+
+mod args;
+mod command;
+mod compare;
+mod cpu;
+mod error;
+mod lane;
+mod latency;
+mod numbers;
+mod order;
+mod plan;
+mod port;
+mod report;
+mod run;
+mod source;
+mod suite;
+mod svg;
+mod tally;
+mod verify;
+mod worker;
+
+pub use args::Args;
+pub use command::{Verdict, command};
+pub use compare::{Comparison, Difference, compare};
+pub use cpu::{Daemon, Found};
+pub use error::BenchError;
+pub use indicatif::ProgressBar;
+pub use latency::Latencies;
+pub use net::Caching;
+pub use numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time};
+pub use plan::{End, Kind, OnError, Order, Pattern, PatternError, Plan, Rate, Wait};
+pub use port::{Direction, PortError};
+pub use report::{CpuUse, DaemonUse, Latency, Report, Side, SourceShare, Workload};
+pub use run::run;
+pub use source::Source;
+pub use suite::{SuiteKind, SuiteReport, SuiteRow, run_suite};
+pub use verify::{Mismatch, VerifyReport, verify};

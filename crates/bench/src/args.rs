@@ -1,0 +1,251 @@
+//! The command line of `ramport bench`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args as ClapArgs;
+use net::Caching;
+
+use crate::{
+    BenchError, End, OnError, Pattern, Plan, Rate, Source, SuiteKind, Wait,
+    numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time},
+};
+
+/// Measure volumes over the network, block devices and files, in fio's vocabulary
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Args {
+    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NAME[?ns=1], block devices, files
+    #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
+    pub sources: Vec<Source>,
+
+    /// read, write, rw (readwrite), trim, randread, randwrite, randrw, randtrim
+    #[arg(long, default_value = "randread", alias = "readwrite")]
+    pub rw: Pattern,
+
+    /// Reads among mixed I/O, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
+    pub rwmixread: u8,
+
+    /// Bytes of each I/O: 512, 4k, 1m
+    #[arg(long, value_name = "LEN", default_value = "4k", value_parser = parse_u32_len)]
+    pub bs: u32,
+
+    /// I/Os in flight per job
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub iodepth: u16,
+
+    /// Jobs per source, each with a connection (queue) of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub numjobs: u16,
+
+    /// How long to measure: 10, 500ms, 2m; without it and with --size, until each job has done that many bytes;
+    /// without both, 10 s
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub runtime: Option<Duration>,
+
+    /// How many bytes of the source to cover [default: all]; files are laid out to that length
+    #[arg(long, value_name = "LEN", value_parser = parse_len)]
+    pub size: Option<u64>,
+
+    /// Where in the source to begin
+    #[arg(long, value_name = "LEN", default_value = "0", value_parser = parse_len)]
+    pub offset: u64,
+
+    /// How long to run before measuring
+    #[arg(long, alias = "ramp_time", value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    pub ramp_time: Duration,
+
+    /// At most so many I/Os per second and job; latency then counts from when an I/O was due
+    #[arg(
+        long,
+        alias = "rate_iops",
+        value_name = "IOPS",
+        conflicts_with = "rate"
+    )]
+    pub rate_iops: Option<u64>,
+
+    /// At most so many bytes per second and job
+    #[arg(long, value_name = "LEN", value_parser = parse_len)]
+    pub rate: Option<u64>,
+
+    /// Seeds order, mix and contents
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub randseed: u64,
+
+    /// Processors to pin threads to, in turn: 1 or 0,2-3
+    #[arg(long, alias = "cpus_allowed", value_name = "LIST", value_parser = parse_cpus)]
+    pub cpus: Option<CpuList>,
+
+    /// Threads that share the jobs [default: one per job, up to the processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// How to wait for completions: spin (a whole core), sleep, or a time to poll before sleeping (50us)
+    #[arg(long, value_name = "HOW", default_value = "spin", value_parser = parse_wait)]
+    pub poll: Wait,
+
+    /// Use the page cache (files and block devices)
+    #[arg(long)]
+    pub buffered: bool,
+
+    /// Count failed I/Os and go on, instead of ending the run
+    #[arg(long, alias = "continue_on_error")]
+    pub continue_on_error: bool,
+
+    /// The process whose CPU time to report [default: the local owner of the connection's other end]
+    #[arg(long, value_name = "PID")]
+    pub daemon_pid: Option<u32>,
+
+    /// The interval at which IOPS are sampled for their deviation
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
+    pub interval: Duration,
+
+    /// Write a seeded pattern and check every block (with --rw read or randread: only check)
+    #[arg(long, conflicts_with_all = ["suite", "compare", "rate", "rate_iops"])]
+    pub verify: bool,
+
+    /// Measure two sources in turn (A B B A …) and print medians and their differences
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "sources")]
+    pub compare: Option<Vec<Source>>,
+
+    /// How often --compare measures each
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub runs: u32,
+
+    /// Measure a series of shapes: 512 B, 4 KiB and 128 KiB at several depths
+    #[arg(long, conflicts_with = "compare")]
+    pub suite: Option<SuiteKind>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the latency distribution
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "compare", "verify"])]
+    pub svg: Option<PathBuf>,
+}
+
+/// How long to measure where nothing is said.
+const RUNTIME_DEFAULT: Duration = Duration::from_secs(10);
+
+impl Args {
+    /// The plan of one run on `sources`.
+    pub(crate) fn plan(&self, sources: &[Source]) -> Result<Plan, BenchError> {
+        if self.interval.is_zero() {
+            return Err(BenchError::Option {
+                option: "interval",
+                value: 0,
+                expected: "at least 1us",
+            });
+        }
+        let end = match (self.runtime, self.size) {
+            (Some(runtime), _) => End::After(runtime),
+            (None, Some(_)) => End::OnePass,
+            (None, None) => End::After(RUNTIME_DEFAULT),
+        };
+        let rate = match (self.rate_iops, self.rate) {
+            (Some(iops), _) => Some(Rate::Iops(iops)),
+            (None, Some(bytes)) => Some(Rate::BytesPerSecond(bytes)),
+            (None, None) => None,
+        };
+        Ok(Plan {
+            sources: sources.to_vec(),
+            pattern: self.rw,
+            read_percent: self.rwmixread,
+            block_len_bytes: self.bs,
+            depth: self.iodepth,
+            jobs: self.numjobs,
+            end,
+            ramp: self.ramp_time,
+            offset_bytes: self.offset,
+            size_bytes: self.size,
+            rate,
+            seed: self.randseed,
+            wait: self.poll,
+            cpus: self.cpus.clone().unwrap_or_default(),
+            threads: self.threads,
+            caching: if self.buffered {
+                Caching::Buffered
+            } else {
+                Caching::DirectWherePossible
+            },
+            daemon_pid: self.daemon_pid,
+            on_error: if self.continue_on_error {
+                OnError::Count
+            } else {
+                OnError::Stop
+            },
+            interval: self.interval,
+        })
+    }
+}
+
+fn parse_u32_len(text: &str) -> Result<u32, NumberError> {
+    u32::try_from(parse_len(text)?).map_err(|_| NumberError::Len {
+        text: text.to_owned(),
+    })
+}
+
+fn parse_wait(text: &str) -> Result<Wait, NumberError> {
+    match text {
+        "spin" => Ok(Wait::Spin),
+        "sleep" => Ok(Wait::Sleep),
+        time => parse_time(time).map(Wait::Adaptive),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Cli::try_parse_from(std::iter::once("bench").chain(line.split(' '))).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn fios_vocabulary_is_understood() {
+        let line = "/dev/ram0 --rw randrw --rwmixread 70 --bs 4k --iodepth 32 --numjobs 4 --runtime 10 \
+                    --size 1g --ramp_time 500ms --rate_iops 1000 --randseed 3 --cpus 0,1";
+        let args = parse(line).expect("parses");
+        let plan = args.plan(&args.sources).expect("plans");
+        assert_eq!(plan.pattern.to_string(), "randrw");
+        assert_eq!((plan.read_percent, plan.block_len_bytes), (70, 4096));
+        assert_eq!((plan.depth, plan.jobs), (32, 4));
+        assert_eq!(plan.end, End::After(Duration::from_secs(10)));
+        assert_eq!(plan.size_bytes, Some(1 << 30));
+        assert_eq!(plan.rate, Some(Rate::Iops(1000)));
+        assert_eq!(plan.ramp, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_size_without_a_runtime_means_one_pass() {
+        let args = parse("file --size 1m").expect("parses");
+        assert_eq!(args.plan(&args.sources).expect("plans").end, End::OnePass);
+        let args = parse("file").expect("parses");
+        let plan = args.plan(&args.sources).expect("plans");
+        assert_eq!(plan.end, End::After(RUNTIME_DEFAULT));
+    }
+
+    #[test]
+    fn mistakes_say_the_mend_and_exit_with_2() {
+        for (line, mend) in [
+            ("file --bs 4x", "4k"),
+            ("file --rw randomread", "randread"),
+            ("file --runtime soon", "500ms"),
+            ("iscsi://host/x", "nvme+tcp"),
+            ("", "nvme+tcp"),
+            ("--rw read", "URL|PATH"),
+        ] {
+            let error = parse(line).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains(mend), "{line}: {error}");
+        }
+    }
+}

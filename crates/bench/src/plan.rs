@@ -1,0 +1,267 @@
+//! What to do, checked: the form that [`crate::Args`] is turned into and that programs fill in themselves.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use initiator::WaitStrategy;
+use net::{Caching, FileAccess};
+use serde::{Serialize, Serializer};
+
+use crate::{Direction, Source, numbers::CpuList};
+
+/// fio's `rw`: which I/O in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// In which order blocks are visited.
+    pub order: Order,
+    /// What is done with them.
+    pub kind: Kind,
+}
+
+/// In which order blocks are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From the first to the last, then again.
+    Sequential,
+    /// In pseudo-random order, each once before any comes again (as fio's random map).
+    Random,
+}
+
+/// What is done with blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only reads.
+    Read,
+    /// Only writes.
+    Write,
+    /// Reads and writes, drawn at random.
+    Mixed,
+    /// Only discards.
+    Trim,
+}
+
+/// fio's names.
+const PATTERNS: [(&str, Order, Kind); 9] = [
+    ("read", Order::Sequential, Kind::Read),
+    ("write", Order::Sequential, Kind::Write),
+    ("rw", Order::Sequential, Kind::Mixed),
+    ("readwrite", Order::Sequential, Kind::Mixed),
+    ("trim", Order::Sequential, Kind::Trim),
+    ("randread", Order::Random, Kind::Read),
+    ("randwrite", Order::Random, Kind::Write),
+    ("randrw", Order::Random, Kind::Mixed),
+    ("randtrim", Order::Random, Kind::Trim),
+];
+
+/// A pattern that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no pattern; there are: read, write, rw, trim, randread, randwrite, randrw, randtrim"
+)]
+pub struct PatternError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let found = PATTERNS.iter().find(|(name, ..)| *name == text);
+        match found {
+            Some(&(_, order, kind)) => Ok(Self { order, kind }),
+            None => Err(PatternError {
+                text: text.to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = PATTERNS
+            .iter()
+            .find(|&&(_, order, kind)| (order, kind) == (self.order, self.kind));
+        f.write_str(found.expect("every pattern has a name").0)
+    }
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// After this time.
+    After(Duration),
+    /// When each job has done as many bytes as its region has.
+    OnePass,
+}
+
+/// At most how much each job issues. Then latency counts from the moment at which an I/O was due, not from the one at
+/// which a late generator got round to it (no coordinated omission).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// I/Os per second and job.
+    Iops(u64),
+    /// Bytes per second and job.
+    BytesPerSecond(u64),
+}
+
+/// How a thread waits for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Polls without pause: the shortest latency, for a whole core.
+    Spin,
+    /// Sleeps in the kernel until something completes.
+    Sleep,
+    /// Polls for this long, then sleeps.
+    Adaptive(Duration),
+}
+
+impl From<Wait> for WaitStrategy {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Spin => Self::Spin,
+            Wait::Sleep => Self::Sleep,
+            Wait::Adaptive(spin) => Self::SpinThenSleep(spin),
+        }
+    }
+}
+
+impl Serialize for Wait {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Spin => serializer.serialize_str("spin"),
+            Self::Sleep => serializer.serialize_str("sleep"),
+            Self::Adaptive(_) => serializer.serialize_str("adaptive"),
+        }
+    }
+}
+
+/// What a failed I/O means for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// The run ends.
+    Stop,
+    /// It is counted and the run goes on.
+    Count,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is measured; all at once.
+    pub sources: Vec<Source>,
+    /// Which I/O.
+    pub pattern: Pattern,
+    /// Reads among mixed I/O, in per cent.
+    pub read_percent: u8,
+    /// Bytes of each I/O.
+    pub block_len_bytes: u32,
+    /// I/Os in flight per job.
+    pub depth: u16,
+    /// Jobs per source, each with a queue of its own.
+    pub jobs: u16,
+    /// When it ends.
+    pub end: End,
+    /// How long to run before measuring.
+    pub ramp: Duration,
+    /// Where the region starts.
+    pub offset_bytes: u64,
+    /// How long the region is; up to the end of the source where there is none.
+    pub size_bytes: Option<u64>,
+    /// At most how much.
+    pub rate: Option<Rate>,
+    /// Seeds order, mix and pattern.
+    pub seed: u64,
+    /// How threads wait.
+    pub wait: Wait,
+    /// Processors to pin threads to, in turn; none: not pinned.
+    pub cpus: CpuList,
+    /// How many threads share the jobs; one per job, up to the machine's processors, where there is none.
+    pub threads: Option<usize>,
+    /// Whether files pass by the page cache.
+    pub caching: Caching,
+    /// The process whose CPU time is reported beside ours; found by its socket where there is none.
+    pub daemon_pid: Option<u32>,
+    /// What a failed I/O means for the run.
+    pub on_error: OnError,
+    /// The interval at which IOPS are sampled for their deviation.
+    pub interval: Duration,
+}
+
+impl Plan {
+    /// 4 KiB random reads at depth 32 for 10 s, with one job.
+    pub fn new(sources: Vec<Source>) -> Self {
+        Self {
+            sources,
+            pattern: Pattern {
+                order: Order::Random,
+                kind: Kind::Read,
+            },
+            read_percent: 50,
+            block_len_bytes: 4096,
+            depth: 32,
+            jobs: 1,
+            end: End::After(Duration::from_secs(10)),
+            ramp: Duration::ZERO,
+            offset_bytes: 0,
+            size_bytes: None,
+            rate: None,
+            seed: 1,
+            wait: Wait::Spin,
+            cpus: CpuList::default(),
+            threads: None,
+            caching: Caching::DirectWherePossible,
+            daemon_pid: None,
+            on_error: OnError::Stop,
+            interval: Duration::from_millis(500),
+        }
+    }
+
+    /// What the sources must permit.
+    pub(crate) fn access(&self) -> FileAccess {
+        match self.pattern.kind {
+            Kind::Read => FileAccess::ReadOnly,
+            Kind::Write | Kind::Mixed | Kind::Trim => FileAccess::ReadWrite,
+        }
+    }
+
+    /// The time between two I/Os of one job, where the rate is limited.
+    pub(crate) fn pace(&self) -> Option<Duration> {
+        let per_second = match self.rate? {
+            Rate::Iops(iops) => iops as f64,
+            Rate::BytesPerSecond(bytes) => bytes as f64 / f64::from(self.block_len_bytes),
+        };
+        Some(Duration::from_secs_f64(1.0 / per_second))
+    }
+
+    /// Which directions occur.
+    pub(crate) fn directions(&self) -> &'static [Direction] {
+        match self.pattern.kind {
+            Kind::Read => &[Direction::Read],
+            Kind::Write => &[Direction::Write],
+            Kind::Mixed => &[Direction::Read, Direction::Write],
+            Kind::Trim => &[Direction::Trim],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_read_and_print_as_in_fio() {
+        for (name, ..) in PATTERNS {
+            let pattern: Pattern = name.parse().expect("known");
+            let printed = pattern.to_string();
+            assert!(printed == name || (name, printed.as_str()) == ("readwrite", "rw"));
+        }
+        let error = "rnadread".parse::<Pattern>().expect_err("a typing error");
+        assert!(error.to_string().contains("randread"), "{error}");
+    }
+}

@@ -1,0 +1,217 @@
+//! One queue of I/O, whatever carries it.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use block::{Blocks, Extent, Lba};
+use initiator::{CommandError, Completion, Link, Operation, Queue, QueueError, Request, Slot};
+use net::{FileCompletion, FileEngine, FileError, FileIo, FileOp};
+
+use crate::Wait;
+
+/// What one I/O does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Discard (fio's trim).
+    Trim,
+}
+
+impl Direction {
+    /// Every direction, in the order of its index.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
+}
+
+/// An I/O that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) slot: u16,
+    pub(crate) result: Result<(), IoError>,
+}
+
+/// Why an I/O did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IoError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a queue can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The connection is lost for good.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The file's queue failed.
+    #[error("waiting for I/O failed: {0}")]
+    File(#[from] io::Error),
+}
+
+/// A queue of an NVMe device or of a file. Slots number its buffers from 0 on.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Nvme {
+        queue: Box<Queue>,
+        block_shift: u32,
+        done: Vec<Completion>,
+    },
+    File {
+        io: Box<FileIo>,
+        done: Vec<FileCompletion>,
+    },
+}
+
+impl Port {
+    pub(crate) fn nvme(queue: Queue, block_shift: u32) -> Self {
+        Self::Nvme {
+            done: Vec::with_capacity(usize::from(queue.depth())),
+            queue: Box::new(queue),
+            block_shift,
+        }
+    }
+
+    pub(crate) fn file(io: FileIo) -> Self {
+        Self::File {
+            io: Box::new(io),
+            done: Vec::with_capacity(DONE_MAX),
+        }
+    }
+
+    pub(crate) fn buffer(&self, slot: u16) -> &[u8] {
+        match self {
+            Self::Nvme { queue, .. } => queue.buffer(Slot(slot)),
+            Self::File { io, .. } => io.buffer(slot),
+        }
+    }
+
+    pub(crate) fn buffer_mut(&mut self, slot: u16) -> &mut [u8] {
+        match self {
+            Self::Nvme { queue, .. } => queue.buffer_mut(Slot(slot)),
+            Self::File { io, .. } => io.buffer_mut(slot),
+        }
+    }
+
+    /// Takes an I/O; it goes out with the next poll. The slot is free and the range lies inside the device, in whole
+    /// blocks, as long as a buffer at most.
+    #[inline]
+    pub(crate) fn submit(&mut self, slot: u16, direction: Direction, offset_bytes: u64, len: u32) {
+        match self {
+            Self::Nvme {
+                queue, block_shift, ..
+            } => {
+                let operation = match direction {
+                    Direction::Read => Operation::Read,
+                    Direction::Write => Operation::Write,
+                    Direction::Trim => Operation::Deallocate,
+                };
+                let lba = Lba(offset_bytes >> *block_shift);
+                let blocks = Blocks(u64::from(len) >> *block_shift);
+                let request = Request {
+                    slot: Slot(slot),
+                    operation,
+                    extent: Extent::new(lba, blocks),
+                };
+                queue
+                    .submit(request)
+                    .expect("the slot is free and the extent was checked");
+            }
+            Self::File { io, .. } => {
+                let op = match direction {
+                    Direction::Read => FileOp::Read,
+                    Direction::Write => FileOp::Write,
+                    Direction::Trim => FileOp::Discard,
+                };
+                io.submit(slot, op, offset_bytes, len);
+            }
+        }
+    }
+
+    /// Sends what was submitted and appends what has completed to `out`. Never waits.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: Instant, out: &mut Vec<Done>) -> Result<(), PortError> {
+        match self {
+            Self::Nvme { queue, done, .. } => {
+                queue.poll(now, done)?;
+            }
+            Self::File { io, done } => {
+                io.poll(done)?;
+            }
+        }
+        self.collect(out);
+        Ok(())
+    }
+
+    /// As [`poll`](Self::poll), but waits for a completion, `timeout` at most.
+    #[inline]
+    pub(crate) fn wait(
+        &mut self,
+        wait: Wait,
+        timeout: Duration,
+        out: &mut Vec<Done>,
+    ) -> Result<(), PortError> {
+        match self {
+            Self::Nvme { queue, done, .. } => {
+                queue.wait(wait.into(), timeout, done)?;
+            }
+            Self::File { io, done } => match wait {
+                Wait::Spin => {
+                    io.poll(done)?;
+                }
+                Wait::Sleep | Wait::Adaptive(_) => {
+                    io.wait(timeout, done)?;
+                }
+            },
+        }
+        self.collect(out);
+        Ok(())
+    }
+
+    #[inline]
+    fn collect(&mut self, out: &mut Vec<Done>) {
+        match self {
+            Self::Nvme { done, .. } => out.extend(done.drain(..).map(|completion| Done {
+                slot: completion.slot.0,
+                result: completion.result.map_err(IoError::Command),
+            })),
+            Self::File { done, .. } => out.extend(done.drain(..).map(|completion| Done {
+                slot: completion.slot,
+                result: completion.result.map_err(IoError::File),
+            })),
+        }
+    }
+
+    /// Whether completions make [`descriptor`](Self::descriptor) readable.
+    pub(crate) fn signals(&self) -> bool {
+        match self {
+            Self::Nvme { queue, .. } => queue.link() == Link::Up && !queue.wants_write(),
+            Self::File { io, .. } => io.engine() == FileEngine::IoUring,
+        }
+    }
+
+    /// What to wait for, for a thread with several queues.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Nvme { queue, .. } => queue.descriptor(),
+            Self::File { io, .. } => io.as_fd(),
+        }
+    }
+
+    /// The connection's socket, where there is one.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Nvme { queue, .. } => Some(queue.descriptor()),
+            Self::File { .. } => None,
+        }
+    }
+}
+
+/// Room for completions of a file that arrive together, before the vector has to grow once.
+const DONE_MAX: usize = 1024;

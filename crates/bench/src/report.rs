@@ -1,0 +1,327 @@
+//! What a run gave: figures, as text and as JSON.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::{Daemon, Direction, Pattern, Wait, latency::Latencies};
+
+/// The figures of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was asked for.
+    pub workload: Workload,
+    /// Seconds that were measured.
+    pub elapsed_s: f64,
+    /// Reads, where there were any.
+    pub read: Option<Side>,
+    /// Writes, where there were any.
+    pub write: Option<Side>,
+    /// Discards, where there were any.
+    pub trim: Option<Side>,
+    /// All I/Os per second.
+    pub iops: f64,
+    /// All MiB per second.
+    pub mib_per_s: f64,
+    /// Where the I/Os went, in the order of the sources.
+    pub sources: Vec<SourceShare>,
+    /// CPU time of this process.
+    pub cpu: CpuUse,
+    /// CPU time of the daemon, where it is on this machine.
+    pub daemon: Option<DaemonUse>,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// What the first of them said.
+    pub first_error: Option<String>,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    pub(crate) latencies: [Latencies; 3],
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Workload {
+    /// The pattern.
+    pub rw: Pattern,
+    /// Reads among mixed I/O in per cent.
+    pub rwmixread: u8,
+    /// Bytes of each I/O.
+    pub bs: u32,
+    /// I/Os in flight per job.
+    pub iodepth: u16,
+    /// Jobs per source.
+    pub numjobs: u16,
+    /// The seed.
+    pub randseed: u64,
+    /// How threads waited.
+    pub wait: Wait,
+    /// Seconds between samples of IOPS.
+    pub interval_s: f64,
+}
+
+/// The figures of one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// I/Os.
+    pub ios: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// Standard deviation of IOPS from interval to interval.
+    pub iops_stddev: f64,
+    /// IOPS of the slowest interval.
+    pub iops_min: f64,
+    /// IOPS of the fastest interval.
+    pub iops_max: f64,
+    /// MiB per second.
+    pub mib_per_s: f64,
+    /// Latency in microseconds.
+    pub latency_us: Latency,
+}
+
+/// A latency distribution in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+    /// Shortest.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    #[serde(rename = "p99.9")]
+    pub p99_9: f64,
+    /// 99.99th percentile.
+    #[serde(rename = "p99.99")]
+    pub p99_99: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+/// One source's part.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceShare {
+    /// The source.
+    pub source: String,
+    /// Its I/Os per second.
+    pub iops: f64,
+}
+
+/// CPU time of a process.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CpuUse {
+    /// Microseconds per I/O.
+    pub us_per_io: f64,
+    /// Cores in use on average.
+    pub cores: f64,
+}
+
+/// CPU time of the daemon.
+#[derive(Clone, Debug, Serialize)]
+pub struct DaemonUse {
+    /// Which process it is.
+    #[serde(flatten)]
+    pub daemon: Daemon,
+    /// Its CPU time.
+    #[serde(flatten)]
+    pub cpu: CpuUse,
+}
+
+impl Latency {
+    pub(crate) fn new(latencies: &Latencies) -> Self {
+        let percentile = |percent| latencies.percentile_ns(percent) as f64 / 1000.0;
+        Self {
+            mean: latencies.mean_ns() / 1000.0,
+            stddev: latencies.stddev_ns() / 1000.0,
+            min: latencies.min_ns() as f64 / 1000.0,
+            p50: percentile(50.0),
+            p90: percentile(90.0),
+            p99: percentile(99.0),
+            p99_9: percentile(99.9),
+            p99_99: percentile(99.99),
+            max: latencies.max_ns() as f64 / 1000.0,
+        }
+    }
+}
+
+impl Side {
+    /// The figures of one direction from its latencies and its IOPS in each interval.
+    pub(crate) fn new(latencies: &Latencies, elapsed_s: f64, bs: u32, samples: &[f64]) -> Self {
+        let iops = latencies.count() as f64 / elapsed_s;
+        let (low, high) = samples
+            .iter()
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), &sample| {
+                (low.min(sample), high.max(sample))
+            });
+        Self {
+            ios: latencies.count(),
+            iops,
+            iops_stddev: stddev(samples),
+            iops_min: if samples.is_empty() { iops } else { low },
+            iops_max: if samples.is_empty() { iops } else { high },
+            mib_per_s: iops * f64::from(bs) / f64::from(1 << 20),
+            latency_us: Latency::new(latencies),
+        }
+    }
+}
+
+/// The standard deviation of a sample.
+pub(crate) fn stddev(samples: &[f64]) -> f64 {
+    if samples.len() < 2 {
+        return 0.0;
+    }
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    (squares / (count - 1.0)).sqrt()
+}
+
+impl Report {
+    /// The figures of a direction, where there were such I/Os.
+    pub fn side(&self, direction: Direction) -> Option<&Side> {
+        match direction {
+            Direction::Read => self.read.as_ref(),
+            Direction::Write => self.write.as_ref(),
+            Direction::Trim => self.trim.as_ref(),
+        }
+    }
+
+    /// The directions that occurred, with their names and figures.
+    pub fn sides(&self) -> impl Iterator<Item = (&'static str, &Side)> {
+        [
+            ("read", &self.read),
+            ("write", &self.write),
+            ("trim", &self.trim),
+        ]
+        .into_iter()
+        .filter_map(|(name, side)| Some((name, side.as_ref()?)))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workload = &self.workload;
+        writeln!(
+            f,
+            "{} bs={} iodepth={} numjobs={}: {} IOPS, {} MiB/s in {:.1} s",
+            workload.rw,
+            workload.bs,
+            workload.iodepth,
+            workload.numjobs,
+            thousands(self.iops),
+            thousands(self.mib_per_s),
+            self.elapsed_s
+        )?;
+        writeln!(f, "{}", self.side_table())?;
+        write!(
+            f,
+            "CPU of this process: {:.2} us per I/O, {:.2} cores",
+            self.cpu.us_per_io, self.cpu.cores
+        )?;
+        if let Some(DaemonUse { daemon, cpu }) = &self.daemon {
+            write!(
+                f,
+                "\nCPU of {} (process {}): {:.2} us per I/O, {:.2} cores",
+                daemon.name, daemon.pid, cpu.us_per_io, cpu.cores
+            )?;
+        }
+        if self.sources.len() > 1 {
+            for share in &self.sources {
+                write!(f, "\n{}: {} IOPS", share.source, thousands(share.iops))?;
+            }
+        }
+        if let Some(error) = &self.first_error {
+            write!(f, "\n{} I/Os failed, the first one: {error}", self.errors)?;
+        }
+        for note in &self.notes {
+            write!(f, "\nnote: {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn side_table(&self) -> Table {
+        let mut table = plain_table(&[
+            "", "IOPS", "± per s", "MiB/s", "mean us", "stddev", "min", "p50", "p90", "p99",
+            "p99.9", "p99.99", "max",
+        ]);
+        for (name, side) in self.sides() {
+            let latency = &side.latency_us;
+            let mut row = vec![
+                name.to_owned(),
+                thousands(side.iops),
+                thousands(side.iops_stddev),
+                thousands(side.mib_per_s),
+            ];
+            let figures = [
+                latency.mean,
+                latency.stddev,
+                latency.min,
+                latency.p50,
+                latency.p90,
+                latency.p99,
+                latency.p99_9,
+                latency.p99_99,
+                latency.max,
+            ];
+            row.extend(figures.map(|us| format!("{us:.1}")));
+            table.add_row(row);
+        }
+        table
+    }
+}
+
+/// A table without borders whose figures stand to the right.
+pub(crate) fn plain_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A figure without a fraction, its thousands set apart.
+pub(crate) fn thousands(figure: f64) -> String {
+    let digits = format!("{figure:.0}");
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        for (figure, text) in [
+            (0.2, "0"),
+            (999.6, "1,000"),
+            (65_000.0, "65,000"),
+            (1_234_567.0, "1,234,567"),
+        ] {
+            assert_eq!(thousands(figure), text);
+        }
+    }
+
+    #[test]
+    fn deviation_of_a_sample() {
+        assert!((stddev(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) - 2.138).abs() < 0.001);
+        assert!(stddev(&[1.0]).abs() < f64::EPSILON);
+    }
+}

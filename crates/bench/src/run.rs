@@ -1,0 +1,446 @@
+//! One run from beginning to end: attach, start threads, watch, gather.
+
+use std::{
+    sync::{
+        Arc, Barrier, OnceLock,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use indicatif::ProgressBar;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::{
+    BenchError, Daemon, Direction, End, Plan, Rate,
+    lane::{Lane, Region},
+    latency::Latencies,
+    order::SplitMix,
+    report::{CpuUse, DaemonUse, Report, Side, SourceShare, Workload},
+    source::{Attachment, Demand},
+    tally::{Counter, Tally},
+    worker::{Breakdown, Outcome, Schedule, Worker},
+};
+
+/// Carries out `plan`. `bar` shows the time that has passed, in milliseconds; give `ProgressBar::hidden()` for silence.
+pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
+    check(plan)?;
+    let mut attachments = attach(plan)?;
+    let daemon = match plan.daemon_pid {
+        Some(pid) => Some(Daemon::by_pid(pid).ok_or(BenchError::Option {
+            option: "daemon-pid",
+            value: u64::from(pid),
+            expected: "no such process runs here",
+        })?),
+        None => attachments
+            .iter()
+            .find_map(Attachment::socket)
+            .and_then(Daemon::by_socket),
+    };
+    let lanes = lanes(plan, &mut attachments)?;
+    let measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;
+    let notes = notes(plan, &attachments, daemon.as_ref());
+    let names = attachments.into_iter().map(|it| it.name).collect();
+    Ok(report(plan, measured, names, daemon, notes))
+}
+
+fn check(plan: &Plan) -> Result<(), BenchError> {
+    let positive = |option, value: u64| {
+        if value > 0 {
+            return Ok(());
+        }
+        Err(BenchError::Option {
+            option,
+            value,
+            expected: "at least 1",
+        })
+    };
+    positive("bs", u64::from(plan.block_len_bytes))?;
+    positive("iodepth", u64::from(plan.depth))?;
+    positive("numjobs", u64::from(plan.jobs))?;
+    positive("threads", plan.threads.unwrap_or(1) as u64)?;
+    match plan.rate {
+        Some(Rate::Iops(iops)) => positive("rate-iops", iops)?,
+        Some(Rate::BytesPerSecond(bytes)) => positive("rate", bytes)?,
+        None => {}
+    }
+    if plan.read_percent > 100 {
+        return Err(BenchError::Option {
+            option: "rwmixread",
+            value: u64::from(plan.read_percent),
+            expected: "it is a share in per cent, 100 at most",
+        });
+    }
+    Ok(())
+}
+
+/// Opens all sources.
+pub(crate) fn attach(plan: &Plan) -> Result<Vec<Attachment>, BenchError> {
+    let demand = Demand {
+        queues: plan.jobs,
+        depth: plan.depth,
+        block_len_bytes: plan.block_len_bytes,
+        access: plan.access(),
+        caching: plan.caching,
+        end_bytes: plan.size_bytes.map(|size| plan.offset_bytes + size),
+    };
+    plan.sources
+        .iter()
+        .map(|source| source.attach(&demand))
+        .collect()
+}
+
+/// The part of a source that the run covers.
+pub(crate) fn region(plan: &Plan, attachment: &Attachment) -> Result<Region, BenchError> {
+    let source_name = || attachment.name.clone();
+    if plan.offset_bytes % u64::from(attachment.unit_bytes) != 0 {
+        return Err(BenchError::UnalignedOffset {
+            source_name: source_name(),
+            offset_bytes: plan.offset_bytes,
+            unit_bytes: attachment.unit_bytes,
+        });
+    }
+    let len_bytes = attachment.len_bytes;
+    let end_bytes = match plan.size_bytes {
+        Some(size) => plan.offset_bytes.saturating_add(size),
+        None => len_bytes,
+    };
+    if end_bytes > len_bytes || plan.offset_bytes > end_bytes {
+        return Err(BenchError::BeyondEnd {
+            source_name: source_name(),
+            len_bytes,
+            end_bytes: end_bytes.max(plan.offset_bytes),
+        });
+    }
+    let region_bytes = end_bytes - plan.offset_bytes;
+    let units = region_bytes / u64::from(plan.block_len_bytes);
+    if units == 0 {
+        return Err(BenchError::RegionTooSmall {
+            source_name: source_name(),
+            region_bytes,
+            bs: plan.block_len_bytes,
+        });
+    }
+    Ok(Region {
+        offset_bytes: plan.offset_bytes,
+        units,
+    })
+}
+
+fn lanes(plan: &Plan, attachments: &mut [Attachment]) -> Result<Vec<Lane>, BenchError> {
+    let mut seeds = SplitMix(plan.seed);
+    let mut lanes = Vec::new();
+    for (source, attachment) in attachments.iter_mut().enumerate() {
+        let region = region(plan, attachment)?;
+        let left = match plan.end {
+            End::After(_) => u64::MAX,
+            End::OnePass => region.units,
+        };
+        for port in attachment.ports.drain(..) {
+            lanes.push(Lane::new(port, source, plan, region, seeds.next(), left));
+        }
+    }
+    Ok(lanes)
+}
+
+/// What was counted and sampled.
+struct Measured {
+    tally: Tally,
+    elapsed: Duration,
+    /// IOPS in each interval, per direction.
+    samples: [Vec<f64>; 3],
+    /// I/Os per source.
+    shares: Vec<u64>,
+    own_cpu: Duration,
+    daemon_cpu: Option<Duration>,
+}
+
+fn measure(
+    plan: &Plan,
+    lanes: Vec<Lane>,
+    attachments: &[Attachment],
+    daemon: Option<&Daemon>,
+    bar: &ProgressBar,
+) -> Result<Measured, BenchError> {
+    let source_names: Vec<&str> = attachments.iter().map(|it| it.name.as_str()).collect();
+    let workers = workers(plan, lanes);
+    let counters: Vec<Arc<Counter>> = workers.iter().map(|it| Arc::clone(&it.counter)).collect();
+    let barrier = Barrier::new(workers.len() + 1);
+    let schedule = OnceLock::new();
+    let (ended, ends) = mpsc::channel();
+    thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .enumerate()
+            .map(|(index, worker)| {
+                let (barrier, schedule, ended) = (&barrier, &schedule, ended.clone());
+                scope.spawn(move || {
+                    let pinned = pin(plan, index);
+                    barrier.wait();
+                    let schedule = *schedule.get().expect("it is set before the barrier opens");
+                    let outcome = pinned.map(|()| worker.run(schedule));
+                    // The watcher goes on until all senders are gone.
+                    drop(ended);
+                    outcome
+                })
+            })
+            .collect();
+        drop(ended);
+        let start = Instant::now();
+        let measure_from = start + plan.ramp;
+        let end = match plan.end {
+            End::After(runtime) => Some(measure_from + runtime),
+            End::OnePass => None,
+        };
+        let begun = Schedule {
+            start,
+            measure_from,
+            end,
+        };
+        schedule.set(begun).expect("it is set once");
+        barrier.wait();
+        let watch = Watch {
+            plan,
+            counters: &counters,
+            daemon,
+            bar,
+        };
+        let watched = watch.until_ended(begun, &ends);
+        let mut outcomes = Vec::with_capacity(handles.len());
+        for handle in handles {
+            let outcome = handle.join().expect("a worker does not panic")?;
+            outcomes.push(
+                outcome.map_err(|Breakdown { source, error }| BenchError::Port {
+                    source_name: source_names[source].to_owned(),
+                    source: error,
+                })?,
+            );
+        }
+        Ok(gather(outcomes, watched, begun, attachments.len()))
+    })
+}
+
+/// Deals the jobs out to threads.
+fn workers(plan: &Plan, lanes: Vec<Lane>) -> Vec<Worker> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let processors = match plan.cpus.0.len() {
+        0 => processors,
+        pinned => pinned,
+    };
+    let count = plan.threads.unwrap_or(processors).min(lanes.len());
+    let mut workers: Vec<Worker> = (0..count)
+        .map(|_| Worker {
+            lanes: Vec::new(),
+            wait: plan.wait,
+            on_error: plan.on_error,
+            counter: Arc::default(),
+        })
+        .collect();
+    for (index, lane) in lanes.into_iter().enumerate() {
+        workers[index % count].lanes.push(lane);
+    }
+    workers
+}
+
+pub(crate) fn pin(plan: &Plan, thread: usize) -> Result<(), BenchError> {
+    let cpus = &plan.cpus.0;
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let cpu = cpus[thread % cpus.len()];
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|error| BenchError::Pin {
+        cpu,
+        source: error.into(),
+    })
+}
+
+/// Watches the threads: samples IOPS and CPU time.
+struct Watch<'a> {
+    plan: &'a Plan,
+    counters: &'a [Arc<Counter>],
+    daemon: Option<&'a Daemon>,
+    bar: &'a ProgressBar,
+}
+
+struct Watched {
+    samples: [Vec<f64>; 3],
+    own_cpu: Duration,
+    daemon_cpu: Option<Duration>,
+}
+
+impl Watch<'_> {
+    fn until_ended(&self, schedule: Schedule, ends: &mpsc::Receiver<()>) -> Watched {
+        self.bar.set_length(match self.plan.end {
+            End::After(runtime) => (self.plan.ramp + runtime).as_millis() as u64,
+            End::OnePass => 0,
+        });
+        let start = schedule.start;
+        let wait_until = |at: Instant| loop {
+            let now = Instant::now();
+            self.bar
+                .set_position(now.saturating_duration_since(start).as_millis() as u64);
+            let step = at.saturating_duration_since(now).min(TICK);
+            if step.is_zero() {
+                return false;
+            }
+            if ends.recv_timeout(step) == Err(RecvTimeoutError::Disconnected) {
+                return true;
+            }
+        };
+        let mut ended = wait_until(schedule.measure_from);
+        let (own_before, daemon_before) = (crate::cpu::own(), self.daemon.and_then(Daemon::cpu));
+        let mut samples: [Vec<f64>; 3] = Default::default();
+        let (mut last, mut last_at) = ([0; 3], schedule.measure_from);
+        while !ended {
+            let next = last_at + self.plan.interval;
+            let until = schedule.end.map_or(next, |end| next.min(end));
+            ended = wait_until(until);
+            let (now, counts) = (Instant::now(), self.counts());
+            let seconds = now.duration_since(last_at).as_secs_f64();
+            // What is left of an interval at the end is no sample.
+            if seconds >= self.plan.interval.as_secs_f64() * 0.9 {
+                for (samples, (count, last)) in samples.iter_mut().zip(counts.iter().zip(&last)) {
+                    samples.push(count.saturating_sub(*last) as f64 / seconds);
+                }
+            }
+            (last, last_at) = (counts, now);
+            ended |= schedule.end.is_some_and(|end| now >= end);
+        }
+        Watched {
+            samples,
+            own_cpu: crate::cpu::own().saturating_sub(own_before),
+            daemon_cpu: self
+                .daemon
+                .and_then(Daemon::cpu)
+                .zip(daemon_before)
+                .map(|(after, before)| after.saturating_sub(before)),
+        }
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        let mut sum = [0; 3];
+        for counter in self.counters {
+            for (sum, count) in sum.iter_mut().zip(counter.read()) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+}
+
+/// How often the bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+fn gather(
+    outcomes: Vec<Outcome>,
+    watched: Watched,
+    schedule: Schedule,
+    source_count: usize,
+) -> Measured {
+    let mut tally = Tally::default();
+    let mut shares = vec![0; source_count];
+    let mut finished = schedule.measure_from;
+    for outcome in outcomes {
+        tally.merge(outcome.tally);
+        for (source, measured) in outcome.lanes {
+            shares[source] += measured;
+        }
+        finished = finished.max(outcome.finished);
+    }
+    Measured {
+        tally,
+        elapsed: finished.duration_since(schedule.measure_from),
+        samples: watched.samples,
+        shares,
+        own_cpu: watched.own_cpu,
+        daemon_cpu: watched.daemon_cpu,
+    }
+}
+
+fn notes(plan: &Plan, attachments: &[Attachment], daemon: Option<&Daemon>) -> Vec<String> {
+    let mut notes: Vec<String> = attachments
+        .iter()
+        .filter_map(|it| it.note.clone())
+        .collect();
+    if plan.rate.is_some() {
+        notes.push(
+            "latency counts from the moment at which an I/O was due (no coordinated omission)"
+                .to_owned(),
+        );
+    }
+    let has_socket = plan
+        .sources
+        .iter()
+        .any(|source| matches!(source, crate::Source::Url(_)));
+    if has_socket && daemon.is_none() {
+        notes.push(
+            "the daemon's CPU time is unknown: no process on this machine owns the other end of \
+             the connection, or it may not be looked at; name it with --daemon-pid"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn report(
+    plan: &Plan,
+    measured: Measured,
+    names: Vec<String>,
+    daemon: Option<Daemon>,
+    notes: Vec<String>,
+) -> Report {
+    let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
+    let ios: u64 = measured.tally.latencies.iter().map(Latencies::count).sum();
+    let side = |direction: Direction| {
+        let index = direction as usize;
+        let latencies = &measured.tally.latencies[index];
+        let samples = &measured.samples[index];
+        let occurs = plan.directions().contains(&direction);
+        occurs.then(|| Side::new(latencies, elapsed_s, plan.block_len_bytes, samples))
+    };
+    let cpu_use = |time: Duration| CpuUse {
+        us_per_io: time.as_secs_f64() * 1e6 / ios.max(1) as f64,
+        cores: time.as_secs_f64() / elapsed_s,
+    };
+    let iops = ios as f64 / elapsed_s;
+    Report {
+        workload: Workload {
+            rw: plan.pattern,
+            rwmixread: plan.read_percent,
+            bs: plan.block_len_bytes,
+            iodepth: plan.depth,
+            numjobs: plan.jobs,
+            randseed: plan.seed,
+            wait: plan.wait,
+            interval_s: plan.interval.as_secs_f64(),
+        },
+        elapsed_s,
+        read: side(Direction::Read),
+        write: side(Direction::Write),
+        trim: side(Direction::Trim),
+        iops,
+        mib_per_s: iops * f64::from(plan.block_len_bytes) / f64::from(1 << 20),
+        sources: names
+            .into_iter()
+            .zip(&measured.shares)
+            .map(|(source, &ios)| SourceShare {
+                source,
+                iops: ios as f64 / elapsed_s,
+            })
+            .collect(),
+        cpu: cpu_use(measured.own_cpu),
+        daemon: daemon
+            .zip(measured.daemon_cpu)
+            .map(|(daemon, time)| DaemonUse {
+                daemon,
+                cpu: cpu_use(time),
+            }),
+        errors: measured.tally.errors,
+        first_error: measured.tally.first_error,
+        notes,
+        latencies: measured.tally.latencies,
+    }
+}

@@ -1,0 +1,238 @@
+//! A series of shapes.
+
+use std::{fmt, time::Duration};
+
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::{
+    BenchError, End, Pattern, Plan, Report,
+    report::{plain_table, thousands},
+    run,
+};
+
+/// Which series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SuiteKind {
+    /// 1 s for each of 10 shapes.
+    Quick,
+    /// 10 s for each of 13 shapes.
+    Full,
+}
+
+/// One measurement of a series.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    rw: &'static str,
+    read_percent: u8,
+    block_len_bytes: u32,
+    depth: u16,
+}
+
+const fn shape(rw: &'static str, block_len_bytes: u32, depth: u16) -> Shape {
+    Shape {
+        rw,
+        read_percent: 70,
+        block_len_bytes,
+        depth,
+    }
+}
+
+const QUICK: &[Shape] = &[
+    shape("randread", 512, 128),
+    shape("randwrite", 512, 128),
+    shape("randread", 4096, 1),
+    shape("randwrite", 4096, 1),
+    shape("randrw", 4096, 1),
+    shape("randread", 4096, 32),
+    shape("randwrite", 4096, 32),
+    shape("randrw", 4096, 32),
+    shape("read", 128 << 10, 8),
+    shape("write", 128 << 10, 8),
+];
+
+/// What a full series has beyond the quick one.
+const FULL: &[Shape] = &[
+    shape("randread", 4096, 128),
+    shape("randwrite", 4096, 128),
+    shape("randrw", 4096, 128),
+];
+
+impl SuiteKind {
+    fn shapes(self) -> Vec<Shape> {
+        let more = match self {
+            Self::Quick => &[],
+            Self::Full => FULL,
+        };
+        let mut shapes = [QUICK, more].concat();
+        shapes.sort_by_key(|shape| shape.block_len_bytes);
+        shapes
+    }
+
+    fn runtime(self) -> Duration {
+        match self {
+            Self::Quick => Duration::from_secs(1),
+            Self::Full => Duration::from_secs(10),
+        }
+    }
+
+    fn ramp(self) -> Duration {
+        match self {
+            Self::Quick => Duration::from_millis(200),
+            Self::Full => Duration::from_secs(1),
+        }
+    }
+}
+
+/// The figures of a series.
+#[derive(Clone, Debug, Serialize)]
+pub struct SuiteReport {
+    /// Which series.
+    pub suite: SuiteKind,
+    /// Shape by shape.
+    pub rows: Vec<SuiteRow>,
+    /// Shapes that were left out, and why.
+    pub skipped: Vec<String>,
+}
+
+/// One shape's figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct SuiteRow {
+    /// The shape.
+    pub name: String,
+    /// Its figures.
+    pub report: Report,
+}
+
+impl SuiteReport {
+    /// I/Os that failed.
+    pub fn errors(&self) -> u64 {
+        self.rows.iter().map(|row| row.report.errors).sum()
+    }
+}
+
+/// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and time come from the
+/// shape, everything else from `base`. `bar` shows the shapes.
+/// Shapes of 512 B are left out where a source has larger blocks.
+pub fn run_suite(
+    base: &Plan,
+    kind: SuiteKind,
+    bar: &ProgressBar,
+) -> Result<SuiteReport, BenchError> {
+    let shapes = kind.shapes();
+    let (mut rows, mut skipped) = (Vec::new(), Vec::new());
+    let mut first_note = Vec::new();
+    bar.set_length(shapes.len() as u64);
+    for (index, shape) in shapes.iter().enumerate() {
+        let plan = plan(base, *shape, kind);
+        let name = name(*shape);
+        bar.set_message(name.clone());
+        bar.set_position(index as u64);
+        match run(&plan, &ProgressBar::hidden()) {
+            Ok(mut report) => {
+                // The same remark under every shape helps nobody.
+                report.notes.retain(|note| !first_note.contains(note));
+                first_note.extend(report.notes.iter().cloned());
+                rows.push(SuiteRow { name, report });
+            }
+            Err(BenchError::Unaligned { unit_bytes, .. }) => {
+                skipped.push(format!("{name}: the block size is {unit_bytes} B"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    bar.set_position(shapes.len() as u64);
+    Ok(SuiteReport {
+        suite: kind,
+        rows,
+        skipped,
+    })
+}
+
+fn plan(base: &Plan, shape: Shape, kind: SuiteKind) -> Plan {
+    let pattern: Pattern = shape.rw.parse().expect("shapes use patterns that exist");
+    Plan {
+        pattern,
+        read_percent: shape.read_percent,
+        block_len_bytes: shape.block_len_bytes,
+        depth: shape.depth,
+        end: End::After(kind.runtime()),
+        ramp: kind.ramp(),
+        interval: kind.runtime() / 10,
+        ..base.clone()
+    }
+}
+
+fn name(shape: Shape) -> String {
+    let len = match shape.block_len_bytes {
+        bytes if bytes >= 1024 => format!("{} KiB", bytes / 1024),
+        bytes => format!("{bytes} B"),
+    };
+    let rw = match shape.rw {
+        "randread" => "random read",
+        "randwrite" => "random write",
+        "randrw" => "random 70/30",
+        "read" => "sequential read",
+        _ => "sequential write",
+    };
+    format!("{len} {rw}, depth {}", shape.depth)
+}
+
+impl fmt::Display for SuiteReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = plain_table(&[
+            "",
+            "IOPS",
+            "± per interval",
+            "MiB/s",
+            "mean us",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "own CPU us/IO",
+            "daemon us/IO",
+        ]);
+        for row in &self.rows {
+            let report = &row.report;
+            for (direction, side) in report.sides() {
+                let latency = &side.latency_us;
+                let name = if report.sides().count() > 1 {
+                    format!("{} ({direction})", row.name)
+                } else {
+                    row.name.clone()
+                };
+                let mut cells = vec![
+                    name,
+                    thousands(side.iops),
+                    thousands(side.iops_stddev),
+                    thousands(side.mib_per_s),
+                ];
+                let figures = [
+                    latency.mean,
+                    latency.p50,
+                    latency.p99,
+                    latency.p99_9,
+                    latency.max,
+                ];
+                cells.extend(figures.map(|us| format!("{us:.1}")));
+                cells.push(format!("{:.2}", report.cpu.us_per_io));
+                cells.push(report.daemon.as_ref().map_or_else(
+                    || "-".to_owned(),
+                    |daemon| format!("{:.2}", daemon.cpu.us_per_io),
+                ));
+                table.add_row(cells);
+            }
+        }
+        write!(f, "{table}")?;
+        for skipped in &self.skipped {
+            write!(f, "\nleft out: {skipped}")?;
+        }
+        for note in self.rows.iter().flat_map(|row| &row.report.notes) {
+            write!(f, "\nnote: {note}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! What one thread counts.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::{Direction, latency::Latencies, port::IoError};
+
+/// Latencies per direction and errors.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) latencies: [Latencies; 3],
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn record(&mut self, direction: Direction, latency: Duration) {
+        self.latencies[direction as usize].record(latency);
+    }
+
+    #[cold]
+    pub(crate) fn fail(&mut self, error: &IoError) {
+        self.errors += 1;
+        if self.first_error.is_none() {
+            self.first_error = Some(error.to_string());
+        }
+    }
+
+    /// Forgets the latencies of the ramp; errors are kept.
+    pub(crate) fn start_measuring(&mut self) {
+        self.latencies.iter_mut().for_each(Latencies::clear);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            mine.merge(theirs);
+        }
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+    }
+}
+
+/// How many I/Os a thread has completed since it began to measure, for whoever watches. Each has cache lines of its
+/// own and is stored once per batch.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counter([AtomicU64; 3]);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn publish(&self, tally: &Tally) {
+        for (count, latencies) in self.0.iter().zip(&tally.latencies) {
+            count.store(latencies.count(), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> [u64; 3] {
+        std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,292 @@
+//! A thread that drives jobs. No allocation per I/O, one reading of the clock per batch of completions: a batch's
+//! completions and the I/Os issued in their place carry the same time, so the cost of issuing counts as latency.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+};
+
+use crate::{
+    OnError, Wait,
+    lane::Lane,
+    port::{Done, PortError},
+    source::SLEEP_MAX,
+    tally::{Counter, Tally},
+};
+
+/// When a run's phases begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) start: Instant,
+    pub(crate) measure_from: Instant,
+    /// Where the run ends by time.
+    pub(crate) end: Option<Instant>,
+}
+
+/// A thread's part of a run.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) wait: Wait,
+    pub(crate) on_error: OnError,
+    pub(crate) counter: Arc<Counter>,
+}
+
+/// What a thread brings back.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    /// Per lane: its source and the I/Os completed while measuring.
+    pub(crate) lanes: Vec<(usize, u64)>,
+    /// When its last measured I/O had completed.
+    pub(crate) finished: Instant,
+}
+
+/// A queue that broke down: which source's, and why.
+#[derive(Debug)]
+pub(crate) struct Breakdown {
+    pub(crate) source: usize,
+    pub(crate) error: PortError,
+}
+
+/// How far a thread is.
+struct Run {
+    schedule: Schedule,
+    measuring: bool,
+    tally: Tally,
+    done: Vec<Done>,
+}
+
+impl Worker {
+    pub(crate) fn run(mut self, schedule: Schedule) -> Result<Outcome, Breakdown> {
+        let mut run = Run {
+            schedule,
+            measuring: false,
+            tally: Tally::default(),
+            done: Vec::with_capacity(1 << 12),
+        };
+        let finished = if self.lanes.len() == 1 {
+            self.run_one(&mut run)
+        } else {
+            self.run_many(&mut run)
+        }?;
+        self.counter.publish(&run.tally);
+        let mut after = Tally::default();
+        for lane in &mut self.lanes {
+            lane.stop();
+            drain(lane, &mut run.done, &mut after)?;
+        }
+        Ok(Outcome {
+            lanes: self
+                .lanes
+                .iter()
+                .map(|lane| (lane.source, lane.measured))
+                .collect(),
+            tally: run.tally,
+            finished,
+        })
+    }
+
+    fn run_one(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
+        let wait = self.wait;
+        let mut now = Instant::now();
+        loop {
+            let lane = &mut self.lanes[0];
+            lane.issue(now);
+            let waited = match wait {
+                Wait::Spin => lane.port.poll(now, &mut run.done),
+                Wait::Sleep | Wait::Adaptive(_) => {
+                    let patience = lane.patience(now);
+                    lane.port.wait(wait, patience, &mut run.done)
+                }
+            };
+            waited.map_err(|error| breakdown(lane, error))?;
+            now = Instant::now();
+            if self.has_ended(now, run) {
+                return Ok(now);
+            }
+            let lane = &mut self.lanes[0];
+            if !run.done.is_empty() {
+                lane.complete(now, &mut run.done, &mut run.tally);
+                self.counter.publish(&run.tally);
+                if self.must_stop(&run.tally) || self.lanes[0].is_finished() {
+                    return Ok(now);
+                }
+            }
+        }
+    }
+
+    fn run_many(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
+        let mut poller = Poller::new(self.lanes.len());
+        let mut idle_since = Instant::now();
+        loop {
+            let mut now = Instant::now();
+            let before = run.tally.errors + self.completed();
+            for index in 0..poller.ready.len() {
+                let number = poller.ready[index];
+                let lane = &mut self.lanes[number];
+                let turned = turn(lane, now, run).map_err(|error| breakdown(lane, error))?;
+                now = turned.now;
+                if turned.has_more {
+                    poller.again.push(number);
+                }
+                if self.has_ended(now, run) {
+                    return Ok(now);
+                }
+            }
+            self.counter.publish(&run.tally);
+            if self.must_stop(&run.tally) || self.lanes.iter().all(Lane::is_finished) {
+                return Ok(now);
+            }
+            if run.tally.errors + self.completed() != before {
+                idle_since = now;
+            }
+            let may_sleep = match self.wait {
+                Wait::Spin => false,
+                Wait::Sleep => true,
+                Wait::Adaptive(spin) => now.saturating_duration_since(idle_since) >= spin,
+            };
+            poller.wait(&self.lanes, now, may_sleep);
+        }
+    }
+
+    fn completed(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.measured).sum()
+    }
+
+    /// Whether time is up; begins to measure when that time has come.
+    fn has_ended(&mut self, now: Instant, run: &mut Run) -> bool {
+        if !run.measuring && now >= run.schedule.measure_from {
+            run.measuring = true;
+            run.tally.start_measuring();
+            for lane in &mut self.lanes {
+                lane.measured = 0;
+            }
+        }
+        run.schedule.end.is_some_and(|end| now >= end)
+    }
+
+    fn must_stop(&self, tally: &Tally) -> bool {
+        self.on_error == OnError::Stop && tally.errors > 0
+    }
+}
+
+fn breakdown(lane: &Lane, error: PortError) -> Breakdown {
+    Breakdown {
+        source: lane.source,
+        error,
+    }
+}
+
+struct Turned {
+    now: Instant,
+    /// Its last I/Os have just completed, so it has new ones to issue.
+    has_more: bool,
+}
+
+/// Serves one of many lanes until nothing more has completed, a few times at most, so that others get their turn.
+fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortError> {
+    const ROUNDS_MAX: usize = 2;
+    let mut now = now;
+    for _ in 0..ROUNDS_MAX {
+        lane.issue(now);
+        lane.port.poll(now, &mut run.done)?;
+        if run.done.is_empty() {
+            return Ok(Turned {
+                now,
+                has_more: false,
+            });
+        }
+        now = Instant::now();
+        lane.complete(now, &mut run.done, &mut run.tally);
+    }
+    Ok(Turned {
+        now,
+        has_more: true,
+    })
+}
+
+/// Waits for what is in flight, without measuring it.
+fn drain(lane: &mut Lane, done: &mut Vec<Done>, tally: &mut Tally) -> Result<(), Breakdown> {
+    let measured = lane.measured;
+    while !lane.is_idle() {
+        lane.port
+            .wait(Wait::Sleep, SLEEP_MAX, done)
+            .map_err(|error| breakdown(lane, error))?;
+        lane.complete(Instant::now(), done, tally);
+    }
+    lane.measured = measured;
+    Ok(())
+}
+
+/// Tells which of many lanes have something to do.
+struct Poller {
+    epoll: Option<rustix::fd::OwnedFd>,
+    registered: Vec<bool>,
+    events: Vec<epoll::Event>,
+    ready: Vec<usize>,
+    /// Lanes that are ready without an event.
+    again: Vec<usize>,
+}
+
+impl Poller {
+    fn new(lanes: usize) -> Self {
+        Self {
+            // Without epoll (no descriptor is left) every lane is looked at each time.
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
+            registered: vec![false; lanes],
+            events: Vec::with_capacity(lanes),
+            ready: (0..lanes).collect(),
+            again: Vec::with_capacity(lanes),
+        }
+    }
+
+    /// Finds the lanes that are ready; sleeps until one is, where that is permitted.
+    fn wait(&mut self, lanes: &[Lane], now: Instant, may_sleep: bool) {
+        let Some(epoll) = &self.epoll else { return };
+        self.ready.clear();
+        self.ready.append(&mut self.again);
+        let may_sleep = may_sleep && self.ready.is_empty();
+        let mut patience = if may_sleep { SLEEP_MAX } else { Duration::ZERO };
+        for (index, lane) in lanes.iter().enumerate() {
+            if !lane.port.signals() {
+                self.registered[index] = false;
+                self.ready.push(index);
+                patience = patience.min(RETRY);
+                continue;
+            }
+            if !self.registered[index] {
+                let data = epoll::EventData::new_u64(index as u64);
+                // A descriptor that was closed has left the set by itself, and one that is still in it is as
+                // good as added.
+                let _ = epoll::add(epoll, lane.port.descriptor(), data, epoll::EventFlags::IN);
+                self.registered[index] = true;
+            }
+            if lane.is_paced() {
+                let until_due = lane.patience(now);
+                if until_due.is_zero() {
+                    self.ready.push(index);
+                }
+                patience = patience.min(until_due);
+            }
+        }
+        self.events.clear();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        if epoll::wait(epoll, spare_capacity(&mut self.events), Some(&timeout)).is_ok() {
+            for event in &self.events {
+                self.ready.push(event.data.u64() as usize);
+            }
+        }
+    }
+}
+
+/// How soon a lane that can't signal is looked at again.
+const RETRY: Duration = Duration::from_micros(50);
