@@ -2,4 +2,7 @@
 //!
 //! Read first: NVMe/TCP 1.1, the sections on data transfer and on PDU definitions.
 
+mod target;
 pub mod wire;
+
+pub use target::{SessionError, TargetConfig, TargetSession};

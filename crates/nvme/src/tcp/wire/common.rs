@@ -219,6 +219,8 @@ impl BitOr for Dgst {
     Copy,
     Debug,
     Default,
+    PartialOrd,
+    Ord,
     PartialEq,
     Eq,
     FromBytes,
