@@ -12,4 +12,6 @@
 
 pub mod target;
 pub mod tcp;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod wire;

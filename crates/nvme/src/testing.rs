@@ -1,0 +1,10 @@
+//! What tests, fuzz targets and simulations share: volumes and a backend in plain memory, and a host that knows just
+//! enough to drive a [`TargetSession`](crate::tcp::TargetSession) byte by byte.
+
+mod backend;
+mod peer;
+mod volume;
+
+pub use backend::{TestBackend, subsystem};
+pub use peer::{Chunks, Pdu, Peer, io_peer, pdus};
+pub use volume::VecVolume;

@@ -1,0 +1,173 @@
+//! A backend over one subsystem.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{Access, RegionId, Volume};
+
+use super::VecVolume;
+use crate::target::{
+    Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
+    OpenError, Origin, Permit, PortId, Statistics, Subsystem, SubsystemConfig, Usage, WakeToken,
+};
+use crate::wire::Nsid;
+
+/// A subsystem with these volumes as namespaces 1, 2, ….
+pub fn subsystem(limits: Limits, volumes: &[Arc<VecVolume>]) -> Arc<Mutex<Subsystem>> {
+    let config = SubsystemConfig {
+        nqn: "nqn.2014-08.org.example:test".to_owned(),
+        serial: "1".to_owned(),
+        model: "test".to_owned(),
+        firmware: "1".to_owned(),
+        limits,
+    };
+    let mut subsystem = Subsystem::new(config, Box::new(NoStatistics));
+    for (nsid, volume) in (1..).zip(volumes) {
+        let namespace = Namespace {
+            volume: Arc::clone(volume) as Arc<dyn Volume>,
+            ids: NamespaceIds::from_seed([nsid as u8; 16]),
+        };
+        subsystem
+            .add_namespace(Nsid(nsid), namespace)
+            .expect("a few namespaces fit");
+    }
+    Arc::new(Mutex::new(subsystem))
+}
+
+struct NoStatistics;
+
+impl Statistics for NoStatistics {
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+
+    fn allocated_bytes(&self, _nsid: Nsid) -> u64 {
+        0
+    }
+}
+
+/// A connection's backend. It admits every host.
+pub struct TestBackend {
+    subsystem: Arc<Mutex<Subsystem>>,
+    generation: Generation,
+    seen: Option<u64>,
+    controller: Option<ControllerId>,
+    namespaces: Vec<Known>,
+    regions: u32,
+    wake: WakeToken,
+    /// What was completed, in order.
+    pub completed: Vec<Completed>,
+    /// How the next [`Backend::open`] fails.
+    pub open_error: Option<OpenError>,
+}
+
+struct Known {
+    nsid: Nsid,
+    volume: Arc<dyn Volume>,
+    region: RegionId,
+    permit: Permit,
+}
+
+impl TestBackend {
+    /// The backend of connection `wake`.
+    pub fn new(subsystem: Arc<Mutex<Subsystem>>, wake: u64) -> Self {
+        let generation = lock(&subsystem, |subsystem| subsystem.generation());
+        Self {
+            subsystem,
+            generation,
+            seen: None,
+            controller: None,
+            namespaces: Vec::new(),
+            regions: 0,
+            wake: WakeToken(wake),
+            completed: Vec::new(),
+            open_error: None,
+        }
+    }
+
+    /// The volume in a region.
+    pub fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+        let known = self
+            .namespaces
+            .iter()
+            .find(|known| known.region == region)?;
+        Some(&*known.volume)
+    }
+
+    fn refresh(&mut self) {
+        let Some(controller) = self.controller else {
+            return;
+        };
+        let old = std::mem::take(&mut self.namespaces);
+        let found: Vec<_> = lock(&self.subsystem, |subsystem| {
+            subsystem
+                .namespaces()
+                .map(|(nsid, namespace)| {
+                    let permit = subsystem.permit(controller, nsid);
+                    (nsid, Arc::clone(&namespace.volume), permit)
+                })
+                .collect()
+        });
+        for (nsid, volume, permit) in found {
+            let known = old.iter().find(|known| Arc::ptr_eq(&known.volume, &volume));
+            let region = known.map_or(RegionId(self.regions), |known| known.region);
+            if known.is_none() {
+                self.regions += 1;
+            }
+            self.namespaces.push(Known {
+                nsid,
+                volume,
+                region,
+                permit,
+            });
+        }
+    }
+}
+
+impl Backend for TestBackend {
+    fn origin(&self) -> Origin {
+        Origin {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            local: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: PortId(1),
+            wake: self.wake,
+        }
+    }
+
+    fn open(&mut self, _nqn: &str, _host_nqn: &str, _id: [u8; 16]) -> Result<Access, OpenError> {
+        match self.open_error.take() {
+            Some(error) => Err(error),
+            None => Ok(Access::ReadWrite),
+        }
+    }
+
+    fn bind(&mut self, controller: ControllerId) {
+        self.controller = Some(controller);
+    }
+
+    fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
+        lock(&self.subsystem, f)
+    }
+
+    fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
+        let generation = self.generation.get();
+        if self.seen != Some(generation) {
+            self.refresh();
+            self.seen = Some(generation);
+        }
+        let known = self.namespaces.iter().find(|known| known.nsid == nsid)?;
+        Some(NamespaceRef {
+            volume: &*known.volume,
+            region: known.region,
+            permit: known.permit,
+        })
+    }
+
+    fn completed(&mut self, command: &Completed) {
+        self.completed.push(*command);
+    }
+}
+
+fn lock<R>(subsystem: &Mutex<Subsystem>, f: impl FnOnce(&mut Subsystem) -> R) -> R {
+    f(&mut subsystem.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,201 @@
+//! A volume in a vector.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use block::{
+    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Lba, Op, OpKind, RawSpan, ReadDest,
+    Status, Volume,
+};
+
+/// A volume in a vector, whose answers tests can change.
+#[derive(Debug)]
+pub struct VecVolume {
+    state: Mutex<State>,
+    read_only: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    geometry: Geometry,
+    bytes: Vec<u8>,
+    admission: Admission,
+    failure: Option<Status>,
+}
+
+impl VecVolume {
+    /// A volume of zeros.
+    pub fn new(block_size: BlockSize, blocks: u64) -> Self {
+        let geometry = Geometry::new(block_size, Blocks(blocks));
+        Self {
+            state: Mutex::new(State {
+                geometry,
+                bytes: vec![0; geometry.len_bytes() as usize],
+                admission: Admission::Now,
+                failure: None,
+            }),
+            read_only: AtomicBool::new(false),
+        }
+    }
+
+    /// What it holds.
+    pub fn bytes(&self, range: ByteRange) -> Vec<u8> {
+        let start = range.offset as usize;
+        self.state().bytes[start..start + range.len as usize].to_vec()
+    }
+
+    /// All that it holds.
+    pub fn contents(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    /// Overwrites bytes.
+    pub fn fill(&self, offset: usize, bytes: &[u8]) {
+        self.state().bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Grows or shrinks it.
+    pub fn resize(&self, blocks: u64) {
+        let mut state = self.state();
+        state.geometry.blocks = Blocks(blocks);
+        let len = state.geometry.len_bytes() as usize;
+        state.bytes.resize(len, 0);
+    }
+
+    /// Locks or unlocks it.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Relaxed);
+    }
+
+    /// What it says to every command from now on.
+    pub fn set_admission(&self, admission: Admission) {
+        self.state().admission = admission;
+    }
+
+    /// How every operation ends from now on.
+    pub fn set_failure(&self, failure: Option<Status>) {
+        self.state().failure = failure;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Volume for VecVolume {
+    fn geometry(&self) -> Geometry {
+        self.state().geometry
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    fn admit(&self, _now: Instant, _kind: OpKind, _len_bytes: u64) -> Admission {
+        self.state().admission
+    }
+
+    fn execute(&self, op: Op<'_>) -> Result<(), Status> {
+        let mut state = self.state();
+        if let Some(failure) = state.failure {
+            return Err(failure);
+        }
+        let writes = !matches!(
+            op,
+            Op::Read { .. } | Op::Verify { .. } | Op::Compare { .. } | Op::Flush
+        );
+        if writes && self.is_read_only() {
+            return Err(Status::WriteProtected);
+        }
+        state.execute(op)
+    }
+
+    fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
+        let state = self.state();
+        let bytes = &state.bytes[range.offset as usize..(range.offset + range.len) as usize];
+        each(RawSpan {
+            ptr: bytes.as_ptr(),
+            len: bytes.len(),
+        });
+    }
+
+    fn unpin(&self, _range: ByteRange) {}
+}
+
+impl State {
+    fn execute(&mut self, op: Op<'_>) -> Result<(), Status> {
+        match op {
+            Op::Read { extent, dest } => {
+                let at = self.range(extent)?;
+                if let ReadDest::Copy(dest) = dest {
+                    same_len(&at, dest)?;
+                    dest.copy_from_slice(&self.bytes[at]);
+                }
+            }
+            Op::Write { extent, data } => {
+                let at = self.range(extent)?;
+                same_len(&at, data)?;
+                self.bytes[at].copy_from_slice(data);
+            }
+            Op::WriteZeroes { extent, .. } | Op::Discard { extent } => {
+                let at = self.range(extent)?;
+                self.bytes[at].fill(0);
+            }
+            Op::Flush => {}
+            Op::Verify { extent } => {
+                self.range(extent)?;
+            }
+            Op::Compare { extent, data } => self.compare(extent, data)?,
+            Op::CompareAndWrite {
+                extent,
+                compare,
+                write,
+            } => {
+                self.compare(extent, compare)?;
+                let at = self.range(extent)?;
+                same_len(&at, write)?;
+                self.bytes[at].copy_from_slice(write);
+            }
+            Op::Copy { from, to } => {
+                let to = self.range(Extent::new(to, from.blocks))?;
+                let from = self.range(from)?;
+                self.bytes.copy_within(from, to.start);
+            }
+        }
+        Ok(())
+    }
+
+    fn range(&self, extent: Extent) -> Result<std::ops::Range<usize>, Status> {
+        let range = self.geometry.byte_range(extent)?;
+        Ok(range.offset as usize..(range.offset + range.len) as usize)
+    }
+
+    fn compare(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
+        let at = self.range(extent)?;
+        same_len(&at, data)?;
+        let differs = self.bytes[at].iter().zip(data).position(|(a, b)| a != b);
+        match differs {
+            Some(offset) => Err(Status::Miscompare {
+                offset_bytes: offset as u64,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn same_len(at: &std::ops::Range<usize>, data: &[u8]) -> Result<(), Status> {
+    if at.len() == data.len() {
+        Ok(())
+    } else {
+        Err(Status::Invalid)
+    }
+}
+
+impl VecVolume {
+    /// One block.
+    pub fn block(&self, lba: u64) -> Vec<u8> {
+        let range = self.geometry().byte_range(Extent::new(Lba(lba), Blocks(1)));
+        self.bytes(range.expect("tests ask for blocks that there are"))
+    }
+}
