@@ -1,0 +1,162 @@
+//! The bound on what all volumes and connections together may take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{HostMemory, MemoryError, Overcommit, PagePolicy};
+
+/// How much memory volumes and connections may take in all, how much they have taken, and in which manner it is
+/// taken from the host. Shared by everything that allocates in proportion to what users or peers ask for.
+#[derive(Debug)]
+pub struct Budget {
+    total_bytes: AtomicU64,
+    used_bytes: AtomicU64,
+    pages: PagePolicy,
+    overcommit: Overcommit,
+}
+
+impl Budget {
+    /// A budget of `total_bytes`, of ordinary pages, on a host that overcommits.
+    pub const fn new(total_bytes: u64) -> Self {
+        Self::with_policy(total_bytes, PagePolicy::Ordinary, Overcommit::Allowed)
+    }
+
+    /// A budget of `total_bytes`, taken in the manner that this host suggests.
+    pub fn for_host(total_bytes: u64, host: &HostMemory) -> Self {
+        Self::with_policy(total_bytes, host.pages, host.overcommit)
+    }
+
+    /// A budget of `total_bytes`, taken in the manner given.
+    pub const fn with_policy(total_bytes: u64, pages: PagePolicy, overcommit: Overcommit) -> Self {
+        Self {
+            total_bytes: AtomicU64::new(total_bytes),
+            used_bytes: AtomicU64::new(0),
+            pages,
+            overcommit,
+        }
+    }
+
+    /// The bound.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What has been taken.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What is left; 0 also where the bound was lowered below what had been taken.
+    pub fn free_bytes(&self) -> u64 {
+        self.total_bytes().saturating_sub(self.used_bytes())
+    }
+
+    /// Moves the bound. What was taken stays taken, even beyond a lower bound.
+    pub fn set_total_bytes(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    /// Which pages volumes get.
+    pub fn pages(&self) -> PagePolicy {
+        self.pages
+    }
+
+    /// Whether the host promises more memory than it has.
+    pub fn overcommit(&self) -> Overcommit {
+        self.overcommit
+    }
+
+    /// Takes `len_bytes`, or nothing and [`MemoryError::OverBudget`] where so much is not left.
+    pub fn try_charge(&self, len_bytes: u64) -> Result<(), MemoryError> {
+        let total_bytes = self.total_bytes();
+        let charged = |used: u64| {
+            used.checked_add(len_bytes)
+                .filter(|&sum| sum <= total_bytes)
+        };
+        match self
+            .used_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged)
+        {
+            Ok(_) => Ok(()),
+            Err(used_bytes) => Err(MemoryError::OverBudget {
+                wanted_bytes: len_bytes,
+                free_bytes: total_bytes.saturating_sub(used_bytes),
+                total_bytes,
+            }),
+        }
+    }
+
+    /// Gives back what [`try_charge`](Self::try_charge) took.
+    pub fn refund(&self, len_bytes: u64) {
+        let before = self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
+        assert!(
+            before >= len_bytes,
+            "more was refunded than had been charged"
+        );
+    }
+
+    /// Takes `len_bytes` until the [`Charge`] drops: for buffers and connections.
+    pub fn reserve(self: &Arc<Self>, len_bytes: u64) -> Result<Charge, MemoryError> {
+        self.try_charge(len_bytes)?;
+        Ok(Charge {
+            budget: Arc::clone(self),
+            len_bytes,
+        })
+    }
+}
+
+/// A part of the budget, given back when this drops.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    len_bytes: u64,
+}
+
+impl Charge {
+    /// How much it holds.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.refund(self.len_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_beyond_the_bound_takes_nothing() {
+        let budget = Arc::new(Budget::new(100));
+        let held = budget.reserve(60).expect("fits");
+        assert!(matches!(
+            budget.try_charge(41),
+            Err(MemoryError::OverBudget {
+                wanted_bytes: 41,
+                free_bytes: 40,
+                total_bytes: 100
+            })
+        ));
+        assert!(budget.try_charge(u64::MAX).is_err());
+        assert_eq!(budget.used_bytes(), 60);
+        budget.try_charge(40).expect("exactly what is left");
+        budget.refund(40);
+        drop(held);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn lowering_the_bound_below_use_leaves_nothing_free() {
+        let budget = Budget::new(100);
+        budget.try_charge(60).expect("fits");
+        budget.set_total_bytes(50);
+        assert_eq!(budget.free_bytes(), 0);
+        assert!(budget.try_charge(1).is_err());
+        budget.refund(20);
+        budget.try_charge(10).expect("10 are left again");
+    }
+}

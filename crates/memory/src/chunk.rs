@@ -1,0 +1,303 @@
+//! One chunk of a store: a mapping, and the states of its slabs.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::locks::spin_until;
+use crate::{Budget, Layout, MemoryError, Overcommit, PagePolicy};
+
+/// The slab has no memory and reads as zeros.
+const VACANT: u8 = 0;
+/// A thread is allocating the slab; it finishes without waiting for anyone.
+const ALLOCATING: u8 = 1;
+/// The slab has memory, charged to the budget.
+const ALLOCATED: u8 = 2;
+
+/// Huge pages need slabs of their size, so that what the host gives is what the budget was charged.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Address space for one chunk, and which of its slabs have memory.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// Start of a mapping of `len` bytes, aligned to a slab, valid until the chunk drops.
+    base: NonNull<u8>,
+    len: usize,
+    slab_bytes: usize,
+    states: Box<[AtomicU8]>,
+    pages: Advice,
+    overcommit: Overcommit,
+}
+
+/// What the host took of a slab that is no longer needed.
+enum TakenBack {
+    /// Its memory.
+    Memory,
+    /// Its contents, which are zeros now; the slab still counts as memory in use.
+    Contents,
+    /// Nothing.
+    Nothing,
+}
+
+// SAFETY: `base` is an address of a private mapping that this value alone owns; no thread-local state is behind it.
+unsafe impl Send for Chunk {}
+// SAFETY: through `&Chunk` bytes are reached only by the unsafe functions below, whose callers hold the locks that
+// exclude races; the states are atomics.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// Reserves address space; no memory is taken yet.
+    pub(crate) fn reserve(layout: Layout, budget: &Budget) -> Result<Self, MemoryError> {
+        let len = layout.chunk_bytes() as usize;
+        let overcommit = budget.overcommit();
+        let base = map_aligned(len, layout.slab_bytes() as usize, overcommit)
+            .map_err(MemoryError::Host)?;
+        let huge = budget.pages() == PagePolicy::TransparentHuge
+            && layout.slab_bytes() % HUGE_PAGE_BYTES == 0;
+        let pages = if huge {
+            Advice::LinuxHugepage
+        } else {
+            Advice::LinuxNoHugepage
+        };
+        // SAFETY: the range is the mapping just made.
+        unsafe { advise(base.as_ptr().cast(), len, pages) };
+        Ok(Self {
+            base,
+            len,
+            slab_bytes: layout.slab_bytes() as usize,
+            states: (0..layout.slabs_per_chunk())
+                .map(|_| AtomicU8::new(VACANT))
+                .collect(),
+            pages,
+            overcommit,
+        })
+    }
+
+    /// Whether the slab has memory. While any granule of the slab is locked, memory is not taken from it.
+    pub(crate) fn is_allocated(&self, slab: usize) -> bool {
+        self.states[slab].load(Ordering::Acquire) == ALLOCATED
+    }
+
+    /// Gives the slab memory, charged by `charge`, where it has none; says whether it was this call that did.
+    /// The caller holds the write lock of a granule of this slab, or owns the slab otherwise.
+    pub(crate) fn allocate(
+        &self,
+        slab: usize,
+        charge: impl Fn() -> Result<(), MemoryError>,
+        refund: impl Fn(),
+    ) -> Result<bool, MemoryError> {
+        let state = &self.states[slab];
+        loop {
+            match state.compare_exchange(VACANT, ALLOCATING, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(ALLOCATED) => return Ok(false),
+                Err(_) => spin_until(|| state.load(Ordering::Relaxed) != ALLOCATING),
+            }
+        }
+        let made = charge().and_then(|()| {
+            self.make_accessible(slab).inspect_err(|_| refund())?;
+            Ok(true)
+        });
+        let after = if made.is_ok() { ALLOCATED } else { VACANT };
+        state.store(after, Ordering::Release);
+        made
+    }
+
+    /// Takes the slab's memory away; says whether it had any, and lost it. Where the host does not take it (pages
+    /// locked in memory), the slab is zeroed and stays allocated.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the write locks of all granules of the slab.
+    pub(crate) unsafe fn free(&self, slab: usize) -> bool {
+        if !self.is_allocated(slab) {
+            return false;
+        }
+        let offset = slab * self.slab_bytes;
+        let start = self.at(offset, self.slab_bytes).cast();
+        // SAFETY: the range is whole pages of the mapping, and the caller excludes everyone from it.
+        match unsafe { self.take_back(start) } {
+            TakenBack::Memory => {}
+            TakenBack::Contents => return false,
+            TakenBack::Nothing => {
+                // SAFETY: the caller holds the write locks.
+                unsafe { self.fill_zero(offset, self.slab_bytes) };
+                return false;
+            }
+        }
+        self.states[slab].store(VACANT, Ordering::Release);
+        true
+    }
+
+    /// Has the host back an allocated slab with memory now, so that later writes do not fault.
+    pub(crate) fn populate(&self, slab: usize) -> Result<(), MemoryError> {
+        assert!(self.is_allocated(slab));
+        let start = self.at(slab * self.slab_bytes, self.slab_bytes).cast();
+        // SAFETY: the range is inside the mapping and, being allocated, writable; the call changes no byte.
+        match unsafe { rustix::mm::madvise(start, self.slab_bytes, Advice::LinuxPopulateWrite) } {
+            // Before Linux 5.14 there is no such advice: pages come with the first write instead.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(MemoryError::Host(errno.into())),
+        }
+    }
+
+    /// Copies bytes from `offset` on into `dest`.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds read or write locks of these bytes, and their slabs are allocated.
+    pub(crate) unsafe fn copy_out(&self, offset: usize, dest: &mut [u8]) {
+        let from = self.at(offset, dest.len());
+        // SAFETY: `from` is valid for `dest.len()` bytes, nobody writes them (the caller's locks), and a caller's
+        // buffer is never inside a mapping, since no reference into one is ever made.
+        unsafe { std::ptr::copy_nonoverlapping(from, dest.as_mut_ptr(), dest.len()) };
+    }
+
+    /// Copies `data` to `offset`.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the write locks of these bytes, and their slabs are allocated.
+    pub(crate) unsafe fn copy_in(&self, offset: usize, data: &[u8]) {
+        let to = self.at(offset, data.len());
+        // SAFETY: as in `copy_out`, and nobody else reads or writes them.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+    }
+
+    /// Zeroes bytes.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the write locks of these bytes, and their slabs are allocated.
+    pub(crate) unsafe fn fill_zero(&self, offset: usize, len: usize) {
+        let to = self.at(offset, len);
+        // SAFETY: `to` is valid for `len` bytes that nobody else reads or writes.
+        unsafe { std::ptr::write_bytes(to, 0, len) };
+    }
+
+    /// The first byte, counted from `offset`, that differs from `data`.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds read or write locks of these bytes, and their slabs are allocated.
+    pub(crate) unsafe fn first_difference(&self, offset: usize, data: &[u8]) -> Option<usize> {
+        let from = self.at(offset, data.len());
+        // SAFETY: both are valid for `data.len()` bytes, and nobody writes either.
+        if unsafe { libc::memcmp(from.cast(), data.as_ptr().cast(), data.len()) } == 0 {
+            return None;
+        }
+        // SAFETY: `i` stays below `data.len()`.
+        (0..data.len()).find(|&i| unsafe { from.add(i).read() } != data[i])
+    }
+
+    /// The address of `len` bytes from `offset` on.
+    pub(crate) fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset);
+        // SAFETY: `offset` is inside the mapping or at its end.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Gives a slab's memory back to the host.
+    ///
+    /// # Safety
+    ///
+    /// `start` is a slab of this mapping, and nobody uses it meanwhile.
+    unsafe fn take_back(&self, start: *mut c_void) -> TakenBack {
+        // SAFETY: the caller's; private anonymous pages read as zeros afterwards.
+        let drop_pages =
+            || unsafe { rustix::mm::madvise(start, self.slab_bytes, Advice::LinuxDontNeed) };
+        if self.overcommit == Overcommit::Allowed {
+            return match drop_pages() {
+                Ok(()) => TakenBack::Memory,
+                Err(_) => TakenBack::Nothing,
+            };
+        }
+        // A fresh inaccessible mapping gives the commit charge back too, which dropping pages does not.
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: it replaces a part of our own mapping that nobody uses.
+        let replaced = unsafe {
+            rustix::mm::mmap_anonymous(start, self.slab_bytes, ProtFlags::empty(), flags)
+        };
+        if replaced.is_ok() {
+            // SAFETY: the range is a part of our mapping.
+            unsafe { advise(start, self.slab_bytes, self.pages) };
+            return TakenBack::Memory;
+        }
+        match drop_pages() {
+            Ok(()) => TakenBack::Contents,
+            // The failed replacement left nothing there; a later allocation fails, which is an answer, too.
+            Err(Errno::NOMEM) => TakenBack::Memory,
+            Err(_) => TakenBack::Nothing,
+        }
+    }
+
+    fn make_accessible(&self, slab: usize) -> Result<(), MemoryError> {
+        if self.overcommit == Overcommit::Allowed {
+            return Ok(());
+        }
+        let start = self.at(slab * self.slab_bytes, self.slab_bytes).cast();
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the range is inside our mapping, and giving access invalidates nothing.
+        unsafe { rustix::mm::mprotect(start, self.slab_bytes, access) }
+            .map_err(|errno| MemoryError::Host(errno.into()))
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and `&mut self` says that nobody uses it. Unmapping a whole mapping of our own
+        // does not fail, so there is no answer to look at.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Says which pages a mapping should have, and keeps it out of core dumps.
+///
+/// # Safety
+///
+/// The range is a mapping of ours.
+unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
+    for advice in [pages, Advice::LinuxDontDump] {
+        // SAFETY: the caller's; neither advice changes contents. A kernel built without huge pages refuses the first,
+        // which changes nothing either, so the answer does not matter.
+        let _refused = unsafe { rustix::mm::madvise(start, len, advice) };
+    }
+}
+
+/// Maps `len` bytes at a multiple of `align`.
+fn map_aligned(
+    len: usize,
+    align: usize,
+    overcommit: Overcommit,
+) -> Result<NonNull<u8>, std::io::Error> {
+    let access = match overcommit {
+        Overcommit::Allowed => ProtFlags::READ | ProtFlags::WRITE,
+        // What cannot be accessed is not counted against the host's commit limit.
+        Overcommit::Strict => ProtFlags::empty(),
+    };
+    let room = len + align;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            room,
+            access,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    };
+    let head = start.align_offset(align);
+    let tail = room - head - len;
+    for (offset, surplus) in [(0, head), (head + len, tail)] {
+        if surplus > 0 {
+            // SAFETY: both parts lie inside the mapping just made and outside of what is returned. Should the kernel
+            // refuse (too many mappings), address space stays reserved in vain, and nothing else happens.
+            let _refused = unsafe { rustix::mm::munmap(start.byte_add(offset), surplus) };
+        }
+    }
+    // SAFETY: `head` is at most `align`, so inside the mapping.
+    let base = unsafe { start.byte_add(head) };
+    Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 by itself"))
+}

@@ -1,0 +1,177 @@
+//! What the host says about its memory. Nothing here changes the host's settings.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The part of the available memory that the default budget takes, in per cent.
+const DEFAULT_BUDGET_PERCENT: u64 = 80;
+/// The most levels of control groups looked at.
+const CGROUP_LEVELS_MAX: usize = 64;
+
+/// What the host says about its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMemory {
+    /// What could be taken now without swapping: the host's estimate, or what this process's control groups
+    /// leave, whichever is less.
+    pub available_bytes: u64,
+    /// Which pages the host's settings suggest.
+    pub pages: PagePolicy,
+    /// Whether the host promises more memory than it has.
+    pub overcommit: Overcommit,
+}
+
+/// Which pages volumes get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagePolicy {
+    /// The processor's ordinary pages.
+    Ordinary,
+    /// Transparent huge pages, where the host has one free at the moment.
+    TransparentHuge,
+}
+
+/// How the host counts reserved memory (`vm.overcommit_memory`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overcommit {
+    /// Reserving costs nothing; pages count when they are written.
+    Allowed,
+    /// Everything writable counts when it is reserved (`vm.overcommit_memory = 2`).
+    Strict,
+}
+
+impl HostMemory {
+    /// Asks the host.
+    pub fn probe() -> io::Result<Self> {
+        let meminfo = fs::read_to_string("/proc/meminfo")?;
+        let available_bytes = field_bytes(&meminfo, "MemAvailable:").ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "/proc/meminfo has no MemAvailable (Linux 3.14 or later is needed)",
+            )
+        })?;
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Ok(Self {
+            available_bytes: available_bytes.min(cgroup_available_bytes().unwrap_or(u64::MAX)),
+            pages: pages_of(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
+            overcommit: overcommit_of(&read("/proc/sys/vm/overcommit_memory")),
+        })
+    }
+
+    /// The budget where the user names none: 80 % of what is available.
+    pub fn default_budget_bytes(&self) -> u64 {
+        self.available_bytes / 100 * DEFAULT_BUDGET_PERCENT
+    }
+}
+
+/// How much of this process's memory is in huge pages at present: what it got, where [`PagePolicy`] says what it
+/// asked for. It walks all of the process's memory, so it is for reports, not for loops.
+pub fn huge_bytes_in_use() -> io::Result<u64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
+    Ok(field_bytes(&rollup, "AnonHugePages:").unwrap_or(0))
+}
+
+/// The value of a line `name   123 kB`.
+fn field_bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    let kib: u64 = line[name.len()..]
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse()
+        .ok()?;
+    kib.checked_mul(1024)
+}
+
+fn pages_of(enabled: &str) -> PagePolicy {
+    if enabled.contains("[always]") || enabled.contains("[madvise]") {
+        PagePolicy::TransparentHuge
+    } else {
+        PagePolicy::Ordinary
+    }
+}
+
+fn overcommit_of(setting: &str) -> Overcommit {
+    if setting.trim() == "2" {
+        Overcommit::Strict
+    } else {
+        Overcommit::Allowed
+    }
+}
+
+/// What the control groups (version 2) of this process leave; none where nothing limits it.
+fn cgroup_available_bytes() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = PathBuf::from("/sys/fs/cgroup").join(path);
+    group
+        .ancestors()
+        .take(CGROUP_LEVELS_MAX)
+        .take_while(|group| group.starts_with("/sys/fs/cgroup"))
+        .filter_map(group_available_bytes)
+        .min()
+}
+
+fn group_available_bytes(group: &Path) -> Option<u64> {
+    let read = |file: &str| fs::read_to_string(group.join(file)).ok();
+    let max = read("memory.max")?.trim().parse().ok()?;
+    let current = read("memory.current")?.trim().parse().ok()?;
+    Some(left_in_group(
+        max,
+        current,
+        &read("memory.stat").unwrap_or_default(),
+    ))
+}
+
+/// The limit less what is used, where inactive file pages count as unused: the host drops them when asked for more.
+fn left_in_group(max_bytes: u64, current_bytes: u64, stat: &str) -> u64 {
+    let reclaimable_bytes: u64 = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file "))
+        .and_then(|value| value.trim().parse().ok())
+        .unwrap_or(0);
+    max_bytes.saturating_sub(current_bytes.saturating_sub(reclaimable_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probing_this_host_gives_a_budget_below_what_is_available() {
+        let host = HostMemory::probe().expect("Linux");
+        assert!(host.available_bytes > 0);
+        assert!(host.default_budget_bytes() < host.available_bytes);
+        assert!(host.default_budget_bytes() >= host.available_bytes / 100 * 79);
+    }
+
+    #[test]
+    fn settings_are_read_as_the_kernel_writes_them() {
+        assert_eq!(
+            pages_of("always [madvise] never\n"),
+            PagePolicy::TransparentHuge
+        );
+        assert_eq!(
+            pages_of("[always] madvise never\n"),
+            PagePolicy::TransparentHuge
+        );
+        assert_eq!(pages_of("always madvise [never]\n"), PagePolicy::Ordinary);
+        assert_eq!(pages_of(""), PagePolicy::Ordinary);
+        assert_eq!(overcommit_of("2\n"), Overcommit::Strict);
+        assert_eq!(overcommit_of("0\n"), Overcommit::Allowed);
+        let meminfo = "MemTotal:       24684092 kB\nMemAvailable:   24288548 kB\n";
+        assert_eq!(
+            field_bytes(meminfo, "MemAvailable:"),
+            Some(24_288_548 * 1024)
+        );
+        assert_eq!(field_bytes(meminfo, "MemFree:"), None);
+    }
+
+    #[test]
+    fn a_control_group_leaves_its_limit_less_what_cannot_be_dropped() {
+        assert_eq!(
+            left_in_group(1000, 700, "anon 500\ninactive_file 150\n"),
+            450
+        );
+        assert_eq!(left_in_group(1000, 1200, ""), 0);
+    }
+}

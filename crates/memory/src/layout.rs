@@ -1,0 +1,95 @@
+//! The sizes in which a store works.
+
+/// The sizes in which a store reserves address space, allocates and locks. All are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    chunk_shift: u32,
+    slab_shift: u32,
+    granule_shift: u32,
+    locks: u32,
+}
+
+impl Layout {
+    /// What volumes use; `docs/design/0002-volume-memory.md` has the measurements.
+    pub const DEFAULT: Self = Self::new(1 << 30, 2 << 20, 64 << 10, 1024);
+
+    /// The smallest granule, so that every block lies inside one granule and slabs consist of whole pages.
+    pub const GRANULE_BYTES_MIN: u64 = 4096;
+
+    /// A layout that reserves `chunk_bytes` of address space at a time, allocates by `slab_bytes` and locks by
+    /// `granule_bytes`, with a table of `locks` locks over which granules are spread.
+    ///
+    /// # Panics
+    ///
+    /// Where a size is no power of two, or a granule is larger than a slab or a slab than a chunk, or a granule
+    /// smaller than [`GRANULE_BYTES_MIN`](Self::GRANULE_BYTES_MIN). A slab must consist of the host's pages.
+    pub const fn new(chunk_bytes: u64, slab_bytes: u64, granule_bytes: u64, locks: u32) -> Self {
+        assert!(chunk_bytes.is_power_of_two() && slab_bytes.is_power_of_two());
+        assert!(granule_bytes.is_power_of_two() && locks.is_power_of_two());
+        assert!(chunk_bytes >= slab_bytes && slab_bytes >= granule_bytes);
+        assert!(granule_bytes >= Self::GRANULE_BYTES_MIN);
+        Self {
+            chunk_shift: chunk_bytes.trailing_zeros(),
+            slab_shift: slab_bytes.trailing_zeros(),
+            granule_shift: granule_bytes.trailing_zeros(),
+            locks,
+        }
+    }
+
+    /// Address space reserved at a time.
+    pub const fn chunk_bytes(self) -> u64 {
+        1 << self.chunk_shift
+    }
+
+    /// Memory allocated and freed at a time.
+    pub const fn slab_bytes(self) -> u64 {
+        1 << self.slab_shift
+    }
+
+    /// The bytes that one lock covers.
+    pub const fn granule_bytes(self) -> u64 {
+        1 << self.granule_shift
+    }
+
+    pub(crate) const fn locks(self) -> u32 {
+        self.locks
+    }
+
+    pub(crate) const fn slabs_per_chunk(self) -> usize {
+        1 << (self.chunk_shift - self.slab_shift)
+    }
+
+    pub(crate) const fn granules_per_slab(self) -> u64 {
+        1 << (self.slab_shift - self.granule_shift)
+    }
+
+    /// The granule that holds the byte at `offset`.
+    pub(crate) const fn granule(self, offset: u64) -> u64 {
+        offset >> self.granule_shift
+    }
+
+    /// The chunk that holds the byte at `offset`.
+    pub(crate) const fn chunk(self, offset: u64) -> u64 {
+        offset >> self.chunk_shift
+    }
+
+    /// The byte at `offset`, counted from the start of its chunk.
+    pub(crate) const fn in_chunk(self, offset: u64) -> usize {
+        (offset & (self.chunk_bytes() - 1)) as usize
+    }
+
+    /// The slab that holds the byte at `offset`, counted from the first of its chunk.
+    pub(crate) const fn slab_in_chunk(self, offset: u64) -> usize {
+        self.in_chunk(offset) >> self.slab_shift
+    }
+
+    /// `offset`, rounded up to a slab's start.
+    pub(crate) const fn slab_ceil(self, offset: u64) -> u64 {
+        offset.next_multiple_of(self.slab_bytes())
+    }
+
+    /// `offset`, rounded down to a slab's start.
+    pub(crate) const fn slab_floor(self, offset: u64) -> u64 {
+        offset & !(self.slab_bytes() - 1)
+    }
+}

@@ -1,0 +1,214 @@
+//! Reader/writer locks over granules.
+//!
+//! A volume has a fixed table of lock words, over which its granules are spread, so the locks of the largest volume
+//! stay in a core's cache and exist before any memory does. A word counts readers and has a bit for a
+//! writer and one for a writer that waits. Who does not get a lock spins, then yields: no lock is held longer than
+//! a copy of a granule or, for pins, a system call that does not wait.
+//!
+//! Why nothing deadlocks:
+//! - A writer that needs several locks never waits for one while it holds another ([`LockTable::write_all`]).
+//! - So a waiting reader waits for a writer that waits for nothing.
+//! - Pins, which a thread may hold while it asks for more, pass a *waiting* writer; a read for a copy lets it go
+//!   first, but only for [`POLITE_SPINS`] looks, since the writer may wait for a pin of the very same thread.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Set while a writer holds the lock.
+const WRITER: u32 = 1 << 31;
+/// Set while a writer waits for it.
+const WAITING: u32 = 1 << 30;
+/// Looks at a lock between two yields of the processor.
+const SPINS_PER_YIELD: u32 = 64;
+/// Looks that a read lets pass for a waiting writer.
+const POLITE_SPINS: u32 = 256;
+/// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than the table has
+/// distinct locks.
+const SPREAD: u64 = 433;
+
+/// The locks of one store.
+#[derive(Debug)]
+pub(crate) struct LockTable {
+    words: Box<[AtomicU32]>,
+}
+
+/// A held read lock.
+pub(crate) struct ReadGuard<'a>(&'a AtomicU32);
+
+/// A held write lock.
+pub(crate) struct WriteGuard<'a>(&'a AtomicU32);
+
+/// Held write locks of a run of granules.
+pub(crate) struct WriteAllGuard<'a> {
+    table: &'a LockTable,
+    first: u64,
+    count: u64,
+}
+
+impl LockTable {
+    pub(crate) fn new(locks: u32) -> Self {
+        assert!(locks.is_power_of_two());
+        Self {
+            words: (0..locks).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn word(&self, granule: u64) -> &AtomicU32 {
+        let mask = self.words.len() - 1;
+        &self.words[granule.wrapping_mul(SPREAD) as usize & mask]
+    }
+
+    /// Locks a granule for reading, until the guard drops.
+    pub(crate) fn read(&self, granule: u64) -> ReadGuard<'_> {
+        let word = self.word(granule);
+        if word.fetch_add(1, Ordering::Acquire) & (WRITER | WAITING) != 0 {
+            read_contended(word);
+        }
+        ReadGuard(word)
+    }
+
+    /// Locks a granule for reading, until [`unpin`](Self::unpin), passing writers that wait.
+    pub(crate) fn pin(&self, granule: u64) {
+        let word = self.word(granule);
+        if word.fetch_add(1, Ordering::Acquire) & WRITER != 0 {
+            await_no_writer(word);
+        }
+    }
+
+    /// Ends a [`pin`](Self::pin) of the same granule.
+    pub(crate) fn unpin(&self, granule: u64) {
+        drop(ReadGuard(self.word(granule)));
+    }
+
+    /// Locks a granule for writing, until the guard drops.
+    pub(crate) fn write(&self, granule: u64) -> WriteGuard<'_> {
+        let word = self.word(granule);
+        if !try_write(word) {
+            write_contended(word);
+        }
+        WriteGuard(word)
+    }
+
+    /// Locks `count` granules from `first` on for writing, until the guard drops.
+    pub(crate) fn write_all(&self, first: u64, count: u64) -> WriteAllGuard<'_> {
+        let count = count.min(self.words.len() as u64);
+        let mut awaited = 0;
+        loop {
+            let waited_for = self.write(first + awaited);
+            let failed = (0..count).find(|&i| i != awaited && !try_write(self.word(first + i)));
+            let Some(failed) = failed else {
+                std::mem::forget(waited_for);
+                return WriteAllGuard {
+                    table: self,
+                    first,
+                    count,
+                };
+            };
+            for i in (0..failed).filter(|&i| i != awaited) {
+                drop(WriteGuard(self.word(first + i)));
+            }
+            awaited = failed;
+        }
+    }
+
+    /// Returns when every write that held a lock at the time of the call has ended.
+    pub(crate) fn await_writers(&self) {
+        for word in &self.words {
+            word.fetch_add(1, Ordering::Acquire);
+            await_no_writer(word);
+            drop(ReadGuard(word));
+        }
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        // Readers may have counted themselves in meanwhile, and writers may wait: leave their bits.
+        self.0.fetch_and(!WRITER, Ordering::Release);
+    }
+}
+
+impl Drop for WriteAllGuard<'_> {
+    fn drop(&mut self) {
+        for i in 0..self.count {
+            drop(WriteGuard(self.table.word(self.first + i)));
+        }
+    }
+}
+
+fn try_write(word: &AtomicU32) -> bool {
+    word.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
+}
+
+#[cold]
+fn write_contended(word: &AtomicU32) {
+    let mut pace = Pace::default();
+    loop {
+        let now = word.load(Ordering::Relaxed);
+        if now & !WAITING == 0 {
+            // Taking the lock clears WAITING; other waiting writers set it again.
+            let taken =
+                word.compare_exchange_weak(now, WRITER, Ordering::Acquire, Ordering::Relaxed);
+            if taken.is_ok() {
+                return;
+            }
+        } else if now & WAITING == 0 {
+            word.fetch_or(WAITING, Ordering::Relaxed);
+        }
+        pace.pause();
+    }
+}
+
+/// Called by a reader that has counted itself in and met a writer, at work or waiting.
+#[cold]
+fn read_contended(word: &AtomicU32) {
+    word.fetch_sub(1, Ordering::Release);
+    let mut pace = Pace::default();
+    for _ in 0..POLITE_SPINS {
+        if word.load(Ordering::Relaxed) & (WRITER | WAITING) == 0 {
+            break;
+        }
+        pace.pause();
+    }
+    word.fetch_add(1, Ordering::Acquire);
+    await_no_writer(word);
+}
+
+/// Called by a reader that has counted itself in: no later writer gets in, so only the present one is awaited.
+fn await_no_writer(word: &AtomicU32) {
+    let mut pace = Pace::default();
+    while word.load(Ordering::Acquire) & WRITER != 0 {
+        pace.pause();
+    }
+}
+
+/// Spins, and yields the processor from time to time, since the holder may need it.
+#[derive(Default)]
+struct Pace {
+    spins: u32,
+}
+
+impl Pace {
+    fn pause(&mut self) {
+        self.spins += 1;
+        if self.spins % SPINS_PER_YIELD == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Waits, for a moment, until `done` holds.
+pub(crate) fn spin_until(done: impl Fn() -> bool) {
+    let mut pace = Pace::default();
+    while !done() {
+        pace.pause();
+    }
+}
