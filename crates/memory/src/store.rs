@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{ByteRange, RawSpan, Status};
 
@@ -68,6 +68,9 @@ pub enum MemoryError {
         /// The most there can be.
         max_bytes: u64,
     },
+    /// The store was closed.
+    #[error("the volume was removed")]
+    Closed,
     /// The progress callback asked for the end.
     #[error("allocation was cancelled")]
     Cancelled,
@@ -85,8 +88,15 @@ pub struct Store {
     allocated_bytes: AtomicU64,
     locks: LockTable,
     chunks: Directory,
-    /// Resize and erase exclude each other.
-    control: Mutex<()>,
+    /// Resize, erase and close exclude each other.
+    control: Mutex<Life>,
+}
+
+/// Whether a store may still have a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Open,
+    Closed,
 }
 
 /// Whether a slab's price is still to be charged to the budget.
@@ -113,7 +123,7 @@ impl Store {
             allocated_bytes: AtomicU64::new(0),
             locks: LockTable::new(layout.locks()),
             chunks: Directory::default(),
-            control: Mutex::new(()),
+            control: Mutex::new(Life::Open),
         }
     }
 
@@ -329,16 +339,13 @@ impl Store {
                 max_bytes,
             });
         }
-        let _control = self.control();
+        let life = self.control();
+        if *life == Life::Closed {
+            return Err(MemoryError::Closed);
+        }
         let old_bytes = self.len_bytes();
         if len_bytes < old_bytes {
-            self.len_bytes.store(len_bytes, Ordering::Release);
-            // Who checked the old length under a lock has finished after this, and who comes later sees the new.
-            self.locks.await_writers();
-            self.vacate(ByteRange {
-                offset: len_bytes,
-                len: self.layout.slab_ceil(old_bytes) - len_bytes,
-            });
+            self.truncate(len_bytes);
             return Ok(());
         }
         if self.provision == Provision::Thick {
@@ -347,6 +354,13 @@ impl Store {
         }
         self.len_bytes.store(len_bytes, Ordering::Release);
         Ok(())
+    }
+
+    /// Makes the store empty for good and gives all memory back, while others may still refer to it.
+    pub fn close(&self) {
+        let mut life = self.control();
+        *life = Life::Closed;
+        self.truncate(0);
     }
 }
 
@@ -357,9 +371,20 @@ impl Drop for Store {
 }
 
 impl Store {
-    fn control(&self) -> std::sync::MutexGuard<'_, ()> {
+    fn control(&self) -> MutexGuard<'_, Life> {
         // Nothing is kept under the mutex that a panic could have left half done.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lowers the length. The caller holds `control`.
+    fn truncate(&self, len_bytes: u64) {
+        let old_bytes = self.len_bytes.swap(len_bytes, Ordering::AcqRel);
+        // Who checked the old length under a lock has finished after this, and who comes later sees the new one.
+        self.locks.await_writers();
+        self.vacate(ByteRange {
+            offset: len_bytes,
+            len: self.layout.slab_ceil(old_bytes) - len_bytes,
+        });
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), Status> {

@@ -157,6 +157,16 @@ fn a_cancelled_allocation_is_undone() {
 }
 
 #[test]
+fn a_closed_store_holds_nothing_and_stays_empty() {
+    let store = small(256 * KIB, 1 << 20, Provision::Thick);
+    store.close();
+    assert_eq!(store.budget().used_bytes(), 0);
+    assert_eq!(store.write(0, &[1]), Err(Status::LbaOutOfRange));
+    assert!(matches!(resize(&store, 4096), Err(MemoryError::Closed)));
+    assert_eq!(fetch(&store, range(0, 4096)), [0; 4096]);
+}
+
+#[test]
 fn discarding_the_tail_frees_the_slab_that_the_end_cuts() {
     let store = small(20 * KIB, 1 << 20, Provision::Thin);
     store.write(0, &vec![1; 20 << 10]).expect("fits");
@@ -271,7 +281,9 @@ fn under_strict_overcommit_slabs_come_and_go() {
     let store = Store::new(Arc::new(budget), Provision::Thin, SMALL);
     resize(&store, 1 << 20).expect("thin");
     for round in 1..=3 {
-        store.write(10 * KIB, &[round; 100 << 10]).expect("fits");
+        store
+            .write(10 * KIB, &vec![round; 100 << 10])
+            .expect("fits");
         assert_eq!(bytes(&store, 10 * KIB, 100 << 10), vec![round; 100 << 10]);
         store.erase();
         assert_eq!(bytes(&store, 0, 128 << 10), vec![0; 128 << 10]);
