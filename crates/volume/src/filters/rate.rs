@@ -1,0 +1,166 @@
+//! Bounds what a volume does per second: commands, bytes; reads, writes, both together.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use block::OpKind;
+
+use super::meter::Meter;
+
+/// What may be done beyond the rate after a pause, as time at that rate. At least one command always is.
+const CREDIT: Duration = Duration::from_millis(10);
+
+/// Bounds per second. Flushes are not counted; discards count as writes of no bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Reads alone.
+    pub reads: Rate,
+    /// Writes and discards alone.
+    pub writes: Rate,
+    /// All of them together.
+    pub all: Rate,
+}
+
+/// One bound, or two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Commands per second (IOPS).
+    pub commands_per_second: Option<NonZeroU64>,
+    /// Bytes of data per second.
+    pub bytes_per_second: Option<NonZeroU64>,
+}
+
+#[derive(Debug)]
+pub(super) struct RateLimitState {
+    reads: RateState,
+    writes: RateState,
+    all: RateState,
+}
+
+impl RateLimitState {
+    pub(super) fn new(limit: RateLimit) -> Self {
+        Self {
+            reads: RateState::new(limit.reads),
+            writes: RateState::new(limit.writes),
+            all: RateState::new(limit.all),
+        }
+    }
+
+    /// When a command may complete.
+    pub(super) fn admit(&mut self, now: Instant, kind: OpKind, len_bytes: u64) -> Instant {
+        let (own, len_bytes) = match kind {
+            OpKind::Read => (&mut self.reads, len_bytes),
+            OpKind::Write => (&mut self.writes, len_bytes),
+            OpKind::Discard => (&mut self.writes, 0),
+            OpKind::Flush => return now,
+        };
+        own.spend(now, len_bytes)
+            .max(self.all.spend(now, len_bytes))
+    }
+}
+
+#[derive(Debug)]
+struct RateState {
+    commands: Option<Meter>,
+    bytes: Option<Meter>,
+}
+
+impl RateState {
+    fn new(rate: Rate) -> Self {
+        Self {
+            commands: rate.commands_per_second.map(|per_second| {
+                let one =
+                    Duration::from_secs(1) / u32::try_from(per_second.get()).unwrap_or(u32::MAX);
+                Meter::new(per_second, CREDIT.max(one))
+            }),
+            bytes: rate
+                .bytes_per_second
+                .map(|per_second| Meter::new(per_second, CREDIT)),
+        }
+    }
+
+    fn spend(&mut self, now: Instant, len_bytes: u64) -> Instant {
+        let spend = |meter: &mut Option<Meter>, units| match meter {
+            Some(meter) => meter.spend(now, units),
+            None => now,
+        };
+        spend(&mut self.commands, 1).max(spend(&mut self.bytes, len_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands of `kind` that complete in ten seconds when 32 are always waiting.
+    fn completed(limit: RateLimit, kinds: &[OpKind], len_bytes: u64) -> usize {
+        let mut state = RateLimitState::new(limit);
+        let start = Instant::now();
+        let mut slots = [start; 32];
+        (0..1_000_000)
+            .position(|n: usize| {
+                let slot = &mut slots[n % 32];
+                *slot = state.admit(*slot, kinds[n % kinds.len()], len_bytes);
+                *slot > start + Duration::from_secs(10)
+            })
+            .expect("a limit holds")
+    }
+
+    fn assert_near(got: usize, expected: usize) {
+        assert!(
+            got.abs_diff(expected) <= expected / 100,
+            "{got} is not about {expected}"
+        );
+    }
+
+    #[test]
+    fn commands_and_bytes_keep_to_their_rates() {
+        let commands = Rate {
+            commands_per_second: NonZeroU64::new(1000),
+            bytes_per_second: None,
+        };
+        let bytes = Rate {
+            commands_per_second: None,
+            bytes_per_second: NonZeroU64::new(4_096_000),
+        };
+        let reads = RateLimit {
+            reads: commands,
+            ..RateLimit::default()
+        };
+        assert_near(completed(reads, &[OpKind::Read], 512), 10_000);
+        let writes = RateLimit {
+            writes: bytes,
+            ..RateLimit::default()
+        };
+        assert_near(completed(writes, &[OpKind::Write], 4096), 10_000);
+        let all = RateLimit {
+            all: commands,
+            ..RateLimit::default()
+        };
+        assert_near(completed(all, &[OpKind::Read, OpKind::Write], 512), 10_000);
+    }
+
+    #[test]
+    fn a_limit_on_reads_leaves_writes_and_flushes_alone() {
+        let mut state = RateLimitState::new(RateLimit {
+            reads: Rate {
+                commands_per_second: Some(NonZeroU64::MIN),
+                bytes_per_second: None,
+            },
+            ..RateLimit::default()
+        });
+        let now = Instant::now();
+        assert_eq!(
+            state.admit(now, OpKind::Read, 512),
+            now,
+            "the first is credit"
+        );
+        assert_eq!(
+            state.admit(now, OpKind::Read, 512),
+            now + Duration::from_secs(1)
+        );
+        for kind in [OpKind::Write, OpKind::Discard, OpKind::Flush] {
+            assert_eq!(state.admit(now, kind, 1 << 30), now);
+        }
+    }
+}
