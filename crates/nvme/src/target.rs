@@ -13,8 +13,6 @@
 //!    and after a Disconnect, every connection asks [`Subsystem::is_connected`] and closes where it no longer is;
 //! 4. at its end, [`Subsystem::connection_closed`].
 
-#![expect(dead_code, reason = "reservations follow and use it")]
-
 mod admin;
 mod ana;
 mod backend;
@@ -30,6 +28,7 @@ mod logs;
 mod permit;
 mod queue;
 mod reply;
+mod reservation;
 mod subsystem;
 
 pub use admin::{host_data_len, is_control_command};

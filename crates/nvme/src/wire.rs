@@ -10,6 +10,7 @@ pub mod identify;
 pub mod log;
 mod nqn;
 pub mod opcode;
+pub mod reservation;
 mod sqe;
 mod status;
 

@@ -24,7 +24,8 @@ pub fn host_data_len(sqe: &Sqe) -> usize {
     match sqe.opcode {
         opcode::SET_FEATURES => feature::host_data_len(sqe),
         opcode::RESERVATION_REGISTER | opcode::RESERVATION_ACQUIRE => 16,
-        opcode::RESERVATION_RELEASE => 8,
+        // One key; but Linux sends the room for two.
+        opcode::RESERVATION_RELEASE => sqe.sgl1.len_bytes.get().clamp(8, 16) as usize,
         Sqe::OPCODE_FABRICS if sqe.fctype() == fctype::CONNECT => size_of::<ConnectData>(),
         _ => 0,
     }
@@ -168,11 +169,11 @@ impl Subsystem {
         DONE
     }
 
-    fn io_answer(&mut self, connection: &Connection, sqe: &Sqe, _data: &[u8]) -> Answer {
+    fn io_answer(&mut self, connection: &Connection, sqe: &Sqe, data: &[u8]) -> Answer {
         check_flags(sqe)?;
         match sqe.opcode {
             Sqe::OPCODE_FABRICS => self.io_fabrics(connection, sqe),
-            _ => Err(StatusCode::InvalidOpcode.at(Location::OPCODE)),
+            _ => self.reservation(connection.controller, sqe, data),
         }
     }
 

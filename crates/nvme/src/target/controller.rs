@@ -105,12 +105,13 @@ impl Controller {
         self.queues.keys().any(|queue| !queue.is_admin())
     }
 
-    /// A reservation changed in a way that the host is to hear of.
-    pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) {
-        if self.features.wants(notice, nsid) {
-            self.reservation_notices.push(notice, nsid);
-            self.events.raise(Event::ReservationLogAvailable);
+    /// A reservation changed in a way that the host is to hear of. `true` where it must be told now.
+    pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
+        if !self.features.wants(notice, nsid) {
+            return false;
         }
+        self.reservation_notices.push(notice, nsid);
+        self.events.raise(Event::ReservationLogAvailable)
     }
 
     /// The host has read the notification at the head.

@@ -12,6 +12,7 @@ use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID,
 use super::controller::{Controller, DISCOVERY_TIMEOUT_MS};
 use super::discovery::Directory;
 use super::events::Event;
+use super::reservation::Reservations;
 use super::{
     Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
 };
@@ -38,6 +39,8 @@ pub struct Subsystem {
     pub(super) config: SubsystemConfig,
     pub(super) role: Role,
     pub(super) namespaces: BTreeMap<Nsid, Namespace>,
+    /// Those of namespaces that have ever had a registrant.
+    pub(super) reservations: BTreeMap<Nsid, Reservations>,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     last_controller: ControllerId,
@@ -138,6 +141,7 @@ impl Subsystem {
             config,
             role,
             namespaces: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
             ana: Ana::default(),
@@ -177,6 +181,7 @@ impl Subsystem {
     /// Removes a namespace and tells the hosts.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
+        self.reservations.remove(&nsid);
         for controller in self.controllers.values_mut() {
             controller.features.forget(nsid);
         }
@@ -227,7 +232,9 @@ impl Subsystem {
             },
             Access::ReadWrite => Permit::ALL,
         };
-        by_path.and(by_access)
+        by_path
+            .and(by_access)
+            .and(self.reservation_permit(controller.host.id, nsid))
     }
 
     /// The next connection to be woken: something has changed that it must look at. Ask until `None` after every

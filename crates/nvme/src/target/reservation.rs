@@ -1,0 +1,287 @@
+//! Reservations of one namespace: who is registered, who holds what.
+//!
+//! Read first: NVM Express Base 2.0, "Reservations". A host is its Host Identifier; its controllers share everything.
+//! Reservations live as long as the namespace: they do not persist through power loss, nor does a RAM volume.
+
+mod command;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use super::Permit;
+use crate::wire::StatusCode;
+use crate::wire::log::ReservationNotice;
+use crate::wire::reservation::ReservationType;
+use rules::Standing;
+
+/// A Host Identifier.
+pub(super) type HostId = [u8; 16];
+
+/// Hosts registered with one namespace.
+const REGISTRANTS_MAX: usize = 1024;
+
+/// The reservation state of one namespace.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reservations {
+    /// Keys of the registered hosts.
+    keys: BTreeMap<HostId, u64>,
+    held: Option<Held>,
+    generation: u32,
+}
+
+/// A reservation that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    kind: ReservationType,
+    /// The host that acquired it. Where all registrants hold it, each is as good.
+    by: HostId,
+}
+
+/// Whether a host proves its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// By this Current Reservation Key.
+    Key(u64),
+    /// It need not: Ignore Existing Key.
+    Ignored,
+}
+
+/// Who is to be told of what.
+type Notices = Vec<(HostId, ReservationNotice)>;
+
+impl Reservations {
+    /// What `host` may do, as far as reservations say.
+    pub(super) fn permit(&self, host: HostId) -> Permit {
+        match self.held {
+            None => Permit::ALL,
+            Some(held) => rules::permit(held.kind, self.standing(held, host)),
+        }
+    }
+
+    fn standing(&self, held: Held, host: HostId) -> Standing {
+        if !self.keys.contains_key(&host) {
+            Standing::Other
+        } else if held.kind.is_held_by_all() || held.by == host {
+            Standing::Holder
+        } else {
+            Standing::Registrant
+        }
+    }
+
+    fn is_holder(&self, host: HostId) -> bool {
+        self.held
+            .is_some_and(|held| self.standing(held, host) == Standing::Holder)
+    }
+
+    /// Registers a host. One that is registered already may say the same key again.
+    fn register(&mut self, host: HostId, key: u64) -> Result<(), StatusCode> {
+        match self.keys.get(&host) {
+            Some(&known) if known == key => Ok(()),
+            Some(_) => Err(StatusCode::ReservationConflict),
+            None if self.keys.len() >= REGISTRANTS_MAX => Err(StatusCode::InternalError),
+            None => {
+                self.keys.insert(host, key);
+                self.advance();
+                Ok(())
+            }
+        }
+    }
+
+    /// Replaces a host's key; where existing keys are ignored, an unregistered host becomes registered.
+    fn replace(&mut self, host: HostId, proof: Proof, key: u64) -> Result<(), StatusCode> {
+        match proof {
+            Proof::Ignored if !self.keys.contains_key(&host) => return self.register(host, key),
+            Proof::Ignored => {}
+            Proof::Key(_) => self.check(host, proof)?,
+        }
+        self.keys.insert(host, key);
+        self.advance();
+        Ok(())
+    }
+
+    fn unregister(&mut self, host: HostId, proof: Proof) -> Result<Notices, StatusCode> {
+        self.check(host, proof)?;
+        let notices = self.remove(host);
+        self.advance();
+        Ok(notices)
+    }
+
+    /// Acquires the reservation where nobody holds one. Its holder may say the same again.
+    fn acquire(&mut self, host: HostId, key: u64, kind: ReservationType) -> Result<(), StatusCode> {
+        self.check(host, Proof::Key(key))?;
+        match self.held {
+            None => {
+                self.held = Some(Held { kind, by: host });
+                Ok(())
+            }
+            Some(held) if held.kind == kind && self.is_holder(host) => Ok(()),
+            Some(_) => Err(StatusCode::ReservationConflict),
+        }
+    }
+
+    /// Takes registrations away, and the reservation with them where they held it.
+    fn preempt(
+        &mut self,
+        host: HostId,
+        key: u64,
+        victim: u64,
+        kind: ReservationType,
+    ) -> Result<Notices, StatusCode> {
+        self.check(host, Proof::Key(key))?;
+        let notices = match self.held {
+            Some(held) if held.kind.is_held_by_all() && victim == 0 => {
+                self.take_over(host, held, kind, |_| true)
+            }
+            Some(held)
+                if !held.kind.is_held_by_all() && self.keys.get(&held.by) == Some(&victim) =>
+            {
+                self.take_over(host, held, kind, |key| key == victim)
+            }
+            Some(held) if !held.kind.is_held_by_all() && victim == 0 => {
+                return Err(StatusCode::InvalidField);
+            }
+            _ => self.remove_by_key(host, victim)?,
+        };
+        self.advance();
+        Ok(notices)
+    }
+
+    /// Makes `host` the holder of a reservation of type `kind`, and unregisters the other hosts whose keys are
+    /// `doomed`.
+    fn take_over(
+        &mut self,
+        host: HostId,
+        old: Held,
+        kind: ReservationType,
+        doomed: impl Fn(u64) -> bool,
+    ) -> Notices {
+        let mut notices = Notices::new();
+        let old_holder = (!old.kind.is_held_by_all() && old.by != host).then_some(old.by);
+        notices.extend(old_holder.map(|holder| (holder, ReservationNotice::ReservationPreempted)));
+        self.held = Some(Held { kind, by: host });
+        self.keys.retain(|&registrant, &mut key| {
+            let stays = registrant == host || !doomed(key);
+            if !stays {
+                notices.push((registrant, ReservationNotice::RegistrationPreempted));
+            }
+            stays
+        });
+        if old.kind != kind && old.kind.favours_registrants() {
+            notices.extend(self.others(host, ReservationNotice::ReservationReleased));
+        }
+        notices
+    }
+
+    /// Unregisters every host whose key is `victim`.
+    fn remove_by_key(&mut self, host: HostId, victim: u64) -> Result<Notices, StatusCode> {
+        let doomed: Vec<HostId> = self
+            .keys
+            .iter()
+            .filter(|&(_, &key)| key == victim)
+            .map(|(&id, _)| id)
+            .collect();
+        if doomed.is_empty() {
+            return Err(StatusCode::ReservationConflict);
+        }
+        let mut notices = Notices::new();
+        for registrant in doomed {
+            if registrant != host {
+                notices.push((registrant, ReservationNotice::RegistrationPreempted));
+            }
+            notices.extend(self.remove(registrant));
+        }
+        Ok(notices)
+    }
+
+    /// Releases the reservation, where `host` holds it; from others it succeeds without effect.
+    fn release(
+        &mut self,
+        host: HostId,
+        key: u64,
+        kind: Option<ReservationType>,
+    ) -> Result<Notices, StatusCode> {
+        self.check(host, Proof::Key(key))?;
+        let Some(held) = self.held.filter(|_| self.is_holder(host)) else {
+            return Ok(Notices::new());
+        };
+        if kind != Some(held.kind) {
+            return Err(StatusCode::InvalidField);
+        }
+        self.held = None;
+        if held.kind.favours_registrants() {
+            return Ok(self
+                .others(host, ReservationNotice::ReservationReleased)
+                .collect());
+        }
+        Ok(Notices::new())
+    }
+
+    /// Removes the reservation and every registration.
+    fn clear(&mut self, host: HostId, key: u64) -> Result<Notices, StatusCode> {
+        self.check(host, Proof::Key(key))?;
+        let notices = self
+            .others(host, ReservationNotice::ReservationPreempted)
+            .collect();
+        self.keys.clear();
+        self.held = None;
+        self.advance();
+        Ok(notices)
+    }
+
+    /// The host must be registered and prove it.
+    fn check(&self, host: HostId, proof: Proof) -> Result<(), StatusCode> {
+        let is_proven = match (self.keys.get(&host), proof) {
+            (Some(_), Proof::Ignored) => true,
+            (Some(&key), Proof::Key(said)) => key == said,
+            (None, _) => false,
+        };
+        if is_proven {
+            Ok(())
+        } else {
+            Err(StatusCode::ReservationConflict)
+        }
+    }
+
+    /// Unregisters a host. What it held alone is released; what all hold ends with the last of them.
+    fn remove(&mut self, host: HostId) -> Notices {
+        self.keys.remove(&host);
+        let Some(held) = self.held else {
+            return Notices::new();
+        };
+        if held.kind.is_held_by_all() {
+            if self.keys.is_empty() {
+                self.held = None;
+            }
+            return Notices::new();
+        }
+        if held.by != host {
+            return Notices::new();
+        }
+        self.held = None;
+        if held.kind.favours_registrants() {
+            return self
+                .others(host, ReservationNotice::ReservationReleased)
+                .collect();
+        }
+        Notices::new()
+    }
+
+    /// A notice for every registrant but `host`.
+    fn others(
+        &self,
+        host: HostId,
+        notice: ReservationNotice,
+    ) -> impl Iterator<Item = (HostId, ReservationNotice)> {
+        self.keys
+            .keys()
+            .filter(move |&&id| id != host)
+            .map(move |&id| (id, notice))
+    }
+
+    fn advance(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests;
