@@ -3,6 +3,8 @@
 //! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
 //! - [`target`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no
 //!   transport;
+//! - [`host`] — setting an association up and keeping it, I/O commands, discovery: the host's core, which knows no
+//!   transport either;
 //! - [`tcp`] — NVMe/TCP.
 //!
 //! What this crate refuses to know: sockets, clocks, threads, memory of volumes. Instants and identities are
@@ -10,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod host;
 pub mod target;
 pub mod tcp;
 #[cfg(any(test, feature = "testing"))]

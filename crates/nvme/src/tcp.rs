@@ -2,7 +2,9 @@
 //!
 //! Read first: NVMe/TCP 1.1, the sections on data transfer and on PDU definitions.
 
+mod host;
 mod target;
 pub mod wire;
 
+pub use host::{HostConfig, HostError, HostSession, NoRoom};
 pub use target::{SessionError, TargetConfig, TargetSession};

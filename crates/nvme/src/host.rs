@@ -1,0 +1,27 @@
+//! The host side, whatever the transport: what a host sends to set up and keep an association, to do I/O, and to
+//! read a discovery log; and what it makes of the answers.
+//!
+//! A transport (`tcp::HostSession`) carries [`Command`]s, whose data lie in [`Buffers`], and gives [`Outcome`]s back.
+//! What is to be sent is said by small state machines that know neither transport nor clock:
+//! - [`Setup`] takes a new admin queue to a controller that is ready;
+//! - [`connect_io`] and [`io`] are the commands of an I/O queue;
+//! - [`Upkeep`] keeps the association alive and learns what changes;
+//! - [`LogReader`] reads a discovery log.
+
+mod buffers;
+mod command;
+mod connect;
+mod discovery;
+pub mod io;
+mod setup;
+mod upkeep;
+
+pub use buffers::{BufferRange, Buffers};
+pub use command::{Command, CommandKey, Outcome, Transfer};
+pub use connect::{HostName, connect_admin, connect_io};
+pub use discovery::{DiscoveryError, LogReader, LogStep};
+pub use setup::{
+    ControllerFacts, Facts, Fused, NamespaceFacts, Phase, Purpose, Setup, SetupConfig, SetupError,
+    SetupStep,
+};
+pub use upkeep::{Upkeep, UpkeepConfig, UpkeepError, UpkeepEvent};
