@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use volume::filters::FilterSpec;
+
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, TargetDefinition, TargetName,
     VolumeDefinition, VolumeName,
@@ -18,6 +20,8 @@ pub struct VolumeInfo {
     pub used_bytes: u64,
     /// Whether writes are refused.
     pub lock: Lock,
+    /// What slows it down or makes it fail.
+    pub filters: FilterSpec,
     /// Where it is attached.
     pub attachments: Vec<Attachment>,
     /// What hosts have done to it.

@@ -1,5 +1,7 @@
 //! Volumes.
 
+use volume::{Progress, filters::FilterSpec};
+
 use super::{Server, State};
 use crate::info::list;
 use crate::{
@@ -15,11 +17,18 @@ const LEN_MAX_BYTES: u64 = 1 << 44;
 pub(super) struct VolumeEntry {
     definition: VolumeDefinition,
     lock: Lock,
+    filters: FilterSpec,
 }
 
 impl Server {
-    /// Creates a volume. A thick one takes its memory from the budget at once.
-    pub fn create_volume(&self, definition: VolumeDefinition) -> Result<(), ServerError> {
+    /// Creates a volume. A thick one takes its memory from the budget at once, which may take a second for a few GiB;
+    /// `progress` hears of it, and other calls go on meanwhile.
+    pub fn create_volume(
+        &self,
+        definition: VolumeDefinition,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), ServerError> {
+        let _ = progress;
         check_len(&definition, definition.len_bytes)?;
         let mut state = self.state();
         if state.volumes.contains_key(&definition.name) {
@@ -28,19 +37,22 @@ impl Server {
         let entry = VolumeEntry {
             definition: definition.clone(),
             lock: Lock::Unlocked,
+            filters: FilterSpec::default(),
         };
         state.volumes.insert(definition.name, entry);
         Ok(())
     }
 
     /// Grows or shrinks a volume while it is attached. Shrinking needs force, since it cuts data off. Attached
-    /// hosts are told.
+    /// hosts are told. A thick one that grows takes its memory as at creation.
     pub fn resize_volume(
         &self,
         name: &VolumeName,
         len_bytes: u64,
         force: Force,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
+        let _ = progress;
         let mut state = self.state();
         let volume = state.volume_mut(name)?;
         check_len(&volume.definition, len_bytes)?;
@@ -64,6 +76,16 @@ impl Server {
     /// Locks a volume against writes, or unlocks it. Attached hosts are told.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: Lock) -> Result<(), ServerError> {
         self.state().volume_mut(name)?.lock = lock;
+        Ok(())
+    }
+
+    /// Replaces all filters of a volume; the default is none.
+    pub fn set_volume_filters(
+        &self,
+        name: &VolumeName,
+        filters: FilterSpec,
+    ) -> Result<(), ServerError> {
+        self.state().volume_mut(name)?.filters = filters;
         Ok(())
     }
 
@@ -124,6 +146,7 @@ impl State {
             definition: volume.definition.clone(),
             used_bytes: 0,
             lock: volume.lock,
+            filters: volume.filters.clone(),
             attachments: self.attachments(&volume.definition.name),
             statistics: IoStatistics::default(),
         }
