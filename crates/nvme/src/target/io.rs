@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Lba, OpKind, RegionId, Unmap};
+use block::{Admission, Blocks, Extent, Geometry, Lba, OpKind, RegionId, Unmap};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -182,7 +182,7 @@ fn transfer<B: Backend>(
         len_bytes: len_bytes as u32,
         from_host,
     };
-    Ok(measured.admit(context.now, sqe, &namespace, len_bytes))
+    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, len_bytes))
 }
 
 fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
@@ -200,7 +200,8 @@ fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Co
         });
     }
     let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
-    Ok(measured.admit(context.now, sqe, &namespace, 0))
+    let geometry = namespace.volume.geometry();
+    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
 }
 
 /// Write Zeroes and Verify.
@@ -220,7 +221,7 @@ fn without_data<B: Backend>(
     let extent = extent(sqe);
     let range = geometry.byte_range(extent)?;
     let measured = Measured::bare(action, extent);
-    Ok(measured.admit(context.now, sqe, &namespace, range.len))
+    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, range.len))
 }
 
 fn dataset_management<B: Backend>(
@@ -244,7 +245,8 @@ fn dataset_management<B: Backend>(
         len_bytes,
         from_host: Some(list_pointer(pointer, len_bytes)?),
     };
-    Ok(measured.admit(context.now, sqe, &namespace, 0))
+    let geometry = namespace.volume.geometry();
+    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
 }
 
 fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
@@ -272,7 +274,8 @@ fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Com
         len_bytes,
         from_host: Some(list_pointer(pointer, len_bytes)?),
     };
-    Ok(measured.admit(context.now, sqe, &namespace, 0))
+    let geometry = namespace.volume.geometry();
+    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
 }
 
 /// Command Size Limit Exceeded shares its number with a status of Connect.
@@ -302,18 +305,19 @@ impl Measured {
     fn admit(
         self,
         now: Instant,
-        sqe: &Sqe,
+        opcode: u8,
+        geometry: Geometry,
         namespace: &NamespaceRef<'_>,
         work_bytes: u64,
     ) -> Command {
-        let admission = match kind(sqe.opcode) {
+        let admission = match kind(opcode) {
             Some(kind) => namespace.volume.admit(now, kind, work_bytes),
             None => Admission::Now,
         };
         Command {
             action: self.action,
             extent: self.extent,
-            block_shift: namespace.volume.geometry().block_size.shift(),
+            block_shift: geometry.block_size.shift(),
             region: namespace.region,
             len_bytes: self.len_bytes,
             from_host: self.from_host,

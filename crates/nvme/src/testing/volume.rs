@@ -1,6 +1,6 @@
 //! A volume in a vector.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +12,11 @@ use block::{
 /// A volume in a vector, whose answers tests can change.
 #[derive(Debug)]
 pub struct VecVolume {
+    block_size: BlockSize,
+    blocks: AtomicU64,
     state: Mutex<State>,
+    /// Whether the state has an admission other than `Now`.
+    filtered: AtomicBool,
     read_only: AtomicBool,
 }
 
@@ -29,6 +33,9 @@ impl VecVolume {
     pub fn new(block_size: BlockSize, blocks: u64) -> Self {
         let geometry = Geometry::new(block_size, Blocks(blocks));
         Self {
+            block_size,
+            blocks: AtomicU64::new(blocks),
+            filtered: AtomicBool::new(false),
             state: Mutex::new(State {
                 geometry,
                 bytes: vec![0; geometry.len_bytes() as usize],
@@ -61,6 +68,7 @@ impl VecVolume {
         state.geometry.blocks = Blocks(blocks);
         let len = state.geometry.len_bytes() as usize;
         state.bytes.resize(len, 0);
+        self.blocks.store(blocks, Ordering::Release);
     }
 
     /// Locks or unlocks it.
@@ -71,6 +79,7 @@ impl VecVolume {
     /// What it says to every command from now on.
     pub fn set_admission(&self, admission: Admission) {
         self.state().admission = admission;
+        self.filtered.store(true, Ordering::Release);
     }
 
     /// How every operation ends from now on.
@@ -85,7 +94,7 @@ impl VecVolume {
 
 impl Volume for VecVolume {
     fn geometry(&self) -> Geometry {
-        self.state().geometry
+        Geometry::new(self.block_size, Blocks(self.blocks.load(Ordering::Acquire)))
     }
 
     fn is_read_only(&self) -> bool {
@@ -93,7 +102,11 @@ impl Volume for VecVolume {
     }
 
     fn admit(&self, _now: Instant, _kind: OpKind, _len_bytes: u64) -> Admission {
-        self.state().admission
+        if self.filtered.load(Ordering::Acquire) {
+            self.state().admission
+        } else {
+            Admission::Now
+        }
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {
