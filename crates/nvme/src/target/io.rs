@@ -10,7 +10,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Backend, CommandClass, NamespaceRef};
-use crate::wire::{Nsid, Psdt, Sqe, StatusCode, opcode};
+use crate::wire::{Nsid, Psdt, Sqe, Status, StatusCode, opcode};
 
 /// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u64 = 8;
@@ -118,7 +118,7 @@ pub(super) fn parse<B: Backend>(
     context: &Context,
     sqe: &Sqe,
     backend: &mut B,
-) -> Result<Command, StatusCode> {
+) -> Result<Command, Status> {
     match sqe.opcode {
         opcode::READ => transfer(context, sqe, backend, Action::Read),
         opcode::WRITE => transfer(context, sqe, backend, Action::Write),
@@ -136,7 +136,7 @@ pub(super) fn parse<B: Backend>(
         opcode::VERIFY => without_data(context, sqe, backend, Action::Verify),
         opcode::DATASET_MANAGEMENT => dataset_management(context, sqe, backend),
         opcode::COPY => copy(context, sqe, backend),
-        _ => Err(StatusCode::InvalidOpcode),
+        _ => Err(StatusCode::InvalidOpcode.into()),
     }
 }
 
@@ -146,7 +146,7 @@ fn transfer<B: Backend>(
     sqe: &Sqe,
     backend: &mut B,
     action: Action,
-) -> Result<Command, StatusCode> {
+) -> Result<Command, Status> {
     let pointer = check_pointer(context, sqe)?;
     let class = match action {
         Action::Write => CommandClass::Write,
@@ -156,23 +156,23 @@ fn transfer<B: Backend>(
     check_protection(sqe)?;
     if action == Action::Write && sqe.cdw12.get() >> 20 & 0xF != 0 {
         // A Directive Type (DTYPE): no directive is supported.
-        return Err(StatusCode::InvalidField);
+        return Err(StatusCode::InvalidField.into());
     }
     let geometry = namespace.volume.geometry();
     let extent = extent(sqe);
     let len_bytes = extent.blocks.0 << geometry.block_size.shift();
     if len_bytes > u64::from(context.transfer_max_bytes) {
-        return Err(StatusCode::InvalidField);
+        return Err(StatusCode::InvalidField.into());
     }
     geometry.byte_range(extent)?;
     if u64::from(pointer.len_bytes()) != len_bytes {
-        return Err(StatusCode::DataSglLengthInvalid);
+        return Err(StatusCode::DataSglLengthInvalid.into());
     }
     let from_host = match (action, pointer) {
         (Action::Read, DataPointer::Remote { .. }) => None,
         // In-capsule data can't go to the host.
         (Action::Read, DataPointer::InCapsule { .. }) => {
-            return Err(StatusCode::SglDescriptorTypeInvalid);
+            return Err(StatusCode::SglDescriptorTypeInvalid.into());
         }
         _ => Some(pointer),
     };
@@ -185,7 +185,7 @@ fn transfer<B: Backend>(
     Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, len_bytes))
 }
 
-fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
+fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
     let measured = Measured::bare(Action::Flush, Extent::new(Lba(0), Blocks(0)));
     if sqe.nsid() == Nsid::ALL {
         // There is no volatile write cache, so there is nothing to be flushed in any namespace.
@@ -210,7 +210,7 @@ fn without_data<B: Backend>(
     sqe: &Sqe,
     backend: &mut B,
     action: Action,
-) -> Result<Command, StatusCode> {
+) -> Result<Command, Status> {
     let class = match action {
         Action::Verify => CommandClass::Read,
         _ => CommandClass::Write,
@@ -228,7 +228,7 @@ fn dataset_management<B: Backend>(
     context: &Context,
     sqe: &Sqe,
     backend: &mut B,
-) -> Result<Command, StatusCode> {
+) -> Result<Command, Status> {
     let pointer = check_pointer(context, sqe)?;
     let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
     let ranges = (sqe.cdw10.get() & 0xFF) + 1;
@@ -249,7 +249,7 @@ fn dataset_management<B: Backend>(
     Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
 }
 
-fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, StatusCode> {
+fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
     const DESCRIPTOR_FORMAT: u32 = 0xF << 8;
     const DIRECTIVE_TYPE: u32 = 0xF << 20;
     const PROTECTION: u32 = 0xF << 12 | 0xF << 26;
@@ -258,7 +258,7 @@ fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Com
     namespace.permit.check(CommandClass::Read)?;
     let cdw12 = sqe.cdw12.get();
     if cdw12 & (DESCRIPTOR_FORMAT | DIRECTIVE_TYPE) != 0 {
-        return Err(StatusCode::InvalidField);
+        return Err(StatusCode::InvalidField.into());
     }
     if cdw12 & PROTECTION != 0 {
         return Err(INVALID_PROTECTION_INFORMATION);
@@ -278,10 +278,10 @@ fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Com
     Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
 }
 
-/// Command Size Limit Exceeded shares its number with a status of Connect.
-pub(super) const COMMAND_SIZE_LIMIT_EXCEEDED: StatusCode = StatusCode::ConnectRestartDiscovery;
-/// Invalid Protection Information, likewise.
-const INVALID_PROTECTION_INFORMATION: StatusCode = StatusCode::ConnectControllerBusy;
+/// Invalid Protection Information, do not retry. It and the next share their numbers with statuses of Connect.
+const INVALID_PROTECTION_INFORMATION: Status = Status::from_field(0x4181);
+/// Command Size Limit Exceeded, do not retry.
+pub(super) const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status::from_field(0x4183);
 
 /// A command whose lengths are checked.
 struct Measured {
@@ -330,7 +330,7 @@ fn namespace<B: Backend>(
     nsid: Nsid,
     class: CommandClass,
     backend: &mut B,
-) -> Result<NamespaceRef<'_>, StatusCode> {
+) -> Result<NamespaceRef<'_>, Status> {
     let namespace = backend
         .namespace(nsid)
         .ok_or(StatusCode::InvalidNamespaceOrFormat)?;
@@ -339,17 +339,17 @@ fn namespace<B: Backend>(
 }
 
 /// The data pointer of a command that has data. Fabrics know SGLs only.
-fn check_pointer(context: &Context, sqe: &Sqe) -> Result<DataPointer, StatusCode> {
+fn check_pointer(context: &Context, sqe: &Sqe) -> Result<DataPointer, Status> {
     match sqe.psdt() {
-        Psdt::SglMetadataAddress | Psdt::SglMetadataSgl => context.pointer,
-        Psdt::Prp | Psdt::Reserved => Err(StatusCode::InvalidField),
+        Psdt::SglMetadataAddress | Psdt::SglMetadataSgl => Ok(context.pointer?),
+        Psdt::Prp | Psdt::Reserved => Err(StatusCode::InvalidField.into()),
     }
 }
 
 /// Lists of ranges may stand in a longer buffer (Linux always sends a whole page); only the list is fetched.
-fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, StatusCode> {
+fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, Status> {
     if pointer.len_bytes() < len_bytes {
-        return Err(StatusCode::DataSglLengthInvalid);
+        return Err(StatusCode::DataSglLengthInvalid.into());
     }
     Ok(match pointer {
         DataPointer::InCapsule { .. } => DataPointer::InCapsule { len_bytes },
@@ -358,7 +358,7 @@ fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, Sta
 }
 
 /// Protection Information (PRINFO): no namespace is formatted with it.
-fn check_protection(sqe: &Sqe) -> Result<(), StatusCode> {
+fn check_protection(sqe: &Sqe) -> Result<(), Status> {
     const PRINFO: u32 = 0xF << 26;
     if sqe.cdw12.get() & PRINFO == 0 {
         Ok(())
@@ -373,20 +373,21 @@ pub(super) fn extent(sqe: &Sqe) -> Extent {
     Extent::new(Lba(sqe.cdw10_11()), Blocks(blocks))
 }
 
-impl From<block::Status> for StatusCode {
+impl From<block::Status> for Status {
     /// The protocol's words for what a volume says.
     fn from(status: block::Status) -> Self {
-        match status {
-            block::Status::LbaOutOfRange => Self::LbaOutOfRange,
-            block::Status::WriteProtected => Self::NamespaceWriteProtected,
-            block::Status::CapacityExceeded => Self::CapacityExceeded,
-            block::Status::Miscompare { .. } => Self::CompareFailure,
-            block::Status::ReadError => Self::UnrecoveredReadError,
-            block::Status::WriteError => Self::WriteFault,
-            block::Status::Busy => Self::CommandInterrupted,
-            block::Status::Gone => Self::InvalidNamespaceOrFormat,
-            block::Status::Invalid => Self::InvalidField,
-        }
+        let code = match status {
+            block::Status::LbaOutOfRange => StatusCode::LbaOutOfRange,
+            block::Status::WriteProtected => StatusCode::NamespaceWriteProtected,
+            block::Status::CapacityExceeded => StatusCode::CapacityExceeded,
+            block::Status::Miscompare { .. } => StatusCode::CompareFailure,
+            block::Status::ReadError => StatusCode::UnrecoveredReadError,
+            block::Status::WriteError => StatusCode::WriteFault,
+            block::Status::Busy => StatusCode::CommandInterrupted,
+            block::Status::Gone => StatusCode::InvalidNamespaceOrFormat,
+            block::Status::Invalid => StatusCode::InvalidField,
+        };
+        code.into()
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Queue {
     held: BinaryHeap<Reverse<Held>>,
     held_count: u64,
     working: VecDeque<SlotId>,
+    /// What long work has cost in this turn.
+    turn_cost: u64,
     fused: FusedFirst,
     sq_head: u16,
     sq_entries: u32,
@@ -160,6 +162,7 @@ impl Queue {
             held: BinaryHeap::new(),
             held_count: 0,
             working: VecDeque::new(),
+            turn_cost: 0,
             fused: FusedFirst::None,
             sq_head: 0,
             sq_entries: 1,
@@ -195,39 +198,49 @@ impl Queue {
         (slot.stage == Stage::Receiving).then_some(slot.cid)
     }
 
+    /// Input has come, or time has passed: what follows may cost one turn in all.
+    pub fn start_turn(&mut self, now: Instant) {
+        self.now = now;
+        self.turn_cost = 0;
+    }
+
     /// Takes a command in. `pointer` is what its data pointer means to the transport, and matters only where the
     /// command has data.
     pub fn begin<B: Backend>(
         &mut self,
-        now: Instant,
         sqe: &Sqe,
         pointer: Result<DataPointer, StatusCode>,
         backend: &mut B,
     ) -> Result<Begun, QueueFull> {
-        self.now = now;
         let id = self.free.pop().ok_or(QueueFull {
             entries: self.sq_entries,
         })?;
         self.advance_head();
+        let is_control = !self.role.is_io() || is_control_command(sqe.opcode);
+        if self.fused != FusedFirst::None && (is_control || sqe.fuse() != Fuse::Second) {
+            self.break_pair(backend);
+        }
         let slot = &mut self.slots[id.index()];
-        slot.open(now, sqe.cid(), sqe.nsid());
+        slot.open(self.now, sqe.cid(), sqe.nsid());
         if !self.cids.insert(sqe.cid()) {
             slot.flags.cid_conflicts = true;
             return Ok(self.reject(id, StatusCode::CommandIdConflict));
         }
-        if !self.role.is_io() || is_control_command(sqe.opcode) {
+        if is_control {
             return Ok(self.begin_control(id, sqe, pointer, backend));
         }
         slot.kind = io::kind(sqe.opcode);
         let context = Context {
-            now,
+            now: self.now,
             pointer,
             transfer_max_bytes: self.transfer_max_bytes,
         };
-        if sqe.fuse() != Fuse::None || self.fused != FusedFirst::None {
-            return Ok(self.begin_fused(id, &context, sqe, backend));
-        }
-        Ok(self.begin_io(id, &context, sqe, backend))
+        Ok(match sqe.fuse() {
+            Fuse::None => self.begin_io(id, &context, sqe, backend),
+            Fuse::First => self.begin_first(id, &context, sqe, backend),
+            Fuse::Second => self.begin_second(id, &context, sqe, backend),
+            Fuse::Reserved => self.reject(id, StatusCode::InvalidField),
+        })
     }
 
     fn begin_io<B: Backend>(
@@ -239,7 +252,7 @@ impl Queue {
     ) -> Begun {
         match io::parse(context, sqe, backend) {
             Ok(command) => self.start(id, &command, backend),
-            Err(code) => self.reject(id, code),
+            Err(status) => self.reject(id, status),
         }
     }
 
@@ -256,7 +269,7 @@ impl Queue {
             Admission::NotBefore(until) => slot.not_before = Some(until),
             Admission::Fail(status, until) => {
                 slot.not_before = until;
-                return self.reject(id, status.into());
+                return self.reject(id, Status::from(status));
             }
         }
         if let Some(pointer) = command.from_host {
@@ -269,8 +282,8 @@ impl Queue {
         Begun::Done
     }
 
-    fn reject(&mut self, id: SlotId, code: StatusCode) -> Begun {
-        self.slots[id.index()].fail(code);
+    fn reject(&mut self, id: SlotId, status: impl Into<Status>) -> Begun {
+        self.slots[id.index()].fail(status);
         self.finish(id);
         Begun::Done
     }
@@ -318,7 +331,7 @@ impl Queue {
 
     /// Goes on with what takes long, and releases what was held back.
     pub fn handle_timeout<B: Backend>(&mut self, now: Instant, backend: &mut B) {
-        self.now = now;
+        self.start_turn(now);
         while let Some(Reverse(held)) = self.held.peek() {
             if held.until > now {
                 break;
@@ -373,7 +386,7 @@ impl Queue {
         &mut self,
         dest: &mut [u8],
         backend: &mut B,
-    ) -> Result<(), StatusCode> {
+    ) -> Result<(), Status> {
         let len_bytes = dest.len() as u32;
         self.read_front(len_bytes, ReadDest::Copy(dest), backend)
             .map(|_| ())
@@ -385,7 +398,7 @@ impl Queue {
         &mut self,
         len_bytes: u32,
         backend: &mut B,
-    ) -> Result<Placement, StatusCode> {
+    ) -> Result<Placement, Status> {
         self.read_front(len_bytes, ReadDest::InPlace, backend)
     }
 
@@ -394,7 +407,7 @@ impl Queue {
         len_bytes: u32,
         dest: ReadDest<'_>,
         backend: &mut B,
-    ) -> Result<Placement, StatusCode> {
+    ) -> Result<Placement, Status> {
         let id = *self.ready.front().expect("the caller has seen the front");
         let slot = &mut self.slots[id.index()];
         let extent = slot.next_extent(len_bytes);
@@ -403,8 +416,8 @@ impl Queue {
                 .volume
                 .execute(Op::Read { extent, dest })
                 .and_then(|()| namespace.volume.geometry().byte_range(extent))
-                .map_err(StatusCode::from),
-            _ => Err(StatusCode::InvalidNamespaceOrFormat),
+                .map_err(Status::from),
+            _ => Err(Status::from(StatusCode::InvalidNamespaceOrFormat)),
         };
         match done {
             Ok(range) => {
@@ -414,9 +427,9 @@ impl Queue {
                     range,
                 })
             }
-            Err(code) => {
-                slot.fail(code);
-                Err(code)
+            Err(status) => {
+                slot.fail(status);
+                Err(status)
             }
         }
     }

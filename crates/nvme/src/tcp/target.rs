@@ -203,7 +203,7 @@ impl<B: Backend> StreamSession for TargetSession<B> {
     fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), SessionError> {
         self.queue.handle_timeout(now, backend);
         if self.queue.connection().is_none() && now >= self.connect_deadline {
-            self.stage = Stage::Closing;
+            self.close(SessionError::ConnectTimeout);
             return Err(SessionError::ConnectTimeout);
         }
         if self.queue.is_ended() {
@@ -228,7 +228,9 @@ impl<B> TargetSession<B> {
                 fes: Fes::PduSequenceError,
                 fei: 0,
             },
-            SessionError::Terminated { .. } | SessionError::ConnectTimeout => return,
+            SessionError::Terminated { .. } | SessionError::ConnectTimeout => {
+                return self.transmitter.silence();
+            }
         };
         self.transmitter
             .terminate(violation, self.receiver.offending_header());

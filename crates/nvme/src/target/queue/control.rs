@@ -130,7 +130,7 @@ impl Queue {
     /// Asks the subsystem what has happened: completes the commands that it had kept, and notes where the connection
     /// no longer belongs to its controller.
     pub fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
-        self.now = now;
+        self.start_turn(now);
         let Some(connection) = self.role.connection() else {
             return;
         };

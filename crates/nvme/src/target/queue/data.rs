@@ -84,7 +84,7 @@ impl Slot {
         match backend.namespace(self.nsid) {
             Some(namespace) if namespace.region == self.region => {
                 if let Err(status) = namespace.volume.execute(op) {
-                    self.fail(status.into());
+                    self.fail(status);
                 }
             }
             _ => self.fail(StatusCode::InvalidNamespaceOrFormat),

@@ -8,7 +8,7 @@ use super::slot::Stage;
 use super::{Begun, Queue, SlotId};
 use crate::target::Backend;
 use crate::target::io::{self, Action, COMPARE_AND_WRITE_BLOCKS_MAX, Command, Context};
-use crate::wire::{Fuse, Sqe, StatusCode, opcode};
+use crate::wire::{Sqe, Status, StatusCode, opcode};
 
 /// Whether the command that came last was the first of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,29 +22,14 @@ pub(super) enum FusedFirst {
 }
 
 impl Queue {
-    /// Takes a command in that is fused, or that follows the first of a pair.
-    pub(super) fn begin_fused<B: Backend>(
-        &mut self,
-        id: SlotId,
-        context: &Context,
-        sqe: &Sqe,
-        backend: &mut B,
-    ) -> Begun {
-        let first = std::mem::replace(&mut self.fused, FusedFirst::None);
-        if sqe.fuse() == Fuse::Second {
-            return self.begin_second(id, first, context, sqe, backend);
-        }
-        if let FusedFirst::Waiting(first) = first {
+    /// A command has come that is not the second of the pair that the one before it began.
+    pub(super) fn break_pair<B: Backend>(&mut self, backend: &mut B) {
+        if let FusedFirst::Waiting(first) = std::mem::replace(&mut self.fused, FusedFirst::None) {
             self.abort_first(first, StatusCode::AbortedMissingFused, backend);
-        }
-        match sqe.fuse() {
-            Fuse::First => self.begin_first(id, context, sqe, backend),
-            Fuse::Reserved => self.reject(id, StatusCode::InvalidField),
-            Fuse::None | Fuse::Second => self.begin_io(id, context, sqe, backend),
         }
     }
 
-    fn begin_first<B: Backend>(
+    pub(super) fn begin_first<B: Backend>(
         &mut self,
         id: SlotId,
         context: &Context,
@@ -62,15 +47,14 @@ impl Queue {
         begun
     }
 
-    fn begin_second<B: Backend>(
+    pub(super) fn begin_second<B: Backend>(
         &mut self,
         id: SlotId,
-        first: FusedFirst,
         context: &Context,
         sqe: &Sqe,
         backend: &mut B,
     ) -> Begun {
-        let first = match first {
+        let first = match std::mem::replace(&mut self.fused, FusedFirst::None) {
             FusedFirst::None => return self.reject(id, StatusCode::AbortedMissingFused),
             FusedFirst::Failed => return self.reject(id, StatusCode::AbortedFailedFused),
             FusedFirst::Waiting(first) => first,
@@ -172,12 +156,12 @@ impl Half {
         context: &Context,
         sqe: &Sqe,
         backend: &mut B,
-    ) -> Result<Command, StatusCode> {
+    ) -> Result<Command, Status> {
         if sqe.opcode != self.opcode {
-            return Err(StatusCode::InvalidField);
+            return Err(StatusCode::InvalidField.into());
         }
         if io::extent(sqe).blocks.0 > COMPARE_AND_WRITE_BLOCKS_MAX {
-            return Err(StatusCode::AtomicWriteUnitExceeded);
+            return Err(StatusCode::AtomicWriteUnitExceeded.into());
         }
         let mut command = io::parse(context, sqe, backend)?;
         command.action = self.action;

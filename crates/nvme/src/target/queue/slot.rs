@@ -132,9 +132,9 @@ impl Slot {
     }
 
     /// Notes the first failure.
-    pub(super) fn fail(&mut self, code: StatusCode) {
+    pub(super) fn fail(&mut self, status: impl Into<Status>) {
         if self.status.is_success() {
-            self.status = code.into();
+            self.status = status.into();
         }
     }
 

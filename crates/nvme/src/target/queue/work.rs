@@ -27,25 +27,24 @@ enum Turn {
 }
 
 impl Queue {
-    /// Does the first piece, which most often is all.
+    /// Does the first piece, which most often is all, unless this turn has done enough.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Working;
         slot.check_ranges(backend);
-        self.turn(id, backend);
+        self.working.push_back(id);
+        self.work(backend);
     }
 
-    /// Gives the command that waits longest a turn.
+    /// Works for what is left of this turn, on the command that has waited longest.
     pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
-        if let Some(id) = self.working.pop_front() {
-            self.turn(id, backend);
-        }
-    }
-
-    fn turn<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
-        match self.slots[id.index()].turn(backend) {
-            Turn::More => self.working.push_back(id),
-            Turn::Over => self.finish(id),
+        while self.turn_cost < TURN_COST
+            && let Some(id) = self.working.pop_front()
+        {
+            match self.slots[id.index()].work(&mut self.turn_cost, backend) {
+                Turn::More => self.working.push_back(id),
+                Turn::Over => self.finish(id),
+            }
         }
     }
 }
@@ -61,7 +60,7 @@ impl Slot {
         let mut index = 0;
         while let Some(extent) = self.range(index) {
             if let Err(status) = geometry.byte_range(extent) {
-                return self.fail(status.into());
+                return self.fail(status);
             }
             if self.action == Action::Copy && extent.blocks.0 > u64::from(COPY_RANGE_BLOCKS_MAX) {
                 return self.fail(COMMAND_SIZE_LIMIT_EXCEEDED);
@@ -72,7 +71,7 @@ impl Slot {
         if self.action == Action::Copy {
             let to = Extent::new(self.extent.lba, Blocks(blocks));
             if let Err(status) = geometry.byte_range(to) {
-                self.fail(status.into());
+                self.fail(status);
             }
         }
     }
@@ -88,9 +87,9 @@ impl Slot {
         }
     }
 
-    fn turn<B: Backend>(&mut self, backend: &mut B) -> Turn {
-        let mut cost = 0;
-        while cost < TURN_COST {
+    /// Works until `cost` is that of a whole turn.
+    fn work<B: Backend>(&mut self, cost: &mut u64, backend: &mut B) -> Turn {
+        while *cost < TURN_COST {
             if self.is_failed() {
                 return Turn::Over;
             }
@@ -98,9 +97,9 @@ impl Slot {
                 return Turn::Over;
             };
             let left = range.blocks.0 - self.range_blocks;
-            let blocks = left.min(self.piece_blocks(TURN_COST - cost));
+            let blocks = left.min(self.piece_blocks(TURN_COST - *cost));
             let piece = Extent::new(Lba(range.lba.0 + self.range_blocks), Blocks(blocks));
-            cost += OP_COST + self.cost(blocks);
+            *cost += OP_COST + self.cost(blocks);
             self.do_piece(piece, backend);
             if blocks == left {
                 self.range_index += 1;

@@ -93,32 +93,28 @@ impl<B: Backend> TargetSession<B> {
         input: &[u8],
         backend: &mut B,
     ) -> Result<(), SessionError> {
+        self.queue.start_turn(now);
         let mut rest = input;
         loop {
             if let Some(body) = self.receiver.body {
                 if !self.take_body(body, &mut rest, backend) {
                     return Ok(());
                 }
-            } else if rest.is_empty() || !self.take_header(now, &mut rest, backend)? {
+            } else if rest.is_empty() || !self.take_header(&mut rest, backend)? {
                 return Ok(());
             }
         }
     }
 
     /// Takes the header of the next PDU from `input`; `false` where it has not come whole.
-    fn take_header(
-        &mut self,
-        now: Instant,
-        input: &mut &[u8],
-        backend: &mut B,
-    ) -> Result<bool, SessionError> {
+    fn take_header(&mut self, input: &mut &[u8], backend: &mut B) -> Result<bool, SessionError> {
         if self.receiver.header_len == 0
             && let Ok((ch, _)) = CommonHeader::read_from_prefix(input)
         {
             let shape = self.check_shape(ch, &input[..CH_BYTES])?;
             if let Some((header, rest)) = input.split_at_checked(shape.header_bytes) {
                 *input = rest;
-                let result = self.on_header(now, shape, header, backend);
+                let result = self.on_header(shape, header, backend);
                 if result.is_err() {
                     self.receiver.keep(&header[..shape.pdu_type.hlen_bytes()]);
                 }
@@ -135,7 +131,7 @@ impl<B: Backend> TargetSession<B> {
             return Ok(false);
         }
         let header = self.receiver.header;
-        let result = self.on_header(now, shape, &header[..shape.header_bytes], backend);
+        let result = self.on_header(shape, &header[..shape.header_bytes], backend);
         self.receiver.header_len = match result {
             Ok(()) => 0,
             Err(_) => shape.pdu_type.hlen_bytes(),
@@ -154,7 +150,6 @@ impl<B: Backend> TargetSession<B> {
     /// Looks at a whole header with its digest.
     fn on_header(
         &mut self,
-        now: Instant,
         shape: PduShape,
         header: &[u8],
         backend: &mut B,
@@ -176,7 +171,7 @@ impl<B: Backend> TargetSession<B> {
                 self.on_icreq(header)?;
                 Sink::Discard
             }
-            (PduType::CapsuleCmd, Stage::Ready) => self.on_capsule(now, shape, header, backend)?,
+            (PduType::CapsuleCmd, Stage::Ready) => self.on_capsule(shape, header, backend)?,
             (PduType::H2cData, Stage::Ready) => self.on_h2c_data(shape, header)?,
             _ => {
                 return Err(SessionError::Violation(Violation {
@@ -231,7 +226,6 @@ impl<B: Backend> TargetSession<B> {
 
     fn on_capsule(
         &mut self,
-        now: Instant,
         shape: PduShape,
         header: &[u8],
         backend: &mut B,
@@ -247,7 +241,7 @@ impl<B: Backend> TargetSession<B> {
         let sqe = Sqe::ref_from_bytes(&capsule.sqe).expect("an entry has 64 bytes");
         let begun = self
             .queue
-            .begin(now, sqe, data_pointer(sqe, data_len), backend)?;
+            .begin(sqe, data_pointer(sqe, data_len), backend)?;
         Ok(match begun {
             Begun::Receive {
                 slot,

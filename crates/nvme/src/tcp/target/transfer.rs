@@ -19,7 +19,10 @@ pub(super) struct Transfers {
     /// Commands for which R2Ts are to be sent, each once.
     to_ask: VecDeque<SlotId>,
     piece_bytes: u32,
+    /// The most R2Ts of one command that the host takes at once.
     r2ts_max: u32,
+    /// Tags of one command.
+    tags: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +51,7 @@ impl Transfers {
             to_ask: VecDeque::new(),
             piece_bytes,
             r2ts_max: 1,
+            tags: 1,
         }
     }
 
@@ -61,6 +65,8 @@ impl Transfers {
         if self.by_slot.len() < slots_len {
             self.by_slot.resize(slots_len, Transfer::default());
             self.to_ask.reserve(slots_len);
+            let tags = (usize::from(u16::MAX) + 1) / slots_len;
+            self.tags = self.r2ts_max.min(tags as u32).max(1);
         }
         self.by_slot[usize::from(slot.0)] = Transfer {
             len: len_bytes,
@@ -164,7 +170,7 @@ impl Transfers {
         let transfer = &self.by_slot[usize::from(slot.0)];
         let outstanding =
             transfer.asked.div_ceil(self.piece_bytes) - transfer.received / self.piece_bytes;
-        transfer.asked < transfer.len && outstanding < self.r2ts_max
+        transfer.asked < transfer.len && outstanding < self.tags
     }
 
     fn piece_len(&self, transfer: &Transfer, offset_bytes: u32) -> u32 {
@@ -179,7 +185,7 @@ impl Transfers {
 
     /// The tag of the R2T for the piece at this offset: different for all that are outstanding at once.
     fn ttag(&self, slot: SlotId, offset_bytes: u32) -> u16 {
-        let piece = offset_bytes / self.piece_bytes % R2TS_PER_COMMAND_MAX;
+        let piece = offset_bytes / self.piece_bytes % self.tags;
         (piece * self.by_slot.len() as u32) as u16 + slot.0
     }
 }

@@ -71,6 +71,11 @@ impl Transmitter {
         self.is_terminated = true;
     }
 
+    /// Says nothing more.
+    pub(super) fn silence(&mut self) {
+        self.is_terminated = true;
+    }
+
     pub(super) fn wants(&self, queue: &Queue, transfers: &Transfers) -> bool {
         if self.is_terminated {
             return self.term.is_some();
