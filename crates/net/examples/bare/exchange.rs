@@ -1,0 +1,178 @@
+//! One measurement: a server and a client thread, each on its processor.
+
+use std::{
+    io,
+    net::{TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    thread::{CpuSet, sched_setaffinity},
+    time::{ClockId, clock_gettime},
+};
+use serde::Serialize;
+
+use crate::{Calls, Shape, Sleepers, calls, uring};
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Figures {
+    /// Exchanges per second.
+    pub per_second: f64,
+    /// CPU time of the server per exchange in microseconds.
+    pub server_cpu_us: f64,
+    /// CPU time of the client per exchange in microseconds.
+    pub client_cpu_us: f64,
+}
+
+/// Whether an end sleeps while nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    Spin,
+    Sleep,
+}
+
+/// What one end has to send and has received, by count alone: the bytes themselves mean nothing.
+#[derive(Debug)]
+pub struct End<'a> {
+    /// Bytes of a message that arrives.
+    in_bytes: usize,
+    /// Bytes of the message that answers it.
+    out_bytes: usize,
+    /// Bytes of the message that is arriving.
+    arrived: usize,
+    /// Bytes left to send.
+    pub to_send: usize,
+    messages: &'a AtomicU64,
+    stop: &'a AtomicBool,
+}
+
+impl End<'_> {
+    /// Counts `len` bytes that have arrived and owes an answer for each message that they complete.
+    pub fn receive(&mut self, len: usize) {
+        self.arrived += len;
+        let complete = self.arrived / self.in_bytes;
+        self.arrived %= self.in_bytes;
+        self.to_send += complete * self.out_bytes;
+        let before = self.messages.load(Ordering::Relaxed);
+        self.messages
+            .store(before + complete as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the measurement is over.
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of an end's receive buffer, and of the buffer that it sends from.
+pub const BUFFER_BYTES: usize = 256 << 10;
+
+/// Exchanges messages for `time` after a fifth of it has passed unmeasured.
+pub fn exchange(
+    shape: Shape,
+    calls: Calls,
+    sleepers: Sleepers,
+    time: Duration,
+    [server_cpu, client_cpu]: [usize; 2],
+) -> io::Result<Figures> {
+    let (server_idle, client_idle) = match sleepers {
+        Sleepers::None => (Idle::Spin, Idle::Spin),
+        Sleepers::Server => (Idle::Sleep, Idle::Spin),
+        Sleepers::Both => (Idle::Sleep, Idle::Sleep),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    let (requests, replies) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (server_cpu_ns, client_cpu_ns) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let server_end = End {
+        in_bytes: shape.request_bytes(),
+        out_bytes: shape.reply_bytes(),
+        arrived: 0,
+        to_send: 0,
+        messages: &requests,
+        stop: &stop,
+    };
+    let client_end = End {
+        in_bytes: shape.reply_bytes(),
+        out_bytes: shape.request_bytes(),
+        arrived: 0,
+        to_send: shape.request_bytes() * shape.depth as usize,
+        messages: &replies,
+        stop: &stop,
+    };
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let end = Placed {
+                end: server_end,
+                cpu: server_cpu,
+                cpu_ns: &server_cpu_ns,
+            };
+            end.run(&server, calls, server_idle)
+        });
+        let client_handle = scope.spawn(|| {
+            let end = Placed {
+                end: client_end,
+                cpu: client_cpu,
+                cpu_ns: &client_cpu_ns,
+            };
+            end.run(&client, calls, client_idle)
+        });
+        thread::sleep(time / 5);
+        let (begun, first) = (Instant::now(), replies.load(Ordering::Relaxed));
+        thread::sleep(time);
+        let (elapsed, last) = (begun.elapsed(), replies.load(Ordering::Relaxed));
+        stop.store(true, Ordering::Relaxed);
+        // An end that sleeps wakes by this.
+        client.shutdown(std::net::Shutdown::Both)?;
+        server.join().expect("the server does not panic")?;
+        client_handle.join().expect("the client does not panic")?;
+        let all = replies.load(Ordering::Relaxed).max(1) as f64;
+        let cpu_us = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64 / 1000.0 / all;
+        Ok(Figures {
+            per_second: (last - first) as f64 / elapsed.as_secs_f64(),
+            server_cpu_us: cpu_us(&server_cpu_ns),
+            client_cpu_us: cpu_us(&client_cpu_ns),
+        })
+    })
+}
+
+/// An end and where it runs.
+struct Placed<'a> {
+    end: End<'a>,
+    cpu: usize,
+    cpu_ns: &'a AtomicU64,
+}
+
+impl Placed<'_> {
+    fn run(self, socket: &TcpStream, calls: Calls, idle: Idle) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        set.set(self.cpu);
+        sched_setaffinity(None, &set)?;
+        socket.set_nodelay(true)?;
+        let ended = match calls {
+            Calls::Plain => calls::plain(socket, self.end, idle),
+            Calls::Epoll => calls::epoll(socket, self.end, idle),
+            Calls::Uring => uring::run(socket, self.end, idle),
+        };
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let ns = used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs();
+        self.cpu_ns.store(ns, Ordering::Relaxed);
+        match ended {
+            // The shutdown that ends the measurement.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! An end on io_uring: one receive always in flight, one send where there is something to send.
+//!
+//! Memory safety: the buffers belong to the function that drives the ring, which waits for what is in flight before it
+//! returns (the socket is shut down by then, so nothing stays in flight).
+
+use std::{io, net::TcpStream, os::fd::AsRawFd as _};
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::exchange::{BUFFER_BYTES, End, Idle};
+
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+
+/// Receives and sends until the connection ends.
+pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
+    let mut received = vec![0_u8; BUFFER_BYTES];
+    let sent = vec![0x5a_u8; BUFFER_BYTES];
+    let mut ring: IoUring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(8)?;
+    ring.submitter().register_files(&[socket.as_raw_fd()])?;
+    let fd = types::Fixed(0);
+    let (mut receiving, mut sending, mut closed) = (false, false, false);
+    while !(closed && !receiving && !sending) {
+        if !receiving && !closed {
+            let entry = opcode::Recv::new(fd, received.as_mut_ptr(), BUFFER_BYTES as u32)
+                .build()
+                .user_data(RECEIVE);
+            // SAFETY: `received` outlives the request, since this function waits for it.
+            unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
+            receiving = true;
+        }
+        if !sending && !closed && end.to_send > 0 {
+            let len = end.to_send.min(BUFFER_BYTES) as u32;
+            let entry = opcode::Send::new(fd, sent.as_ptr(), len)
+                .build()
+                .user_data(SEND);
+            // SAFETY: `sent` outlives the request, since this function waits for it.
+            unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
+            sending = true;
+        }
+        let queue = ring.submission();
+        let must_enter = !queue.is_empty() || queue.taskrun();
+        drop(queue);
+        match idle {
+            Idle::Sleep => ring.submit_and_wait(1).map(|_| ())?,
+            Idle::Spin if must_enter => ring.submit().map(|_| ())?,
+            Idle::Spin => std::hint::spin_loop(),
+        }
+        for entry in ring.completion() {
+            let result = entry.result();
+            if entry.user_data() == RECEIVE {
+                receiving = false;
+            } else {
+                sending = false;
+            }
+            match usize::try_from(result) {
+                Ok(0) | Err(_) => closed = true,
+                Ok(len) if entry.user_data() == RECEIVE => end.receive(len),
+                Ok(len) => end.to_send -= len,
+            }
+        }
+        closed |= end.is_over() && idle == Idle::Spin;
+    }
+    Ok(())
+}
