@@ -14,11 +14,22 @@
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod chap;
+mod command;
+mod connection;
+mod control;
+mod login;
 pub mod params;
+mod task;
 pub mod text;
+mod transmit;
 pub mod wire;
 
+pub use backend::TargetRecord;
+pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
+pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 pub use params::{Digest, Parameters, Phase, Unacceptable};
+pub use task::COMMANDS_MAX;
 pub use text::TextBuilder;

@@ -23,7 +23,7 @@ pub const FIRST_BURST_LEN_MAX: u32 = 256 << 10;
 /// The most R2Ts that one command has outstanding.
 pub const OUTSTANDING_R2T_MAX: u32 = 8;
 /// The most connections of one session.
-pub const CONNECTIONS_MAX: u32 = 8;
+pub const CONNECTIONS_MAX: u32 = 1;
 /// The longest data segment that the target sends, whatever the initiator would take.
 pub const SEND_SEGMENT_LEN_MAX: u32 = 256 << 10;
 
@@ -305,8 +305,7 @@ mod tests {
             ("HeaderDigest", "None,CRC32C", "HeaderDigest=None"),
             ("DataDigest", "X-other,CRC32C", "DataDigest=CRC32C"),
             ("DataDigest", "X-other", "DataDigest=Reject"),
-            ("MaxConnections", "64", "MaxConnections=8"),
-            ("MaxConnections", "1", "MaxConnections=1"),
+            ("MaxConnections", "64", "MaxConnections=1"),
             ("InitialR2T", "No", "InitialR2T=No"),
             ("InitialR2T", "Yes", "InitialR2T=Yes"),
             ("ImmediateData", "Yes", "ImmediateData=Yes"),

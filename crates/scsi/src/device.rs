@@ -275,6 +275,25 @@ impl Device {
         true
     }
 
+    /// CLEAR TASK SET by `by` at its LUN: the commands of all other nexuses are aborted.
+    pub fn clear_task_set(&mut self, by: NexusId, lun: Lun) {
+        let Some(lun) = self
+            .nexuses
+            .get(&by)
+            .and_then(|nexus| nexus.luns.get(&lun).copied())
+        else {
+            return;
+        };
+        let others: Vec<_> = self
+            .nexuses
+            .keys()
+            .filter(|id| **id != by)
+            .copied()
+            .collect();
+        self.aborts.extend(others.into_iter().map(|id| (id, lun)));
+        self.attend_all(lun, Asc::COMMANDS_CLEARED, Some(by));
+    }
+
     /// TARGET RESET: every logical unit.
     pub fn reset_all(&mut self) {
         let luns: Vec<Lun> = self.units.keys().copied().collect();

@@ -41,6 +41,7 @@ pub use device::{Begin, Device, Lun, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MA
 pub use device::{UNITS_MAX, View};
 pub use inquiry::{TargetPort, UnitIdentity};
 pub use medium::{Medium, VerifyMode};
+pub use report::lun_bytes;
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use sense::SenseKey;
 pub use sense::{Asc, FieldPointer, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat};

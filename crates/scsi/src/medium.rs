@@ -131,6 +131,17 @@ fn fields(cdb: &[u8; 16]) -> Fields {
     }
 }
 
+/// The fast way for plain READs and WRITEs, which a transport takes while a [`crate::View`] allows it; `None` for
+/// every other command.
+pub fn plain_transfer(cdb: &[u8; 16], geometry: Geometry) -> Option<Result<Medium, Sense>> {
+    let name = match cdb[0] {
+        0x08 | 0x28 | 0x88 | 0xA8 => Name::Read,
+        0x0A | 0x2A | 0x8A | 0xAA => Name::Write,
+        _ => return None,
+    };
+    Some(parse(name, cdb, geometry))
+}
+
 /// Parses the CDB of a medium command and checks it against `geometry`.
 pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
     let mut fields = fields(cdb);

@@ -334,10 +334,22 @@ pub(crate) enum Unknown {
     ServiceAction,
 }
 
+/// Where the rows of each operation code begin in [`OPCODES`]; its length for codes without a row.
+const FIRST_ROW: [u8; 256] = {
+    let mut first = [OPCODES.len() as u8; 256];
+    let mut row = OPCODES.len();
+    while row > 0 {
+        row -= 1;
+        first[OPCODES[row].code as usize] = row as u8;
+    }
+    first
+};
+
 /// The row of `cdb`, which holds at least the bytes of its longest form (16; shorter ones are padded).
 pub(crate) fn find(cdb: &[u8; 16]) -> Result<&'static Opcode, Unknown> {
     let mut unknown = Unknown::Opcode;
-    for row in OPCODES.iter().filter(|row| row.code == cdb[0]) {
+    let rows = &OPCODES[usize::from(FIRST_ROW[usize::from(cdb[0])])..];
+    for row in rows.iter().take_while(|row| row.code == cdb[0]) {
         match row.service_action {
             Some(action) if action != u16::from(cdb[1] & 0x1F) => unknown = Unknown::ServiceAction,
             _ => return Ok(row),

@@ -52,7 +52,7 @@ pub(crate) fn luns(select: u8, luns: &[Lun]) -> Result<Vec<u8>, Sense> {
 }
 
 /// A LUN in single-level form: peripheral addressing below 256, flat space above (SAM-5, "LUN addressing").
-pub(crate) fn lun_bytes(lun: Lun) -> [u8; 8] {
+pub fn lun_bytes(lun: Lun) -> [u8; 8] {
     let [high, low] = lun.to_be_bytes();
     let method = if high == 0 { 0 } else { 0x40 };
     [method | high, low, 0, 0, 0, 0, 0, 0]

@@ -1,0 +1,127 @@
+//! What a connection asks of the program around it.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use block::OpKind;
+use scsi::{Device, Lun, NexusId, View};
+
+use crate::chap::Credentials;
+
+/// The ends of a session, as its login names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionEnds<'a> {
+    /// InitiatorName.
+    pub initiator: &'a str,
+    /// ISID.
+    pub isid: [u8; 6],
+    /// TargetName.
+    pub target: &'a str,
+}
+
+/// Which secrets a login must prove.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authentication {
+    /// What the initiator must prove; none where it need not.
+    pub initiator: Option<Credentials>,
+    /// What the target proves where the initiator asks for it.
+    pub target: Option<Credentials>,
+}
+
+/// Why a login is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// No target of that name, at this portal.
+    #[error("there is no target of that name at this portal")]
+    NotFound,
+    /// The access check refuses the host.
+    #[error("the host is not allowed to use this target")]
+    Forbidden,
+    /// No room for another session.
+    #[error("the target has no room for another session")]
+    OutOfResources,
+    /// The session that the connection would join does not exist.
+    #[error("there is no session with that TSIH")]
+    NoSession,
+    /// The target is being removed.
+    #[error("the target is not available at present")]
+    Unavailable,
+}
+
+/// A session that a login opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// TSIH, not 0.
+    pub tsih: u16,
+    /// The nexus at the device.
+    pub nexus: NexusId,
+}
+
+/// One line of SendTargets: a target and an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// TargetName.
+    pub name: String,
+    /// TargetAddress without the portal group tag: `address:port`.
+    pub addresses: Vec<(IpAddr, u16)>,
+    /// TargetPortalGroupTag.
+    pub portal_group: u16,
+}
+
+/// The accounting of a finished command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The LUN that the nexus sees.
+    pub lun: Lun,
+    /// What it did.
+    pub kind: OpKind,
+    /// Bytes moved.
+    pub len_bytes: u64,
+    /// Whether it ended with GOOD.
+    pub ok: bool,
+    /// When its PDU was received.
+    pub started: Instant,
+}
+
+/// The program around a connection.
+pub trait Backend {
+    /// What a login to `target` (a discovery session where `None`) must prove. Called before the target is
+    /// known to exist, so that strangers learn nothing by it.
+    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication;
+
+    /// TARGET PORTAL GROUP TAG of the portal that the connection came through.
+    fn portal_group(&self) -> u16;
+
+    /// Opens a session: access check, reinstatement of an older session of the same ends (which ends it), a
+    /// nexus at the device. The connection is bound to that device from then on.
+    fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError>;
+
+    /// Joins a further connection to the session `tsih`.
+    fn join(&mut self, ends: SessionEnds<'_>, tsih: u16, cid: u16) -> Result<Opened, OpenError>;
+
+    /// What the host may discover.
+    fn targets(&mut self, initiator: &str) -> Vec<TargetRecord>;
+
+    /// The device that the connection is bound to, held for the length of the call.
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R;
+
+    /// What is remembered of `lun`, fetched anew when the device's generation has changed. The region is what
+    /// placements in this volume carry.
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, block::RegionId)>;
+
+    /// Random bytes (a CHAP challenge).
+    fn random(&mut self) -> [u8; 17];
+
+    /// A command ended.
+    fn completed(&mut self, command: Completed);
+
+    /// The (device) LUNs whose commands of this nexus another one aborted, since the last call. LUNs are as the
+    /// nexus sees them.
+    fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun>;
+
+    /// Whether the session was ended from outside (reinstated, target removed, access withdrawn).
+    fn is_ended(&mut self, opened: Opened) -> bool;
+
+    /// The session ended: its last connection closed.
+    fn close(&mut self, opened: Opened);
+}

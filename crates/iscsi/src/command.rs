@@ -1,0 +1,496 @@
+//! SCSI commands: begun by their PDU, fed by data-out, executed on the volume or the device.
+//!
+//! Read first: RFC 7143 §11.3, §11.7, §11.8; §4.2.5.2 (immediate, unsolicited and solicited data).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use block::{Admission, BlockSize, Extent, Op, OpKind, RegionId, Status, Volume};
+use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
+
+use crate::backend::{Backend, Completed};
+use crate::connection::{Connection, Full, Sink, Stage};
+use crate::task::{Due, Progress, Task, Work};
+use crate::wire::command::ScsiCommand;
+use crate::wire::data::DataOut;
+use crate::wire::other::reason;
+use crate::wire::{NO_TASK_TAG, parse_lun, sn_before};
+
+/// PROTOCOL SERVICE CRC ERROR (47h/05h): data came with a wrong digest.
+const PROTOCOL_SERVICE_CRC_ERROR: scsi::Asc = scsi::Asc(0x4705);
+/// Data not delivered as announced (0Ch/0Dh: not enough unsolicited data).
+const NOT_ENOUGH_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0D);
+/// UNEXPECTED UNSOLICITED DATA (0Ch/0Ch).
+const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
+
+impl<B: Backend> Connection<B> {
+    /// The header of a SCSI Command has come. Its numbering is checked and its task begun, so that immediate
+    /// data can be executed as they come.
+    pub(crate) fn on_command(&mut self, now: Instant, backend: &mut B) -> Sink {
+        let command: ScsiCommand = *self.bhs.cast();
+        let Stage::Full(full) = &mut self.stage else {
+            return Sink::Discard;
+        };
+        let Some(opened) = full.opened() else {
+            self.reject(reason::PROTOCOL_ERROR);
+            return Sink::Discard;
+        };
+        let immediate = self.bhs.is_immediate();
+        let cmd_sn = command.cmd_sn.get();
+        // Outside of the window: silently ignored (RFC 7143 §4.2.2.1).
+        if !immediate && (cmd_sn != self.exp_cmd_sn || full.tasks.window() == 0) {
+            return Sink::Discard;
+        }
+        if !immediate {
+            self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+        }
+        if full.tasks.find(command.itt.get()).is_some() || command.itt.get() == NO_TASK_TAG {
+            self.reject(reason::TASK_IN_PROGRESS);
+            return Sink::Discard;
+        }
+        let task = begin(now, &command, opened.nexus, !immediate, backend);
+        let writes = matches!(task.progress, Progress::Receiving);
+        let Some(slot) = full.tasks.insert(task) else {
+            self.reject(reason::TOO_MANY_IMMEDIATE);
+            return Sink::Discard;
+        };
+        self.expect_unsolicited(slot, &command);
+        if writes {
+            Sink::Write { slot }
+        } else {
+            Sink::Discard
+        }
+    }
+
+    /// Notes how much data-out may come without an R2T.
+    fn expect_unsolicited(&mut self, slot: usize, command: &ScsiCommand) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let parameters = &full.parameters;
+        let immediate_len = u64::from(command.data_segment_len.get());
+        let burst = u64::from(parameters.first_burst_len_max);
+        let may_follow = command.flags & crate::wire::FINAL == 0 && command.writes();
+        let unexpected = immediate_len > 0 && !parameters.immediate_data
+            || may_follow && parameters.initial_r2t
+            || immediate_len > burst;
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return;
+        };
+        if unexpected && task.progress == Progress::Receiving {
+            fail(task, SenseKey::AbortedCommand, UNEXPECTED_UNSOLICITED_DATA);
+            full.tasks.queue(slot);
+            return;
+        }
+        task.unsolicited_open = may_follow;
+        task.solicited = if may_follow {
+            burst.min(task.len)
+        } else {
+            immediate_len.min(task.len)
+        };
+    }
+
+    /// The PDU of a SCSI Command is whole.
+    pub(crate) fn finish_command_pdu(&mut self, now: Instant, backend: &mut B) {
+        let itt = self.bhs.itt.get();
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if let Some(slot) = full.tasks.find(itt) {
+            self.go_on(slot, now, backend);
+        }
+    }
+
+    /// The header of a Data-Out has come: which task do its data belong to?
+    pub(crate) fn on_data_out(&mut self) -> Sink {
+        let data: DataOut = *self.bhs.cast();
+        let Stage::Full(full) = &mut self.stage else {
+            return Sink::Discard;
+        };
+        let slot = match data.ttt.get() {
+            NO_TASK_TAG => full.tasks.find(data.itt.get()).filter(|slot| {
+                full.tasks
+                    .get(*slot)
+                    .is_some_and(|task| task.unsolicited_open)
+            }),
+            ttt => full.tasks.by_transfer_tag(ttt),
+        };
+        // Data of a task that has ended (aborted, failed): thrown away.
+        let Some(slot) = slot else {
+            return Sink::Discard;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return Sink::Discard;
+        };
+        if task.progress != Progress::Receiving || task.itt != data.itt.get() {
+            return Sink::Discard;
+        }
+        let len = u64::from(data.data_segment_len.get());
+        let sequence_end = task.r2ts.front().copied().unwrap_or(task.solicited);
+        let in_order = u64::from(data.buffer_offset.get()) == task.moved
+            && data.data_sn.get() == task.next_data_out_sn;
+        if !in_order || task.moved + len > sequence_end {
+            fail(task, SenseKey::AbortedCommand, NOT_ENOUGH_UNSOLICITED_DATA);
+            full.tasks.queue(slot);
+            return Sink::Discard;
+        }
+        task.next_data_out_sn = task.next_data_out_sn.wrapping_add(1);
+        Sink::Write { slot }
+    }
+
+    /// The PDU of a Data-Out is whole: where F is set, its sequence is too.
+    pub(crate) fn finish_data_out_pdu(&mut self, now: Instant, backend: &mut B) {
+        let data: DataOut = *self.bhs.cast();
+        let unsolicited = data.ttt.get() == NO_TASK_TAG;
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let slot = match data.ttt.get() {
+            NO_TASK_TAG => full.tasks.find(data.itt.get()),
+            ttt => full.tasks.by_transfer_tag(ttt),
+        };
+        let Some(slot) = slot else { return };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return;
+        };
+        if task.progress != Progress::Receiving {
+            return;
+        }
+        if self.bhs.is_final() {
+            task.next_data_out_sn = 0;
+            let end = if unsolicited {
+                task.unsolicited_open = false;
+                // The initiator may send less than it was allowed to.
+                task.solicited = task.moved;
+                task.moved
+            } else {
+                task.r2ts.pop_front().unwrap_or(task.moved)
+            };
+            if task.moved != end {
+                fail(task, SenseKey::AbortedCommand, NOT_ENOUGH_UNSOLICITED_DATA);
+                full.tasks.queue(slot);
+                return;
+            }
+        }
+        self.go_on(slot, now, backend);
+    }
+
+    /// Data-out of a task: whole blocks are written from `bytes` at once, a part of a block is kept.
+    pub(crate) fn write_data(&mut self, slot: usize, bytes: &[u8], backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
+            return;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return;
+        };
+        if task.progress != Progress::Receiving {
+            return;
+        }
+        // More than the command takes (an underflow of its CDB): the rest is read and dropped.
+        let room = (task.len - task.moved).min(bytes.len() as u64) as usize;
+        let bytes = &bytes[..room];
+        match task.work {
+            Work::Write(extent) => {
+                let volume = backend.view(nexus, task.lun).map(|(view, _)| view);
+                let result = match volume {
+                    Some(view) => write_blocks(task, extent, bytes, view.volume.as_ref()),
+                    None => Err(Status::Gone),
+                };
+                if let Err(status) = result {
+                    task.response = Response::check(Sense::of_volume(status));
+                    finish(task);
+                    full.tasks.queue(slot);
+                    return;
+                }
+            }
+            _ => task.gathered.extend_from_slice(bytes),
+        }
+        task.moved += room as u64;
+    }
+
+    /// Data with a wrong digest ended a task.
+    pub(crate) fn fail_task_of_bad_data(&mut self, slot: usize, _: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if let Some(task) = full.tasks.get_mut(slot) {
+            fail(task, SenseKey::AbortedCommand, PROTOCOL_SERVICE_CRC_ERROR);
+            full.tasks.queue(slot);
+        }
+    }
+
+    /// Executes the task where its data have come, else asks for more.
+    fn go_on(&mut self, slot: usize, now: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
+            return;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return;
+        };
+        if task.progress == Progress::Receiving {
+            if task.moved < task.len {
+                if !task.unsolicited_open {
+                    full.tasks.queue(slot);
+                }
+                return;
+            }
+            execute(task, nexus, backend);
+        }
+        if task.progress != Progress::Held {
+            task.progress = Progress::Sending;
+        }
+        if let Some(at) = held_until(task, now, nexus, backend) {
+            task.progress = Progress::Held;
+            let generation = task.generation;
+            self.due.push(Due {
+                at,
+                slot,
+                generation,
+            });
+            return;
+        }
+        full.tasks.queue(slot);
+    }
+
+    /// Completions whose time has come.
+    pub(crate) fn release_due(&mut self, now: Instant, _: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        while let Some(due) = self.due.peek().copied().filter(|due| due.at <= now) {
+            self.due.pop();
+            let Some(task) = full.tasks.get_mut(due.slot) else {
+                continue;
+            };
+            if task.generation == due.generation && task.progress == Progress::Held {
+                task.progress = Progress::Sending;
+                full.tasks.queue(due.slot);
+            }
+        }
+    }
+}
+
+impl Full {
+    /// Accounts for a finished command.
+    pub(crate) fn completed(task: &Task, backend: &mut impl Backend) {
+        if let Some(kind) = kind_of(task) {
+            backend.completed(Completed {
+                lun: task.lun,
+                kind,
+                len_bytes: task.moved,
+                ok: task.response.status == ScsiStatus::Good,
+                started: task.started,
+            });
+        }
+    }
+}
+
+/// Begins a command: plain transfers by what is remembered of the logical unit, the rest by the device.
+fn begin<B: Backend>(
+    now: Instant,
+    command: &ScsiCommand,
+    nexus: NexusId,
+    windowed: bool,
+    backend: &mut B,
+) -> Task {
+    let mut task = Task {
+        itt: command.itt.get(),
+        lun: parse_lun(command.lun).unwrap_or(u16::MAX),
+        cdb: command.cdb,
+        work: Work::None,
+        progress: Progress::Sending,
+        region: RegionId(0),
+        block_size: BlockSize::B512,
+        started: now,
+        expected_len: u64::from(command.expected_len.get()),
+        wanted_len: 0,
+        len: 0,
+        moved: 0,
+        solicited: 0,
+        unsolicited_open: false,
+        r2ts: VecDeque::new(),
+        next_sn: 0,
+        next_data_out_sn: 0,
+        gathered: Vec::new(),
+        response: Response::good(),
+        windowed,
+        queued: false,
+        generation: 0,
+    };
+    if let Some((view, region)) = backend.view(nexus, task.lun) {
+        task.region = region;
+        let geometry = view.volume.geometry();
+        task.block_size = geometry.block_size;
+        let fast = match medium::plain_transfer(&task.cdb, geometry) {
+            Some(Ok(Medium::Read(extent))) if view.reads => Some(Medium::Read(extent)),
+            Some(Ok(Medium::Write(extent))) if view.writes && !view.volume.is_read_only() => {
+                Some(Medium::Write(extent))
+            }
+            _ => None,
+        };
+        if let Some(transfer) = fast {
+            set_medium(&mut task, transfer);
+            return task;
+        }
+    }
+    begin_by_device(&mut task, nexus, backend);
+    task
+}
+
+fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
+    match backend.with_device(|device| device.begin(nexus, task.lun, &task.cdb)) {
+        Begin::Done(mut response) => {
+            task.wanted_len = response.data_in.len() as u64;
+            task.work = Work::Data(std::mem::take(&mut response.data_in));
+            task.response = response;
+            task.len = task.wanted_len.min(task.expected_len);
+        }
+        Begin::Medium(transfer, volume) => {
+            task.block_size = volume.geometry().block_size;
+            if let Some((_, region)) = backend.view(nexus, task.lun) {
+                task.region = region;
+            }
+            set_medium(task, transfer);
+        }
+        Begin::Parameters { len_bytes } => {
+            task.wanted_len = u64::from(len_bytes);
+            task.len = task.wanted_len.min(task.expected_len);
+            task.work = Work::Parameters;
+            task.progress = Progress::Receiving;
+        }
+    }
+}
+
+fn set_medium(task: &mut Task, transfer: Medium) {
+    let (data_out, data_in) = (
+        transfer.data_out_len(task.block_size),
+        transfer.data_in_len(task.block_size),
+    );
+    task.wanted_len = data_out.max(data_in);
+    task.len = task.wanted_len.min(task.expected_len);
+    (task.work, task.progress) = match transfer {
+        Medium::Read(extent) => (Work::Read(extent), Progress::Sending),
+        Medium::Write(extent) => (Work::Write(extent), Progress::Receiving),
+        other => (Work::Gathered(other), Progress::Receiving),
+    };
+}
+
+/// Writes what has come of a transfer: the kept part of a block is filled up first.
+fn write_blocks(
+    task: &mut Task,
+    extent: Extent,
+    mut bytes: &[u8],
+    volume: &dyn Volume,
+) -> Result<(), Status> {
+    let block_len = task.block_size.bytes() as usize;
+    let mut at = task.moved - task.gathered.len() as u64;
+    if !task.gathered.is_empty() {
+        let fill = (block_len - task.gathered.len()).min(bytes.len());
+        task.gathered.extend_from_slice(&bytes[..fill]);
+        bytes = &bytes[fill..];
+        if task.gathered.len() < block_len {
+            return Ok(());
+        }
+        let block = medium::piece(extent, task.block_size, at, block_len as u64);
+        volume.execute(Op::Write {
+            extent: block,
+            data: &task.gathered,
+        })?;
+        task.gathered.clear();
+        at += block_len as u64;
+    }
+    let (whole, rest) = bytes.split_at(bytes.len() / block_len * block_len);
+    if !whole.is_empty() {
+        let piece = medium::piece(extent, task.block_size, at, whole.len() as u64);
+        volume.execute(Op::Write {
+            extent: piece,
+            data: whole,
+        })?;
+    }
+    task.gathered.extend_from_slice(rest);
+    Ok(())
+}
+
+/// Executes a task whose data have all come. Plain writes are done by then.
+fn execute<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
+    match task.work {
+        Work::Gathered(transfer) => {
+            let data_missing = task.len < task.wanted_len;
+            let volume = backend.view(nexus, task.lun).map(|(view, _)| &view.volume);
+            task.response = match volume {
+                None => Response::check(Sense::of_volume(Status::Gone)),
+                // The initiator announced fewer data than the command needs: nothing is executed.
+                Some(_) if data_missing => Response::check(Sense::invalid_cdb_field(0)),
+                Some(volume) => match medium::execute(transfer, &task.gathered, volume.as_ref()) {
+                    Ok(()) => Response::good(),
+                    Err(sense) => Response::check(sense),
+                },
+            };
+        }
+        Work::Parameters => {
+            let (lun, cdb, list) = (task.lun, task.cdb, std::mem::take(&mut task.gathered));
+            task.response = backend.with_device(|device| device.finish(nexus, lun, &cdb, &list));
+        }
+        Work::Read(_) | Work::Write(_) | Work::Data(_) | Work::None => {}
+    }
+}
+
+/// Until when filters hold the completion back; a fault of theirs becomes the task's answer.
+fn held_until<B: Backend>(
+    task: &mut Task,
+    now: Instant,
+    nexus: NexusId,
+    backend: &mut B,
+) -> Option<Instant> {
+    let kind = kind_of(task)?;
+    let (view, _) = backend.view(nexus, task.lun)?;
+    match view.volume.admit(now, kind, task.len) {
+        Admission::Now => None,
+        Admission::NotBefore(at) => Some(at),
+        Admission::Fail(status, at) => {
+            task.response = Response::check(Sense::of_volume(status));
+            task.work = Work::None;
+            task.len = 0;
+            at
+        }
+    }
+}
+
+/// What a command is to filters and statistics; `None` for those that don't touch the medium.
+fn kind_of(task: &Task) -> Option<OpKind> {
+    match task.work {
+        Work::Read(_) => Some(OpKind::Read),
+        Work::Write(_) => Some(OpKind::Write),
+        Work::Gathered(transfer) => Some(match transfer {
+            Medium::Unmap { .. } => OpKind::Discard,
+            Medium::SynchronizeCache => OpKind::Flush,
+            Medium::VerifyData(..) | Medium::VerifyMedium(_) | Medium::PreFetch(_) => OpKind::Read,
+            _ => OpKind::Write,
+        }),
+        Work::Parameters | Work::Data(_) | Work::None => None,
+    }
+}
+
+fn fail(task: &mut Task, key: SenseKey, asc: scsi::Asc) {
+    task.response = Response::check(Sense::new(key, asc));
+    finish(task);
+}
+
+/// Ends a task: what is still to come for it is thrown away.
+fn finish(task: &mut Task) {
+    task.progress = Progress::Sending;
+    task.work = Work::None;
+    task.gathered.clear();
+    task.unsolicited_open = false;
+}
+
+/// Whether `cmd_sn` is one that an immediate request may carry: the next expected or an older one.
+pub(crate) fn is_plausible(cmd_sn: u32, expected: u32) -> bool {
+    !sn_before(expected, cmd_sn)
+}

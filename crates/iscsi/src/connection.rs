@@ -1,0 +1,485 @@
+//! One connection of an iSCSI session: bytes in, PDUs cut and executed, bytes out.
+//!
+//! Read first: RFC 7143 §4.2 (sessions, numbering), §11 (PDUs).
+//!
+//! The path of a byte: [`Connection::handle_bytes`](block::StreamSession::handle_bytes) cuts the stream; `command`
+//! begins SCSI commands and takes their data-out, `control` answers everything else, `transmit` sends.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::{Duration, Instant};
+
+use block::{SendList, StreamSession};
+use zerocopy::FromBytes;
+
+use crate::backend::{Backend, Opened};
+use crate::control::Reply;
+use crate::login::{LoggedIn, Login, SessionKind};
+use crate::params::{Digest, Parameters, RECV_SEGMENT_LEN_MAX};
+use crate::task::{Due, Tasks};
+use crate::text::TEXT_LEN_MAX;
+use crate::wire::other::reason;
+use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, request};
+
+/// The longest additional header segments that are read. None is needed: CDBs have 16 bytes, and bidirectional
+/// commands are not offered.
+const AHS_LEN_MAX: usize = 64;
+/// How long a connection may be in login.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Silence after which the target asks by NOP-In whether the initiator is there.
+pub const PING_AFTER: Duration = Duration::from_secs(30);
+/// How long the answer to that may take.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// The most replies that wait to be sent, beyond those of tasks.
+pub(crate) const REPLIES_MAX: usize = 64;
+
+/// How a peer breaks the protocol so that the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// The header digest is wrong.
+    #[error("the header digest is wrong")]
+    HeaderDigest,
+    /// AHS longer than any that exists.
+    #[error("TotalAHSLength is {0} bytes, {AHS_LEN_MAX} are the most")]
+    AhsLength(usize),
+    /// A data segment longer than was declared.
+    #[error("DataSegmentLength is {have} bytes, {max} are the most")]
+    SegmentLength {
+        /// What came.
+        have: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// A PDU that is not allowed before the login is done.
+    #[error("opcode {0:#04x} came during login")]
+    BeforeLogin(u8),
+    /// A login request in full feature phase.
+    #[error("a login request came after the login")]
+    SecondLogin,
+    /// The login took too long.
+    #[error("the login took longer than {} s", LOGIN_TIMEOUT.as_secs())]
+    LoginTimeout,
+    /// The initiator does not answer.
+    #[error("no answer to a NOP-In within {} s", PING_TIMEOUT.as_secs())]
+    PingTimeout,
+    /// More requests than answers are taken.
+    #[error("more than {REPLIES_MAX} requests wait for their answers to be read")]
+    Flood,
+}
+
+/// Where the data segment of the current PDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sink {
+    /// Gathered, then handed on with the header.
+    Gather,
+    /// Data-out of a write task, executed as it comes.
+    Write {
+        /// The task.
+        slot: usize,
+    },
+    /// Thrown away: it belongs to nothing.
+    Discard,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaiting {
+    /// The basic header segment.
+    Bhs,
+    /// AHS and header digest, so many bytes.
+    HeaderRest { len: usize },
+    /// The data segment, so many bytes left.
+    Data { left: usize },
+    /// Padding and data digest, so many bytes.
+    DataRest { len: usize },
+}
+
+/// The state of a connection after its login.
+pub(crate) struct Full {
+    pub(crate) initiator: String,
+    /// TargetName; `None` in a discovery session.
+    pub(crate) target: Option<String>,
+    pub(crate) kind: SessionKind,
+    pub(crate) parameters: Parameters,
+    pub(crate) cid: u16,
+    pub(crate) tasks: Tasks,
+    /// Text of a SendTargets answer that goes on in the next response.
+    pub(crate) text_left: Vec<u8>,
+}
+
+impl Full {
+    pub(crate) fn opened(&self) -> Option<Opened> {
+        match self.kind {
+            SessionKind::Normal(opened) => Some(opened),
+            SessionKind::Discovery => None,
+        }
+    }
+}
+
+pub(crate) enum Stage {
+    Login(Box<Login>),
+    Full(Box<Full>),
+}
+
+/// An iSCSI target's end of one connection.
+pub struct Connection<B> {
+    pub(crate) stage: Stage,
+    pub(crate) stat_sn: u32,
+    pub(crate) exp_cmd_sn: u32,
+    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) due: BinaryHeap<Due>,
+    awaiting: Awaiting,
+    /// Bytes of the header part that is awaited and came in pieces.
+    header: Vec<u8>,
+    pub(crate) bhs: Bhs,
+    pub(crate) segment: Vec<u8>,
+    sink: Sink,
+    segment_crc: u32,
+    started: Option<Instant>,
+    pub(crate) last_heard: Option<Instant>,
+    pub(crate) pinged: Option<Instant>,
+    pub(crate) closing: bool,
+    backend: std::marker::PhantomData<fn(&mut B)>,
+}
+
+impl<B: Backend> Default for Connection<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> Connection<B> {
+    /// A connection that was just accepted.
+    pub fn new() -> Self {
+        Self {
+            stage: Stage::Login(Box::default()),
+            stat_sn: 1,
+            exp_cmd_sn: 0,
+            replies: VecDeque::new(),
+            due: BinaryHeap::new(),
+            awaiting: Awaiting::Bhs,
+            header: Vec::new(),
+            bhs: Bhs::read_from_bytes(&[0; BHS_LEN]).expect("a BHS has this length"),
+            segment: Vec::new(),
+            sink: Sink::Gather,
+            segment_crc: 0,
+            started: None,
+            last_heard: None,
+            pinged: None,
+            closing: false,
+            backend: std::marker::PhantomData,
+        }
+    }
+
+    /// The negotiated parameters, once logged in.
+    pub fn parameters(&self) -> Option<&Parameters> {
+        match &self.stage {
+            Stage::Full(full) => Some(&full.parameters),
+            Stage::Login(_) => None,
+        }
+    }
+
+    /// The initiator's name, once logged in.
+    pub fn initiator(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Full(full) => Some(&full.initiator),
+            Stage::Login(_) => None,
+        }
+    }
+
+    pub(crate) fn header_digest(&self) -> Digest {
+        self.parameters()
+            .map_or(Digest::None, |parameters| parameters.header_digest)
+    }
+
+    pub(crate) fn data_digest(&self) -> Digest {
+        self.parameters()
+            .map_or(Digest::None, |parameters| parameters.data_digest)
+    }
+
+    pub(crate) fn enter_full_feature(&mut self, logged_in: LoggedIn) {
+        self.stage = Stage::Full(Box::new(Full {
+            initiator: logged_in.initiator,
+            target: logged_in.target,
+            kind: logged_in.kind,
+            parameters: logged_in.parameters,
+            cid: logged_in.cid,
+            tasks: Tasks::new(),
+            text_left: Vec::new(),
+        }));
+    }
+
+    /// Takes bytes of one awaited part; returns how many.
+    fn advance(&mut self, now: Instant, input: &[u8], backend: &mut B) -> Result<usize, PeerError> {
+        match self.awaiting {
+            Awaiting::Bhs => {
+                let (used, done) = self.gather_header(input, BHS_LEN);
+                if done {
+                    self.bhs = Bhs::read_from_bytes(&self.header).expect("gathered to its length");
+                    self.on_bhs(now, backend)?;
+                }
+                Ok(used)
+            }
+            Awaiting::HeaderRest { len } => {
+                let (used, done) = self.gather_header(input, BHS_LEN + len);
+                if done {
+                    self.check_header_digest()?;
+                    self.on_header(now, backend)?;
+                }
+                Ok(used)
+            }
+            Awaiting::Data { left } => {
+                let used = left.min(input.len());
+                self.on_data(&input[..used], backend);
+                if used == left {
+                    self.await_data_rest(now, backend)?;
+                } else {
+                    self.awaiting = Awaiting::Data { left: left - used };
+                }
+                Ok(used)
+            }
+            Awaiting::DataRest { len } => {
+                let (used, done) = self.gather_header(input, len);
+                if done {
+                    self.on_data_rest(now, backend)?;
+                }
+                Ok(used)
+            }
+        }
+    }
+
+    /// Gathers the awaited part up to `want` bytes in all; how many were taken and whether it is whole.
+    fn gather_header(&mut self, input: &[u8], want: usize) -> (usize, bool) {
+        let used = (want - self.header.len()).min(input.len());
+        self.header.extend_from_slice(&input[..used]);
+        (used, self.header.len() == want)
+    }
+
+    /// The BHS is whole: its lengths are checked before anything is awaited or allocated.
+    fn on_bhs(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        let ahs = self.bhs.ahs_len();
+        if ahs > AHS_LEN_MAX {
+            return Err(PeerError::AhsLength(ahs));
+        }
+        let have = self.bhs.data_segment_len.get() as usize;
+        let max = match self.stage {
+            Stage::Login(_) => TEXT_LEN_MAX,
+            Stage::Full(_) => RECV_SEGMENT_LEN_MAX as usize,
+        };
+        if have > max {
+            return Err(PeerError::SegmentLength { have, max });
+        }
+        let digest = if self.header_digest() == Digest::Crc32c {
+            DIGEST_LEN
+        } else {
+            0
+        };
+        match ahs + digest {
+            0 => self.on_header(now, backend),
+            len => {
+                self.awaiting = Awaiting::HeaderRest { len };
+                Ok(())
+            }
+        }
+    }
+
+    fn check_header_digest(&self) -> Result<(), PeerError> {
+        if self.header_digest() == Digest::None {
+            return Ok(());
+        }
+        let (header, digest) = self.header.split_at(self.header.len() - DIGEST_LEN);
+        if crc32c::crc32c(header).to_le_bytes() == digest {
+            Ok(())
+        } else {
+            Err(PeerError::HeaderDigest)
+        }
+    }
+
+    /// The header is whole and right: where do its data go?
+    fn on_header(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        self.header.clear();
+        self.segment.clear();
+        self.segment_crc = 0;
+        let opcode = self.bhs.opcode();
+        match (&self.stage, opcode) {
+            (Stage::Login(_), request::LOGIN) => {}
+            (Stage::Login(_), other) => return Err(PeerError::BeforeLogin(other)),
+            (Stage::Full(_), request::LOGIN) => return Err(PeerError::SecondLogin),
+            (Stage::Full(_), _) => {}
+        }
+        self.sink = match opcode {
+            request::SCSI_COMMAND => self.on_command(now, backend),
+            request::DATA_OUT => self.on_data_out(),
+            _ => Sink::Gather,
+        };
+        match self.bhs.data_segment_len.get() as usize {
+            0 => self.finish_pdu(now, backend),
+            left => {
+                self.awaiting = Awaiting::Data { left };
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes of the data segment. With a data digest nothing is executed before it was checked.
+    fn on_data(&mut self, bytes: &[u8], backend: &mut B) {
+        if self.data_digest() == Digest::Crc32c {
+            self.segment_crc = crc32c::crc32c_append(self.segment_crc, bytes);
+            if self.sink != Sink::Discard {
+                self.segment.extend_from_slice(bytes);
+            }
+            return;
+        }
+        match self.sink {
+            Sink::Gather => self.segment.extend_from_slice(bytes),
+            Sink::Write { slot } => self.write_data(slot, bytes, backend),
+            Sink::Discard => {}
+        }
+    }
+
+    fn await_data_rest(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        let padding = self.bhs.padded_data_len() - self.bhs.data_segment_len.get() as usize;
+        let digest = if self.data_digest() == Digest::Crc32c {
+            DIGEST_LEN
+        } else {
+            0
+        };
+        match padding + digest {
+            0 => self.finish_pdu(now, backend),
+            len => {
+                self.awaiting = Awaiting::DataRest { len };
+                Ok(())
+            }
+        }
+    }
+
+    fn on_data_rest(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        let rest = std::mem::take(&mut self.header);
+        if self.data_digest() == Digest::Crc32c {
+            let (padding, digest) = rest.split_at(rest.len() - DIGEST_LEN);
+            let crc = crc32c::crc32c_append(self.segment_crc, padding);
+            if crc.to_le_bytes() != digest {
+                self.on_bad_data_digest(backend);
+                self.awaiting = Awaiting::Bhs;
+                return Ok(());
+            }
+            if let Sink::Write { slot } = self.sink {
+                let segment = std::mem::take(&mut self.segment);
+                self.write_data(slot, &segment, backend);
+                self.segment = segment;
+            }
+        }
+        self.header = rest;
+        self.header.clear();
+        self.finish_pdu(now, backend)
+    }
+
+    /// A data digest error is answered by a Reject; the command that the data belong to ends with an error
+    /// (RFC 7143 §7.8: at recovery level 0 nothing is sent again).
+    fn on_bad_data_digest(&mut self, backend: &mut B) {
+        if let Sink::Write { slot } = self.sink {
+            self.fail_task_of_bad_data(slot, backend);
+        }
+        self.reject(reason::DATA_DIGEST);
+    }
+
+    /// The PDU is whole.
+    fn finish_pdu(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        self.awaiting = Awaiting::Bhs;
+        self.last_heard = Some(now);
+        match self.bhs.opcode() {
+            request::SCSI_COMMAND => self.finish_command_pdu(now, backend),
+            request::DATA_OUT => self.finish_data_out_pdu(now, backend),
+            _ => self.control(now, backend),
+        }
+        if self.replies.len() > REPLIES_MAX {
+            Err(PeerError::Flood)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<B: Backend> StreamSession for Connection<B> {
+    type Backend = B;
+    type Error = PeerError;
+
+    fn handle_bytes(
+        &mut self,
+        now: Instant,
+        mut input: &[u8],
+        backend: &mut B,
+    ) -> Result<(), PeerError> {
+        self.started.get_or_insert(now);
+        while !input.is_empty() && !self.closing {
+            let used = self.advance(now, input, backend)?;
+            input = &input[used..];
+        }
+        Ok(())
+    }
+
+    fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
+        self.transmit(now, backend, out);
+    }
+
+    fn wants_transmit(&self) -> bool {
+        let tasks = match &self.stage {
+            Stage::Full(full) => full.tasks.has_ready(),
+            Stage::Login(_) => false,
+        };
+        tasks || !self.replies.is_empty()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        self.on_wake(now, backend);
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let housekeeping = match &self.stage {
+            Stage::Login(_) => self.started.map(|started| started + LOGIN_TIMEOUT),
+            Stage::Full(_) => match (self.pinged, self.last_heard) {
+                (Some(pinged), _) => Some(pinged + PING_TIMEOUT),
+                (None, heard) => heard.map(|heard| heard + PING_AFTER),
+            },
+        };
+        let due = self.due.peek().map(|due| due.at);
+        housekeeping.into_iter().chain(due).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        self.release_due(now, backend);
+        if let Stage::Login(_) = self.stage {
+            let late = self
+                .started
+                .is_some_and(|started| now >= started + LOGIN_TIMEOUT);
+            return if late {
+                Err(PeerError::LoginTimeout)
+            } else {
+                Ok(())
+            };
+        }
+        match (self.pinged, self.last_heard) {
+            (Some(pinged), _) if now >= pinged + PING_TIMEOUT => Err(PeerError::PingTimeout),
+            (None, Some(heard)) if now >= heard + PING_AFTER => {
+                self.ping(now);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn handle_close(&mut self, _: Instant, backend: &mut B) {
+        if let Stage::Full(full) = &self.stage
+            && let Some(opened) = full.opened()
+        {
+            backend.close(opened);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

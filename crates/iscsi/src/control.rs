@@ -1,0 +1,477 @@
+//! Everything but SCSI commands: login, text, task management, NOP, logout, reject.
+//!
+//! Read first: RFC 7143 §11.5, §11.10, §11.12, §11.14, §11.17, §11.18.
+
+use std::time::Instant;
+
+use block::SendList;
+use scsi::{Lun, Response, ScsiStatus};
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use crate::backend::{Backend, TargetRecord};
+use crate::command::is_plausible;
+use crate::connection::{Connection, Full, Stage};
+use crate::login::{LoginStatus, SessionKind};
+use crate::params::{Digest, Phase};
+use crate::task::{Progress, Work};
+use crate::text::{self, TextBuilder};
+use crate::transmit::{push_header, push_segment};
+use crate::wire::command::{TaskManagementRequest, function, function_response};
+use crate::wire::login::{CONTINUE, LoginRequest, LogoutRequest, TextRequest};
+use crate::wire::other::{NopOut, reason};
+use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, U24, parse_lun, request, response};
+
+/// The only value of TTT that text continuations carry: one negotiation goes on at a time.
+const TEXT_TAG: u32 = 1;
+/// TTT of the target's own pings.
+const PING_TAG: u32 = 2;
+/// The longest ping data that are returned.
+const PING_LEN_MAX: usize = 4096;
+
+/// What happens to StatSN when a reply is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbering {
+    /// It carries status: StatSN goes on.
+    Status,
+    /// It shows the next StatSN.
+    Peek,
+}
+
+/// A PDU that waits to be sent. StatSN, ExpCmdSN and MaxCmdSN are filled in when it is.
+pub(crate) struct Reply {
+    header: [u8; BHS_LEN],
+    segment: Vec<u8>,
+    numbering: Numbering,
+    header_digest: Digest,
+    data_digest: Digest,
+    /// The connection ends once this was sent.
+    last: bool,
+}
+
+impl Reply {
+    /// Bytes of header and data.
+    pub(crate) fn len(&self) -> usize {
+        BHS_LEN + self.segment.len()
+    }
+}
+
+/// The fields of a target's header that differ from one reply to another; all others are zero.
+struct Head {
+    opcode: u8,
+    flags: u8,
+    byte_2: u8,
+    byte_3: u8,
+    lun: [u8; 8],
+    itt: u32,
+    ttt: u32,
+}
+
+impl Head {
+    fn new(opcode: u8, itt: u32) -> Self {
+        Self {
+            opcode,
+            flags: FINAL,
+            byte_2: 0,
+            byte_3: 0,
+            lun: [0; 8],
+            itt,
+            ttt: 0,
+        }
+    }
+
+    fn encode(&self, segment_len: usize) -> [u8; BHS_LEN] {
+        let mut header = [0; BHS_LEN];
+        header[..4].copy_from_slice(&[self.opcode, self.flags, self.byte_2, self.byte_3]);
+        header[5..8].copy_from_slice(U24::new(segment_len as u32).as_bytes());
+        header[8..16].copy_from_slice(&self.lun);
+        header[16..20].copy_from_slice(&self.itt.to_be_bytes());
+        header[20..24].copy_from_slice(&self.ttt.to_be_bytes());
+        header
+    }
+}
+
+impl<B: Backend> Connection<B> {
+    fn queue_reply(&mut self, head: &Head, segment: Vec<u8>, numbering: Numbering) {
+        let header = head.encode(segment.len());
+        self.queue_header(header, segment, numbering);
+    }
+
+    fn queue_header(&mut self, header: [u8; BHS_LEN], segment: Vec<u8>, numbering: Numbering) {
+        self.replies.push_back(Reply {
+            header,
+            segment,
+            numbering,
+            header_digest: self.header_digest(),
+            data_digest: self.data_digest(),
+            last: false,
+        });
+    }
+
+    /// The reply that was queued last is the connection's last.
+    fn close_after_last_reply(&mut self) {
+        if let Some(reply) = self.replies.back_mut() {
+            reply.last = true;
+        }
+    }
+
+    pub(crate) fn send_reply(&mut self, mut reply: Reply, _: Digest, out: &mut SendList) {
+        let numbers = [self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn()];
+        for (i, number) in numbers.into_iter().enumerate() {
+            reply.header[24 + 4 * i..28 + 4 * i].copy_from_slice(&number.to_be_bytes());
+        }
+        push_header(&reply.header, reply.header_digest, out);
+        push_segment(&reply.segment, reply.data_digest, out);
+        if reply.numbering == Numbering::Status {
+            self.stat_sn = self.stat_sn.wrapping_add(1);
+        }
+        self.closing |= reply.last;
+    }
+
+    /// Rejects the current PDU: its header goes back.
+    pub(crate) fn reject(&mut self, reason: u8) {
+        let head = Head {
+            byte_2: reason,
+            ..Head::new(response::REJECT, NO_TASK_TAG)
+        };
+        let segment = self.bhs.as_bytes().to_vec();
+        self.queue_reply(&head, segment, Numbering::Status);
+    }
+
+    /// Asks the initiator whether it is there.
+    pub(crate) fn ping(&mut self, now: Instant) {
+        self.pinged = Some(now);
+        let head = Head {
+            ttt: PING_TAG,
+            ..Head::new(response::NOP_IN, NO_TASK_TAG)
+        };
+        self.queue_reply(&head, Vec::new(), Numbering::Peek);
+    }
+
+    /// A PDU that is not a SCSI command is whole.
+    pub(crate) fn control(&mut self, now: Instant, backend: &mut B) {
+        if self.bhs.opcode() == request::LOGIN {
+            self.on_login(backend);
+            return;
+        }
+        if !self.take_number() {
+            return;
+        }
+        match self.bhs.opcode() {
+            request::NOP_OUT => self.on_nop_out(),
+            request::TASK_MANAGEMENT => self.on_task_management(now, backend),
+            request::TEXT => self.on_text(backend),
+            request::LOGOUT => self.on_logout(),
+            request::SNACK => self.reject(reason::SNACK),
+            _ => self.reject(reason::NOT_SUPPORTED),
+        }
+    }
+
+    /// Checks CmdSN, which these requests carry at the same place; false where the PDU is to be ignored.
+    fn take_number(&mut self) -> bool {
+        let cmd_sn = u32::from_be_bytes([
+            self.bhs.specific_20[4],
+            self.bhs.specific_20[5],
+            self.bhs.specific_20[6],
+            self.bhs.specific_20[7],
+        ]);
+        let numbered = matches!(
+            self.bhs.opcode(),
+            request::NOP_OUT | request::TASK_MANAGEMENT | request::TEXT | request::LOGOUT
+        );
+        if !numbered {
+            return true;
+        }
+        if self.bhs.is_immediate() {
+            return is_plausible(cmd_sn, self.exp_cmd_sn.wrapping_add(1 << 16));
+        }
+        if cmd_sn != self.exp_cmd_sn {
+            return false;
+        }
+        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+        true
+    }
+
+    fn on_login(&mut self, backend: &mut B) {
+        let request: LoginRequest = *self.bhs.cast();
+        let Stage::Login(login) = &mut self.stage else {
+            return;
+        };
+        let reply = login.handle(&request, &self.segment, backend);
+        self.exp_cmd_sn = request.cmd_sn.get();
+        let mut header = [0; BHS_LEN];
+        header[0] = response::LOGIN;
+        header[1] = reply.flags;
+        header[5..8].copy_from_slice(U24::new(reply.text.len() as u32).as_bytes());
+        header[8..14].copy_from_slice(&request.isid);
+        header[14..16].copy_from_slice(&reply.tsih.to_be_bytes());
+        header[16..20].copy_from_slice(request.itt.as_bytes());
+        header[36..38].copy_from_slice(&[reply.status.0, reply.status.1]);
+        // Failures carry no StatSN that counts, but the connection ends anyway.
+        self.queue_header(header, reply.text, Numbering::Status);
+        if reply.status != LoginStatus::SUCCESS {
+            self.close_after_last_reply();
+        }
+        if reply.done {
+            let Stage::Login(login) = &mut self.stage else {
+                return;
+            };
+            let login = std::mem::take(login.as_mut());
+            if let Some(logged_in) = login.logged_in() {
+                self.enter_full_feature(logged_in);
+            }
+        }
+    }
+
+    fn on_nop_out(&mut self) {
+        let nop: NopOut = *self.bhs.cast();
+        if nop.ttt.get() == PING_TAG {
+            self.pinged = None;
+        }
+        if nop.itt.get() != NO_TASK_TAG {
+            let max = self
+                .parameters()
+                .map_or(0, |p| p.send_segment_len_max as usize);
+            let mut data = std::mem::take(&mut self.segment);
+            data.truncate(PING_LEN_MAX.min(max));
+            let head = Head {
+                ttt: NO_TASK_TAG,
+                lun: nop.lun,
+                ..Head::new(response::NOP_IN, nop.itt.get())
+            };
+            self.queue_reply(&head, data, Numbering::Status);
+        }
+    }
+
+    fn on_logout(&mut self) {
+        const CLOSED: u8 = 0;
+        const NO_CID: u8 = 1;
+        const NO_RECOVERY: u8 = 2;
+        let logout: LogoutRequest = *self.bhs.cast();
+        let Stage::Full(full) = &self.stage else {
+            return;
+        };
+        let answer = match logout.reason & 0x7F {
+            0 => CLOSED,
+            1 if logout.cid == U16::new(full.cid) => CLOSED,
+            1 => NO_CID,
+            _ => NO_RECOVERY,
+        };
+        let (wait, retain) = (full.parameters.time2wait_s, full.parameters.time2retain_s);
+        let head = Head {
+            byte_2: answer,
+            ..Head::new(response::LOGOUT, logout.itt.get())
+        };
+        let mut header = head.encode(0);
+        header[40..42].copy_from_slice(&(wait as u16).to_be_bytes());
+        header[42..44].copy_from_slice(&(retain as u16).to_be_bytes());
+        self.queue_header(header, Vec::new(), Numbering::Status);
+        if answer == CLOSED {
+            self.close_after_last_reply();
+        }
+    }
+
+    fn on_text(&mut self, backend: &mut B) {
+        let request: TextRequest = *self.bhs.cast();
+        let segment = std::mem::take(&mut self.segment);
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if request.flags & CONTINUE != 0 {
+            // A question that does not fit one PDU is none that this target knows.
+            self.reject(reason::PROTOCOL_ERROR);
+            return;
+        }
+        let text = if request.ttt.get() == NO_TASK_TAG {
+            let Some(text) = answer_text(full, &segment, backend) else {
+                self.reject(reason::PROTOCOL_ERROR);
+                return;
+            };
+            text
+        } else if request.ttt.get() == TEXT_TAG && !full.text_left.is_empty() {
+            std::mem::take(&mut full.text_left)
+        } else {
+            self.reject(reason::PROTOCOL_ERROR);
+            return;
+        };
+        self.send_text(request.itt.get(), text);
+    }
+
+    /// Sends as much of a text as the initiator takes in one PDU; the rest waits for its next request.
+    fn send_text(&mut self, itt: u32, mut text: Vec<u8>) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let max = full.parameters.send_segment_len_max as usize;
+        let mut head = Head {
+            ttt: NO_TASK_TAG,
+            ..Head::new(response::TEXT, itt)
+        };
+        if text.len() > max {
+            full.text_left = text.split_off(max);
+            head.flags = CONTINUE;
+            head.ttt = TEXT_TAG;
+        }
+        self.queue_reply(&head, text, Numbering::Status);
+    }
+
+    fn on_task_management(&mut self, now: Instant, backend: &mut B) {
+        let ask: TaskManagementRequest = *self.bhs.cast();
+        let answer = self.manage(&ask, now, backend);
+        let head = Head {
+            byte_2: answer,
+            ..Head::new(response::TASK_MANAGEMENT, ask.itt.get())
+        };
+        self.queue_reply(&head, Vec::new(), Numbering::Status);
+    }
+
+    fn manage(&mut self, ask: &TaskManagementRequest, _: Instant, backend: &mut B) -> u8 {
+        let Stage::Full(full) = &mut self.stage else {
+            return function_response::REJECTED;
+        };
+        let Some(opened) = full.opened() else {
+            return function_response::REJECTED;
+        };
+        let nexus = opened.nexus;
+        let lun = parse_lun(ask.lun);
+        let known = |backend: &mut B| lun.filter(|lun| backend.view(nexus, *lun).is_some());
+        match ask.function & 0x7F {
+            function::ABORT_TASK => abort_task(full, ask, self.exp_cmd_sn),
+            function::ABORT_TASK_SET => match known(backend) {
+                Some(lun) => {
+                    full.abort(Some(lun));
+                    function_response::COMPLETE
+                }
+                None => function_response::NO_LUN,
+            },
+            function::CLEAR_TASK_SET => match known(backend) {
+                Some(lun) => {
+                    full.abort(Some(lun));
+                    backend.with_device(|device| device.clear_task_set(nexus, lun));
+                    function_response::COMPLETE
+                }
+                None => function_response::NO_LUN,
+            },
+            function::LOGICAL_UNIT_RESET => match known(backend) {
+                Some(lun) => {
+                    full.abort(Some(lun));
+                    backend.with_device(|device| device.reset_unit(nexus, lun));
+                    function_response::COMPLETE
+                }
+                None => function_response::NO_LUN,
+            },
+            function::TARGET_WARM_RESET | function::TARGET_COLD_RESET => {
+                full.abort(None);
+                backend.with_device(scsi::Device::reset_all);
+                function_response::COMPLETE
+            }
+            function::TASK_REASSIGN => function_response::NO_REASSIGN,
+            _ => function_response::NOT_SUPPORTED,
+        }
+    }
+
+    /// Shared state changed: commands of ours were aborted by another nexus, or the session is to end.
+    pub(crate) fn on_wake(&mut self, _: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(opened) = full.opened() else { return };
+        for lun in backend.take_aborts(opened.nexus) {
+            full.answer_aborted(lun);
+        }
+        if backend.is_ended(opened) {
+            self.closing = true;
+        }
+    }
+}
+
+/// ABORT TASK. A task that has been answered, and one that never came but whose number lies before the window,
+/// are both done with (RFC 7143 §11.6.1).
+fn abort_task(full: &mut Full, ask: &TaskManagementRequest, exp_cmd_sn: u32) -> u8 {
+    match full.tasks.find(ask.referenced_task_tag.get()) {
+        Some(slot) => {
+            full.tasks.remove(slot);
+            function_response::COMPLETE
+        }
+        None if !is_plausible(ask.ref_cmd_sn.get(), exp_cmd_sn) => function_response::COMPLETE,
+        None => function_response::NO_TASK,
+    }
+}
+
+impl Full {
+    /// Ends the tasks of a LUN (or all) without a response, as their own initiator asked.
+    fn abort(&mut self, lun: Option<Lun>) {
+        for slot in self.tasks.of_lun(lun) {
+            self.tasks.remove(slot);
+        }
+    }
+
+    /// Ends the tasks of a LUN because of another nexus: each is answered with TASK ABORTED (TAS is 1).
+    fn answer_aborted(&mut self, lun: Lun) {
+        for slot in self.tasks.of_lun(Some(lun)) {
+            if let Some(task) = self.tasks.get_mut(slot) {
+                task.work = Work::None;
+                task.progress = Progress::Sending;
+                let status = ScsiStatus::TaskAborted;
+                task.response = Response {
+                    status,
+                    sense: None,
+                    data_in: Vec::new(),
+                };
+                self.tasks.queue(slot);
+            }
+        }
+    }
+}
+
+/// SendTargets, and keys that may be negotiated again; `None` where the text is malformed.
+fn answer_text<B: Backend>(full: &mut Full, segment: &[u8], backend: &mut B) -> Option<Vec<u8>> {
+    let pairs = text::parse(segment).ok()?;
+    let mut answer = TextBuilder::default();
+    for (key, value) in pairs {
+        if key == "SendTargets" {
+            for record in wanted(full, value, backend)? {
+                describe(&record, &mut answer);
+            }
+            continue;
+        }
+        full.parameters
+            .negotiate(Phase::FullFeature, key, value, &mut answer)
+            .ok()?;
+    }
+    Some(answer.into_bytes())
+}
+
+/// The targets that SendTargets asks for: all (only in a discovery session), one, or the session's own.
+fn wanted<B: Backend>(full: &Full, value: &str, backend: &mut B) -> Option<Vec<TargetRecord>> {
+    let all = backend.targets(&full.initiator);
+    match (value, &full.kind) {
+        ("All", SessionKind::Discovery) => Some(all),
+        ("All", SessionKind::Normal(_)) | ("", SessionKind::Discovery) => None,
+        ("", SessionKind::Normal(_)) => {
+            let own = full.target.clone();
+            Some(
+                all.into_iter()
+                    .filter(|record| Some(&record.name) == own.as_ref())
+                    .collect(),
+            )
+        }
+        (name, _) => Some(
+            all.into_iter()
+                .filter(|record| record.name == name)
+                .collect(),
+        ),
+    }
+}
+
+fn describe(record: &TargetRecord, answer: &mut TextBuilder) {
+    answer.push("TargetName", &record.name);
+    for (address, port) in &record.addresses {
+        let group = record.portal_group;
+        let text = match address {
+            std::net::IpAddr::V4(v4) => format!("{v4}:{port},{group}"),
+            std::net::IpAddr::V6(v6) => format!("[{v6}]:{port},{group}"),
+        };
+        answer.push("TargetAddress", &text);
+    }
+}

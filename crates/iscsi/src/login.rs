@@ -1,0 +1,519 @@
+//! The login phase of one connection: stages, authentication, operational negotiation.
+//!
+//! Read first: RFC 7143 §6.3, §11.12, §11.13.
+//!
+//! ```text
+//!            T, NSG=1                T, NSG=3
+//! Security ───────────► Operational ─────────► Done
+//!     └──────────────── T, NSG=3 ──────────────►
+//! ```
+
+use crate::backend::{Authentication, Backend, OpenError, Opened, SessionEnds};
+use crate::chap::{Algorithm, CHALLENGE_LEN, Challenge};
+use crate::params::{Parameters, Phase, RECV_SEGMENT_LEN_MAX};
+use crate::text::{self, TEXT_LEN_MAX, TextBuilder};
+use crate::wire::login::{CONTINUE, LoginRequest, TRANSIT};
+
+/// The most PDUs of one login.
+const PDUS_MAX: u32 = 64;
+/// The longest name of an initiator or target (RFC 7143 §4.2.7.2).
+const NAME_LEN_MAX: usize = 223;
+
+/// A login stage (CSG and NSG).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// SecurityNegotiation, 0.
+    Security,
+    /// LoginOperationalNegotiation, 1.
+    Operational,
+    /// FullFeaturePhase, 3.
+    FullFeature,
+}
+
+impl Stage {
+    fn from_bits(bits: u8) -> Option<Self> {
+        match bits & 3 {
+            0 => Some(Self::Security),
+            1 => Some(Self::Operational),
+            3 => Some(Self::FullFeature),
+            _ => None,
+        }
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Self::Security => 0,
+            Self::Operational => 1,
+            Self::FullFeature => 3,
+        }
+    }
+}
+
+/// Status-Class and Status-Detail of a Login Response (RFC 7143 §11.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoginStatus(pub u8, pub u8);
+
+impl LoginStatus {
+    /// Success.
+    pub const SUCCESS: Self = Self(0, 0);
+    /// Initiator error, miscellaneous.
+    pub const INITIATOR_ERROR: Self = Self(2, 0);
+    /// Authentication failure.
+    pub const AUTHENTICATION_FAILURE: Self = Self(2, 1);
+    /// Authorization failure.
+    pub const AUTHORIZATION_FAILURE: Self = Self(2, 2);
+    /// Not found.
+    pub const NOT_FOUND: Self = Self(2, 3);
+    /// Unsupported version.
+    pub const UNSUPPORTED_VERSION: Self = Self(2, 5);
+    /// Missing parameter.
+    pub const MISSING_PARAMETER: Self = Self(2, 7);
+    /// Session type not supported.
+    pub const SESSION_TYPE: Self = Self(2, 9);
+    /// Session does not exist.
+    pub const NO_SESSION: Self = Self(2, 10);
+    /// Service unavailable.
+    pub const UNAVAILABLE: Self = Self(3, 1);
+    /// Out of resources.
+    pub const OUT_OF_RESOURCES: Self = Self(3, 2);
+
+    fn of(error: OpenError) -> Self {
+        match error {
+            OpenError::NotFound => Self::NOT_FOUND,
+            OpenError::Forbidden => Self::AUTHORIZATION_FAILURE,
+            OpenError::OutOfResources => Self::OUT_OF_RESOURCES,
+            OpenError::NoSession => Self::NO_SESSION,
+            OpenError::Unavailable => Self::UNAVAILABLE,
+        }
+    }
+}
+
+/// What a Login Request is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// T, C, CSG and NSG.
+    pub flags: u8,
+    /// TSIH.
+    pub tsih: u16,
+    /// The data segment.
+    pub text: Vec<u8>,
+    /// Status; anything but success ends the connection after the response.
+    pub status: LoginStatus,
+    /// Whether the connection is in full feature phase after the response.
+    pub done: bool,
+}
+
+/// What kind of session a login made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionKind {
+    /// Only SendTargets.
+    Discovery,
+    /// Commands.
+    Normal(Opened),
+}
+
+/// What the full feature phase starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// InitiatorName.
+    pub initiator: String,
+    /// TargetName; `None` in a discovery session.
+    pub target: Option<String>,
+    /// The kind of session.
+    pub kind: SessionKind,
+    /// The negotiated values.
+    pub parameters: Parameters,
+    /// CID.
+    pub cid: u16,
+}
+
+#[derive(Clone, Debug)]
+enum Chap {
+    /// Not begun.
+    Idle,
+    /// AuthMethod=CHAP was agreed on; the initiator's algorithms are awaited.
+    Chosen,
+    /// The challenge was sent.
+    Challenged(Challenge),
+}
+
+/// The login of one connection.
+#[derive(Debug)]
+pub struct Login {
+    stage: Option<Stage>,
+    pdus: u32,
+    gathered: Vec<u8>,
+    initiator: String,
+    /// `None` for a discovery session.
+    target: Option<String>,
+    isid: [u8; 6],
+    tsih: u16,
+    cid: u16,
+    authentication: Authentication,
+    authenticated: bool,
+    chap: Chap,
+    parameters: Parameters,
+    declared: bool,
+    opened: Option<SessionKind>,
+}
+
+impl Default for Login {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Login {
+    /// A login that awaits its first request.
+    pub fn new() -> Self {
+        Self {
+            stage: None,
+            pdus: 0,
+            gathered: Vec::new(),
+            initiator: String::new(),
+            target: None,
+            isid: [0; 6],
+            tsih: 0,
+            cid: 0,
+            authentication: Authentication::default(),
+            authenticated: false,
+            chap: Chap::Idle,
+            parameters: Parameters::default(),
+            declared: false,
+            opened: None,
+        }
+    }
+
+    /// What the login led to, once a reply said that it is done.
+    pub fn logged_in(self) -> Option<LoggedIn> {
+        Some(LoggedIn {
+            initiator: self.initiator,
+            target: self.target,
+            kind: self.opened?,
+            parameters: self.parameters,
+            cid: self.cid,
+        })
+    }
+
+    /// Takes a Login Request and its data segment.
+    pub fn handle(
+        &mut self,
+        request: &LoginRequest,
+        segment: &[u8],
+        backend: &mut impl Backend,
+    ) -> Reply {
+        match self.try_handle(request, segment, backend) {
+            Ok(reply) => reply,
+            Err(status) => Reply {
+                flags: request.flags & 0x0C,
+                tsih: request.tsih.get(),
+                text: Vec::new(),
+                status,
+                done: false,
+            },
+        }
+    }
+
+    fn try_handle(
+        &mut self,
+        request: &LoginRequest,
+        segment: &[u8],
+        backend: &mut impl Backend,
+    ) -> Result<Reply, LoginStatus> {
+        self.pdus += 1;
+        if request.version_min > 0 {
+            return Err(LoginStatus::UNSUPPORTED_VERSION);
+        }
+        if self.pdus > PDUS_MAX || self.gathered.len() + segment.len() > TEXT_LEN_MAX {
+            return Err(LoginStatus::INITIATOR_ERROR);
+        }
+        let stage = Stage::from_bits(request.flags >> 2).filter(|s| *s != Stage::FullFeature);
+        let stage = stage.ok_or(LoginStatus::INITIATOR_ERROR)?;
+        if self.stage.is_some_and(|current| current != stage) {
+            return Err(LoginStatus::INITIATOR_ERROR);
+        }
+        self.gathered.extend_from_slice(segment);
+        let transit = request.flags & TRANSIT != 0;
+        if request.flags & CONTINUE != 0 {
+            // T and C exclude each other (RFC 7143 §11.12.2); an empty response asks for the rest.
+            return if transit {
+                Err(LoginStatus::INITIATOR_ERROR)
+            } else {
+                Ok(self.reply(stage, None, TextBuilder::default()))
+            };
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        let pairs = text::parse(&gathered).map_err(|_| LoginStatus::INITIATOR_ERROR)?;
+        let mut answer = TextBuilder::default();
+        if self.stage.is_none() {
+            self.begin(request, &pairs, backend, &mut answer)?;
+            self.stage = Some(stage);
+        }
+        match stage {
+            Stage::Security => self.security(&pairs, backend, &mut answer)?,
+            _ => self.operational(&pairs, &mut answer)?,
+        }
+        let next = if transit {
+            let next = Stage::from_bits(request.flags).filter(|next| next.bits() > stage.bits());
+            self.transit(next.ok_or(LoginStatus::INITIATOR_ERROR)?, backend)?
+        } else {
+            None
+        };
+        Ok(self.reply(stage, next, answer))
+    }
+
+    /// The first request: who, to what, and which kind of session.
+    fn begin(
+        &mut self,
+        request: &LoginRequest,
+        pairs: &[(&str, &str)],
+        backend: &mut impl Backend,
+        answer: &mut TextBuilder,
+    ) -> Result<(), LoginStatus> {
+        let find = |key: &str| {
+            pairs
+                .iter()
+                .find(|(other, _)| *other == key)
+                .map(|(_, v)| *v)
+        };
+        let name = |key| match find(key) {
+            Some(name) if is_name(name) => Ok(Some(name.to_owned())),
+            Some(_) => Err(LoginStatus::INITIATOR_ERROR),
+            None => Ok(None),
+        };
+        self.initiator = name("InitiatorName")?.ok_or(LoginStatus::MISSING_PARAMETER)?;
+        self.target = match find("SessionType") {
+            None | Some("Normal") => {
+                Some(name("TargetName")?.ok_or(LoginStatus::MISSING_PARAMETER)?)
+            }
+            Some("Discovery") => None,
+            Some(_) => return Err(LoginStatus::SESSION_TYPE),
+        };
+        self.isid = request.isid;
+        self.tsih = request.tsih.get();
+        self.cid = request.cid.get();
+        if self.target.is_none() && self.tsih != 0 {
+            return Err(LoginStatus::SESSION_TYPE);
+        }
+        self.authentication = backend.authentication(&self.initiator, self.target.as_deref());
+        self.authenticated = self.authentication.initiator.is_none();
+        if self.target.is_some() {
+            answer.push("TargetPortalGroupTag", &backend.portal_group().to_string());
+        }
+        Ok(())
+    }
+
+    /// Keys of the security stage.
+    fn security(
+        &mut self,
+        pairs: &[(&str, &str)],
+        backend: &mut impl Backend,
+        answer: &mut TextBuilder,
+    ) -> Result<(), LoginStatus> {
+        let find = |key: &str| {
+            pairs
+                .iter()
+                .find(|(other, _)| *other == key)
+                .map(|(_, v)| *v)
+        };
+        if let Some(offer) = find("AuthMethod") {
+            self.choose_method(offer, answer)?;
+        }
+        if let Some(offer) = find("CHAP_A") {
+            self.challenge(offer, backend, answer)?;
+        }
+        if let Some(response) = find("CHAP_R") {
+            let name = find("CHAP_N").ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
+            self.verify(name, response, find("CHAP_I").zip(find("CHAP_C")), answer)?;
+        }
+        for (key, _) in pairs {
+            if !is_security_key(key) {
+                answer.push(key, "NotUnderstood");
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_method(&mut self, offer: &str, answer: &mut TextBuilder) -> Result<(), LoginStatus> {
+        let offers = |method: &str| offer.split(',').any(|offered| offered == method);
+        let chap = if self.authenticated {
+            !offers("None")
+        } else {
+            true
+        };
+        if chap {
+            // CHAP without a secret of the initiator's can't be done: nothing that it could prove is known.
+            if self.authenticated || !offers("CHAP") {
+                return Err(LoginStatus::AUTHENTICATION_FAILURE);
+            }
+            self.chap = Chap::Chosen;
+            answer.push("AuthMethod", "CHAP");
+        } else {
+            answer.push("AuthMethod", "None");
+        }
+        Ok(())
+    }
+
+    fn challenge(
+        &mut self,
+        offer: &str,
+        backend: &mut impl Backend,
+        answer: &mut TextBuilder,
+    ) -> Result<(), LoginStatus> {
+        let Chap::Chosen = self.chap else {
+            return Err(LoginStatus::INITIATOR_ERROR);
+        };
+        let algorithm = Algorithm::choose(offer).ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
+        let [identifier, bytes @ ..] = backend.random();
+        let bytes: [u8; CHALLENGE_LEN] = bytes;
+        let challenge = Challenge::new(algorithm, identifier, bytes);
+        answer.push("CHAP_A", &algorithm.number().to_string());
+        answer.push("CHAP_I", &challenge.identifier());
+        answer.push("CHAP_C", &challenge.challenge());
+        self.chap = Chap::Challenged(challenge);
+        Ok(())
+    }
+
+    /// The initiator's proof, and ours where it asks for one (`theirs` is its identifier and challenge).
+    fn verify(
+        &mut self,
+        name: &str,
+        response: &str,
+        theirs: Option<(&str, &str)>,
+        answer: &mut TextBuilder,
+    ) -> Result<(), LoginStatus> {
+        let failure = LoginStatus::AUTHENTICATION_FAILURE;
+        // A challenge is answered once: a second try needs a second login.
+        let Chap::Challenged(challenge) = std::mem::replace(&mut self.chap, Chap::Idle) else {
+            return Err(LoginStatus::INITIATOR_ERROR);
+        };
+        let expected = self.authentication.initiator.as_ref().ok_or(failure)?;
+        challenge
+            .verify(name, response, expected)
+            .map_err(|_| failure)?;
+        if let Some((identifier, bytes)) = theirs {
+            let own = self.authentication.target.as_ref().ok_or(failure)?;
+            // The same secret in both directions would let anyone reflect it (RFC 7143 §12.1.3).
+            if own.secret == expected.secret {
+                return Err(failure);
+            }
+            let response = challenge
+                .answer(identifier, bytes, own)
+                .map_err(|_| failure)?;
+            answer.push("CHAP_N", &own.name);
+            answer.push("CHAP_R", &response);
+        }
+        self.authenticated = true;
+        Ok(())
+    }
+
+    /// Keys of the operational stage.
+    fn operational(
+        &mut self,
+        pairs: &[(&str, &str)],
+        answer: &mut TextBuilder,
+    ) -> Result<(), LoginStatus> {
+        if !self.authenticated {
+            return Err(LoginStatus::AUTHENTICATION_FAILURE);
+        }
+        let phase = if self.tsih == 0 {
+            Phase::LeadingLogin
+        } else {
+            Phase::FurtherLogin
+        };
+        for (key, value) in pairs {
+            if is_declaration(key) {
+                continue;
+            }
+            self.parameters
+                .negotiate(phase, key, value, answer)
+                .map_err(|_| LoginStatus::INITIATOR_ERROR)?;
+        }
+        if !self.declared {
+            answer.push(
+                "MaxRecvDataSegmentLength",
+                &RECV_SEGMENT_LEN_MAX.to_string(),
+            );
+            self.declared = true;
+        }
+        Ok(())
+    }
+
+    /// The initiator wants to go on to `next`; `None` where we are not ready.
+    fn transit(
+        &mut self,
+        next: Stage,
+        backend: &mut impl Backend,
+    ) -> Result<Option<Stage>, LoginStatus> {
+        if !self.authenticated {
+            // CHAP is under way: not yet. Nothing is: the initiator means to skip it.
+            return match self.chap {
+                Chap::Idle => Err(LoginStatus::AUTHENTICATION_FAILURE),
+                _ => Ok(None),
+            };
+        }
+        if next == Stage::FullFeature {
+            self.parameters.settle();
+            self.opened = Some(self.open(backend)?);
+        }
+        self.stage = Some(next);
+        Ok(Some(next))
+    }
+
+    fn open(&mut self, backend: &mut impl Backend) -> Result<SessionKind, LoginStatus> {
+        let Some(target) = &self.target else {
+            return Ok(SessionKind::Discovery);
+        };
+        let ends = SessionEnds {
+            initiator: &self.initiator,
+            isid: self.isid,
+            target,
+        };
+        let opened = match self.tsih {
+            0 => backend.open(ends),
+            tsih => backend.join(ends, tsih, self.cid),
+        };
+        opened.map(SessionKind::Normal).map_err(LoginStatus::of)
+    }
+
+    fn reply(&self, stage: Stage, next: Option<Stage>, answer: TextBuilder) -> Reply {
+        let done = next == Some(Stage::FullFeature);
+        let tsih = match &self.opened {
+            Some(SessionKind::Normal(opened)) => opened.tsih,
+            // A discovery session is of one connection: any handle but 0 will do.
+            Some(SessionKind::Discovery) => 1,
+            None => self.tsih,
+        };
+        Reply {
+            flags: stage.bits() << 2 | next.map_or(0, |next| TRANSIT | next.bits()),
+            tsih,
+            text: answer.into_bytes(),
+            status: LoginStatus::SUCCESS,
+            done,
+        }
+    }
+}
+
+/// iSCSI names: `iqn.`, `eui.`, `naa.` and what people use in their place; printable ASCII without spaces.
+fn is_name(name: &str) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Keys that the first request declares; they are not negotiated.
+fn is_declaration(key: &str) -> bool {
+    matches!(
+        key,
+        "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "TargetAlias"
+    )
+}
+
+fn is_security_key(key: &str) -> bool {
+    is_declaration(key)
+        || matches!(
+            key,
+            "AuthMethod" | "CHAP_A" | "CHAP_N" | "CHAP_R" | "CHAP_I" | "CHAP_C"
+        )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use super::*;
+use crate::chap::Credentials;
+use crate::wire::login::LoginRequest;
+use std::net::{IpAddr, Ipv4Addr};
+use zerocopy::FromBytes;
+
+struct Gate {
+    secrets: Authentication,
+    known: &'static str,
+    opened: usize,
+}
+
+impl Backend for Gate {
+    fn authentication(&mut self, _: &str, _: Option<&str>) -> Authentication {
+        self.secrets.clone()
+    }
+
+    fn portal_group(&self) -> u16 {
+        3
+    }
+
+    fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
+        if ends.target != self.known {
+            return Err(OpenError::NotFound);
+        }
+        self.opened += 1;
+        Ok(Opened {
+            tsih: 42,
+            nexus: scsi::NexusId(1),
+        })
+    }
+
+    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
+        Err(OpenError::NoSession)
+    }
+
+    fn targets(&mut self, _: &str) -> Vec<crate::TargetRecord> {
+        let address: IpAddr = Ipv4Addr::LOCALHOST.into();
+        let name = self.known.to_owned();
+        vec![crate::TargetRecord {
+            name,
+            addresses: vec![(address, 3260)],
+            portal_group: 3,
+        }]
+    }
+
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut scsi::Device) -> R) -> R {
+        call(&mut scsi::Device::new(String::new(), Vec::new()))
+    }
+
+    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, block::RegionId)> {
+        None
+    }
+
+    fn random(&mut self) -> [u8; 17] {
+        [7; 17]
+    }
+
+    fn completed(&mut self, _: crate::Completed) {}
+
+    fn take_aborts(&mut self, _: scsi::NexusId) -> Vec<u16> {
+        Vec::new()
+    }
+
+    fn is_ended(&mut self, _: Opened) -> bool {
+        false
+    }
+
+    fn close(&mut self, _: Opened) {}
+}
+
+fn open_gate() -> Gate {
+    Gate {
+        secrets: Authentication::default(),
+        known: "iqn.t",
+        opened: 0,
+    }
+}
+
+fn credentials(name: &str, secret: &str) -> Credentials {
+    Credentials {
+        name: name.into(),
+        secret: secret.as_bytes().to_vec(),
+    }
+}
+
+fn ask(login: &mut Login, gate: &mut Gate, flags: u8, text: &str) -> Reply {
+    let mut header = [0; 48];
+    header[0] = 0x43;
+    header[1] = flags;
+    let request = LoginRequest::read_from_bytes(&header).expect("48 bytes");
+    login.handle(&request, text.replace('|', "\0").as_bytes(), gate)
+}
+
+/// CSG 0, NSG 1, T.
+const SECURITY_TO_OPERATIONAL: u8 = 0x81;
+/// CSG 0, no transit.
+const SECURITY: u8 = 0x00;
+/// CSG 1, NSG 3, T.
+const OPERATIONAL_TO_FULL: u8 = 0x87;
+
+const WHO: &str = "InitiatorName=iqn.i|TargetName=iqn.t|SessionType=Normal|";
+
+#[test]
+fn a_login_in_two_stages() {
+    let (mut login, mut gate) = (Login::new(), open_gate());
+    let text = format!("{WHO}AuthMethod=CHAP,None|");
+    let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
+    assert_eq!(
+        (reply.status, reply.flags),
+        (LoginStatus::SUCCESS, SECURITY_TO_OPERATIONAL)
+    );
+    assert_eq!(reply.text, b"TargetPortalGroupTag=3\0AuthMethod=None\0");
+    let reply = ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "InitialR2T=No|");
+    assert!(reply.done && reply.tsih == 42);
+    let logged_in = login.logged_in().expect("done");
+    assert!(!logged_in.parameters.initial_r2t);
+}
+
+#[test]
+fn refusals_by_status() {
+    let cases = [
+        (
+            OPERATIONAL_TO_FULL,
+            "TargetName=iqn.t|",
+            LoginStatus::MISSING_PARAMETER,
+        ),
+        (
+            OPERATIONAL_TO_FULL,
+            "InitiatorName=iqn.i|",
+            LoginStatus::MISSING_PARAMETER,
+        ),
+        (
+            OPERATIONAL_TO_FULL,
+            "InitiatorName=iqn.i|TargetName=iqn.other|",
+            LoginStatus::NOT_FOUND,
+        ),
+        (
+            OPERATIONAL_TO_FULL,
+            "InitiatorName=iqn.i|SessionType=Odd|",
+            LoginStatus::SESSION_TYPE,
+        ),
+        (
+            OPERATIONAL_TO_FULL,
+            "InitiatorName",
+            LoginStatus::INITIATOR_ERROR,
+        ),
+        // C and T at once; back to an earlier stage; a stage that does not exist.
+        (0xC7, WHO, LoginStatus::INITIATOR_ERROR),
+        (0x84, WHO, LoginStatus::INITIATOR_ERROR),
+        (0x8B, WHO, LoginStatus::INITIATOR_ERROR),
+    ];
+    for (flags, text, want) in cases {
+        let reply = ask(&mut Login::new(), &mut open_gate(), flags, text);
+        assert_eq!(reply.status, want, "{flags:02x} {text}");
+        assert!(!reply.done);
+    }
+}
+
+#[test]
+fn text_may_come_in_continued_requests() {
+    let (mut login, mut gate) = (Login::new(), open_gate());
+    let reply = ask(&mut login, &mut gate, 0x44, "InitiatorName=iqn.i|TargetNa");
+    assert_eq!((reply.status, reply.text.len()), (LoginStatus::SUCCESS, 0));
+    assert!(ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "me=iqn.t|").done);
+}
+
+#[test]
+fn chap_lets_in_only_who_knows_the_secret() {
+    for (secret, lets_in) in [("a secret of alice", true), ("another secret", false)] {
+        let mut gate = open_gate();
+        gate.secrets.initiator = Some(credentials("alice", "a secret of alice"));
+        let mut login = Login::new();
+        let text = format!("{WHO}AuthMethod=CHAP,None|");
+        let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
+        assert_eq!(reply.flags & TRANSIT, 0, "not before the proof");
+        let reply = ask(&mut login, &mut gate, SECURITY, "CHAP_A=7|");
+        let text = String::from_utf8(reply.text).expect("ASCII");
+        assert!(
+            text.starts_with("CHAP_A=7\0CHAP_I=7\0CHAP_C=0x0707"),
+            "{text}"
+        );
+        let theirs = Challenge::new(Algorithm::Sha256, 0, [0; CHALLENGE_LEN]);
+        let challenge = format!("0x{}", "07".repeat(CHALLENGE_LEN));
+        let response = theirs.answer("7", &challenge, &credentials("alice", secret));
+        let proof = format!("CHAP_N=alice|CHAP_R={}|", response.expect("answered"));
+        let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &proof);
+        let want = if lets_in {
+            LoginStatus::SUCCESS
+        } else {
+            LoginStatus::AUTHENTICATION_FAILURE
+        };
+        assert_eq!(reply.status, want);
+        if lets_in {
+            assert!(ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "").done);
+        }
+    }
+}
+
+#[test]
+fn skipping_the_proof_is_refused_in_every_way() {
+    let attempts: [&[(u8, &str)]; 4] = [
+        &[(OPERATIONAL_TO_FULL, WHO)],
+        &[(SECURITY_TO_OPERATIONAL, WHO)],
+        &[(
+            0x83,
+            "InitiatorName=iqn.i|TargetName=iqn.t|AuthMethod=None|",
+        )],
+        &[
+            (
+                SECURITY,
+                "InitiatorName=iqn.i|TargetName=iqn.t|AuthMethod=CHAP|",
+            ),
+            (SECURITY, "CHAP_N=alice|CHAP_R=0x00|"),
+        ],
+    ];
+    for attempt in attempts {
+        let mut gate = open_gate();
+        gate.secrets.initiator = Some(credentials("alice", "a secret of alice"));
+        let mut login = Login::new();
+        let replies: Vec<_> = attempt
+            .iter()
+            .map(|(flags, text)| ask(&mut login, &mut gate, *flags, text))
+            .collect();
+        let last = replies.last().expect("at least one");
+        assert_ne!(last.status, LoginStatus::SUCCESS, "{attempt:?}");
+        assert_eq!(gate.opened, 0);
+    }
+}
+
+#[test]
+fn a_login_without_end_is_ended() {
+    let (mut login, mut gate) = (Login::new(), open_gate());
+    ask(&mut login, &mut gate, 0x04, WHO);
+    let refused = (0..PDUS_MAX).map(|_| ask(&mut login, &mut gate, 0x04, ""));
+    assert_eq!(
+        refused.last().map(|reply| reply.status),
+        Some(LoginStatus::INITIATOR_ERROR)
+    );
+}

@@ -1,0 +1,227 @@
+//! The tasks of a connection: SCSI commands between their PDU and their response.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use block::{BlockSize, Extent, RegionId};
+use scsi::{Lun, Medium, Response};
+
+/// How many commands a session may have outstanding (its command window).
+pub const COMMANDS_MAX: usize = 256;
+/// Slots beyond the window, for commands of immediate delivery.
+const IMMEDIATE_MAX: usize = 16;
+
+/// What a task does with data.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// Data-in from the volume.
+    Read(Extent),
+    /// Data-out into the volume, block by block.
+    Write(Extent),
+    /// Data-out gathered, then executed at once.
+    Gathered(Medium),
+    /// Data-out gathered for the device (a parameter list).
+    Parameters,
+    /// Data-in at hand.
+    Data(Vec<u8>),
+    /// No data.
+    None,
+}
+
+/// How far a task has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Data-out are awaited.
+    Receiving,
+    /// Executed; its completion is held back (delay, rate limit).
+    Held,
+    /// Data-in and response are to be sent.
+    Sending,
+}
+
+/// A SCSI command.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) itt: u32,
+    pub(crate) lun: Lun,
+    pub(crate) cdb: [u8; 16],
+    pub(crate) work: Work,
+    pub(crate) progress: Progress,
+    pub(crate) region: RegionId,
+    pub(crate) block_size: BlockSize,
+    pub(crate) started: Instant,
+    /// Expected Data Transfer Length.
+    pub(crate) expected_len: u64,
+    /// What the CDB says that is to be transferred.
+    pub(crate) wanted_len: u64,
+    /// What is transferred: the smaller of both.
+    pub(crate) len: u64,
+    /// Data-out received, or data-in sent.
+    pub(crate) moved: u64,
+    /// Data-out asked for by R2T or announced as unsolicited.
+    pub(crate) solicited: u64,
+    /// Unsolicited data may still come (F was not set).
+    pub(crate) unsolicited_open: bool,
+    /// R2Ts whose data have not all come, oldest first: their end offsets.
+    pub(crate) r2ts: VecDeque<u64>,
+    /// R2TSN or DataSN of the next PDU that is sent.
+    pub(crate) next_sn: u32,
+    /// DataSN of the next Data-Out of the current sequence.
+    pub(crate) next_data_out_sn: u32,
+    /// The part of a block that has come, or the whole of gathered data.
+    pub(crate) gathered: Vec<u8>,
+    pub(crate) response: Response,
+    /// Counted in the command window.
+    pub(crate) windowed: bool,
+    /// In the queue of those that have something to send.
+    pub(crate) queued: bool,
+    /// Ended by another nexus or by task management: freed without a response once it may be.
+    pub(crate) generation: u16,
+}
+
+/// A completion that is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) at: Instant,
+    pub(crate) slot: usize,
+    pub(crate) generation: u16,
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest: a binary heap gives that first.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.at.cmp(&self.at).then(other.slot.cmp(&self.slot))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The tasks of a connection, by slot.
+pub(crate) struct Tasks {
+    slots: Vec<Option<Task>>,
+    generations: Vec<u16>,
+    free: Vec<usize>,
+    /// Slots with something to send, oldest first.
+    ready: VecDeque<usize>,
+    windowed: usize,
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            windowed: 0,
+        }
+    }
+
+    /// How many more commands the window takes.
+    pub(crate) fn window(&self) -> usize {
+        COMMANDS_MAX - self.windowed
+    }
+
+    /// Puts a task into a free slot; `None` where there is none.
+    pub(crate) fn insert(&mut self, mut task: Task) -> Option<usize> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < COMMANDS_MAX + IMMEDIATE_MAX => {
+                self.slots.push(None);
+                self.generations.push(0);
+                self.slots.len() - 1
+            }
+            None => return None,
+        };
+        task.generation = self.generations[slot];
+        self.windowed += usize::from(task.windowed);
+        self.slots[slot] = Some(task);
+        Some(slot)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Task> {
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Option<&Task> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) -> Option<Task> {
+        let task = self.slots.get_mut(slot)?.take()?;
+        self.windowed -= usize::from(task.windowed);
+        self.generations[slot] = self.generations[slot].wrapping_add(1);
+        self.free.push(slot);
+        Some(task)
+    }
+
+    /// The slot of an Initiator Task Tag.
+    pub(crate) fn find(&self, itt: u32) -> Option<usize> {
+        self.slots
+            .iter()
+            .position(|task| task.as_ref().is_some_and(|task| task.itt == itt))
+    }
+
+    /// The slots of a LUN, or all.
+    pub(crate) fn of_lun(&self, lun: Option<Lun>) -> Vec<usize> {
+        let of_lun = |task: &Task| lun.is_none_or(|lun| task.lun == lun);
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, task)| task.as_ref().is_some_and(of_lun))
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+
+    /// The Target Transfer Tag of a slot: never all ones, since slots are few.
+    pub(crate) fn transfer_tag(&self, slot: usize) -> u32 {
+        u32::from(self.generations[slot]) << 16 | slot as u32
+    }
+
+    /// The slot that a Target Transfer Tag names, where its task is still the same.
+    pub(crate) fn by_transfer_tag(&self, tag: u32) -> Option<usize> {
+        let slot = (tag & 0xFFFF) as usize;
+        let same = self
+            .generations
+            .get(slot)
+            .is_some_and(|g| u32::from(*g) == tag >> 16);
+        (same && self.slots[slot].is_some()).then_some(slot)
+    }
+
+    /// Marks a task as having something to send.
+    pub(crate) fn queue(&mut self, slot: usize) {
+        if let Some(task) = self.get_mut(slot)
+            && !task.queued
+        {
+            task.queued = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// The task that is to send next. Slots that were freed meanwhile are passed over.
+    pub(crate) fn next_ready(&mut self) -> Option<usize> {
+        while let Some(slot) = self.ready.front().copied() {
+            if self.get(slot).is_some_and(|task| task.queued) {
+                return Some(slot);
+            }
+            self.ready.pop_front();
+        }
+        None
+    }
+
+    /// The task at the front has nothing more to send for now.
+    pub(crate) fn pop_ready(&mut self) {
+        if let Some(slot) = self.ready.pop_front()
+            && let Some(task) = self.get_mut(slot)
+        {
+            task.queued = false;
+        }
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+}

@@ -1,0 +1,475 @@
+//! What a connection sends: queued replies, R2Ts, Data-In and SCSI Responses.
+//!
+//! Read first: RFC 7143 §11.4, §11.7, §11.8.
+
+use std::time::Instant;
+
+use block::{ByteRange, Placement, ReadDest, SendList};
+use scsi::{Response, ScsiStatus, Sense};
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
+
+use crate::backend::Backend;
+use crate::connection::{Connection, Full, Stage};
+use crate::params::Digest;
+use crate::task::{Progress, Task, Work};
+use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
+use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
+use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};
+
+/// Reads up to this many bytes are copied into the send list; longer ones are gathered from volume memory.
+pub const COPY_LEN_MAX: u64 = 16 << 10;
+/// Room that a PDU needs beside its data: header, both digests, padding.
+const OVERHEAD_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
+
+/// Whether a task has sent all that it can for now.
+enum Sent {
+    /// Nothing more; the task is finished and can be freed.
+    Finished,
+    /// Nothing more until data-out come.
+    Waiting,
+    /// The list is full.
+    Full,
+}
+
+impl<B: Backend> Connection<B> {
+    pub(crate) fn transmit(&mut self, _: Instant, backend: &mut B, out: &mut SendList) {
+        let digest = self.header_digest();
+        while let Some(reply) = self.replies.front() {
+            if out.free_bytes() < reply.len() + OVERHEAD_MAX || out.free_parts() < 2 {
+                return;
+            }
+            let reply = self.replies.pop_front().expect("there is a front");
+            self.send_reply(reply, digest, out);
+        }
+        loop {
+            let Stage::Full(full) = &mut self.stage else {
+                return;
+            };
+            let Some(slot) = full.tasks.next_ready() else {
+                return;
+            };
+            match self.send_task(slot, backend, out) {
+                Sent::Full => return,
+                Sent::Waiting => self.with_full(|full| full.tasks.pop_ready()),
+                Sent::Finished => self.with_full(|full| {
+                    full.tasks.pop_ready();
+                    if let Some(task) = full.tasks.remove(slot) {
+                        Full::completed(&task, backend);
+                    }
+                }),
+            }
+        }
+    }
+
+    fn with_full(&mut self, call: impl FnOnce(&mut Full)) {
+        if let Stage::Full(full) = &mut self.stage {
+            call(full);
+        }
+    }
+
+    /// MaxCmdSN: the last command that the window takes.
+    pub(crate) fn max_cmd_sn(&self) -> u32 {
+        let window = match &self.stage {
+            Stage::Full(full) => full.tasks.window() as u32,
+            Stage::Login(_) => 1,
+        };
+        self.exp_cmd_sn.wrapping_add(window).wrapping_sub(1)
+    }
+
+    fn send_task(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> Sent {
+        let Stage::Full(full) = &mut self.stage else {
+            return Sent::Finished;
+        };
+        let Some(task) = full.tasks.get(slot) else {
+            return Sent::Finished;
+        };
+        match task.progress {
+            Progress::Receiving => self.send_r2ts(slot, out),
+            Progress::Held => Sent::Waiting,
+            Progress::Sending => {
+                if !self.send_data_in(slot, backend, out) {
+                    return Sent::Full;
+                }
+                let Stage::Full(full) = &self.stage else {
+                    return Sent::Finished;
+                };
+                let done = full
+                    .tasks
+                    .get(slot)
+                    .is_none_or(|task| task.next_sn == u32::MAX);
+                if done || self.send_response(slot, out) {
+                    Sent::Finished
+                } else {
+                    Sent::Full
+                }
+            }
+        }
+    }
+
+    /// Asks for data-out: bursts in order, as many at once as were negotiated.
+    fn send_r2ts(&mut self, slot: usize, out: &mut SendList) -> Sent {
+        let (exp, max, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
+        let digest = self.header_digest();
+        let Stage::Full(full) = &mut self.stage else {
+            return Sent::Finished;
+        };
+        let outstanding_max = full.parameters.outstanding_r2t_max as usize;
+        let burst = u64::from(full.parameters.burst_len_max);
+        let ttt = full.tasks.transfer_tag(slot);
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return Sent::Finished;
+        };
+        while task.solicited < task.len && task.r2ts.len() < outstanding_max {
+            if out.free_bytes() < OVERHEAD_MAX || out.free_parts() < 2 {
+                return Sent::Full;
+            }
+            let len = burst.min(task.len - task.solicited);
+            let r2t = R2t {
+                opcode: response::R2T,
+                flags: FINAL,
+                reserved: [0; 2],
+                total_ahs_words: 0,
+                data_segment_len: U24::new(0),
+                lun: lun_field(task.lun),
+                itt: U32::new(task.itt),
+                ttt: U32::new(ttt),
+                stat_sn: U32::new(stat_sn),
+                exp_cmd_sn: U32::new(exp),
+                max_cmd_sn: U32::new(max),
+                r2t_sn: U32::new(task.next_sn),
+                buffer_offset: U32::new(task.solicited as u32),
+                desired_len: U32::new(len as u32),
+            };
+            push_header(r2t.as_bytes(), digest, out);
+            task.next_sn += 1;
+            task.solicited += len;
+            task.r2ts.push_back(task.solicited);
+        }
+        Sent::Waiting
+    }
+
+    /// Sends Data-In until all is sent or the list is full; the last PDU carries the status where it is GOOD,
+    /// and marks the task as answered. False where the list is full.
+    fn send_data_in(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> bool {
+        let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
+        loop {
+            let (exp, max) = (self.exp_cmd_sn, self.max_cmd_sn());
+            let Stage::Full(full) = &mut self.stage else {
+                return true;
+            };
+            let parameters = &full.parameters;
+            let (segment_max, burst) = (
+                u64::from(parameters.send_segment_len_max),
+                u64::from(parameters.burst_len_max),
+            );
+            let nexus = full.opened().map(|opened| opened.nexus);
+            let Some(task) = full.tasks.get_mut(slot) else {
+                return true;
+            };
+            let is_data_in = matches!(task.work, Work::Read(_) | Work::Data(_));
+            if !is_data_in || task.moved >= task.len {
+                return true;
+            }
+            // A sequence ends at a multiple of MaxBurstLength (F).
+            let to_burst_end = burst - task.moved % burst;
+            let len = segment_max.min(task.len - task.moved).min(to_burst_end);
+            let copied = match task.work {
+                Work::Read(_) => len <= COPY_LEN_MAX || data_digest == Digest::Crc32c,
+                _ => true,
+            };
+            let own_bytes = OVERHEAD_MAX + if copied { len as usize } else { 0 };
+            if out.free_bytes() < own_bytes || out.free_parts() < 4 {
+                return false;
+            }
+            let last = task.moved + len == task.len;
+            let phase_collapse = last && task.response.status == ScsiStatus::Good;
+            let mut header = data_in(task, len, exp, max);
+            if last || to_burst_end == len {
+                header.flags |= FINAL;
+            }
+            if phase_collapse {
+                let (flags, residual) = residual(task);
+                header.flags |= STATUS_PRESENT | flags;
+                header.stat_sn = U32::new(self.stat_sn);
+                header.residual = U32::new(residual);
+            }
+            push_header(header.as_bytes(), header_digest, out);
+            let sent = match nexus {
+                Some(nexus) => push_data(task, len, copied, data_digest, nexus, backend, out),
+                None => Ok(()),
+            };
+            if let Err(sense) = sent {
+                out.retract(
+                    BHS_LEN
+                        + if header_digest == Digest::Crc32c {
+                            DIGEST_LEN
+                        } else {
+                            0
+                        },
+                );
+                task.response = Response::check(sense);
+                task.work = Work::None;
+                return true;
+            }
+            task.moved += len;
+            task.next_sn = if phase_collapse {
+                u32::MAX
+            } else {
+                task.next_sn + 1
+            };
+            if phase_collapse {
+                self.stat_sn = self.stat_sn.wrapping_add(1);
+            }
+        }
+    }
+
+    /// False where the list is full.
+    fn send_response(&mut self, slot: usize, out: &mut SendList) -> bool {
+        let (exp, max, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
+        let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
+        let Stage::Full(full) = &mut self.stage else {
+            return true;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return true;
+        };
+        let segment = sense_segment(&task.response);
+        if out.free_bytes() < OVERHEAD_MAX + segment.len() || out.free_parts() < 2 {
+            return false;
+        }
+        let (flags, residual) = residual(task);
+        let header = ScsiResponse {
+            opcode: response::SCSI_RESPONSE,
+            flags: FINAL | flags,
+            response: 0,
+            status: task.response.status as u8,
+            total_ahs_words: 0,
+            data_segment_len: U24::new(segment.len() as u32),
+            reserved: [0; 8],
+            itt: U32::new(task.itt),
+            snack_tag: U32::new(0),
+            stat_sn: U32::new(stat_sn),
+            exp_cmd_sn: U32::new(exp),
+            max_cmd_sn: U32::new(max),
+            exp_data_sn: U32::new(task.next_sn),
+            bidi_residual: U32::new(0),
+            residual: U32::new(residual),
+        };
+        push_header(header.as_bytes(), header_digest, out);
+        push_segment(&segment, data_digest, out);
+        self.stat_sn = self.stat_sn.wrapping_add(1);
+        true
+    }
+}
+
+fn data_in(task: &Task, len: u64, exp_cmd_sn: u32, max_cmd_sn: u32) -> DataIn {
+    DataIn {
+        opcode: response::DATA_IN,
+        flags: 0,
+        reserved: 0,
+        status: 0,
+        total_ahs_words: 0,
+        data_segment_len: U24::new(len as u32),
+        lun: [0; 8],
+        itt: U32::new(task.itt),
+        ttt: U32::new(NO_TASK_TAG),
+        stat_sn: U32::new(0),
+        exp_cmd_sn: U32::new(exp_cmd_sn),
+        max_cmd_sn: U32::new(max_cmd_sn),
+        data_sn: U32::new(task.next_sn),
+        buffer_offset: U32::new(task.moved as u32),
+        residual: U32::new(0),
+    }
+}
+
+/// Appends the next `len` bytes of a task's data-in.
+fn push_data<B: Backend>(
+    task: &mut Task,
+    len: u64,
+    copied: bool,
+    data_digest: Digest,
+    nexus: scsi::NexusId,
+    backend: &mut B,
+    out: &mut SendList,
+) -> Result<(), Sense> {
+    let extent = match &task.work {
+        Work::Data(data) => {
+            push_segment(
+                &data[task.moved as usize..][..len as usize],
+                data_digest,
+                out,
+            );
+            return Ok(());
+        }
+        Work::Read(extent) => *extent,
+        _ => return Ok(()),
+    };
+    let gone = Sense::of_volume(block::Status::Gone);
+    let (view, _) = backend.view(nexus, task.lun).ok_or(gone)?;
+    let geometry = view.volume.geometry();
+    let range = geometry.byte_range(extent).map_err(Sense::of_volume)?;
+    let here = ByteRange {
+        offset: range.offset + task.moved,
+        len,
+    };
+    if copied {
+        return push_copy(task, extent, here, data_digest, view.volume.as_ref(), out);
+    }
+    let checked = scsi::medium::piece(extent, task.block_size, task.moved, len);
+    let check = block::Op::Read {
+        extent: checked,
+        dest: ReadDest::InPlace,
+    };
+    view.volume.execute(check).map_err(Sense::of_volume)?;
+    let placed = out.place(Placement {
+        region: task.region,
+        range: here,
+    });
+    assert!(placed, "room for parts was checked");
+    push_padding(len, out);
+    Ok(())
+}
+
+/// Copies whole blocks into the list. Small replies are cheaper copied than gathered, and a digest must be that
+/// of the bytes that are sent, whoever writes meanwhile.
+fn push_copy(
+    task: &Task,
+    extent: block::Extent,
+    here: ByteRange,
+    data_digest: Digest,
+    volume: &dyn block::Volume,
+    out: &mut SendList,
+) -> Result<(), Sense> {
+    let block_len = task.block_size.bytes();
+    let len = here.len as usize;
+    // A transfer that is cut short (by the expected length) may begin or end inside a block.
+    let whole = task.moved % block_len == 0 && here.len % block_len == 0;
+    let room = out.reserve(len).expect("room was checked");
+    let read = if whole {
+        let extent = scsi::medium::piece(extent, task.block_size, task.moved, here.len);
+        volume.execute(block::Op::Read {
+            extent,
+            dest: ReadDest::Copy(room),
+        })
+    } else {
+        read_unaligned(task, extent, room, volume)
+    };
+    if let Err(status) = read {
+        out.retract(len);
+        return Err(Sense::of_volume(status));
+    }
+    if data_digest == Digest::Crc32c {
+        let crc = crc32c::crc32c(room_of(out, len));
+        push_trailer(len, crc, out);
+    } else {
+        push_padding(here.len, out);
+    }
+    Ok(())
+}
+
+/// The last `len` own bytes of the list.
+fn room_of(out: &SendList, len: usize) -> &[u8] {
+    match out.segments().last() {
+        Some(block::Segment::Bytes(bytes)) => &bytes[bytes.len() - len..],
+        _ => &[],
+    }
+}
+
+/// A piece that is not of whole blocks: each block goes through a buffer.
+fn read_unaligned(
+    task: &Task,
+    extent: block::Extent,
+    room: &mut [u8],
+    volume: &dyn block::Volume,
+) -> Result<(), block::Status> {
+    let block_len = task.block_size.bytes() as usize;
+    let mut block = [0; 4096];
+    let block = &mut block[..block_len];
+    let (mut at, mut done) = (task.moved as usize, 0);
+    while done < room.len() {
+        let start = at / block_len * block_len;
+        let one = scsi::medium::piece(extent, task.block_size, start as u64, block_len as u64);
+        volume.execute(block::Op::Read {
+            extent: one,
+            dest: ReadDest::Copy(block),
+        })?;
+        let take = (block_len - (at - start)).min(room.len() - done);
+        room[done..done + take].copy_from_slice(&block[at - start..][..take]);
+        done += take;
+        at += take;
+    }
+    Ok(())
+}
+
+/// Residual flags and count: what the CDB wanted against what the initiator expected (RFC 7143 §11.4.5).
+fn residual(task: &Task) -> (u8, u32) {
+    let moved = if task.response.status == ScsiStatus::Good {
+        task.wanted_len
+    } else {
+        task.moved
+    };
+    let over = moved.saturating_sub(task.expected_len);
+    let under = task.expected_len.saturating_sub(moved);
+    match (over, under) {
+        (0, 0) => (0, 0),
+        (0, under) => (RESIDUAL_UNDERFLOW, under as u32),
+        (over, _) => (RESIDUAL_OVERFLOW, over as u32),
+    }
+}
+
+/// SenseLength and sense data.
+fn sense_segment(response: &Response) -> Vec<u8> {
+    let Some(sense) = &response.sense else {
+        return Vec::new();
+    };
+    let bytes = sense.encode(scsi::SenseFormat::Fixed);
+    let mut segment = (bytes.as_slice().len() as u16).to_be_bytes().to_vec();
+    segment.extend_from_slice(bytes.as_slice());
+    segment
+}
+
+fn lun_field(lun: scsi::Lun) -> [u8; 8] {
+    scsi::lun_bytes(lun)
+}
+
+/// Appends a header and its digest. The caller has checked that there is room.
+pub(crate) fn push_header(header: &[u8], digest: Digest, out: &mut SendList) {
+    let pushed = out.push(header);
+    assert!(pushed, "room for the header was checked");
+    if digest == Digest::Crc32c {
+        let pushed = out.push(&crc32c::crc32c(header).to_le_bytes());
+        assert!(pushed, "room for the digest was checked");
+    }
+}
+
+/// Appends a data segment, padding and digest. The caller has checked that there is room.
+pub(crate) fn push_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
+    if segment.is_empty() {
+        return;
+    }
+    let pushed = out.push(segment);
+    assert!(pushed, "room for the segment was checked");
+    if digest == Digest::Crc32c {
+        push_trailer(segment.len(), crc32c::crc32c(segment), out);
+    } else {
+        push_padding(segment.len() as u64, out);
+    }
+}
+
+fn push_padding(len: u64, out: &mut SendList) {
+    let padding = (len.next_multiple_of(4) - len) as usize;
+    if padding > 0 {
+        let pushed = out.push(&[0; 3][..padding]);
+        assert!(pushed, "room for padding was checked");
+    }
+}
+
+/// Padding and the digest over data (whose own CRC is `crc`) and padding.
+fn push_trailer(len: usize, crc: u32, out: &mut SendList) {
+    let padding = len.next_multiple_of(4) - len;
+    push_padding(len as u64, out);
+    let crc = crc32c::crc32c_append(crc, &[0; 3][..padding]);
+    let pushed = out.push(&crc.to_le_bytes());
+    assert!(pushed, "room for the digest was checked");
+}
