@@ -6,7 +6,7 @@
 
 SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-120}
 SUITE_SKIP_STATUS=77
-SUITE_LOG_LINES=40
+SUITE_LOG_LINES=60
 SUITE_JOB=''
 
 # The tests as FILE/NAME, one a line.
@@ -27,26 +27,29 @@ suite_skip() {
 }
 
 suite_run() {
-  local suite=$1 file='' is_ready='' name
+  local suite=$1 only=$2 file
   SUITE=$suite
   # shellcheck source=/dev/null
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
   . "$VM_TOP/suites/$suite/suite.sh"
   suite_start
-  while read -r name <&3; do
-    if [ "${name%/*}" != "$file" ]; then
-      [ -z "$is_ready" ] || suite_step "$file" teardown
-      file=${name%/*} is_ready=''
-      if suite_step "$file" setup; then is_ready=1; fi
-    fi
-    if [ -n "$is_ready" ]; then
-      suite_test "$file" "${name#*/}"
-    else
-      report_result FAIL "$suite/$name" "its setup failed"
-    fi
-  done 3< <(suite_tests "$suite" "$2")
-  [ -z "$is_ready" ] || suite_step "$file" teardown
+  for file in $(suite_tests "$suite" "$only" | sed 's,/.*,,' | uniq); do suite_file "$file" "$only"; done
+}
+
+# The tests of one file between its setup and its teardown.
+suite_file() {
+  local file=$1 name status=0 tests
+  mapfile -t tests < <(suite_tests "$SUITE" "$2" | grep "^$file/")
+  suite_step "$file" setup || status=$?
+  for name in "${tests[@]}"; do
+    case $status in
+      0) suite_test "$file" "${name#*/}" ;;
+      "$SUITE_SKIP_STATUS") report_result SKIP "$SUITE/$name" "$(suite_skip_reason "$VM_STATE/log/$file.setup")" ;;
+      *) report_result FAIL "$SUITE/$name" "its setup failed" ;;
+    esac
+  done
+  [ "$status" = "$SUITE_SKIP_STATUS" ] || suite_step "$file" teardown || report_result FAIL "$SUITE/$file/teardown" "see above"
 }
 
 # setup or teardown of a file, if it has one.
@@ -54,10 +57,13 @@ suite_step() {
   local log=$VM_STATE/log/$1.$2 status=0
   grep -q "^$2()" "$VM_TOP/suites/$SUITE/$1.sh" || return 0
   suite_limited "$log" "$1" "$2" || status=$?
-  if [ "$status" != 0 ]; then
-    [ "$status" = "$SUITE_SKIP_STATUS" ] || report_note "$2 of $1 failed with status $status"
-    suite_show "$log"
-  fi
+  case $status in
+    0 | "$SUITE_SKIP_STATUS") ;;
+    *)
+      report_note "$2 of $1 failed with status $status"
+      suite_show "$log"
+      ;;
+  esac
   return "$status"
 }
 
@@ -71,7 +77,7 @@ suite_test() {
   peer_alive || status=peer
   case $status in
     0) report_result PASS "$SUITE/$file/$name ($took)" ;;
-    "$SUITE_SKIP_STATUS") report_result SKIP "$SUITE/$file/$name" "$(sed -n 's/^skip: //p' "$log" | tail -n 1)" ;;
+    "$SUITE_SKIP_STATUS") report_result SKIP "$SUITE/$file/$name" "$(suite_skip_reason "$log")" ;;
     fault) report_result FAIL "$SUITE/$file/$name" "the guest's kernel complains ($took)" ;;
     peer) report_result FAIL "$SUITE/$file/$name" "the peer is gone ($took)" ;;
     124 | 137) report_result FAIL "$SUITE/$file/$name" "over its time limit ($took)" ;;
@@ -79,7 +85,7 @@ suite_test() {
   esac
   case $status in
     0 | "$SUITE_SKIP_STATUS") rm -f "$log".*.pcap "$log.faults" ;;
-    *) suite_show "$log" "$log.faults" && peer_log | tail -n 15 | sed 's/^/  peer| /' ;;
+    *) suite_show "$log" "$log.faults" && peer_log | tail -n 6 | sed 's/^/  peer| /' ;;
   esac
 }
 
@@ -88,6 +94,8 @@ skip() {
   echo "skip: $*"
   exit "$SUITE_SKIP_STATUS"
 }
+
+suite_skip_reason() { sed -n 's/^skip: //p' "$1" | tail -n 1; }
 
 suite_show() {
   local log

@@ -5,6 +5,7 @@ NQN=nqn.2026-01.test.ramport:main
 HOST_1=nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111
 HOST_2=nqn.2014-08.org.nvmexpress:uuid:22222222-2222-4222-8222-222222222222
 PORT=4420
+DISCOVERY=nqn.2014-08.org.nvmexpress.discovery
 # Namespace 1 has 512-byte blocks, namespace 2 4096-byte blocks.
 DISK_MIB=256
 DISK_4K_MIB=320
@@ -34,7 +35,7 @@ guest() {
   local name assignment
   {
     cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/suites/nvme-tcp/guest.sh"
-    for name in NQN HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB; do
+    for name in NQN DISCOVERY HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB; do
       printf 'export %s=%q\n' "$name" "${!name}"
     done
     for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done

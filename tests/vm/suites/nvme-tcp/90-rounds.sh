@@ -1,0 +1,54 @@
+# Connecting and disconnecting, over and over.
+# shellcheck shell=bash
+
+ROUNDS=100
+
+test_a_hundred_rounds() {
+  local before after
+  ! peer_can usage || before=$(peer_descriptors)
+  guest ROUNDS="$ROUNDS" << 'E'
+for round in $(seq "$ROUNDS"); do
+  nvme connect -t tcp -a "$PEER_A" -s "$PORT" -n "$NQN" --nr-io-queues=2 > /dev/null
+  [ $((round % 20)) != 0 ] || { eventually 10 device 1 && dd if="$(device 1)" of=/dev/null bs=4k count=1 iflag=direct status=none; }
+  nvme disconnect -n "$NQN" > /dev/null
+done
+eventually 10 not_connected
+E
+  if peer_can usage; then
+    after=$(peer_descriptors)
+    echo "descriptors open: $before before, $after after"
+    [ "$after" -le "$before" ]
+  fi
+}
+
+test_io_survives_a_disconnect_of_another_connection() {
+  guest << 'E'
+connect "$PEER_A"
+verified busy "$(device 1)" --rw=randrw --bs=4k --iodepth=8 --size=8m > /tmp/busy.out 2>&1 &
+job=$!
+for round in 1 2 3 4 5; do
+  nvme connect -t tcp -a "$PEER_B" -s "$PORT" -n "$NQN" --nr-io-queues=1
+  sleep 0.3
+  nvme disconnect -d "$(controllers "$NQN" "$PEER_B")"
+done
+wait "$job"
+cat /tmp/busy.out
+disconnect
+E
+}
+
+test_disconnect_under_io_ends_cleanly() {
+  guest << 'E'
+connect "$PEER_A"
+fio --name=cut --filename="$(device 1)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
+  --time_based --runtime=20 > /tmp/cut.out 2>&1 &
+job=$!
+sleep 2
+nvme disconnect -n "$NQN"
+refused wait "$job"
+eventually 10 not_connected
+connect "$PEER_A"
+verified again "$(device 1)" --rw=randwrite --bs=4k --iodepth=8 --size=2m
+disconnect
+E
+}
