@@ -46,3 +46,6 @@ pub use reply::{Completion, Reply};
 pub use subsystem::{
     Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
 };
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,7 @@ pub struct Subsystem {
     pub(super) reservations: BTreeMap<Nsid, Reservations>,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
-    last_controller: ControllerId,
+    pub(super) last_controller: ControllerId,
     pub(super) ana: Ana,
     pub(super) generation: Generation,
     pub(super) wakes: BTreeSet<WakeToken>,

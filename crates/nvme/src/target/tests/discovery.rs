@@ -1,0 +1,183 @@
+use std::net::Ipv6Addr;
+
+use block::HostIdentity;
+use zerocopy::FromBytes;
+
+use super::*;
+use crate::wire::discovery::{
+    DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType, TransportType,
+};
+use crate::wire::fabrics::NqnField;
+use crate::wire::log::lid;
+
+/// Admits hosts of one name.
+struct Only(&'static str);
+
+impl HostFilter for Only {
+    fn admits(&self, host: HostIdentity<'_>) -> bool {
+        host.name == Some(self.0)
+    }
+}
+
+fn record(kind: SubsystemType, name: &str, address: IpAddr) -> DiscoveryRecord {
+    DiscoveryRecord {
+        kind,
+        subsystem_nqn: NqnField::new(name).expect("fits"),
+        transport: TransportType::Tcp,
+        address,
+        service_port: 4420,
+        port: PortId(1),
+        admin_queue_depth_max: 128,
+        visible_to: None,
+    }
+}
+
+fn nvm(name: &str) -> DiscoveryRecord {
+    record(
+        SubsystemType::Nvm,
+        name,
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)),
+    )
+}
+
+fn read(fixture: &mut Fixture, admin: &Connection) -> (DiscoveryHeader, Vec<DiscoveryEntry>) {
+    let bytes = fixture.log(admin, lid::DISCOVERY, 1024);
+    let header = DiscoveryHeader::read_from_bytes(&bytes).expect("1024 bytes");
+    let records = header.records.get();
+    let entries = (1..=records).map(|at| {
+        let sqe = log_sqe(lid::DISCOVERY, at * 1024, 1024, RetainEvent::Clear);
+        DiscoveryEntry::read_from_bytes(&fixture.data(admin, &sqe)).expect("1024 bytes")
+    });
+    (header, entries.collect())
+}
+
+fn names(entries: &[DiscoveryEntry]) -> Vec<&str> {
+    entries
+        .iter()
+        .filter_map(|entry| entry.subsystem_nqn.name())
+        .collect()
+}
+
+#[test]
+fn records_tell_where_subsystems_are() {
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    fixture.subsystem.set_discovery_records(vec![
+        record(
+            SubsystemType::Current,
+            DISCOVERY_NQN,
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        ),
+        nvm("nvmet-rd0"),
+        record(
+            SubsystemType::Referral,
+            DISCOVERY_NQN,
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ),
+    ]);
+    let (header, entries) = read(&mut fixture, &admin);
+    assert_eq!(
+        (header.generation.get(), header.record_format.get()),
+        (1, 0)
+    );
+    assert_eq!(names(&entries), [DISCOVERY_NQN, "nvmet-rd0", DISCOVERY_NQN]);
+    let [current, rd0, referral] = &entries[..] else {
+        panic!("three records");
+    };
+    assert_eq!(
+        current.address(),
+        Some("192.0.2.1"),
+        "where the host itself came to"
+    );
+    assert_eq!((current.subsystem_type, current.flags.get()), (3, 0b10));
+    assert_eq!(
+        (rd0.transport, rd0.address_family, rd0.subsystem_type),
+        (3, 1, 2)
+    );
+    assert_eq!(
+        (rd0.address(), rd0.service()),
+        (Some("192.0.2.9"), Some("4420"))
+    );
+    assert_eq!((rd0.controller.get(), rd0.port.get()), (0xFFFF, 1));
+    assert_eq!(rd0.admin_sq_entries_max.get(), 128);
+    assert_eq!(
+        (referral.address(), referral.address_family),
+        (Some("::1"), 2)
+    );
+    assert_eq!(referral.subsystem_type, 1);
+}
+
+#[test]
+fn the_log_may_be_read_in_any_pieces() {
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    fixture
+        .subsystem
+        .set_discovery_records(["a", "b", "c"].map(nvm).to_vec());
+    let whole = fixture.log(&admin, lid::DISCOVERY, 4096);
+    assert_eq!(u64_at(&whole, 8), 3);
+    for piece in [4_u64, 16, 1000, 1024, 1500, 4096] {
+        let mut gathered = Vec::new();
+        while (gathered.len() as u64) < 4096 {
+            let offset = gathered.len() as u64;
+            let sqe = log_sqe(lid::DISCOVERY, offset, piece, RetainEvent::Clear);
+            gathered.extend(fixture.data(&admin, &sqe));
+        }
+        assert_eq!(gathered[..4096], whole, "in pieces of {piece} bytes");
+    }
+    let beyond = log_sqe(lid::DISCOVERY, 4100, 4, RetainEvent::Clear);
+    assert_eq!(fixture.error(&admin, &beyond), StatusCode::InvalidField);
+}
+
+#[test]
+fn hosts_see_what_they_may_use() {
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    let other = fixture.host_with(|request| "other".clone_into(&mut request.host.nqn));
+    let hidden = DiscoveryRecord {
+        visible_to: Some(Arc::new(Only(HOST))),
+        ..nvm("hidden")
+    };
+    fixture
+        .subsystem
+        .set_discovery_records(vec![hidden, nvm("open")]);
+    assert_eq!(names(&read(&mut fixture, &admin).1), ["hidden", "open"]);
+    assert_eq!(names(&read(&mut fixture, &other).1), ["open"]);
+}
+
+#[test]
+fn the_generation_moves_when_records_do_and_hosts_are_told() {
+    const LOG_CHANGED: u64 = 0x0070_F002;
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    fixture.request_events(&admin, 4);
+    fixture.wakes();
+    let generation = |fixture: &mut Fixture| read(fixture, &admin).0.generation.get();
+    let before = generation(&mut fixture);
+    fixture.subsystem.set_discovery_records(vec![nvm("a")]);
+    assert_eq!(fixture.wakes(), [admin.wake.0]);
+    assert_eq!(fixture.events(&admin), [LOG_CHANGED]);
+    fixture.subsystem.set_discovery_records(vec![nvm("a")]);
+    assert_eq!(
+        generation(&mut fixture),
+        before + 1,
+        "the same records are no change"
+    );
+    assert_eq!(fixture.events(&admin), []);
+    let filtered = DiscoveryRecord {
+        visible_to: Some(Arc::new(Only(HOST))),
+        ..nvm("a")
+    };
+    fixture.subsystem.set_discovery_records(vec![filtered]);
+    assert_eq!(fixture.events(&admin), [LOG_CHANGED]);
+    assert_eq!(generation(&mut fixture), before + 2);
+}
+
+#[test]
+fn subsystems_with_namespaces_have_no_records() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    fixture.subsystem.set_discovery_records(vec![nvm("a")]);
+    let sqe = log_sqe(lid::DISCOVERY, 0, 1024, RetainEvent::Clear);
+    assert_eq!(fixture.error(&admin, &sqe), StatusCode::InvalidLogPage);
+}
