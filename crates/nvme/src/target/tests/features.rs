@@ -42,7 +42,10 @@ fn what_is_set_is_got_and_the_default_stays() {
 fn thresholds_over_and_under_are_apart_and_there_are_no_sensors() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
-    fixture.ok(&admin, &set(feature::TEMPERATURE_THRESHOLD, 1 << 20 | 0x118));
+    fixture.ok(
+        &admin,
+        &set(feature::TEMPERATURE_THRESHOLD, 1 << 20 | 0x118),
+    );
     let under = {
         let mut sqe = get(feature::TEMPERATURE_THRESHOLD, 0);
         sqe.cdw11 = U32::new(1 << 20);
