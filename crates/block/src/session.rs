@@ -31,6 +31,12 @@ pub trait StreamSession {
     /// Whether `poll_transmit` would add anything to an empty list.
     fn wants_transmit(&self) -> bool;
 
+    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose reply is not
+    /// yet given out. A draining runtime closes the connection at such a moment.
+    fn is_idle(&self) -> bool {
+        !self.wants_transmit() && self.poll_timeout().is_none()
+    }
+
     /// Whether the connection is to be closed once everything has been sent.
     fn is_closing(&self) -> bool;
 

@@ -1,7 +1,43 @@
 //! Reactors: a thread per core, sockets, mailboxes.
+//!
+//! The path of a byte: a [`Reactors::listen`]ing socket accepts a connection and passes it to the reactor with the
+//! fewest (`reactor`). In its turn (`connection`) the reactor receives what has come into one buffer that all its
+//! connections share, gives it to the session ([`block::StreamSession`]), asks the session for what is to be sent,
+//! and sends it with one call, gathered from the session's bytes and from volumes' memory (`gather`). A connection
+//! whose peer does not read is not read either, and holds at most one send list. When nothing is left to do, the reactor
+//! polls for a while that it learns (`spin`), and then sleeps in the poller.
+//!
+//! Beside that stands [`FileIo`], queued I/O on files and block devices for the load generator.
+//!
+//! What this crate refuses to know: protocols, targets, who may do what.
+//!
+//! # Why the unsafe code here is sound
+//!
+//! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point to byte slices that
+//! are borrowed across the call, or to volume memory between [`block::Volume::pin`] and its `unpin`, which promise
+//! that it stays mapped and unwritten; a guard unpins however the scope is left. No Rust reference to volume memory is
+//! made. `file_io` has its own argument.
 
+mod connection;
+mod driven;
 mod file_io;
+mod gate;
+mod gather;
+mod listener;
+mod mailbox;
+mod poller;
+mod reactor;
+mod reactors;
+mod slots;
+mod spin;
+mod timers;
 
+#[cfg(test)]
+mod tests;
+
+pub use driven::{Accepted, Acceptor, Attachment, CloseReason, Driven, drive};
 pub use file_io::{
     Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
 };
+pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
+pub use slots::ConnectionId;

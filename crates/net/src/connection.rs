@@ -1,0 +1,412 @@
+//! One connection of a reactor: its socket, its session, and what it could not send yet.
+//!
+//! ```text
+//!            last words sent            peer closed, or time is up
+//!  Open ──► Ending ──────► Lingering ─────────────────────────────► closed
+//!    └─────────────────────────────────────────────────────────────►
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use block::SendList;
+use rustix::net::{RecvFlags, Shutdown};
+
+use crate::driven::{CloseReason, Driven};
+use crate::gate::{HalfOpen, Place};
+use crate::gather::{Bounce, Gather, Sent};
+use crate::poller::Readiness;
+use crate::{ConnectionId, ListenerId};
+
+/// A connection.
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) listener: ListenerId,
+    socket: OwnedFd,
+    driven: Box<dyn Driven>,
+    /// The socket may have something to receive; unknown, until a call says that it has not.
+    readable: bool,
+    /// The end of the stream has come, perhaps after bytes: no further event will tell.
+    has_ended: bool,
+    /// The socket may take something; unknown, until a call says that it does not.
+    writable: bool,
+    /// It stands in the reactor's queue of those that may go on.
+    pub(crate) is_queued: bool,
+    /// When its timer fires, where one is armed.
+    pub(crate) armed: Option<Instant>,
+    /// What the socket did not take. While there is any, nothing is received: a peer that does not read is not read.
+    undrained: Option<Undrained>,
+    /// Until the peer is admitted.
+    handshake: Option<(Instant, HalfOpen)>,
+    phase: Phase,
+    is_draining: bool,
+    _place: Place,
+}
+
+struct Undrained {
+    list: SendList,
+    bounce: Bounce,
+}
+
+enum Phase {
+    Open,
+    /// What the session has said last is being sent.
+    Ending(CloseReason),
+    /// It was sent, and the peer is given time to read it before the socket is closed.
+    Lingering(CloseReason, Instant),
+}
+
+/// How a turn left the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There is more to do at once; others go first.
+    Again,
+    /// It did something and now waits for its socket or its timer.
+    Done,
+    /// It had nothing to do.
+    Nothing,
+}
+
+/// Buffers that the connections of a reactor take turns in.
+pub(crate) struct Scratch {
+    receive: Box<[u8]>,
+    list: SendList,
+    spare_lists: Vec<SendList>,
+    gather: Gather,
+}
+
+/// The most bytes received in one turn.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// The bytes of its own that a send list holds.
+const LIST_BYTES: usize = 256 << 10;
+/// Send lists kept for the next connection that does not drain.
+const SPARE_LISTS_MAX: usize = 4;
+/// A connection that has sent so much in a turn lets others go first.
+const SEND_TURN_BYTES: u64 = 2 << 20;
+/// How long a peer may take to read the last words.
+const LINGER: Duration = Duration::from_secs(1);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self {
+            receive: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            list: SendList::with_capacity(LIST_BYTES),
+            spare_lists: Vec::new(),
+            gather: Gather::default(),
+        }
+    }
+
+    /// Forgets what a panic may have left.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Gives the filled list away and takes another.
+    fn take_list(&mut self) -> SendList {
+        let next = self
+            .spare_lists
+            .pop()
+            .unwrap_or_else(|| SendList::with_capacity(LIST_BYTES));
+        std::mem::replace(&mut self.list, next)
+    }
+
+    fn give_back(&mut self, list: SendList) {
+        if self.spare_lists.len() < SPARE_LISTS_MAX {
+            self.spare_lists.push(list);
+        }
+    }
+}
+
+/// The most memory that a connection's output takes, in bytes.
+pub(crate) const UNDRAINED_MAX_BYTES: usize = LIST_BYTES + 4096;
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        listener: ListenerId,
+        socket: OwnedFd,
+        driven: Box<dyn Driven>,
+        login: (Instant, HalfOpen),
+        place: Place,
+    ) -> Self {
+        Self {
+            id,
+            listener,
+            socket,
+            driven,
+            readable: true,
+            has_ended: false,
+            writable: true,
+            is_queued: false,
+            armed: None,
+            undrained: None,
+            handshake: Some(login),
+            phase: Phase::Open,
+            is_draining: false,
+            _place: place,
+        }
+    }
+
+    /// The socket's state has changed.
+    pub(crate) fn handle_readiness(&mut self, readiness: Readiness) {
+        self.readable |= readiness.readable;
+        self.writable |= readiness.writable;
+        self.has_ended |= readiness.ended;
+    }
+
+    /// One turn: sends what was left, receives once, lets the session work, sends what comes of it.
+    pub(crate) fn turn(
+        &mut self,
+        now: Instant,
+        scratch: &mut Scratch,
+    ) -> Result<Turn, CloseReason> {
+        if let Phase::Lingering(..) = self.phase {
+            return self.linger(scratch);
+        }
+        let mut sent_bytes = self.flush(scratch)?;
+        if self.undrained.is_some() {
+            return Ok(self.turn_of(sent_bytes));
+        }
+        let received_bytes = self.receive(now, scratch)?;
+        sent_bytes += self.transmit(now, scratch)?;
+        if received_bytes > 0 || sent_bytes > 0 {
+            self.driven.attachment_mut().handle_sent(Instant::now());
+        }
+        if let Some((_, half_open)) = self
+            .handshake
+            .take_if(|_| self.driven.attachment().is_admitted())
+        {
+            drop(half_open);
+        }
+        self.close_if_done(now)?;
+        Ok(self.turn_of(sent_bytes + received_bytes as u64))
+    }
+
+    /// The session's shared state has changed.
+    pub(crate) fn wake(&mut self, now: Instant) {
+        if let Phase::Open = self.phase
+            && let Err(reason) = self.driven.handle_wake(now)
+        {
+            self.phase = Phase::Ending(reason);
+        }
+    }
+
+    /// The armed timer has fired.
+    pub(crate) fn handle_timer(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if let Phase::Lingering(_, until) = &self.phase
+            && now >= *until
+        {
+            return Err(self.take_reason());
+        }
+        if let Some((until, _)) = &self.handshake
+            && now >= *until
+        {
+            return Err(CloseReason::HandshakeTimeout);
+        }
+        if self.driven.poll_timeout().is_some_and(|at| now >= at)
+            && let Phase::Open = self.phase
+            && let Err(reason) = self.driven.handle_timeout(now)
+        {
+            self.phase = Phase::Ending(reason);
+        }
+        Ok(())
+    }
+
+    /// When the timer is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let of_phase = match &self.phase {
+            Phase::Open => self.driven.poll_timeout(),
+            Phase::Ending(_) => None,
+            Phase::Lingering(_, until) => Some(*until),
+        };
+        let of_login = self.handshake.as_ref().map(|(until, _)| *until);
+        of_phase.into_iter().chain(of_login).min()
+    }
+
+    /// From now on it closes as soon as no command is in progress.
+    pub(crate) fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Tells the session that it is over.
+    pub(crate) fn close(&mut self, now: Instant, reason: &CloseReason) {
+        self.driven.handle_close(now, reason);
+    }
+
+    fn turn_of(&self, moved_bytes: u64) -> Turn {
+        let can_send = self.writable && (self.undrained.is_some() || self.driven.wants_transmit());
+        let can_receive = self.readable && self.undrained.is_none();
+        if can_send || can_receive {
+            Turn::Again
+        } else if moved_bytes > 0 {
+            Turn::Done
+        } else {
+            Turn::Nothing
+        }
+    }
+
+    /// Receives once and gives what came to the session. Returns how much that was.
+    fn receive(&mut self, now: Instant, scratch: &mut Scratch) -> Result<usize, CloseReason> {
+        if !self.readable || !matches!(self.phase, Phase::Open) {
+            return Ok(0);
+        }
+        let len = match self.receive_into(&mut scratch.receive)? {
+            Some(0) => return Err(CloseReason::PeerClosed),
+            Some(len) => len,
+            None => return Ok(0),
+        };
+        if let Err(reason) = self.driven.handle_bytes(now, &scratch.receive[..len]) {
+            self.phase = Phase::Ending(reason);
+        }
+        Ok(len)
+    }
+
+    /// `None` where nothing has come.
+    fn receive_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, CloseReason> {
+        let room = buffer.len();
+        match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
+            Ok((len, _)) => {
+                // A stream that gave less than there was room for has no more; what comes later is another event.
+                self.readable = len == room || self.has_ended;
+                Ok(Some(len))
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                self.readable = false;
+                Ok(None)
+            }
+            Err(rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(CloseReason::Io(error.into())),
+        }
+    }
+
+    /// Lets the session say what it has to say, and sends it, until the socket or the turn has had enough. Returns how
+    /// much was sent.
+    fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
+        let mut sent_bytes = 0;
+        while sent_bytes < SEND_TURN_BYTES && self.driven.wants_transmit() {
+            self.driven.poll_transmit(now, &mut scratch.list);
+            if scratch.list.is_empty() {
+                break;
+            }
+            let mut bounce = Bounce::default();
+            let result = self.send(&mut scratch.gather, &mut scratch.list, &mut bounce);
+            sent_bytes +=
+                result.inspect_err(|_| scratch.list = SendList::with_capacity(LIST_BYTES))?;
+            if !scratch.list.is_empty() || !bounce.is_empty() {
+                let list = scratch.take_list();
+                self.undrained = Some(Undrained { list, bounce });
+                return Ok(sent_bytes);
+            }
+            self.driven.attachment_mut().handle_drained();
+        }
+        Ok(sent_bytes)
+    }
+
+    /// Sends what was left from earlier turns.
+    fn flush(&mut self, scratch: &mut Scratch) -> Result<u64, CloseReason> {
+        if !self.writable {
+            return Ok(0);
+        }
+        let Some(mut undrained) = self.undrained.take() else {
+            return Ok(0);
+        };
+        let sent_bytes = self.send(
+            &mut scratch.gather,
+            &mut undrained.list,
+            &mut undrained.bounce,
+        )?;
+        if undrained.list.is_empty() && undrained.bounce.is_empty() {
+            scratch.give_back(undrained.list);
+            self.driven.attachment_mut().handle_drained();
+        } else {
+            self.undrained = Some(undrained);
+        }
+        Ok(sent_bytes)
+    }
+
+    /// Sends until nothing is left, the socket takes no more, or the turn has had enough.
+    fn send(
+        &mut self,
+        gather: &mut Gather,
+        list: &mut SendList,
+        bounce: &mut Bounce,
+    ) -> Result<u64, CloseReason> {
+        let mut total_bytes = 0;
+        while total_bytes < SEND_TURN_BYTES && !(list.is_empty() && bounce.is_empty()) {
+            let attachment = self.driven.attachment();
+            match gather.send(self.socket.as_fd(), bounce, list, attachment)? {
+                Sent::Bytes(bytes) => total_bytes += bytes,
+                Sent::Blocked(bytes) => {
+                    self.writable = false;
+                    return Ok(total_bytes + bytes);
+                }
+            }
+        }
+        Ok(total_bytes)
+    }
+
+    /// Goes on towards the end where the session is done or the reactor drains.
+    fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if self.undrained.is_some() {
+            return Ok(());
+        }
+        if let Phase::Open = self.phase {
+            if self.is_draining && !self.readable && self.driven.is_idle() {
+                return Err(CloseReason::Stopping);
+            }
+            if self.driven.is_closing() {
+                self.phase = Phase::Ending(CloseReason::SessionEnded);
+            }
+        }
+        if matches!(self.phase, Phase::Ending(_)) && !self.driven.wants_transmit() {
+            let reason = self.take_reason();
+            if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
+                return Err(reason);
+            }
+            self.phase = Phase::Lingering(reason, now + LINGER);
+            self.readable = true;
+        }
+        Ok(())
+    }
+
+    /// Throws away what still comes, so that closing does not make the system drop our last words.
+    fn linger(&mut self, scratch: &mut Scratch) -> Result<Turn, CloseReason> {
+        if !self.readable {
+            return Ok(Turn::Nothing);
+        }
+        match self.receive_into(&mut scratch.receive) {
+            Ok(Some(0)) | Err(_) => Err(self.take_reason()),
+            Ok(_) if self.readable => Ok(Turn::Again),
+            Ok(_) => Ok(Turn::Nothing),
+        }
+    }
+
+    fn take_reason(&mut self) -> CloseReason {
+        match std::mem::replace(&mut self.phase, Phase::Open) {
+            Phase::Ending(reason) | Phase::Lingering(reason, _) => reason,
+            Phase::Open => CloseReason::SessionEnded,
+        }
+    }
+}
+
+/// Makes a fresh socket fit for commands: no delay, and an end when the peer is gone.
+pub(crate) fn configure(socket: &OwnedFd) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS)?;
+    Ok(())
+}
+
+/// A silent peer is asked after so long whether it is there …
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// … again after so long …
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// … and so many times.
+const KEEPALIVE_PROBES: u32 = 4;
+/// A peer that takes nothing for so long is gone.
+const UNACKNOWLEDGED_MS: u32 = 60_000;

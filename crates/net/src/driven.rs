@@ -1,0 +1,181 @@
+//! What a reactor drives: a session with its backend, whatever their types.
+
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use block::{RegionId, SendList, StreamSession, Volume};
+
+use crate::{ConnectionId, ListenerId};
+
+/// What a reactor asks of a connection's backend, besides what the session asks of it.
+pub trait Attachment {
+    /// The volume behind a placement that the session has put into a send list. It must be found until
+    /// [`handle_drained`](Self::handle_drained) has been called after that.
+    fn volume(&self, region: RegionId) -> Option<&dyn Volume>;
+
+    /// Whether the peer has been admitted: until then the handshake deadline and the bound on half-open
+    /// connections hold.
+    fn is_admitted(&self) -> bool;
+
+    /// What the session had to send in this turn was handed to the socket (or waits for it to take more).
+    fn handle_sent(&mut self, now: Instant);
+
+    /// Nothing waits to be sent any more: placements given so far are done with.
+    fn handle_drained(&mut self);
+
+    /// The connection has ended, after the session's own [`StreamSession::handle_close`].
+    fn handle_closed(&mut self, reason: &CloseReason);
+}
+
+/// Makes sessions for the connections of a listener. Called on the reactor that will drive the connection.
+pub trait Acceptor: Send + Sync {
+    /// The session for a new connection; `None` closes it at once.
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>>;
+}
+
+/// A connection that has come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// Its number.
+    pub id: ConnectionId,
+    /// The listener through which it came.
+    pub listener: ListenerId,
+    /// The peer's end.
+    pub peer: SocketAddr,
+    /// Our end: the address that the peer connected to.
+    pub local: SocketAddr,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseReason {
+    /// The peer closed it.
+    #[error("the peer closed the connection")]
+    PeerClosed,
+    /// The protocol is done with it.
+    #[error("the session ended")]
+    SessionEnded,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(#[source] Box<dyn Error + Send + Sync>),
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The peer did not complete its login in time.
+    #[error("the login was not completed in time")]
+    HandshakeTimeout,
+    /// Someone asked for it.
+    #[error("ended on request")]
+    Requested,
+    /// The program stops.
+    #[error("the server stops")]
+    Stopping,
+    /// The session panicked. Others go on.
+    #[error("the session failed an assertion; please report this with the lines above it")]
+    Panicked,
+}
+
+/// A session with its backend, made by [`drive`].
+pub trait Driven {
+    /// See [`StreamSession::handle_bytes`].
+    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason>;
+    /// See [`StreamSession::poll_transmit`].
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendList);
+    /// See [`StreamSession::wants_transmit`].
+    fn wants_transmit(&self) -> bool;
+    /// See [`StreamSession::is_closing`].
+    fn is_closing(&self) -> bool;
+    /// See [`StreamSession::is_idle`].
+    fn is_idle(&self) -> bool;
+    /// See [`StreamSession::handle_wake`].
+    fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
+    /// See [`StreamSession::poll_timeout`].
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// See [`StreamSession::handle_timeout`].
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason>;
+    /// See [`StreamSession::handle_close`] and [`Attachment::handle_closed`].
+    fn handle_close(&mut self, now: Instant, reason: &CloseReason);
+    /// The backend.
+    fn attachment(&self) -> &dyn Attachment;
+    /// The backend.
+    fn attachment_mut(&mut self) -> &mut dyn Attachment;
+}
+
+/// Joins a session and its backend into what a reactor drives.
+pub fn drive<S>(session: S, backend: S::Backend) -> Box<dyn Driven>
+where
+    S: StreamSession + 'static,
+    S::Backend: Attachment + 'static,
+    S::Error: Send + Sync + 'static,
+{
+    Box::new(Joined { session, backend })
+}
+
+struct Joined<S: StreamSession> {
+    session: S,
+    backend: S::Backend,
+}
+
+impl<S> Driven for Joined<S>
+where
+    S: StreamSession,
+    S::Backend: Attachment,
+    S::Error: Send + Sync + 'static,
+{
+    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason> {
+        self.session
+            .handle_bytes(now, input, &mut self.backend)
+            .map_err(protocol)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendList) {
+        self.session.poll_transmit(now, &mut self.backend, out);
+    }
+
+    fn wants_transmit(&self) -> bool {
+        self.session.wants_transmit()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.session.is_closing()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.session.is_idle()
+    }
+
+    fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {
+        self.session
+            .handle_wake(now, &mut self.backend)
+            .map_err(protocol)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.session.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason> {
+        self.session
+            .handle_timeout(now, &mut self.backend)
+            .map_err(protocol)
+    }
+
+    fn handle_close(&mut self, now: Instant, reason: &CloseReason) {
+        self.session.handle_close(now, &mut self.backend);
+        self.backend.handle_closed(reason);
+    }
+
+    fn attachment(&self) -> &dyn Attachment {
+        &self.backend
+    }
+
+    fn attachment_mut(&mut self) -> &mut dyn Attachment {
+        &mut self.backend
+    }
+}
+
+fn protocol<E: Error + Send + Sync + 'static>(error: E) -> CloseReason {
+    CloseReason::Protocol(Box::new(error))
+}

@@ -1,0 +1,181 @@
+//! How other threads speak to a reactor: a bounded queue, and an eventfd that wakes it where it sleeps.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::ConnectionId;
+
+/// A reactor's mailbox for messages `M`. Wakes are kept apart from messages: many for one connection are one, so
+/// they are bounded by the connections and posting one never waits.
+pub(crate) struct Mailbox<M> {
+    mail: Mutex<Mail<M>>,
+    room: Condvar,
+    /// Whether there is anything to collect.
+    is_full: AtomicBool,
+    /// Whether the reactor sleeps, or is about to.
+    is_asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+/// What has been posted.
+pub(crate) struct Mail<M> {
+    pub(crate) messages: VecDeque<M>,
+    pub(crate) wakes: BTreeSet<ConnectionId>,
+}
+
+impl<M> Mailbox<M> {
+    /// The most messages that wait.
+    pub(crate) const MESSAGES_MAX: usize = 1024;
+
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            mail: Mutex::new(Mail::default()),
+            room: Condvar::new(),
+            is_full: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// What the reactor watches while it sleeps.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Posts a message; waits while the mailbox is full. Not for reactor threads.
+    pub(crate) fn post(&self, message: M) {
+        let mut mail = self.lock();
+        while mail.messages.len() >= Self::MESSAGES_MAX {
+            mail = self.room.wait(mail).unwrap_or_else(PoisonError::into_inner);
+        }
+        mail.messages.push_back(message);
+        self.ring(mail);
+    }
+
+    /// Posts a message, or gives it back where the mailbox is full.
+    pub(crate) fn try_post(&self, message: M) -> Result<(), M> {
+        let mut mail = self.lock();
+        if mail.messages.len() >= Self::MESSAGES_MAX {
+            return Err(message);
+        }
+        mail.messages.push_back(message);
+        self.ring(mail);
+        Ok(())
+    }
+
+    /// Asks for a connection's session to be woken.
+    pub(crate) fn post_wake(&self, connection: ConnectionId) {
+        let mut mail = self.lock();
+        mail.wakes.insert(connection);
+        self.ring(mail);
+    }
+
+    /// Everything that has been posted, for the reactor.
+    pub(crate) fn collect(&self) -> Option<Mail<M>> {
+        if !self.is_full.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut mail = self.lock();
+        self.is_full.store(false, Ordering::Relaxed);
+        self.room.notify_all();
+        Some(mem::take(&mut mail))
+    }
+
+    /// The reactor is about to sleep: `false` where it must not, since there is mail.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        if self.is_full.load(Ordering::SeqCst) {
+            self.is_asleep.store(false, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// The reactor has woken.
+    pub(crate) fn wake_up(&self) {
+        self.is_asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// The event was seen.
+    pub(crate) fn clear_event(&self) {
+        let mut count = [0; 8];
+        // Without a count there is nothing to clear.
+        let _ = rustix::io::read(&self.event, &mut count);
+    }
+
+    fn ring(&self, mail: MutexGuard<'_, Mail<M>>) {
+        self.is_full.store(true, Ordering::SeqCst);
+        drop(mail);
+        if self.is_asleep.load(Ordering::SeqCst) {
+            // It fails only where the count is at its end, and then the reactor is being woken.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// No code that runs under this lock leaves the queue half changed, even where it panics.
+    fn lock(&self) -> MutexGuard<'_, Mail<M>> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M> Default for Mail<M> {
+    fn default() -> Self {
+        Self {
+            messages: VecDeque::new(),
+            wakes: BTreeSet::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_rung(mailbox: &Mailbox<u32>) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(mailbox.event(), &mut count).is_ok()
+    }
+
+    #[test]
+    fn messages_come_in_order_and_wakes_once() {
+        let mailbox = Mailbox::new().expect("an eventfd");
+        assert!(mailbox.collect().is_none());
+        mailbox.post(1);
+        mailbox.post(2);
+        mailbox.post_wake(ConnectionId(7));
+        mailbox.post_wake(ConnectionId(7));
+        let mail = mailbox.collect().expect("mail");
+        assert_eq!(mail.messages, [1, 2]);
+        assert_eq!(mail.wakes.len(), 1);
+        assert!(mailbox.collect().is_none());
+    }
+
+    #[test]
+    fn only_a_sleeping_reactor_is_rung() {
+        let mailbox = Mailbox::new().expect("an eventfd");
+        mailbox.post(1);
+        assert!(!is_rung(&mailbox));
+        assert!(!mailbox.fall_asleep(), "there is mail");
+        mailbox.collect();
+        assert!(mailbox.fall_asleep());
+        mailbox.post(2);
+        assert!(is_rung(&mailbox));
+    }
+
+    #[test]
+    fn a_full_mailbox_gives_the_message_back() {
+        let mailbox = Mailbox::new().expect("an eventfd");
+        for message in 0..Mailbox::<u32>::MESSAGES_MAX as u32 {
+            mailbox.try_post(message).expect("room");
+        }
+        assert_eq!(mailbox.try_post(9), Err(9));
+        mailbox.collect();
+        assert_eq!(mailbox.try_post(9), Ok(()));
+    }
+}

@@ -1,0 +1,267 @@
+//! All reactors together, as the rest of the program sees them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::thread::CpuSet;
+
+use crate::ConnectionId;
+use crate::connection::UNDRAINED_MAX_BYTES;
+use crate::driven::Acceptor;
+use crate::gate::Gate;
+use crate::listener::{self, Listener};
+use crate::mailbox::Mailbox;
+use crate::reactor::{Message, Reactor};
+use crate::slots::REACTORS_MAX;
+
+/// How reactors are set up.
+#[derive(Clone, Debug)]
+pub struct ReactorOptions {
+    /// Which threads there are.
+    pub threads: Threads,
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Connections at once of one address that have not logged in.
+    pub half_open_per_address_max: usize,
+    /// How long a login may take.
+    pub handshake_timeout: Duration,
+}
+
+/// A thread per core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// So many, on whichever cores the system chooses.
+    Count(usize),
+    /// One on each of these cores.
+    Pinned(Vec<usize>),
+}
+
+/// A listener's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u32);
+
+/// Why reactors did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// None, or more than can be told apart.
+    #[error("{count} reactor threads can't be; use 1 to {REACTORS_MAX}")]
+    ThreadCount {
+        /// What was asked for.
+        count: usize,
+    },
+    /// A core that does not exist or that this process may not use.
+    #[error("core {core} can't be used: {source}; see `nproc` and `taskset -p $$`")]
+    Core {
+        /// Its number.
+        core: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread, or its epoll set or eventfd, could not be made.
+    #[error("a reactor thread could not be made: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// The reactors. Stopped when this drops.
+pub struct Reactors {
+    common: Arc<Common>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    listeners: AtomicU32,
+}
+
+/// What reactors share with each other.
+pub(crate) struct Common {
+    pub(crate) mailboxes: Vec<Mailbox<Message>>,
+    /// Connections of each reactor.
+    pub(crate) loads: Vec<AtomicUsize>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) options: ReactorOptions,
+}
+
+impl Default for ReactorOptions {
+    fn default() -> Self {
+        Self {
+            threads: Threads::Count(1),
+            connections_max: 8192,
+            half_open_per_address_max: 512,
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Threads {
+    fn count(&self) -> usize {
+        match self {
+            Self::Count(count) => *count,
+            Self::Pinned(cores) => cores.len(),
+        }
+    }
+}
+
+impl Reactors {
+    /// What the output of a connection whose peer does not read may take, in bytes.
+    pub const UNDRAINED_MAX_BYTES: usize = UNDRAINED_MAX_BYTES;
+
+    /// Starts the threads.
+    pub fn start(options: ReactorOptions) -> Result<Self, StartError> {
+        let count = options.threads.count();
+        if count == 0 || count > REACTORS_MAX {
+            return Err(StartError::ThreadCount { count });
+        }
+        let mailboxes = (0..count)
+            .map(|_| Mailbox::new())
+            .collect::<Result<_, _>>()?;
+        let gate = Gate::new(options.connections_max, options.half_open_per_address_max);
+        let common = Arc::new(Common {
+            mailboxes,
+            loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            gate: Arc::new(gate),
+            options,
+        });
+        let reactors = Self {
+            common,
+            threads: Mutex::new(Vec::new()),
+            listeners: AtomicU32::new(0),
+        };
+        for index in 0..count {
+            let thread = reactors.spawn(index)?;
+            reactors.lock_threads().push(thread);
+        }
+        Ok(reactors)
+    }
+
+    /// Listens on `address`. Returns the listener's number and the address that it got.
+    pub fn listen(
+        &self,
+        address: SocketAddr,
+        acceptor: Arc<dyn Acceptor>,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let (socket, local) = listener::open(address)?;
+        let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed));
+        let reactor = id.0 as usize % self.common.mailboxes.len();
+        self.common.mailboxes[reactor].post(Message::Listen(Listener {
+            id,
+            socket,
+            acceptor,
+            is_queued: false,
+        }));
+        Ok((id, local))
+    }
+
+    /// Closes a listener and the connections that came through it.
+    pub fn unlisten(&self, listener: ListenerId) {
+        for mailbox in &self.common.mailboxes {
+            mailbox.post(Message::Unlisten(listener));
+        }
+    }
+
+    /// How others reach connections.
+    pub fn handle(&self) -> ReactorHandle {
+        ReactorHandle {
+            common: Arc::clone(&self.common),
+        }
+    }
+
+    /// Stops: accepts no more, lets commands in progress finish, closes; what is left after `patience` is cut off.
+    /// Returns when the threads have ended. Not for reactor threads.
+    pub fn stop(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let threads = std::mem::take(&mut *self.lock_threads());
+        if threads.is_empty() {
+            return;
+        }
+        for mailbox in &self.common.mailboxes {
+            mailbox.post(Message::Drain(until));
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a reactor had panicked");
+            }
+        }
+    }
+
+    fn spawn(&self, index: usize) -> Result<JoinHandle<()>, StartError> {
+        let common = Arc::clone(&self.common);
+        let core = match &common.options.threads {
+            Threads::Count(_) => None,
+            Threads::Pinned(cores) => Some(cores[index]),
+        };
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name(format!("reactor-{index}"))
+            .spawn(move || {
+                let made = pin(core).and_then(|()| Ok(Reactor::new(index, common)?));
+                match made {
+                    Ok(mut reactor) => {
+                        // The starter waits for this, so it is there.
+                        let _ = ready.send(Ok(()));
+                        reactor.run();
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            })?;
+        is_ready
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))?;
+        Ok(thread)
+    }
+
+    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reactors {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+/// Reaches connections from any thread, reactor threads among them.
+#[derive(Clone)]
+pub struct ReactorHandle {
+    common: Arc<Common>,
+}
+
+impl ReactorHandle {
+    /// Has a connection's session look at its shared state ([`block::StreamSession::handle_wake`]).
+    pub fn wake(&self, connection: ConnectionId) {
+        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+            mailbox.post_wake(connection);
+        }
+    }
+
+    /// Ends a connection. May wait where the reactor's mailbox is full, so not for reactor threads.
+    pub fn close(&self, connection: ConnectionId) {
+        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+            mailbox.post(Message::Close(connection));
+        }
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.common.gate.connections()
+    }
+
+    /// How many reactor threads there are.
+    pub fn threads(&self) -> usize {
+        self.common.mailboxes.len()
+    }
+}
+
+fn pin(core: Option<usize>) -> Result<(), StartError> {
+    let Some(core) = core else {
+        return Ok(());
+    };
+    let failed = |source| StartError::Core { core, source };
+    if core >= CpuSet::MAX_CPU {
+        return Err(failed(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut cpus = CpuSet::new();
+    cpus.set(core);
+    rustix::thread::sched_setaffinity(None, &cpus).map_err(|error| failed(error.into()))
+}

@@ -1,0 +1,517 @@
+//! Reactors with real sockets and a session of the simplest kind.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use block::{
+    Admission, BlockSize, Blocks, ByteRange, Geometry, Op, OpKind, Placement, RawSpan, RegionId,
+    SendList, Status, StreamSession, Volume,
+};
+
+use crate::{
+    Accepted, Acceptor, Attachment, CloseReason, ConnectionId, Driven, ReactorOptions, Reactors,
+    Threads, drive,
+};
+
+/// Commands of the test protocol: one byte each.
+mod command {
+    pub const LOGIN: u8 = b'L';
+    /// Answer with [`super::SMALL`] bytes of the session's own.
+    pub const SMALL: u8 = b's';
+    /// Answer with [`super::LARGE`] bytes of the volume, in place.
+    pub const LARGE: u8 = b'P';
+    /// Answer after [`super::DELAY`].
+    pub const LATER: u8 = b'd';
+    pub const PANIC: u8 = b'!';
+    pub const END: u8 = b'q';
+}
+
+const SMALL: usize = 64;
+const LARGE: usize = 1 << 20;
+const DELAY: Duration = Duration::from_millis(30);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A volume of [`LARGE`] bytes that the test writes to, one value for all.
+struct TestVolume(Box<[AtomicU8]>);
+
+impl TestVolume {
+    fn new() -> Self {
+        Self((0..LARGE).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    fn fill(&self, value: u8) {
+        for byte in &self.0 {
+            byte.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Volume for TestVolume {
+    fn geometry(&self) -> Geometry {
+        Geometry::new(BlockSize::B4096, Blocks(LARGE as u64 / 4096))
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn admit(&self, _: Instant, _: OpKind, _: u64) -> Admission {
+        Admission::Now
+    }
+
+    fn execute(&self, _: Op<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
+        let bytes = &self.0[range.offset as usize..(range.offset + range.len) as usize];
+        each(RawSpan {
+            ptr: bytes.as_ptr().cast(),
+            len: bytes.len(),
+        });
+    }
+
+    fn unpin(&self, _: ByteRange) {}
+}
+
+struct TestBackend {
+    volume: Arc<TestVolume>,
+    is_admitted: bool,
+    closed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Attachment for TestBackend {
+    fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
+        Some(&*self.volume)
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    fn handle_sent(&mut self, _: Instant) {}
+
+    fn handle_drained(&mut self) {}
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        self.closed
+            .lock()
+            .expect("unpoisoned")
+            .push(reason.to_string());
+    }
+}
+
+#[derive(Default)]
+struct TestSession {
+    replies: VecDeque<u8>,
+    later: Option<Instant>,
+    is_closing: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no such command")]
+struct Unknown;
+
+impl StreamSession for TestSession {
+    type Backend = TestBackend;
+    type Error = Unknown;
+
+    fn handle_bytes(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        backend: &mut TestBackend,
+    ) -> Result<(), Unknown> {
+        for &byte in input {
+            match byte {
+                command::LOGIN => backend.is_admitted = true,
+                command::SMALL | command::LARGE => self.replies.push_back(byte),
+                command::LATER => self.later = Some(now + DELAY),
+                command::PANIC => panic!("as the test asked"),
+                command::END => self.is_closing = true,
+                _ => {
+                    self.replies.push_back(command::SMALL);
+                    return Err(Unknown);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_transmit(&mut self, _: Instant, _: &mut TestBackend, out: &mut SendList) {
+        while let Some(reply) = self.replies.front() {
+            let fits = match *reply {
+                command::LARGE => out.place(Placement {
+                    region: RegionId(0),
+                    range: ByteRange {
+                        offset: 0,
+                        len: LARGE as u64,
+                    },
+                }),
+                _ => out.push(&[b'.'; SMALL]),
+            };
+            if !fits {
+                break;
+            }
+            self.replies.pop_front();
+        }
+    }
+
+    fn wants_transmit(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    fn handle_wake(&mut self, _: Instant, _: &mut TestBackend) -> Result<(), Unknown> {
+        self.replies.push_back(command::SMALL);
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.later
+    }
+
+    fn handle_timeout(&mut self, now: Instant, _: &mut TestBackend) -> Result<(), Unknown> {
+        if self.later.take_if(|later| now >= *later).is_some() {
+            self.replies.push_back(command::SMALL);
+        }
+        Ok(())
+    }
+
+    fn handle_close(&mut self, _: Instant, _: &mut TestBackend) {}
+}
+
+struct TestAcceptor {
+    volume: Arc<TestVolume>,
+    closed: Arc<Mutex<Vec<String>>>,
+    accepted: Mutex<Vec<ConnectionId>>,
+}
+
+impl Acceptor for TestAcceptor {
+    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        self.accepted.lock().expect("unpoisoned").push(accepted.id);
+        let backend = TestBackend {
+            volume: Arc::clone(&self.volume),
+            is_admitted: false,
+            closed: Arc::clone(&self.closed),
+        };
+        Some(drive(TestSession::default(), backend))
+    }
+}
+
+struct Fixture {
+    reactors: Reactors,
+    acceptor: Arc<TestAcceptor>,
+    address: SocketAddr,
+}
+
+impl Fixture {
+    fn new(options: ReactorOptions) -> Self {
+        let acceptor = Arc::new(TestAcceptor {
+            volume: Arc::new(TestVolume::new()),
+            closed: Arc::default(),
+            accepted: Mutex::default(),
+        });
+        let reactors = Reactors::start(options).expect("reactors start");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (_, address) = reactors
+            .listen(any, acceptor.clone())
+            .expect("loopback listens");
+        Self {
+            reactors,
+            acceptor,
+            address,
+        }
+    }
+
+    fn with_defaults() -> Self {
+        Self::new(ReactorOptions::default())
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        stream
+    }
+
+    fn log_in(&self) -> TcpStream {
+        let mut stream = self.connect();
+        exchange(&mut stream, &[command::LOGIN, command::SMALL], SMALL);
+        stream
+    }
+
+    fn wait_closed(&self, count: usize) -> Vec<String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let closed = self.acceptor.closed.lock().expect("unpoisoned").clone();
+            if closed.len() >= count {
+                return closed;
+            }
+            assert!(Instant::now() < until, "closed so far: {closed:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn exchange(stream: &mut TcpStream, commands: &[u8], reply_bytes: usize) -> Vec<u8> {
+    stream.write_all(commands).expect("sent");
+    let mut reply = vec![0; reply_bytes];
+    stream.read_exact(&mut reply).expect("answered");
+    reply
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn commands_are_answered_in_order_over_several_reactors() {
+    let fixture = Fixture::new(ReactorOptions {
+        threads: Threads::Count(3),
+        ..ReactorOptions::default()
+    });
+    fixture.acceptor.volume.fill(7);
+    let mut streams: Vec<_> = (0..6).map(|_| fixture.log_in()).collect();
+    for stream in &mut streams {
+        let reply = exchange(
+            stream,
+            &[command::SMALL, command::LARGE, command::SMALL],
+            LARGE + 2 * SMALL,
+        );
+        assert_eq!(&reply[..SMALL], [b'.'; SMALL]);
+        assert!(reply[SMALL..SMALL + LARGE].iter().all(|&byte| byte == 7));
+        assert_eq!(&reply[SMALL + LARGE..], [b'.'; SMALL]);
+    }
+    let mut reactors: Vec<_> = fixture
+        .acceptor
+        .accepted
+        .lock()
+        .expect("unpoisoned")
+        .iter()
+        .map(|id| id.reactor())
+        .collect();
+    reactors.sort_unstable();
+    assert_eq!(reactors, [0, 0, 1, 1, 2, 2], "each reactor got as many");
+}
+
+#[test]
+fn a_reader_that_stalls_stops_being_read_and_costs_one_list() {
+    let fixture = Fixture::with_defaults();
+    let mut stalled = fixture.log_in();
+    stalled
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .expect("a timeout");
+    let flood = vec![command::SMALL; 1 << 20];
+    let mut sent_bytes = 0;
+    let stopped = loop {
+        match stalled.write(&flood) {
+            Ok(sent) => sent_bytes += sent,
+            Err(error) => break error.kind(),
+        }
+        assert!(sent_bytes < 256 << 20, "the flood was taken in without end");
+    };
+    assert_eq!(stopped, io::ErrorKind::WouldBlock);
+    let mut other = fixture.log_in();
+    let started = Instant::now();
+    for _ in 0..100 {
+        exchange(&mut other, &[command::SMALL], SMALL);
+    }
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let mut reply = vec![0; sent_bytes.min(1 << 20) * SMALL];
+    stalled.read_exact(&mut reply).expect("all was kept");
+    assert!(reply.iter().all(|&byte| byte == b'.'));
+}
+
+#[test]
+fn a_flood_on_one_connection_lets_others_have_their_turns() {
+    let fixture = Fixture::with_defaults();
+    let mut flooding = fixture.log_in();
+    let mut reading = flooding.try_clone().expect("a second handle");
+    let mut polite = fixture.log_in();
+    let received = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&received);
+    let reader = std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while let Ok(count @ 1..) = reading.read(&mut buffer) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    });
+    let writer = std::thread::spawn(move || {
+        let flood = [command::LARGE; 4096];
+        while flooding.write(&flood).is_ok() {}
+    });
+    let until = Instant::now() + PATIENCE;
+    while received.load(Ordering::Relaxed) < 8 * LARGE {
+        assert!(Instant::now() < until, "the flood never began");
+        std::thread::yield_now();
+    }
+    let before = received.load(Ordering::Relaxed);
+    for _ in 0..50 {
+        exchange(&mut polite, &[command::SMALL], SMALL);
+    }
+    let meanwhile = received.load(Ordering::Relaxed) - before;
+    assert!(
+        meanwhile < 50 * 8 * LARGE,
+        "{meanwhile} bytes went to the flood while 50 commands waited"
+    );
+    drop(fixture);
+    writer.join().expect("the writer ends");
+    reader.join().expect("the reader ends");
+}
+
+#[test]
+fn a_session_is_woken_through_the_mailbox() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    let id = fixture.acceptor.accepted.lock().expect("unpoisoned")[0];
+    std::thread::sleep(Duration::from_millis(20));
+    fixture.reactors.handle().wake(id);
+    let mut reply = [0; SMALL];
+    stream.read_exact(&mut reply).expect("the wake is answered");
+}
+
+#[test]
+fn a_timer_fires_when_due_and_not_before() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    let started = Instant::now();
+    exchange(&mut stream, &[command::LATER], SMALL);
+    let took = started.elapsed();
+    assert!(took >= DELAY, "after {took:?}");
+}
+
+#[test]
+fn a_login_that_is_not_completed_ends() {
+    let fixture = Fixture::new(ReactorOptions {
+        handshake_timeout: Duration::from_millis(50),
+        ..ReactorOptions::default()
+    });
+    let mut logged_in = fixture.log_in();
+    let mut silent = fixture.connect();
+    assert!(is_closed(&mut silent));
+    assert_eq!(
+        fixture.wait_closed(1),
+        [CloseReason::HandshakeTimeout.to_string()]
+    );
+    exchange(&mut logged_in, &[command::SMALL], SMALL);
+}
+
+#[test]
+fn a_flood_of_half_open_connections_leaves_admitted_ones_alone() {
+    let fixture = Fixture::new(ReactorOptions {
+        half_open_per_address_max: 4,
+        ..ReactorOptions::default()
+    });
+    let mut logged_in = fixture.log_in();
+    let mut half_open: Vec<_> = (0..4).map(|_| fixture.connect()).collect();
+    for stream in &mut half_open {
+        exchange(stream, &[command::SMALL], SMALL);
+    }
+    assert!(is_closed(&mut fixture.connect()), "one too many");
+    exchange(&mut logged_in, &[command::SMALL], SMALL);
+    exchange(&mut half_open[0], &[command::LOGIN, command::SMALL], SMALL);
+    let mut next = fixture.connect();
+    exchange(&mut next, &[command::SMALL], SMALL);
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_hears_the_last_words() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    let mut everything = Vec::new();
+    stream.write_all(b"?sssss").expect("sent");
+    stream.read_to_end(&mut everything).expect("a clean end");
+    assert_eq!(everything, [b'.'; SMALL]);
+    drop(stream);
+    assert!(fixture.wait_closed(1)[0].contains("no such command"));
+}
+
+#[test]
+fn a_session_that_ends_sends_what_it_had_to_say() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    let mut everything = Vec::new();
+    stream
+        .write_all(&[command::SMALL, command::SMALL, command::END])
+        .expect("sent");
+    stream.read_to_end(&mut everything).expect("a clean end");
+    assert_eq!(everything.len(), 2 * SMALL);
+}
+
+#[test]
+fn a_panic_ends_its_own_connection_only() {
+    let fixture = Fixture::with_defaults();
+    let mut other = fixture.log_in();
+    let mut doomed = fixture.log_in();
+    doomed.write_all(&[command::PANIC]).expect("sent");
+    assert!(is_closed(&mut doomed));
+    assert_eq!(fixture.wait_closed(1), [CloseReason::Panicked.to_string()]);
+    exchange(&mut other, &[command::SMALL], SMALL);
+}
+
+#[test]
+fn draining_lets_commands_in_progress_finish() {
+    let fixture = Fixture::with_defaults();
+    let mut busy = fixture.log_in();
+    let mut idle = fixture.log_in();
+    busy.write_all(&[command::LATER]).expect("sent");
+    exchange(&mut busy, &[command::SMALL], SMALL);
+    fixture.reactors.stop(PATIENCE);
+    let mut reply = [0; SMALL];
+    busy.read_exact(&mut reply).expect("the delayed reply came");
+    assert!(is_closed(&mut busy) && is_closed(&mut idle));
+    assert!(TcpStream::connect(fixture.address).is_err());
+    let closed = fixture.wait_closed(2);
+    assert_eq!(
+        closed,
+        [
+            CloseReason::Stopping.to_string(),
+            CloseReason::Stopping.to_string()
+        ]
+    );
+}
+
+#[test]
+fn closing_a_portal_ends_its_connections() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    fixture.reactors.unlisten(crate::ListenerId(0));
+    assert!(is_closed(&mut stream));
+    assert_eq!(fixture.wait_closed(1), [CloseReason::Requested.to_string()]);
+}
+
+#[test]
+fn a_thousand_connections_come_and_go_without_a_trace() {
+    let fixture = Fixture::with_defaults();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("procfs").count();
+    drop(fixture.log_in());
+    fixture.wait_closed(1);
+    let before = descriptors();
+    for _ in 0..1000 {
+        drop(fixture.log_in());
+    }
+    fixture.wait_closed(1001);
+    let until = Instant::now() + PATIENCE;
+    // Other tests of this process open sockets too.
+    while descriptors() > before + 100 {
+        assert!(
+            Instant::now() < until,
+            "{} descriptors are left",
+            descriptors()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(fixture.reactors.handle().connections(), 0);
+}

@@ -1,0 +1,55 @@
+//! When which connection's time has come. An entry is cheap to leave behind: the connection says whether it still
+//! means it, so deadlines that move away (keep alive) cost nothing until the old one fires.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+use crate::ConnectionId;
+
+/// The timers of one reactor. Bounded by the connections: each has at most two entries, the one it means and one
+/// that came to be earlier than that.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
+}
+
+impl Timers {
+    pub(crate) fn arm(&mut self, at: Instant, connection: ConnectionId) {
+        self.heap.push(Reverse((at, connection)));
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The next one that is due by now.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn timers_fire_in_order_and_not_before() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut timers = Timers::default();
+        timers.arm(at(20), ConnectionId(2));
+        timers.arm(at(10), ConnectionId(1));
+        timers.arm(at(30), ConnectionId(3));
+        assert_eq!(timers.next(), Some(at(10)));
+        assert_eq!(timers.pop_due(at(9)), None);
+        assert_eq!(timers.pop_due(at(20)), Some((at(10), ConnectionId(1))));
+        assert_eq!(timers.pop_due(at(20)), Some((at(20), ConnectionId(2))));
+        assert_eq!(timers.pop_due(at(20)), None);
+    }
+}
