@@ -2,22 +2,86 @@
 
 use std::time::Duration;
 
-use crate::{ConnectError, Url};
+use nvme::host::{LogReader, LogStep, Purpose, Setup};
+use nvme::wire::discovery::DiscoveryEntry;
+
+use crate::association::{Plan, carry, lost};
+use crate::error::QueueName;
+use crate::{ConnectError, DeviceOptions, Url};
 
 /// One entry of a discovery log: where a subsystem, or another discovery service, can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryRecord {
     /// The subsystem's NQN (SUBNQN).
-    pub subnqn: String,
+    pub subsystem_nqn: String,
+    /// What the entry is (SUBTYPE).
+    pub kind: RecordKind,
+    /// The transport (TRTYPE): 3 is TCP, 1 is RDMA.
+    pub transport: u8,
+    /// The address family (ADRFAM): 1 is IPv4, 2 is IPv6.
+    pub address_family: u8,
     /// The transport address (TRADDR).
     pub address: String,
     /// The transport service identifier (TRSVCID): a port number for TCP.
     pub service: String,
+    /// The port's identifier (PORTID).
+    pub port: u16,
+}
+
+/// What a discovery entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Another discovery service.
+    Referral,
+    /// A subsystem with namespaces.
+    Nvm,
+    /// The discovery service that answered.
+    Current,
+    /// Something that is not known here, by its number.
+    Other(u8),
 }
 
 /// The records of the discovery service at the URL's host and port; its path, where there is one, is the name of the
-/// discovery subsystem.
+/// discovery subsystem. `timeout` is for each step.
 pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, ConnectError> {
-    let _ = (url, timeout);
-    todo!()
+    let options = DeviceOptions {
+        connect_timeout: timeout,
+        keep_alive: Duration::ZERO,
+        ..DeviceOptions::default()
+    };
+    let mut admin = Plan::new(url, &options)?.connect_admin(Purpose::Discovery)?;
+    let address = admin.address;
+    let mut reader = LogReader::new(Setup::SLOT, Setup::BUFFER_BYTES);
+    while let LogStep::Submit(command) = reader.poll() {
+        let outcome = carry(
+            &mut admin.connection,
+            &mut admin.buffers,
+            Setup::KEY,
+            &command,
+            timeout,
+        )
+        .map_err(|source| lost(address, QueueName(0), source))?;
+        reader
+            .handle_outcome(&outcome, admin.buffers.slot(Setup::SLOT))
+            .map_err(|source| ConnectError::Discovery { address, source })?;
+    }
+    Ok(reader.into_entries().iter().map(record).collect())
+}
+
+/// Texts that are no UTF-8 or have no end become empty: nothing can be reached by them.
+fn record(entry: &DiscoveryEntry) -> DiscoveryRecord {
+    DiscoveryRecord {
+        subsystem_nqn: entry.subsystem_nqn.name().unwrap_or_default().to_owned(),
+        kind: match entry.subsystem_type {
+            1 => RecordKind::Referral,
+            2 => RecordKind::Nvm,
+            3 => RecordKind::Current,
+            other => RecordKind::Other(other),
+        },
+        transport: entry.transport,
+        address_family: entry.address_family,
+        address: entry.address().unwrap_or_default().to_owned(),
+        service: entry.service().unwrap_or_default().to_owned(),
+        port: entry.port.get(),
+    }
 }

@@ -1,15 +1,25 @@
 //! What can go wrong: a command's end, a submission, a queue, an attachment; each has its own enum.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, time::Duration};
 
-use crate::Slot;
+use nvme::host::{DiscoveryError, SetupError, UpkeepError};
+use nvme::tcp::HostError;
+use nvme::wire::Status;
+
+use crate::{Operation, Slot};
 
 /// Why a command did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
+    /// The controller says so.
+    #[error("{0}")]
+    Status(Status),
     /// The connection was lost while the command was in flight; whether it was executed is unknown.
     #[error("the connection was lost while the command was in flight")]
     ConnectionLost,
+    /// There was no connection to submit the command on; it was not executed.
+    #[error("there was no connection to submit the command on")]
+    NotSubmitted,
 }
 
 /// Why a request was not taken.
@@ -37,16 +47,20 @@ pub enum SubmitError {
         /// The most that fits.
         max_bytes: u64,
     },
+    /// The controller does not take such commands.
+    #[error("the controller does not support {operation:?}")]
+    Unsupported {
+        /// What was asked for.
+        operation: Operation,
+    },
     /// The command takes no extent of this many blocks.
-    #[error("a command can't have {blocks} blocks")]
+    #[error("a command of this kind has 1 to {max} blocks, not {blocks}")]
     BlockCount {
         /// The request's count.
         blocks: u64,
+        /// The most possible.
+        max: u64,
     },
-    /// As many commands are in flight as the controller's queue takes (a fused pair counts twice); submit again
-    /// after a completion.
-    #[error("the queue is full; submit again after a completion")]
-    Full,
 }
 
 /// Why a queue is of no more use.
@@ -57,14 +71,43 @@ pub enum QueueError {
     GaveUp {
         /// How long it was tried.
         tried_for: Duration,
-        /// What the last attempt met.
+        /// What the last attempt met, in words.
         last: String,
     },
+    /// The queue's [`crate::Device`] was dropped.
+    #[error("the device was detached")]
+    Detached,
 }
 
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    /// The URL names no subsystem where a device is wanted.
+    #[error("the URL names no subsystem; add it as the path, e.g. {example}")]
+    NoSubsystem {
+        /// The URL with one.
+        example: String,
+    },
+    /// A name that does not fit into the protocol's field.
+    #[error(
+        "the name {name:?} is empty or too long for a qualified name; at most {max_bytes} bytes fit"
+    )]
+    Name {
+        /// The name.
+        name: String,
+        /// The longest that fits.
+        max_bytes: usize,
+    },
+    /// An option of the device is out of range.
+    #[error("{option} is {value}; {expected}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is possible.
+        expected: &'static str,
+    },
     /// The host's name has no address.
     #[error("can't find the address of {host}: {source}")]
     Resolve {
@@ -81,18 +124,100 @@ pub enum ConnectError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The connection ended or failed during the set-up.
-    #[error("connection to {address} failed during the set-up: {source}")]
+    /// The connection ended or broke the protocol.
+    #[error("{address}, {queue}: {source}")]
+    Connection {
+        /// Where to.
+        address: SocketAddr,
+        /// Which of the association's connections.
+        queue: QueueName,
+        /// What happened.
+        source: ConnectionError,
+    },
+    /// The controller could not be set up.
+    #[error("{address}: {source}")]
     Setup {
         /// Where to.
         address: SocketAddr,
-        /// What the operating system says.
+        /// Why.
+        source: SetupError,
+    },
+    /// The controller refused an I/O queue.
+    #[error("{address}: connecting {queue} failed: {status}")]
+    QueueRefused {
+        /// Where to.
+        address: SocketAddr,
+        /// Which queue.
+        queue: QueueName,
+        /// Its status.
+        status: Status,
+    },
+    /// Another namespace has taken the place of the one that was attached.
+    #[error("{address}: namespace {nsid} is another one than before")]
+    Replaced {
+        /// Where to.
+        address: SocketAddr,
+        /// Its identifier.
+        nsid: u32,
+    },
+    /// The controller grants fewer I/O queues than before.
+    #[error("{address}: the controller grants {granted} I/O queues, {needed} are in use")]
+    FewerQueues {
+        /// Where to.
+        address: SocketAddr,
+        /// What it grants.
+        granted: u16,
+        /// What is in use.
+        needed: u16,
+    },
+    /// The discovery log could not be read.
+    #[error("{address}: {source}")]
+    Discovery {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: DiscoveryError,
+    },
+    /// The operating system gave no thread or descriptor.
+    #[error("the operating system refused a thread or descriptor: {source}")]
+    Resources {
+        /// What it says.
         source: io::Error,
     },
-    /// A name to serve is missing where a device is wanted.
-    #[error("the URL names no subsystem; add it as the path, e.g. {example}")]
-    NoSubsystem {
-        /// The URL with one.
-        example: String,
+}
+
+/// Why a connection can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The controller closed it.
+    #[error("the controller closed the connection")]
+    Closed,
+    /// The operating system reports an error.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The protocol was broken, or the controller terminated the connection.
+    #[error(transparent)]
+    Protocol(#[from] HostError),
+    /// The controller did not answer in time.
+    #[error("no answer within {waited:?}")]
+    Silent {
+        /// How long was waited.
+        waited: Duration,
     },
+    /// The association can't be kept.
+    #[error(transparent)]
+    Upkeep(#[from] UpkeepError),
+}
+
+/// A connection of an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueName(pub u16);
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("admin queue"),
+            id => write!(f, "I/O queue {id}"),
+        }
+    }
 }

@@ -17,17 +17,24 @@
 
 #![forbid(unsafe_code)]
 
+mod association;
+mod connection;
 mod device;
 mod discover;
 mod error;
+mod identity;
+mod keeper;
+mod mailbox;
 mod options;
 mod queue;
 mod request;
+mod slots;
+mod socket;
 mod url;
 
 pub use device::{Device, DeviceInfo};
-pub use discover::{DiscoveryRecord, discover};
-pub use error::{CommandError, ConnectError, QueueError, SubmitError};
+pub use discover::{DiscoveryRecord, RecordKind, discover};
+pub use error::{CommandError, ConnectError, ConnectionError, QueueError, QueueName, SubmitError};
 pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
 pub use queue::{Link, Queue};
 pub use request::{Completion, Operation, Request, Slot};

@@ -1,17 +1,53 @@
 //! A queue: one connection's commands, buffers and completions, for one thread.
 
 use std::{
+    collections::VecDeque,
+    fmt,
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use block::Geometry;
+use nvme::host::{BufferRange, Buffers, CommandKey, Fused, io};
+use nvme::wire::Nsid;
 
-use crate::{Completion, QueueError, Request, Slot, SubmitError, WaitStrategy};
+use crate::connection::Connection;
+use crate::mailbox::{Letter, Mailbox, Shared};
+use crate::slots::Slots;
+use crate::socket::{Interest, sleep};
+use crate::{
+    CommandError, Completion, DeviceOptions, OnLoss, Operation, QueueError, Request, Slot,
+    SubmitError, WaitStrategy,
+};
 
 /// A handle of one I/O queue. Move it to the thread that uses it.
-#[derive(Debug)]
-pub struct Queue {}
+pub struct Queue {
+    terms: QueueTerms,
+    on_loss: OnLoss,
+    command_timeout: Duration,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    letters_seen: u64,
+    state: State,
+    buffers: Buffers,
+    slots: Slots,
+    /// Slots whose command waits for a connection or for room in the controller's queue.
+    waiting: VecDeque<u16>,
+    /// When commands that take too long are looked for next.
+    next_sweep: Option<Instant>,
+}
+
+/// What the controller and the options allow a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueTerms {
+    pub(crate) depth: u16,
+    pub(crate) nsid: Nsid,
+    pub(crate) transfer_max_bytes: usize,
+    /// The key of the second command of slot 0's fused pair; those of the others follow.
+    pub(crate) second_keys: CommandKey,
+    pub(crate) fused: Fused,
+}
 
 /// Whether a queue has a connection at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,57 +58,131 @@ pub enum Link {
     Down,
 }
 
+enum State {
+    Up {
+        connection: Box<Connection>,
+        generation: u64,
+    },
+    Down,
+    Ended(QueueError),
+}
+
+/// How often commands that take too long are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Queue {
-    /// How many slots there are.
+    pub(crate) fn new(
+        mailbox: Arc<Mailbox>,
+        shared: Arc<Shared>,
+        terms: QueueTerms,
+        options: &DeviceOptions,
+    ) -> Self {
+        // The list of a deallocate stands behind the part of the buffer that is the caller's.
+        let slot_bytes = options.buffer_bytes + io::DEALLOCATE_RANGE_BYTES;
+        let mut queue = Self {
+            terms,
+            on_loss: options.on_loss,
+            command_timeout: options.command_timeout,
+            shared,
+            mailbox,
+            letters_seen: 0,
+            state: State::Down,
+            buffers: Buffers::new(terms.depth, slot_bytes),
+            slots: Slots::new(terms.depth),
+            waiting: VecDeque::with_capacity(terms.depth.into()),
+            next_sweep: None,
+        };
+        queue.read_mail(&mut Vec::new());
+        queue
+    }
+
+    /// How many slots there are: as many as asked for, or as the controller takes where that is fewer.
     pub fn depth(&self) -> u16 {
-        todo!()
+        self.terms.depth
     }
 
     /// Block size and capacity of the namespace as last learned (a resize changes it).
     pub fn geometry(&self) -> Geometry {
-        todo!()
+        self.shared.geometry()
     }
 
     /// The most data bytes of one command: what a slot's buffer holds and the controller takes (MDTS).
     pub fn transfer_bytes_max(&self) -> usize {
-        todo!()
+        self.terms.transfer_max_bytes
     }
 
     /// Whether there is a connection at present.
     pub fn link(&self) -> Link {
-        todo!()
+        match self.state {
+            State::Up { .. } => Link::Up,
+            State::Down | State::Ended(_) => Link::Down,
+        }
     }
 
     /// How many commands are in flight or waiting for a connection.
     pub fn in_flight(&self) -> usize {
-        todo!()
+        self.slots.busy()
     }
 
     /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
-        let _ = slot;
-        todo!()
+        let buffer = self.buffers.slot(slot.0);
+        &buffer[..buffer.len() - io::DEALLOCATE_RANGE_BYTES]
     }
 
     /// The buffer of `slot`, to fill before a write. Panics where a command is in flight in `slot`, since it could
     /// send half of each.
     pub fn buffer_mut(&mut self, slot: Slot) -> &mut [u8] {
-        let _ = slot;
-        todo!()
+        assert!(
+            self.slots.is_idle(slot.0),
+            "slot {} has a command in flight",
+            slot.0
+        );
+        let buffer = self.buffers.slot_mut(slot.0);
+        let len = buffer.len() - io::DEALLOCATE_RANGE_BYTES;
+        &mut buffer[..len]
     }
 
     /// Takes a request. Nothing is sent before the next [`poll`](Self::poll) or [`wait`](Self::wait), so that many
     /// go out in one send.
+    #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
-        let _ = request;
-        todo!()
+        self.check(&request)?;
+        let slot = request.slot.0;
+        self.slots.occupy(slot, request);
+        if !self.waiting.is_empty() || !self.start(slot) {
+            self.waiting.push_back(slot);
+        }
+        Ok(())
     }
 
     /// Sends what was submitted, takes what has arrived, appends what has completed to `done`, and says how many
-    /// that were. Never waits.
+    /// that were. Never waits. Fails once nothing is in flight and no connection will come.
     pub fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) -> Result<usize, QueueError> {
-        let _ = (now, done);
-        todo!()
+        let before = done.len();
+        if self.mailbox.letters() != self.letters_seen {
+            self.read_mail(done);
+        }
+        if let State::Up { connection, .. } = &mut self.state {
+            let turned = connection.turn(&mut self.buffers);
+            self.take_outcomes(done);
+            if turned.is_err() {
+                self.lose_connection(done);
+            } else if !self.waiting.is_empty() {
+                self.start_waiting();
+            }
+            if self.next_sweep.is_none_or(|at| at <= now) {
+                self.sweep(now, done);
+            }
+        }
+        if let State::Ended(error) = &self.state {
+            let error = error.clone();
+            self.fail_all(done);
+            if done.len() == before {
+                return Err(error);
+            }
+        }
+        Ok(done.len() - before)
     }
 
     /// Polls until at least one command has completed or `timeout` is over.
@@ -82,14 +192,35 @@ impl Queue {
         timeout: Duration,
         done: &mut Vec<Completion>,
     ) -> Result<usize, QueueError> {
-        let _ = (strategy, timeout, done);
-        todo!()
+        let began = Instant::now();
+        let mut now = began;
+        loop {
+            let count = self.poll(now, done)?;
+            let waited = now.saturating_duration_since(began);
+            if count > 0 || waited >= timeout {
+                return Ok(count);
+            }
+            let spins = match strategy {
+                WaitStrategy::Spin => true,
+                WaitStrategy::Sleep => false,
+                WaitStrategy::SpinThenSleep(spin) => waited < spin,
+            };
+            if spins {
+                std::hint::spin_loop();
+            } else {
+                self.doze(timeout.saturating_sub(waited));
+            }
+            now = Instant::now();
+        }
     }
 
     /// Whether the operating system had no room for all that is to be sent: a thread that waits for several queues
     /// waits until their descriptors can be written, too.
     pub fn wants_write(&self) -> bool {
-        todo!()
+        match &self.state {
+            State::Up { connection, .. } => connection.interest() == Interest::ReadWrite,
+            State::Down | State::Ended(_) => false,
+        }
     }
 
     /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write)) before the next
@@ -97,10 +228,232 @@ impl Queue {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
+
+    fn check(&self, request: &Request) -> Result<(), SubmitError> {
+        let slot = request.slot;
+        if slot.0 >= self.terms.depth {
+            return Err(SubmitError::NoSuchSlot {
+                slot,
+                depth: self.terms.depth,
+            });
+        }
+        if !self.slots.is_idle(slot.0) {
+            return Err(SubmitError::SlotBusy { slot });
+        }
+        let blocks = request.extent.blocks.0;
+        let (blocks_max, buffers) = match request.operation {
+            Operation::Flush => return Ok(()),
+            Operation::Deallocate => (io::DEALLOCATE_BLOCKS_MAX, 0),
+            Operation::WriteZeroes(_) | Operation::Verify => (io::BLOCKS_MAX, 0),
+            Operation::Read | Operation::Write | Operation::Compare => (io::BLOCKS_MAX, 1),
+            Operation::CompareAndWrite if self.terms.fused == Fused::Unsupported => {
+                return Err(SubmitError::Unsupported {
+                    operation: request.operation,
+                });
+            }
+            Operation::CompareAndWrite => (io::BLOCKS_MAX, 2),
+        };
+        if blocks == 0 || blocks > blocks_max {
+            return Err(SubmitError::BlockCount {
+                blocks,
+                max: blocks_max,
+            });
+        }
+        let len_bytes = blocks << self.block_shift();
+        let buffer_bytes = (self.buffers.slot_bytes() - io::DEALLOCATE_RANGE_BYTES) as u64;
+        let max_bytes = match buffers {
+            0 => return Ok(()),
+            1 => self.terms.transfer_max_bytes as u64,
+            _ => (self.terms.transfer_max_bytes as u64).min(buffer_bytes / 2),
+        };
+        if len_bytes > max_bytes {
+            return Err(SubmitError::TooLong {
+                len_bytes,
+                max_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn block_shift(&self) -> u32 {
+        self.shared.geometry().block_size.shift()
+    }
+
+    /// Hands a slot's command to the session; `false` where it has to wait.
+    fn start(&mut self, slot: u16) -> bool {
+        let State::Up { connection, .. } = &mut self.state else {
+            return false;
+        };
+        let request = *self.slots.request(slot);
+        let (nsid, extent) = (self.terms.nsid, request.extent);
+        let shift = self.shared.geometry().block_size.shift();
+        let data = BufferRange::first(slot, (extent.blocks.0 << shift) as u32);
+        let command = match request.operation {
+            Operation::Read => io::read(nsid, extent, data),
+            Operation::Write => io::write(nsid, extent, data),
+            Operation::Flush => io::flush(nsid),
+            Operation::WriteZeroes(unmap) => io::write_zeroes(nsid, extent, unmap),
+            Operation::Verify => io::verify(nsid, extent),
+            Operation::Compare => io::compare(nsid, extent, data),
+            Operation::Deallocate => {
+                let list = BufferRange {
+                    slot,
+                    offset: (self.buffers.slot_bytes() - io::DEALLOCATE_RANGE_BYTES) as u32,
+                    len_bytes: io::DEALLOCATE_RANGE_BYTES as u32,
+                };
+                io::deallocate(nsid, extent, list, self.buffers.range_mut(list))
+            }
+            Operation::CompareAndWrite => return self.start_pair(slot, data),
+        };
+        let key = CommandKey(slot);
+        let started = connection.submit(key, &command, &self.buffers).is_ok();
+        if started {
+            self.slots.start(slot);
+        }
+        started
+    }
+
+    /// Starts a fused pair, of which both or none are submitted.
+    fn start_pair(&mut self, slot: u16, expected: BufferRange) -> bool {
+        const PAIR: u16 = 2;
+        let State::Up { connection, .. } = &mut self.state else {
+            return false;
+        };
+        if connection.room() < PAIR {
+            return false;
+        }
+        let extent = self.slots.request(slot).extent;
+        let new = BufferRange {
+            offset: expected.len_bytes,
+            ..expected
+        };
+        let pair = io::compare_and_write(self.terms.nsid, extent, expected, new);
+        let keys = [slot, self.terms.second_keys.0 + slot];
+        for (key, command) in keys.into_iter().zip(pair) {
+            let submitted = connection.submit(CommandKey(key), &command, &self.buffers);
+            assert!(submitted.is_ok(), "there was room for both");
+        }
+        self.slots.start(slot);
+        true
+    }
+
+    fn start_waiting(&mut self) {
+        while let Some(&slot) = self.waiting.front() {
+            if !self.start(slot) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    fn take_outcomes(&mut self, done: &mut Vec<Completion>) {
+        let State::Up { connection, .. } = &mut self.state else {
+            return;
+        };
+        for outcome in connection.outcomes().drain(..) {
+            if let Some(completion) = self.slots.end(&outcome, self.terms.second_keys) {
+                done.push(completion);
+            }
+        }
+    }
+
+    /// Looks into the mailbox.
+    #[cold]
+    fn read_mail(&mut self, done: &mut Vec<Completion>) {
+        self.letters_seen = self.mailbox.letters();
+        let Some(letter) = self.mailbox.take() else {
+            return;
+        };
+        // The keeper may know of a loss before this end notices.
+        self.lose_connection(done);
+        match letter {
+            Letter::Connection {
+                connection,
+                generation,
+            } => {
+                self.state = State::Up {
+                    connection,
+                    generation,
+                };
+                self.start_waiting();
+            }
+            Letter::End(error) => self.state = State::Ended(error),
+        }
+    }
+
+    /// The connection is gone: commands in flight end or wait for the next one.
+    #[cold]
+    fn lose_connection(&mut self, done: &mut Vec<Completion>) {
+        let State::Up { generation, .. } = &self.state else {
+            return;
+        };
+        self.shared.report_loss(*generation);
+        self.state = State::Down;
+        for slot in (0..self.terms.depth).rev() {
+            if !self.slots.is_in_flight(slot) {
+                continue;
+            }
+            let operation = self.slots.request(slot).operation;
+            if self.on_loss == OnLoss::Resubmit && operation != Operation::CompareAndWrite {
+                self.slots.hold(slot);
+                self.waiting.push_front(slot);
+            } else {
+                done.push(self.slots.fail(slot, CommandError::ConnectionLost));
+            }
+        }
+    }
+
+    /// Ends what waits for a connection that will not come.
+    #[cold]
+    fn fail_all(&mut self, done: &mut Vec<Completion>) {
+        for slot in self.waiting.drain(..) {
+            done.push(self.slots.fail(slot, CommandError::NotSubmitted));
+        }
+    }
+
+    /// Gives the connection up where a command has been in flight for too long.
+    #[cold]
+    fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
+        self.next_sweep = Some(now + SWEEP_INTERVAL);
+        if self.slots.sweep(now, self.command_timeout).is_some() {
+            self.lose_connection(done);
+        }
+    }
+
+    /// Sleeps until something arrives, a command may be due, or `timeout` is over.
+    fn doze(&self, timeout: Duration) {
+        let timeout = timeout.min(SWEEP_INTERVAL);
+        let entry = match &self.state {
+            State::Up { connection, .. } => (connection.descriptor(), connection.interest()),
+            State::Down | State::Ended(_) => (self.mailbox.waker.descriptor(), Interest::Read),
+        };
+        if sleep(&[entry], Some(timeout)).is_err() {
+            std::thread::sleep(timeout);
+        }
+    }
 }
 
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        todo!()
+        match &self.state {
+            State::Up { connection, .. } => connection.descriptor(),
+            State::Down | State::Ended(_) => self.mailbox.waker.descriptor(),
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.mailbox.abandon();
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("terms", &self.terms)
+            .field("link", &self.link())
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,175 @@
+//! Making an association: the admin connection, its controller, and the I/O connections.
+
+use std::{net::SocketAddr, thread, time::Duration};
+
+use nvme::host::{
+    self, Buffers, Command, CommandKey, Facts, HostName, Outcome, Purpose, Setup, SetupConfig,
+    SetupStep, Upkeep,
+};
+use nvme::tcp::HostConfig;
+use nvme::tcp::wire::Dgst;
+use nvme::wire::fabrics::ConnectData;
+
+use crate::connection::{Connection, Sizes};
+use crate::error::QueueName;
+use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, identity, socket};
+
+/// What to attach to, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) url: Url,
+    pub(crate) options: DeviceOptions,
+    name: HostName,
+}
+
+/// An admin queue whose controller is ready.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) address: SocketAddr,
+    pub(crate) connection: Connection,
+    pub(crate) buffers: Buffers,
+    pub(crate) facts: Facts,
+}
+
+/// Entries of an admin queue.
+const ADMIN_SQ_ENTRIES: u16 = 32;
+
+/// The admin queue.
+const ADMIN: QueueName = QueueName(0);
+
+impl Plan {
+    pub(crate) fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
+        Ok(Self {
+            url: url.clone(),
+            options: *options,
+            name: identity::host_name(url)?,
+        })
+    }
+
+    /// Makes an admin queue at the first of the host's addresses that takes it.
+    pub(crate) fn connect_admin(&self, purpose: Purpose) -> Result<Admin, ConnectError> {
+        let mut failure = None;
+        for address in socket::resolve(&self.url)? {
+            match self.connect_admin_at(address, purpose) {
+                Ok(admin) => return Ok(admin),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.expect("a name that resolves has an address"))
+    }
+
+    /// Makes I/O queue `queue_id` of the association of `admin`, for `depth` commands in flight that use `keys` keys.
+    pub(crate) fn connect_io(
+        &self,
+        admin: &Admin,
+        queue_id: u16,
+        depth: u16,
+        keys: u16,
+    ) -> Result<Connection, ConnectError> {
+        let name = QueueName(queue_id);
+        let stream = socket::connect(admin.address, self.options.connect_timeout)?;
+        let config = HostConfig {
+            dgst: self.digests(),
+            keys,
+            in_flight_max: depth,
+            in_capsule_max_bytes: admin.facts.controller.in_capsule_max_bytes,
+        };
+        let mut connection = Connection::new(stream, config, Sizes::IO);
+        let mut buffers = Buffers::new(1, size_of::<ConnectData>());
+        let command = host::connect_io(
+            &self.name,
+            admin.facts.controller.id,
+            queue_id,
+            depth + 1,
+            0,
+            buffers.slot_mut(0),
+        );
+        let key = CommandKey(0);
+        let timeout = self.options.connect_timeout;
+        let outcome = carry(&mut connection, &mut buffers, key, &command, timeout)
+            .map_err(|source| lost(admin.address, name, source))?;
+        if !outcome.status.is_success() {
+            return Err(ConnectError::QueueRefused {
+                address: admin.address,
+                queue: name,
+                status: outcome.status,
+            });
+        }
+        Ok(connection)
+    }
+
+    fn connect_admin_at(
+        &self,
+        address: SocketAddr,
+        purpose: Purpose,
+    ) -> Result<Admin, ConnectError> {
+        let stream = socket::connect(address, self.options.connect_timeout)?;
+        let config = HostConfig {
+            dgst: self.digests(),
+            keys: Upkeep::KEYS,
+            in_flight_max: ADMIN_SQ_ENTRIES - 1,
+            in_capsule_max_bytes: 0,
+        };
+        let mut connection = Connection::new(stream, config, Sizes::ADMIN);
+        let mut buffers = Buffers::new(Upkeep::KEYS, Setup::BUFFER_BYTES);
+        let mut setup = Setup::new(SetupConfig {
+            name: self.name,
+            sq_entries: ADMIN_SQ_ENTRIES,
+            keep_alive_timeout_ms: u32::try_from(self.options.keep_alive.as_millis())
+                .unwrap_or(u32::MAX),
+            purpose,
+        });
+        loop {
+            match setup.poll(buffers.slot_mut(Setup::SLOT)) {
+                SetupStep::Submit(command) => {
+                    let timeout = self.options.connect_timeout;
+                    let outcome =
+                        carry(&mut connection, &mut buffers, Setup::KEY, &command, timeout)
+                            .map_err(|source| lost(address, ADMIN, source))?;
+                    setup
+                        .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
+                        .map_err(|source| ConnectError::Setup { address, source })?;
+                }
+                SetupStep::Wait { for_ms } => thread::sleep(Duration::from_millis(for_ms.into())),
+                SetupStep::Done => break,
+            }
+        }
+        Ok(Admin {
+            address,
+            connection,
+            buffers,
+            facts: setup.facts().clone(),
+        })
+    }
+
+    fn digests(&self) -> Dgst {
+        let digest = |switch, digest| match switch {
+            Switch::On => digest,
+            Switch::Off => Dgst::NONE,
+        };
+        digest(self.url.header_digest(), Dgst::HEADER) | digest(self.url.data_digest(), Dgst::DATA)
+    }
+}
+
+/// Submits a command and waits for its outcome.
+pub(crate) fn carry(
+    connection: &mut Connection,
+    buffers: &mut Buffers,
+    key: CommandKey,
+    command: &Command,
+    timeout: Duration,
+) -> Result<Outcome, ConnectionError> {
+    // Where the connection has ended, waiting for the outcome says how.
+    if connection.submit(key, command, buffers).is_err() {
+        return Err(ConnectionError::Closed);
+    }
+    connection.wait_outcome(buffers, timeout)
+}
+
+pub(crate) fn lost(address: SocketAddr, queue: QueueName, source: ConnectionError) -> ConnectError {
+    ConnectError::Connection {
+        address,
+        queue,
+        source,
+    }
+}

@@ -1,0 +1,107 @@
+//! By which name this machine calls itself towards subsystems.
+
+use std::fs;
+
+use nvme::host::HostName;
+use nvme::wire::discovery::DISCOVERY_NQN;
+use nvme::wire::fabrics::NqnField;
+use uuid::Uuid;
+
+use crate::{ConnectError, Url};
+
+/// Where nvme-cli and the kernel's host keep the machine's names.
+const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
+const HOST_ID_FILE: &str = "/etc/nvme/hostid";
+/// What tells machines apart where these are missing.
+const MACHINE_FILES: [&str; 2] = ["/etc/machine-id", "/etc/hostname"];
+
+const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+/// Under which identifiers are derived from names.
+const NAMESPACE: Uuid = Uuid::from_u128(0x5b1c_7bd1_9f2e_4d43_8a6b_72d0_3f6a_11c7);
+
+/// The names to connect with. The host's is that of the URL, else the machine's, else one that stays the same for
+/// the machine. Without a subsystem the URL means the discovery subsystem.
+pub(crate) fn host_name(url: &Url) -> Result<HostName, ConnectError> {
+    let (host_nqn, host_id) = match url.host_nqn() {
+        Some(nqn) => (nqn.to_owned(), id_of(nqn)),
+        None => machine_name(),
+    };
+    Ok(HostName {
+        host_nqn: field(&host_nqn)?,
+        host_id: host_id.into_bytes(),
+        subsystem_nqn: field(url.subsystem().unwrap_or(DISCOVERY_NQN))?,
+    })
+}
+
+fn machine_name() -> (String, Uuid) {
+    if let Some(nqn) = first_line(HOST_NQN_FILE).filter(|nqn| NqnField::new(nqn).is_some()) {
+        let id = first_line(HOST_ID_FILE).and_then(|id| Uuid::try_parse(&id).ok());
+        let id = id.unwrap_or_else(|| id_of(&nqn));
+        return (nqn, id);
+    }
+    let machine = MACHINE_FILES.iter().find_map(|path| first_line(path));
+    let machine = machine.unwrap_or_default();
+    let id = Uuid::new_v5(&NAMESPACE, machine.as_bytes());
+    (format!("{UUID_PREFIX}{id}"), id)
+}
+
+/// The identifier in a name based on one, else one derived from the name: hosts with the same name have the same one.
+fn id_of(nqn: &str) -> Uuid {
+    nqn.strip_prefix(UUID_PREFIX)
+        .and_then(|id| Uuid::try_parse(id).ok())
+        .unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, nqn.as_bytes()))
+}
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+fn field(name: &str) -> Result<NqnField, ConnectError> {
+    NqnField::new(name)
+        .filter(|_| !name.is_empty())
+        .ok_or_else(|| ConnectError::Name {
+            name: name.to_owned(),
+            max_bytes: NqnField::NAME_MAX_BYTES,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        host_name(&text.parse().expect("a URL")).expect("names fit")
+    }
+
+    #[test]
+    fn a_name_based_on_a_uuid_gives_its_host_id() {
+        let uuid = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+        let name = name(&format!("nvme+tcp://h/rd0?hostnqn={UUID_PREFIX}{uuid}"));
+        assert_eq!(
+            Uuid::from_bytes(name.host_id),
+            Uuid::try_parse(uuid).unwrap()
+        );
+    }
+
+    #[test]
+    fn the_same_name_gives_the_same_host_id() {
+        let (a, b) = (
+            name("nvme+tcp://h/rd0?hostnqn=a"),
+            name("nvme+tcp://h/rd0?hostnqn=b"),
+        );
+        assert_ne!(a.host_id, b.host_id);
+        assert_eq!(a.host_id, name("nvme+tcp://h/rd1?hostnqn=a").host_id);
+        assert_eq!(name("nvme+tcp://h/rd0"), name("nvme+tcp://h/rd0"));
+    }
+
+    #[test]
+    fn without_a_subsystem_discovery_is_meant() {
+        assert_eq!(
+            name("nvme+tcp://h").subsystem_nqn.name(),
+            Some(DISCOVERY_NQN)
+        );
+    }
+}

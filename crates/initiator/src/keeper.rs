@@ -1,0 +1,279 @@
+//! The thread that keeps a device's association: keep-alives, events, and a new one after a loss.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nvme::host::{NamespaceFacts, Upkeep, UpkeepConfig, UpkeepEvent};
+use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
+
+use crate::association::{Admin, Plan};
+use crate::mailbox::{Letter, Mailbox, Shared};
+use crate::socket::{Interest, sleep};
+use crate::{Backoff, ConnectError, ConnectionError, QueueError};
+
+/// The keeper's possessions.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) plan: Plan,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    /// What the queues were promised.
+    pub(crate) depth: u16,
+    pub(crate) keys: u16,
+    pub(crate) namespace: NamespaceFacts,
+    /// The number of the present association, from 1.
+    pub(crate) generation: u64,
+}
+
+/// Why serving an association ended.
+enum End {
+    Stopped,
+    Lost,
+}
+
+impl Keeper {
+    /// Keeps the association until the device is dropped or reconnecting is given up.
+    pub(crate) fn run(mut self, admin: Admin) {
+        let mut admin = admin;
+        loop {
+            let end = self.serve(&mut admin);
+            for mailbox in &self.mailboxes {
+                mailbox.cut();
+            }
+            drop(admin);
+            if let End::Stopped = end {
+                return self.end(&QueueError::Detached);
+            }
+            admin = match self.associate_again() {
+                Ok(next) => next,
+                Err(error) => return self.end(&error),
+            };
+        }
+    }
+
+    /// Makes the I/O connections of a new association and delivers them.
+    pub(crate) fn deliver_connections(&mut self, admin: &Admin) -> Result<(), ConnectError> {
+        self.generation += 1;
+        // All or none: queues do not get a connection of an association that is given up at once.
+        let mut connections = Vec::with_capacity(self.mailboxes.len());
+        for (mailbox, queue_id) in self.mailboxes.iter().zip(1..) {
+            let connection = if mailbox.is_abandoned() {
+                None
+            } else {
+                Some(
+                    self.plan
+                        .connect_io(admin, queue_id, self.depth, self.keys)?,
+                )
+            };
+            connections.push(connection);
+        }
+        for (mailbox, connection) in self.mailboxes.iter().zip(connections) {
+            if let Some(connection) = connection {
+                mailbox.deliver(Letter::Connection {
+                    connection: Box::new(connection),
+                    generation: self.generation,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, error: &QueueError) {
+        for mailbox in &self.mailboxes {
+            mailbox.deliver(Letter::End(error.clone()));
+        }
+    }
+
+    /// Serves the admin queue until the association is lost or the device is dropped.
+    fn serve(&mut self, admin: &mut Admin) -> End {
+        let mut upkeep = Upkeep::new(
+            Instant::now(),
+            UpkeepConfig {
+                keep_alive_timeout: self.plan.options.keep_alive,
+                nsid: self.namespace.nsid,
+            },
+        );
+        loop {
+            self.shared.keeper.clear();
+            if self.shared.is_stopping() {
+                return End::Stopped;
+            }
+            if self.shared.is_lost(self.generation) {
+                return End::Lost;
+            }
+            if self.turn(&mut upkeep, admin).is_err() {
+                return End::Lost;
+            }
+            let timeout = upkeep
+                .poll_timeout()
+                .map(|at| at.saturating_duration_since(Instant::now()));
+            let waited = sleep(
+                &[
+                    (admin.connection.descriptor(), admin.connection.interest()),
+                    (self.shared.keeper.descriptor(), Interest::Read),
+                ],
+                timeout,
+            );
+            if waited.is_err() {
+                return End::Lost;
+            }
+        }
+    }
+
+    fn turn(&self, upkeep: &mut Upkeep, admin: &mut Admin) -> Result<(), ConnectionError> {
+        loop {
+            let now = Instant::now();
+            upkeep.check(now)?;
+            while let Some((key, command)) = upkeep.poll_command(now) {
+                if admin
+                    .connection
+                    .submit(key, &command, &admin.buffers)
+                    .is_err()
+                {
+                    return Err(ConnectionError::Closed);
+                }
+            }
+            admin.connection.turn(&mut admin.buffers)?;
+            if admin.connection.outcomes().is_empty() {
+                return Ok(());
+            }
+            for outcome in std::mem::take(admin.connection.outcomes()) {
+                match upkeep.handle_outcome(now, &outcome, &admin.buffers)? {
+                    Some(UpkeepEvent::Namespace(facts)) => {
+                        self.shared.set_blocks(facts.geometry.blocks);
+                    }
+                    // Commands say so themselves; a discovery log is nothing to a namespace.
+                    Some(UpkeepEvent::NamespaceGone | UpkeepEvent::DiscoveryLog) | None => {}
+                }
+            }
+        }
+    }
+
+    /// Tries to associate until it succeeds, the device is dropped, or the patience is over.
+    fn associate_again(&mut self) -> Result<Admin, QueueError> {
+        let began = Instant::now();
+        let mut pauses = Pauses::new(self.plan.options.backoff, self.generation);
+        loop {
+            if self.shared.is_stopping() {
+                return Err(QueueError::Detached);
+            }
+            let error = match self.associate_once() {
+                Ok(admin) => return Ok(admin),
+                Err(error) => error,
+            };
+            let tried_for = began.elapsed();
+            if tried_for >= self.plan.options.backoff.give_up_after {
+                return Err(QueueError::GaveUp {
+                    tried_for,
+                    last: error.to_string(),
+                });
+            }
+            self.pause(pauses.next());
+        }
+    }
+
+    fn associate_once(&mut self) -> Result<Admin, ConnectError> {
+        let queues = self.mailboxes.len() as u16;
+        let admin = self.plan.connect_admin(nvme::host::Purpose::Io {
+            nsid: self.namespace.nsid,
+            queues,
+        })?;
+        let address = admin.address;
+        let facts = &admin.facts;
+        if facts.io_queues < queues {
+            return Err(ConnectError::FewerQueues {
+                address,
+                granted: facts.io_queues,
+                needed: queues,
+            });
+        }
+        let is_same = facts.namespace.is_some_and(|now| {
+            let before = &self.namespace;
+            now.nguid == before.nguid
+                && now.uuid == before.uuid
+                && now.geometry.block_size == before.geometry.block_size
+        });
+        if !is_same {
+            return Err(ConnectError::Replaced {
+                address,
+                nsid: self.namespace.nsid.0,
+            });
+        }
+        self.deliver_connections(&admin)?;
+        if let Some(now) = &admin.facts.namespace {
+            self.shared.set_blocks(now.geometry.blocks);
+        }
+        Ok(admin)
+    }
+
+    /// Sleeps, unless the device is dropped meanwhile.
+    fn pause(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        loop {
+            self.shared.keeper.clear();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.shared.is_stopping() {
+                return;
+            }
+            if sleep(
+                &[(self.shared.keeper.descriptor(), Interest::Read)],
+                Some(left),
+            )
+            .is_err()
+            {
+                thread::sleep(left);
+            }
+        }
+    }
+}
+
+/// The pauses between attempts: means double up to a limit, each is drawn around its mean.
+#[derive(Debug)]
+struct Pauses {
+    mean: Duration,
+    max: Duration,
+    random: SmallRng,
+}
+
+impl Pauses {
+    fn new(backoff: Backoff, generation: u64) -> Self {
+        Self {
+            mean: backoff.first,
+            max: backoff.max,
+            random: SmallRng::seed_from_u64(backoff.seed ^ generation),
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.mean.mul_f64(self.random.random_range(0.5..1.5));
+        self.mean = (self.mean * 2).min(self.max);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_with_jitter_up_to_the_limit_and_repeat_with_the_seed() {
+        let backoff = Backoff {
+            first: Duration::from_millis(100),
+            max: Duration::from_secs(1),
+            ..Backoff::default()
+        };
+        let draw = |generation| {
+            let mut pauses = Pauses::new(backoff, generation);
+            std::array::from_fn::<_, 8, _>(|_| pauses.next())
+        };
+        let means = [100, 200, 400, 800, 1000, 1000, 1000, 1000].map(Duration::from_millis);
+        for (pause, mean) in draw(1).into_iter().zip(means) {
+            assert!(mean / 2 <= pause && pause <= mean * 3 / 2, "{pause:?}");
+        }
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+}

@@ -1,0 +1,157 @@
+//! Between the thread that keeps an association and the threads that own its queues.
+
+use std::{
+    io,
+    net::{Shutdown, TcpStream},
+    sync::{
+        Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use block::{Blocks, Geometry};
+
+use crate::QueueError;
+use crate::connection::Connection;
+use crate::socket::Waker;
+
+/// What all threads of a device share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The association whose loss was reported last.
+    lost_generation: AtomicU64,
+    is_stopping: AtomicBool,
+    /// Wakes the keeper.
+    pub(crate) keeper: Waker,
+    geometry: GeometryCell,
+}
+
+/// The geometry of the namespace as last learned. The block size never changes.
+#[derive(Debug)]
+struct GeometryCell {
+    initial: Geometry,
+    blocks: AtomicU64,
+}
+
+/// One queue's mailbox: here it finds its next connection, or learns that there will be none.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    /// Changes with each letter, so that a queue sees by a plain load that there is none.
+    letters: AtomicU64,
+    letter: Mutex<Option<Letter>>,
+    is_abandoned: AtomicBool,
+    /// The socket of the connection that was delivered last.
+    stream: Mutex<Weak<TcpStream>>,
+    /// Readable as long as there is a letter.
+    pub(crate) waker: Waker,
+}
+
+/// What a queue is told.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// A new connection.
+    Connection {
+        connection: Box<Connection>,
+        /// The association that it belongs to.
+        generation: u64,
+    },
+    /// There will be no more.
+    End(QueueError),
+}
+
+impl Shared {
+    pub(crate) fn new(geometry: Geometry) -> io::Result<Self> {
+        Ok(Self {
+            lost_generation: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            keeper: Waker::new()?,
+            geometry: GeometryCell {
+                initial: geometry,
+                blocks: AtomicU64::new(geometry.blocks.0),
+            },
+        })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        let blocks = self.geometry.blocks.load(Ordering::Relaxed);
+        Geometry::new(self.geometry.initial.block_size, Blocks(blocks))
+    }
+
+    pub(crate) fn set_blocks(&self, blocks: Blocks) {
+        self.geometry.blocks.store(blocks.0, Ordering::Relaxed);
+    }
+
+    /// A connection of association `generation` was lost.
+    pub(crate) fn report_loss(&self, generation: u64) {
+        self.lost_generation.fetch_max(generation, Ordering::AcqRel);
+        self.keeper.wake();
+    }
+
+    pub(crate) fn is_lost(&self, generation: u64) -> bool {
+        self.lost_generation.load(Ordering::Acquire) >= generation
+    }
+
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.keeper.wake();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            letters: AtomicU64::new(0),
+            letter: Mutex::new(None),
+            is_abandoned: AtomicBool::new(false),
+            stream: Mutex::new(Weak::new()),
+            waker: Waker::new()?,
+        })
+    }
+
+    /// Puts a letter in, in place of one that was not yet read.
+    pub(crate) fn deliver(&self, letter: Letter) {
+        if let Letter::Connection { connection, .. } = &letter {
+            *lock(&self.stream) = std::sync::Arc::downgrade(connection.stream());
+        }
+        *lock(&self.letter) = Some(letter);
+        self.letters.fetch_add(1, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// How many letters there were; compare with the last look.
+    pub(crate) fn letters(&self) -> u64 {
+        self.letters.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take(&self) -> Option<Letter> {
+        self.waker.clear();
+        lock(&self.letter).take()
+    }
+
+    /// Ends the connection that was delivered last, so that its owner notices.
+    pub(crate) fn cut(&self) {
+        if let Some(stream) = lock(&self.stream).upgrade() {
+            // It fails only where the connection has ended already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The queue is gone and needs no more connections.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
+        lock(&self.letter).take();
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Acquire)
+    }
+}
+
+/// What a mutex guards is whole whenever it is unlocked, even by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

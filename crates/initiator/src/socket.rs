@@ -1,0 +1,106 @@
+//! TCP sockets: names to addresses, connecting with a limit, waiting.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::{ConnectError, Url};
+
+/// The addresses of a URL's host, in the resolver's order.
+pub(crate) fn resolve(url: &Url) -> Result<Vec<SocketAddr>, ConnectError> {
+    let failed = |source| ConnectError::Resolve {
+        host: url.host().to_owned(),
+        source,
+    };
+    let addresses: Vec<SocketAddr> = (url.host(), url.port())
+        .to_socket_addrs()
+        .map_err(failed)?
+        .collect();
+    if addresses.is_empty() {
+        return Err(failed(io::ErrorKind::NotFound.into()));
+    }
+    Ok(addresses)
+}
+
+/// A connection to `address`, nonblocking, without the delay that gathers small segments: a session sends as much at
+/// once as it has.
+pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
+    let connect = || {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    };
+    connect().map_err(|source| ConnectError::Connect { address, source })
+}
+
+/// Something that one thread makes readable to wake another.
+#[derive(Debug)]
+pub(crate) struct Waker(OwnedFd);
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC,
+        )?))
+    }
+
+    /// Makes the descriptor readable.
+    pub(crate) fn wake(&self) {
+        // It fails only where the counter is full, and then it is readable.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable again.
+    pub(crate) fn clear(&self) {
+        // It fails only where nobody woke, and then it is unreadable.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.0.as_fd()
+    }
+}
+
+/// Which of a socket's conditions to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    Read,
+    ReadWrite,
+}
+
+/// Sleeps until one of the descriptors is ready or `timeout` is over (never, where there is none).
+pub(crate) fn sleep(
+    descriptors: &[(BorrowedFd<'_>, Interest)],
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    const DESCRIPTORS_MAX: usize = 2;
+    assert!(
+        (1..=DESCRIPTORS_MAX).contains(&descriptors.len()),
+        "a queue waits for its socket and for the keeper"
+    );
+    let entry = |index: usize| {
+        let (descriptor, interest) = &descriptors[index.min(descriptors.len() - 1)];
+        let flags = match interest {
+            Interest::Read => PollFlags::IN,
+            Interest::ReadWrite => PollFlags::IN | PollFlags::OUT,
+        };
+        PollFd::from_borrowed_fd(*descriptor, flags)
+    };
+    let mut entries = [entry(0), entry(1)];
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    match poll(&mut entries[..descriptors.len()], timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
