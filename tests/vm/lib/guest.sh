@@ -39,7 +39,7 @@ guest_start() {
   # A guest of a test run never outlives it, however that ends.
   local owner=()
   [ -z "${GUEST_DIES_WITH_OWNER:-}" ] || owner=(setpriv --pdeathsig KILL)
-  net_run "${owner[@]}" qemu-system-x86_64 \
+  "${NET_RUN[@]}" "${owner[@]}" qemu-system-x86_64 \
     -nodefaults -no-user-config -no-reboot -display none -monitor none \
     -M q35,memory-backend=memory "${accel[@]}" -cpu "$GUEST_CPU" -smp "$cpus" -m "$memory_mib" \
     -object "memory-backend-memfd,id=memory,size=${memory_mib}M,share=on" \

@@ -1,19 +1,19 @@
 # A network namespace of ours, with bridges that carry the guests' taps. Nothing of
 # the host's own network is touched; deleting the namespace takes it all away.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 NET_MTU=9000
 
 # Namespaces are named after the process that owns them, so that a run which was
-# killed outright is cleaned up by the next one.
+# killed outright is cleaned up by the next one. NET_RUN is the beginning of a command
+# inside; it is no function, so that $! of one in the background is the command itself.
 net_up() {
   NET_NS=$1
+  NET_RUN=(ip netns exec "$1")
   ip netns list | grep -qw "^$NET_NS" && return
   ip netns add "$NET_NS"
   ip -n "$NET_NS" link set lo up
 }
-
-net_run() { ip netns exec "$NET_NS" "$@"; }
 
 # net_bridge NAME ADDRESS/LENGTH
 net_bridge() {

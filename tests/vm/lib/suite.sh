@@ -141,7 +141,7 @@ SUITE_CAPTURES=()
 suite_capture_start() {
   local bridge
   for bridge in br0 br1; do
-    net_run tcpdump -i "$bridge" -n -s 160 -B 8192 -U -w "$1.$bridge.pcap" > /dev/null 2>&1 < /dev/null &
+    "${NET_RUN[@]}" tcpdump -i "$bridge" -n -s 160 -B 8192 -U -w "$1.$bridge.pcap" > /dev/null 2>&1 < /dev/null &
     SUITE_CAPTURES+=("$!")
   done
 }
