@@ -85,6 +85,11 @@ impl TestBackend {
         }
     }
 
+    /// The subsystem.
+    pub fn subsystem(&self) -> Arc<Mutex<Subsystem>> {
+        Arc::clone(&self.subsystem)
+    }
+
     /// The volume in a region.
     pub fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
         let known = self

@@ -30,6 +30,28 @@ pub enum Chunks {
     Random(u64),
 }
 
+impl Chunks {
+    fn cut(self, bytes: &[u8]) -> Vec<&[u8]> {
+        let mut random = Random(match self {
+            Self::Random(seed) => seed | 1,
+            Self::Whole | Self::Of(_) => 1,
+        });
+        let mut pieces = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let len = match self {
+                Self::Whole => rest.len(),
+                Self::Of(len) => len,
+                Self::Random(_) => 1 + random.next() as usize % 3000,
+            };
+            let (piece, later) = rest.split_at(len.min(rest.len()));
+            pieces.push(piece);
+            rest = later;
+        }
+        pieces
+    }
+}
+
 /// A PDU that came from the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pdu {
@@ -94,24 +116,25 @@ impl Peer {
 
     /// Sends bytes in pieces, and takes everything that the session says after each.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
-        let mut rest = bytes;
-        let mut random = Random(match self.chunks {
-            Chunks::Random(seed) => seed | 1,
-            _ => 1,
-        });
-        while !rest.is_empty() {
-            let len = match self.chunks {
-                Chunks::Whole => rest.len(),
-                Chunks::Of(len) => len,
-                Chunks::Random(_) => 1 + random.next() as usize % 3000,
-            };
-            let (now, later) = rest.split_at(len.min(rest.len()));
-            rest = later;
-            let result = self.session.handle_bytes(self.now, now, &mut self.backend);
+        for piece in self.chunks.cut(bytes) {
+            let result = self.feed_one(piece);
             self.drain();
             result?;
         }
         Ok(())
+    }
+
+    /// Sends bytes in pieces, and takes nothing yet.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+        let pieces = self.chunks.cut(bytes);
+        pieces
+            .into_iter()
+            .try_for_each(|piece| self.feed_one(piece))
+    }
+
+    fn feed_one(&mut self, piece: &[u8]) -> Result<(), SessionError> {
+        self.session
+            .handle_bytes(self.now, piece, &mut self.backend)
     }
 
     /// Lets time pass and the session see it.

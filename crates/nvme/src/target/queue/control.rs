@@ -153,9 +153,10 @@ impl Queue {
 
     /// The keep alive timer has run out, if it has.
     pub(super) fn handle_keep_alive<B: Backend>(&mut self, backend: &mut B) {
-        if let Role::Admin(connection) = &self.role
-            && self.keep_alive_deadline.is_some_and(|due| due <= self.now)
-        {
+        let Role::Admin(connection) = &self.role else {
+            return;
+        };
+        if self.keep_alive_deadline.is_some_and(|due| due <= self.now) {
             let (now, controller) = (self.now, connection.controller);
             backend.with_subsystem(|subsystem| subsystem.handle_timeout(now, controller));
             self.handle_wake(now, backend);

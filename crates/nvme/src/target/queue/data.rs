@@ -9,7 +9,7 @@ use crate::target::io::Action;
 use crate::wire::StatusCode;
 
 impl Queue {
-    /// Takes the next bytes of a command's data, in order. There are never more than the command has in all.
+    /// Takes the next bytes of a command's data, in order. What comes behind a list of ranges is left out.
     pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         assert_eq!(slot.stage, Stage::Receiving, "data are expected");
@@ -18,7 +18,7 @@ impl Queue {
         }
         match slot.action {
             Action::Write | Action::Compare => self.stream(id, bytes, backend),
-            _ => slot.buffer.extend_from_slice(bytes),
+            _ => slot.gather(bytes),
         }
     }
 
@@ -68,6 +68,12 @@ impl Queue {
 }
 
 impl Slot {
+    fn gather(&mut self, bytes: &[u8]) {
+        let take = bytes.len().min((self.len_bytes - self.done_bytes) as usize);
+        self.buffer.extend_from_slice(&bytes[..take]);
+        self.done_bytes += take as u32;
+    }
+
     /// Writes or compares the next whole blocks.
     fn execute<B: Backend>(&mut self, data: &[u8], backend: &mut B) {
         let extent = self.next_extent(data.len() as u32);

@@ -15,7 +15,7 @@ use crate::wire::StatusCode;
 /// What one turn may cost, in bytes of memory written.
 const TURN_COST: u64 = 4 << 20;
 /// What an operation costs besides its bytes.
-const OP_COST: u64 = 64 << 10;
+const OP_COST: u64 = 8 << 10;
 /// How many bytes may be discarded at the cost of writing one.
 const DISCARD_PER_COST: u64 = 16;
 
@@ -38,9 +38,10 @@ impl Queue {
 
     /// Works for what is left of this turn, on the command that has waited longest.
     pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
-        while self.turn_cost < TURN_COST
-            && let Some(id) = self.working.pop_front()
-        {
+        while self.turn_cost < TURN_COST {
+            let Some(id) = self.working.pop_front() else {
+                return;
+            };
             match self.slots[id.index()].work(&mut self.turn_cost, backend) {
                 Turn::More => self.working.push_back(id),
                 Turn::Over => self.finish(id),

@@ -108,9 +108,8 @@ impl<B: Backend> TargetSession<B> {
 
     /// Takes the header of the next PDU from `input`; `false` where it has not come whole.
     fn take_header(&mut self, input: &mut &[u8], backend: &mut B) -> Result<bool, SessionError> {
-        if self.receiver.header_len == 0
-            && let Ok((ch, _)) = CommonHeader::read_from_prefix(input)
-        {
+        if self.receiver.header_len == 0 && input.len() >= CH_BYTES {
+            let (ch, _) = CommonHeader::read_from_prefix(input).expect("8 bytes are there");
             let shape = self.check_shape(ch, &input[..CH_BYTES])?;
             if let Some((header, rest)) = input.split_at_checked(shape.header_bytes) {
                 *input = rest;
@@ -154,17 +153,7 @@ impl<B: Backend> TargetSession<B> {
         header: &[u8],
         backend: &mut B,
     ) -> Result<(), SessionError> {
-        if let Some((bytes, digest)) = header.split_last_chunk::<DIGEST_LEN_BYTES>()
-            && shape.header_bytes > shape.pdu_type.hlen_bytes()
-        {
-            let digest = Digest::from_wire(*digest);
-            if Digest::of(bytes) != digest {
-                return Err(SessionError::Violation(Violation {
-                    fes: Fes::HeaderDigestError,
-                    fei: digest.get(),
-                }));
-            }
-        }
+        check_header_digest(shape, header)?;
         let sink = match (shape.pdu_type, self.stage) {
             (PduType::H2cTermReq, _) => return Err(on_term(header)),
             (PduType::IcReq, Stage::Started) => {
@@ -362,6 +351,22 @@ fn take<'a>(input: &mut &'a [u8], len: usize) -> &'a [u8] {
     let (taken, rest) = input.split_at(len.min(input.len()));
     *input = rest;
     taken
+}
+
+fn check_header_digest(shape: PduShape, header: &[u8]) -> Result<(), Violation> {
+    match header[shape.pdu_type.hlen_bytes()..].first_chunk() {
+        None => Ok(()),
+        Some(came) => {
+            let came = Digest::from_wire(*came);
+            if Digest::of(&header[..shape.pdu_type.hlen_bytes()]) == came {
+                return Ok(());
+            }
+            Err(Violation {
+                fes: Fes::HeaderDigestError,
+                fei: came.get(),
+            })
+        }
+    }
 }
 
 fn on_term(header: &[u8]) -> SessionError {

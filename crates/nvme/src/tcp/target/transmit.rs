@@ -73,6 +73,7 @@ impl Transmitter {
 
     /// Says nothing more.
     pub(super) fn silence(&mut self) {
+        self.icresp = None;
         self.is_terminated = true;
     }
 
@@ -92,14 +93,14 @@ impl Transmitter {
         backend: &mut B,
         out: &mut SendList,
     ) {
-        if self.is_terminated {
-            return self.poll_term(out);
-        }
         if let Some(icresp) = &self.icresp {
             if !out.push(icresp.as_bytes()) {
                 return;
             }
             self.icresp = None;
+        }
+        if self.is_terminated {
+            return self.poll_term(out);
         }
         while let Some(ask) = transfers.ask() {
             let Some(cid) = queue.receiving(ask.slot) else {
