@@ -10,7 +10,7 @@ use std::{
 
 use block::Geometry;
 use nvme::host::{BufferRange, Buffers, CommandKey, Fused, io};
-use nvme::wire::Nsid;
+use nvme::wire::{Nsid, StatusCode};
 
 use crate::connection::Connection;
 use crate::mailbox::{Letter, Mailbox, Shared};
@@ -65,6 +65,14 @@ enum State {
     },
     Down,
     Ended(QueueError),
+}
+
+/// What outcomes say of their queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Good,
+    /// The controller has deleted it.
+    QueueDeleted,
 }
 
 /// How often commands that take too long are looked for.
@@ -165,8 +173,8 @@ impl Queue {
         }
         if let State::Up { connection, .. } = &mut self.state {
             let turned = connection.turn(&mut self.buffers);
-            self.take_outcomes(done);
-            if turned.is_err() {
+            let standing = self.take_outcomes(done);
+            if turned.is_err() || standing == Standing::QueueDeleted {
                 self.lose_connection(done);
             } else if !self.waiting.is_empty() {
                 self.start_waiting();
@@ -346,15 +354,22 @@ impl Queue {
         }
     }
 
-    fn take_outcomes(&mut self, done: &mut Vec<Completion>) {
+    fn take_outcomes(&mut self, done: &mut Vec<Completion>) -> Standing {
+        let mut standing = Standing::Good;
         let State::Up { connection, .. } = &mut self.state else {
-            return;
+            return standing;
         };
         for outcome in connection.outcomes().drain(..) {
+            if outcome.status.raw_code() == StatusCode::AbortedSqDeletion as u16 {
+                // The connection is about to end; the command is in flight until then.
+                standing = Standing::QueueDeleted;
+                continue;
+            }
             if let Some(completion) = self.slots.end(&outcome, self.terms.second_keys) {
                 done.push(completion);
             }
         }
+        standing
     }
 
     /// Looks into the mailbox.

@@ -20,6 +20,8 @@ pub enum Gate {
     ReservationConflict,
     /// The access check grants this host no such commands.
     AccessDenied,
+    /// The controller that the queue belonged to is gone; the connection is about to follow.
+    ControllerGone,
     /// The path is in ANA state Inaccessible.
     PathInaccessible,
     /// The path is in ANA state Persistent Loss.
@@ -73,6 +75,7 @@ impl Permit {
             Gate::Open => Ok(()),
             Gate::ReservationConflict => Err(StatusCode::ReservationConflict),
             Gate::AccessDenied => Err(StatusCode::AccessDenied),
+            Gate::ControllerGone => Err(StatusCode::AbortedSqDeletion),
             Gate::PathInaccessible => Err(StatusCode::AsymmetricAccessInaccessible),
             Gate::PathLost => Err(StatusCode::AsymmetricAccessPersistentLoss),
             Gate::PathChanging => Err(StatusCode::AsymmetricAccessTransition),

@@ -212,12 +212,13 @@ impl Subsystem {
 
     /// What the host of `controller` may do with namespace `nsid`.
     pub fn permit(&self, controller: ControllerId, nsid: Nsid) -> Permit {
-        let (Some(controller), Some(_)) = (
-            self.controllers.get(&controller),
-            self.namespaces.get(&nsid),
-        ) else {
-            return Permit::closed(Gate::AccessDenied);
+        // Not denied: its host may try again on the next controller.
+        let Some(controller) = self.controllers.get(&controller) else {
+            return Permit::closed(Gate::ControllerGone);
         };
+        if !self.namespaces.contains_key(&nsid) {
+            return Permit::closed(Gate::AccessDenied);
+        }
         let by_path = match self.ana.state(controller.origin.port) {
             AnaState::Optimized | AnaState::NonOptimized => Permit::ALL,
             AnaState::Inaccessible => Permit::closed(Gate::PathInaccessible),

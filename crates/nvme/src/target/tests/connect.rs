@@ -242,8 +242,10 @@ fn the_admin_connections_end_takes_the_controller_and_its_queues() {
     assert!(!fixture.subsystem.is_connected(&io));
     assert!(fixture.wakes().contains(&io.wake.0));
     assert_ne!(fixture.subsystem.generation().get(), generation);
-    let closed = Permit::closed(Gate::AccessDenied);
-    assert_eq!(fixture.subsystem.permit(admin.controller, Nsid(1)), closed);
+    let permit = fixture.subsystem.permit(admin.controller, Nsid(1));
+    assert_eq!(permit, Permit::closed(Gate::ControllerGone));
+    let status = Status::from(permit.check(CommandClass::Read).unwrap_err());
+    assert!(!status.is_do_not_retry(), "{status:?}");
 }
 
 #[test]
