@@ -3,29 +3,55 @@
 use std::collections::BTreeMap;
 
 use block::{Access, HostIdentity};
+use nvme::target::HostFilter;
 
 use crate::{HostDefinition, HostName, HostPolicy, ToldBy};
 
-/// What the host `who` may do with a target that has `policy`.
-pub(crate) fn check(
-    who: HostIdentity<'_>,
-    policy: &HostPolicy,
-    hosts: &BTreeMap<HostName, HostDefinition>,
-) -> Access {
-    match policy {
-        HostPolicy::Local if who.address.to_canonical().is_loopback() => Access::ReadWrite,
-        HostPolicy::Local => Access::Denied,
-        HostPolicy::Any(access) => *access,
-        HostPolicy::Listed(list) => list
-            .iter()
-            .filter(|allowed| {
-                hosts
-                    .get(&allowed.host)
-                    .is_some_and(|host| is_told(host, who))
-            })
-            .map(|allowed| allowed.access)
-            .max()
-            .unwrap_or(Access::Denied),
+/// A target's policy with the definitions of the hosts that it names: what the check needs, as it was when policy or
+/// hosts last changed.
+#[derive(Debug)]
+pub(crate) enum AccessList {
+    Local,
+    Any(Access),
+    Listed(Vec<(HostDefinition, Access)>),
+}
+
+impl AccessList {
+    /// Looks the hosts of `policy` up. Hosts that do not exist admit nobody.
+    pub(crate) fn new(policy: &HostPolicy, hosts: &BTreeMap<HostName, HostDefinition>) -> Self {
+        match policy {
+            HostPolicy::Local => Self::Local,
+            HostPolicy::Any(access) => Self::Any(*access),
+            HostPolicy::Listed(list) => Self::Listed(
+                list.iter()
+                    .filter_map(|allowed| {
+                        let host = hosts.get(&allowed.host)?;
+                        Some((host.clone(), allowed.access))
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    /// What the host `who` may do.
+    pub(crate) fn check(&self, who: HostIdentity<'_>) -> Access {
+        match self {
+            Self::Local if who.address.to_canonical().is_loopback() => Access::ReadWrite,
+            Self::Local => Access::Denied,
+            Self::Any(access) => *access,
+            Self::Listed(list) => list
+                .iter()
+                .filter(|(host, _)| is_told(host, who))
+                .map(|&(_, access)| access)
+                .max()
+                .unwrap_or(Access::Denied),
+        }
+    }
+}
+
+impl HostFilter for AccessList {
+    fn admits(&self, host: HostIdentity<'_>) -> bool {
+        self.check(host) > Access::Denied
     }
 }
 
@@ -65,7 +91,7 @@ mod tests {
             name: Some(name),
             address: address.parse().expect("an address"),
         };
-        check(who, policy, &hosts)
+        AccessList::new(policy, &hosts).check(who)
     }
 
     fn listed(entries: &[(&str, Access)]) -> HostPolicy {

@@ -95,6 +95,14 @@ pub enum ServerError {
         /// What is free.
         free_bytes: u64,
     },
+    /// The machine has no memory, though the budget has room.
+    #[error("the memory of {volume} can't be had: {source}")]
+    Memory {
+        /// The volume.
+        volume: VolumeName,
+        /// What the system said.
+        source: volume::MemoryError,
+    },
     /// Hosts use the volume.
     #[error(
         "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, detach the volume, or use --force"
@@ -210,9 +218,10 @@ impl ServerError {
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
             | Self::Listen { .. } => ErrorKind::Invalid,
-            Self::OverBudget { .. } | Self::NamespacesFull { .. } | Self::TooMany { .. } => {
-                ErrorKind::Exhausted
-            }
+            Self::OverBudget { .. }
+            | Self::Memory { .. }
+            | Self::NamespacesFull { .. }
+            | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
         }
     }
@@ -223,7 +232,7 @@ impl ServerError {
 pub enum StartError {
     /// A reactor could not be made.
     #[error("can't start the reactors: {0}")]
-    Reactors(#[source] io::Error),
+    Reactors(#[from] net::StartError),
     /// The memory of the machine could not be told.
     #[error("can't tell how much memory is available: {0}; say it with --memory")]
     AvailableMemory(#[source] io::Error),

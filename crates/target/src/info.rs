@@ -109,23 +109,6 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Memory: what there is, what is used, and what things cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// What may be used.
-    pub budget_bytes: u64,
-    /// What is used: volumes' memory and tables, connections, buffers.
-    pub used_bytes: u64,
-    /// What one idle connection costs.
-    pub connection_idle_bytes: u64,
-    /// What one connection may cost at most.
-    pub connection_max_bytes: u64,
-    /// What one empty thin volume costs.
-    pub volume_bytes: u64,
-    /// What a volume's memory is taken in.
-    pub slab_bytes: u64,
-}
-
 /// What stops a volume's removal, for messages.
 pub(crate) fn list(names: impl Iterator<Item = impl fmt::Display>) -> String {
     let names: Vec<_> = names.map(|name| name.to_string()).collect();

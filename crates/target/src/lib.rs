@@ -8,15 +8,20 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg_attr(not(test), expect(dead_code, reason = "bound with the reactors"))]
 mod access;
+mod backend;
+mod capacity;
 mod definitions;
 mod error;
 mod info;
 mod names;
+mod offered;
+mod registry;
 mod server;
 mod statistics;
+mod tally;
 
+pub use capacity::Capacity;
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, Force, HostDefinition, HostPolicy,
     NamespaceDefinition, PortalDefinition, Provisioning, TargetDefinition, ToldBy, Transport,
@@ -24,8 +29,7 @@ pub use definitions::{
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use info::{
-    Attachment, Capacity, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, TargetInfo,
-    VolumeInfo,
+    Attachment, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, TargetInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, TargetName, VolumeName};
 pub use server::{Cores, Server, ServerConfig};

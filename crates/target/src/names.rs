@@ -45,7 +45,7 @@ const VOLUME_NAME_MAX_BYTES: usize = 64;
 /// The longest NVMe Qualified Name.
 const NQN_MAX_BYTES: usize = 223;
 /// The name at which every NVMe discovery service answers.
-const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 impl VolumeName {
     /// The name as text.

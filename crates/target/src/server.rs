@@ -1,4 +1,11 @@
 //! The server: its state, and how its parts find each other. The calls stand in a file per noun.
+//!
+//! ```text
+//!  control plane ──► Server ──► State (one lock) ──► Offered: Subsystem (a lock each) ──► leaves: Registry, Totals
+//!  reactors ──► portal::PortalAcceptor ──► ConnectionBackend ──► Core ──┘
+//! ```
+//!
+//! Locks are taken from left to right. The data path takes none.
 
 mod hosts;
 mod portals;
@@ -10,10 +17,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use block::{Access, HostIdentity};
+use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
+use nvme::target::{DiscoveryRecord, Limits, OpenError};
+use nvme::wire::discovery::{SubsystemType, TransportType};
+use nvme::wire::fabrics::NqnField;
+use uuid::Uuid;
+use volume::{Budget, HostMemory};
+
+use crate::capacity::{self, Capacity};
+use crate::names::DISCOVERY_NQN;
+use crate::offered::Offered;
+use crate::registry::Registry;
 use crate::{
-    Capacity, HostDefinition, HostName, PortalDefinition, ServerError, StartError,
+    HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
     TargetDefinition, TargetName, VolumeName,
 };
+use portals::PortalEntry;
+use targets::TargetEntry;
 use volumes::VolumeEntry;
 
 /// What a server is started with.
@@ -44,72 +65,181 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all threads share.
 struct Shared {
+    core: Arc<Core>,
+    reactors: Reactors,
+}
+
+/// What the control plane and all connections share.
+pub(crate) struct Core {
     state: Mutex<State>,
+    pub(crate) registry: Registry,
+    pub(crate) budget: Arc<Budget>,
+    discovery: Arc<Offered>,
+    handle: ReactorHandle,
+    /// Tells this machine from others.
+    machine: Uuid,
 }
 
 /// The definitions and what they became. Under one lock, which only the control path takes.
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<VolumeName, VolumeEntry>,
-    targets: BTreeMap<TargetName, TargetDefinition>,
+    /// Names of volumes whose memory is being taken.
+    coming: BTreeSet<VolumeName>,
+    targets: BTreeMap<TargetName, TargetEntry>,
     hosts: BTreeMap<HostName, HostDefinition>,
-    portals: BTreeSet<PortalDefinition>,
+    portals: BTreeMap<PortalDefinition, PortalEntry>,
+    last_port: u16,
+    is_stopping: bool,
 }
 
 impl Server {
     /// Starts the reactors; there is nothing to serve yet.
-    #[expect(clippy::needless_pass_by_value, reason = "the reactors take it")]
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
-        let _ = config;
+        let host = HostMemory::probe().map_err(StartError::AvailableMemory)?;
+        let budget_bytes = config
+            .memory_bytes
+            .unwrap_or_else(|| host.default_budget_bytes());
+        let threads = match config.cores {
+            Cores::All => {
+                Threads::Count(std::thread::available_parallelism().map_or(1, usize::from))
+            }
+            Cores::Count(count) => Threads::Count(count),
+            Cores::Pinned(cores) => Threads::Pinned(cores),
+        };
+        let reactors = Reactors::start(ReactorOptions {
+            threads,
+            ..ReactorOptions::default()
+        })?;
+        let handle = reactors.handle();
+        let machine = machine_id();
+        let core = Arc::new(Core {
+            state: Mutex::default(),
+            registry: Registry::default(),
+            budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            discovery: Arc::new(Offered::discovery(machine, handle.clone())),
+            handle,
+            machine,
+        });
         Ok(Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State::default()),
-            }),
+            shared: Arc::new(Shared { core, reactors }),
         })
     }
 
     /// Memory: what there is, what is used, what things cost.
     pub fn capacity(&self) -> Capacity {
-        Capacity {
-            budget_bytes: 0,
-            used_bytes: 0,
-            connection_idle_bytes: 0,
-            connection_max_bytes: 0,
-            volume_bytes: 0,
-            slab_bytes: 0,
-        }
+        capacity::report(&self.core().budget)
     }
 
     /// Stops: no connection is accepted any more, commands in flight are answered, then every connection is
     /// closed; what has not ended after `patience` is cut off. Returns when the reactors have ended.
     pub fn stop(&self, patience: Duration) {
-        let _ = patience;
+        self.state().is_stopping = true;
+        self.shared.reactors.stop(patience);
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.core().state()
+    }
+}
+
+impl Core {
+    /// The target, or the discovery service, of this name, and what the host `who` may do with it.
+    pub(crate) fn open(
+        &self,
+        nqn: &str,
+        who: HostIdentity<'_>,
+    ) -> Result<(Arc<Offered>, Access), OpenError> {
+        if nqn == DISCOVERY_NQN {
+            return Ok((Arc::clone(&self.discovery), Access::ReadWrite));
+        }
+        let name: TargetName = nqn.parse().map_err(|_| OpenError::UnknownSubsystem)?;
+        let state = self.state();
+        if state.is_stopping {
+            return Err(OpenError::Busy);
+        }
+        let target = state
+            .targets
+            .get(&name)
+            .ok_or(OpenError::UnknownSubsystem)?;
+        Ok((Arc::clone(&target.offered), target.access.check(who)))
     }
 
     /// The state. A panic under this lock would have left it between two whole calls at worst, so the lock is
     /// taken all the same.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the discovery log tell of the targets and portals as they are now.
+    fn publish(&self, state: &State) {
+        let mut records = Vec::new();
+        for (portal, entry) in &state.portals {
+            let record = DiscoveryRecord {
+                kind: SubsystemType::Current,
+                subsystem_nqn: nqn_field(DISCOVERY_NQN),
+                transport: TransportType::Tcp,
+                address: portal.address.ip(),
+                service_port: portal.address.port(),
+                port: entry.port,
+                admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
+                visible_to: None,
+            };
+            records.push(record.clone());
+            records.extend(state.targets.iter().map(|(name, target)| DiscoveryRecord {
+                kind: SubsystemType::Nvm,
+                subsystem_nqn: nqn_field(name.as_str()),
+                visible_to: Some(target.access.clone()),
+                ..record.clone()
+            }));
+        }
+        self.discovery
+            .with(|subsystem| subsystem.set_discovery_records(records));
+    }
+
+    /// Ends the sessions that may no longer do what they were granted.
+    fn end_disallowed(&self, state: &State) {
+        for (_, session) in self.registry.sessions() {
+            let Some(target) = session.offered.name().and_then(|n| state.targets.get(n)) else {
+                continue;
+            };
+            let who = HostIdentity {
+                name: Some(session.host.as_str()),
+                address: session.peer.ip(),
+            };
+            if target.access.check(who) != session.access {
+                session
+                    .offered
+                    .with(|subsystem| subsystem.delete_controller(session.controller));
+            }
+        }
     }
 }
 
 impl State {
+    fn check_running(&self) -> Result<(), ServerError> {
+        if self.is_stopping {
+            return Err(ServerError::Stopping);
+        }
+        Ok(())
+    }
+
     /// Refuses what would open a target to the network without anyone having said so.
     fn check_exposure<'a>(
         targets: impl Iterator<Item = &'a TargetDefinition>,
-        portals: impl Iterator<Item = PortalDefinition>,
+        portals: impl Iterator<Item = &'a PortalDefinition>,
     ) -> Result<(), ServerError> {
         let mut outside = portals.filter(|portal| !portal.address.ip().is_loopback());
-        let Some(portal) = outside.next() else {
+        let Some(&portal) = outside.next() else {
             return Ok(());
         };
         for target in targets {
-            if target.hosts == crate::HostPolicy::Local {
+            if target.hosts == HostPolicy::Local {
                 return Err(ServerError::OpenToNetwork {
                     target: target.name.clone(),
                     portal,
@@ -119,3 +249,18 @@ impl State {
         Ok(())
     }
 }
+
+fn nqn_field(name: &str) -> NqnField {
+    NqnField::new(name).expect("target names are not longer than NQNs")
+}
+
+/// What tells this machine from others: its machine ID, or, where it has none, a number for this run.
+fn machine_id() -> Uuid {
+    std::fs::read_to_string("/etc/machine-id")
+        .ok()
+        .and_then(|text| Uuid::try_parse(text.trim()).ok())
+        .map_or_else(Uuid::new_v4, |id| Uuid::new_v5(&id, b"ramport"))
+}
+
+#[cfg(test)]
+mod tests;

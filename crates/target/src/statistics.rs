@@ -154,6 +154,10 @@ impl IoStatistics {
         &self.kinds[kind as usize]
     }
 
+    pub(crate) fn kind_mut(&mut self, kind: OpKind) -> &mut KindStatistics {
+        &mut self.kinds[kind as usize]
+    }
+
     /// Every kind with its counters.
     pub fn kinds(&self) -> impl Iterator<Item = (OpKind, &KindStatistics)> {
         OpKind::ALL.into_iter().zip(&self.kinds)
@@ -163,11 +167,17 @@ impl IoStatistics {
 impl AddAssign<&Self> for IoStatistics {
     fn add_assign(&mut self, other: &Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
-            mine.operations += theirs.operations;
-            mine.bytes += theirs.bytes;
-            mine.errors += theirs.errors;
-            mine.latency += &theirs.latency;
+            *mine += theirs;
         }
+    }
+}
+
+impl AddAssign<&Self> for KindStatistics {
+    fn add_assign(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latency += &other.latency;
     }
 }
 

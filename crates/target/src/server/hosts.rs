@@ -8,6 +8,7 @@ impl Server {
     pub fn create_host(&self, definition: HostDefinition) -> Result<(), ServerError> {
         check(&definition)?;
         let mut state = self.state();
+        state.check_running()?;
         if state.hosts.contains_key(&definition.name) {
             return Err(ServerError::HostExists(definition.name));
         }
@@ -19,16 +20,25 @@ impl Server {
     pub fn change_host(&self, definition: HostDefinition) -> Result<(), ServerError> {
         check(&definition)?;
         let mut state = self.state();
-        match state.hosts.get_mut(&definition.name) {
+        state.check_running()?;
+        let name = definition.name.clone();
+        match state.hosts.get_mut(&name) {
             Some(host) => *host = definition,
-            None => return Err(ServerError::UnknownHost(definition.name)),
+            None => return Err(ServerError::UnknownHost(name)),
         }
+        let targets: Vec<_> = state.targets_of_host(&name).cloned().collect();
+        for target in &targets {
+            state.renew_access(target);
+        }
+        self.core().publish(&state);
+        self.core().end_disallowed(&state);
         Ok(())
     }
 
     /// Removes a host that no target's list names.
     pub fn remove_host(&self, name: &HostName) -> Result<(), ServerError> {
         let mut state = self.state();
+        state.check_running()?;
         if let Some(target) = state.targets_of_host(name).next() {
             return Err(ServerError::HostInUse {
                 host: name.clone(),
@@ -44,11 +54,8 @@ impl Server {
     /// Every host, by name.
     pub fn hosts(&self) -> Vec<HostInfo> {
         let state = self.state();
-        state
-            .hosts
-            .values()
-            .map(|host| state.host_info(host))
-            .collect()
+        let hosts = state.hosts.values();
+        hosts.map(|host| state.host_info(host)).collect()
     }
 
     /// One host.
@@ -73,11 +80,11 @@ impl State {
     fn targets_of_host(&self, name: &HostName) -> impl Iterator<Item = &TargetName> {
         self.targets
             .values()
-            .filter(move |target| match &target.hosts {
+            .filter(move |target| match &target.definition.hosts {
                 HostPolicy::Listed(list) => list.iter().any(|allowed| allowed.host == *name),
                 HostPolicy::Local | HostPolicy::Any(_) => false,
             })
-            .map(|target| &target.name)
+            .map(|target| &target.definition.name)
     }
 }
 

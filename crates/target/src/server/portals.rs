@@ -1,39 +1,116 @@
-//! Portals: where protocols listen.
+//! Portals: where protocols listen, and what makes sessions of the connections that come there.
 
-use super::{Server, State};
-use crate::{PortalDefinition, PortalInfo, ServerError};
+use std::sync::Arc;
+use std::time::Instant;
+
+use net::{Accepted, Acceptor, Driven, ListenerId, drive};
+use nvme::target::PortId;
+use nvme::tcp::{TargetConfig, TargetSession};
+
+use super::{Core, Server, State};
+use crate::backend::ConnectionBackend;
+use crate::capacity::CONNECTION_BYTES;
+use crate::{PortalDefinition, PortalInfo, ServerError, Transport};
+
+/// An open portal.
+pub(super) struct PortalEntry {
+    pub(super) port: PortId,
+    listener: ListenerId,
+}
+
+/// The most portals.
+const PORTALS_MAX: usize = 256;
 
 impl Server {
     /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other machines
     /// reach is refused while a target has no host list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
         let mut state = self.state();
-        if state.portals.contains(&portal) {
+        state.check_running()?;
+        if state.portals.contains_key(&portal) {
             return Err(ServerError::PortalExists(portal));
         }
-        State::check_exposure(state.targets.values(), std::iter::once(portal))?;
-        state.portals.insert(portal);
+        if state.portals.len() >= PORTALS_MAX {
+            return Err(ServerError::TooMany {
+                what: "portals",
+                max: PORTALS_MAX,
+            });
+        }
+        let targets = state.targets.values().map(|target| &target.definition);
+        State::check_exposure(targets, std::iter::once(&portal))?;
+        let port = state.free_port();
+        let acceptor: Arc<dyn Acceptor> = match portal.transport {
+            Transport::NvmeTcp => Arc::new(NvmeTcpPortal {
+                core: Arc::clone(self.core()),
+                port,
+                config: TargetConfig::default(),
+            }),
+        };
+        let (listener, address) = self
+            .shared
+            .reactors
+            .listen(portal.address, acceptor)
+            .map_err(|source| ServerError::Listen {
+                address: portal.address,
+                source,
+            })?;
+        let portal = PortalDefinition { address, ..portal };
+        state.portals.insert(portal, PortalEntry { port, listener });
+        state.last_port = port.0;
+        self.core().publish(&state);
         Ok(portal)
     }
 
-    /// Closes a portal; the sessions that came through it end.
+    /// Closes a portal; the connections that came through it end.
     pub fn remove_portal(&self, portal: PortalDefinition) -> Result<(), ServerError> {
-        if self.state().portals.remove(&portal) {
-            Ok(())
-        } else {
-            Err(ServerError::UnknownPortal(portal))
-        }
+        let mut state = self.state();
+        state.check_running()?;
+        let Some(entry) = state.portals.remove(&portal) else {
+            return Err(ServerError::UnknownPortal(portal));
+        };
+        self.core().publish(&state);
+        self.shared.reactors.unlisten(entry.listener);
+        Ok(())
     }
 
     /// Every portal.
     pub fn portals(&self) -> Vec<PortalInfo> {
-        self.state()
+        let state = self.state();
+        let registry = &self.core().registry;
+        state
             .portals
             .iter()
-            .map(|&definition| PortalInfo {
+            .map(|(&definition, entry)| PortalInfo {
                 definition,
-                connections: 0,
+                connections: registry.connections_of(entry.port),
             })
             .collect()
+    }
+}
+
+impl State {
+    /// A number that no portal has, and none had of late.
+    fn free_port(&self) -> PortId {
+        let is_taken = |port| self.portals.values().any(|entry| entry.port == port);
+        let after = self.last_port;
+        (1..=u16::MAX)
+            .map(|step| PortId(after.wrapping_add(step)))
+            .find(|&port| port.0 != 0 && !is_taken(port))
+            .expect("there are more numbers than portals")
+    }
+}
+
+/// A portal that speaks NVMe/TCP.
+struct NvmeTcpPortal {
+    core: Arc<Core>,
+    port: PortId,
+    config: TargetConfig,
+}
+
+impl Acceptor for NvmeTcpPortal {
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        let charge = self.core.budget.reserve(CONNECTION_BYTES).ok()?;
+        let backend = ConnectionBackend::new(Arc::clone(&self.core), *accepted, self.port, charge);
+        Some(drive(TargetSession::new(now, self.config), backend))
     }
 }

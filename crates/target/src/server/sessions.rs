@@ -6,11 +6,23 @@ use crate::{ServerError, SessionId, SessionInfo};
 impl Server {
     /// Every session, oldest first.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        Vec::new()
+        let sessions = self.core().registry.sessions();
+        sessions
+            .iter()
+            .map(|(id, session)| session.info(*id))
+            .collect()
     }
 
     /// Ends a session: its connections are closed. Its host may come again, unless it is no longer allowed.
     pub fn end_session(&self, id: SessionId) -> Result<(), ServerError> {
-        Err(ServerError::UnknownSession(id))
+        let session = self
+            .core()
+            .registry
+            .session(id)
+            .ok_or(ServerError::UnknownSession(id))?;
+        session
+            .offered
+            .with(|subsystem| subsystem.delete_controller(session.controller));
+        Ok(())
     }
 }

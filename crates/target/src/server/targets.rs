@@ -1,30 +1,50 @@
 //! Targets: names under which volumes are offered.
 
-use super::{Server, State};
+use std::sync::Arc;
+
+use super::{Core, Server, State};
+use crate::access::AccessList;
+use crate::offered::{Offered, namespaces_max};
 use crate::{
-    Force, HostPolicy, IoStatistics, NamespaceDefinition, ServerError, TargetDefinition,
-    TargetInfo, TargetName, VolumeName, Warning,
+    Force, HostPolicy, NamespaceDefinition, ServerError, TargetDefinition, TargetInfo, TargetName,
+    VolumeName, Warning,
 };
 
-/// The highest namespace ID that a target gives out.
-const NSID_MAX: u32 = 1024;
+/// A target: what was defined, and what became of it.
+pub(super) struct TargetEntry {
+    pub(super) definition: TargetDefinition,
+    pub(super) offered: Arc<Offered>,
+    pub(super) access: Arc<AccessList>,
+}
+
+/// The most targets.
+const TARGETS_MAX: usize = 4096;
 
 impl Server {
     /// Creates a target. Names that are not in NQN form are taken with a warning.
     pub fn create_target(&self, definition: TargetDefinition) -> Result<Vec<Warning>, ServerError> {
         let mut state = self.state();
-        if state.targets.contains_key(&definition.name) {
-            return Err(ServerError::TargetExists(definition.name));
-        }
-        state.check_hosts(&definition.hosts)?;
-        state.check_namespaces(&definition)?;
-        State::check_exposure(std::iter::once(&definition), state.portals.iter().copied())?;
-        let warnings = if definition.name.is_nqn() {
+        state.check_running()?;
+        state.check_new_target(&definition)?;
+        let name = definition.name.clone();
+        let warnings = if name.is_nqn() {
             Vec::new()
         } else {
-            vec![Warning::NotAnNqn(definition.name.clone())]
+            vec![Warning::NotAnNqn(name.clone())]
         };
-        state.targets.insert(definition.name.clone(), definition);
+        let core = self.core();
+        let offered = Offered::target(&name, core.machine, &core.budget, core.handle.clone());
+        for namespace in &definition.namespaces {
+            let volume = state.volume(&namespace.volume)?;
+            offered.attach(namespace.nsid, &volume.handle, core.machine);
+        }
+        let entry = TargetEntry {
+            access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
+            offered: Arc::new(offered),
+            definition,
+        };
+        state.targets.insert(name, entry);
+        core.publish(&state);
         Ok(warnings)
     }
 
@@ -35,23 +55,33 @@ impl Server {
         hosts: HostPolicy,
     ) -> Result<(), ServerError> {
         let mut state = self.state();
+        state.check_running()?;
         state.check_hosts(&hosts)?;
         let changed = TargetDefinition {
             hosts,
-            ..state.target(name)?.clone()
+            ..state.target(name)?.definition.clone()
         };
-        State::check_exposure(std::iter::once(&changed), state.portals.iter().copied())?;
-        state.targets.insert(name.clone(), changed);
+        State::check_exposure(std::iter::once(&changed), state.portals.keys())?;
+        state.target_mut(name)?.definition = changed;
+        state.renew_access(name);
+        self.core().publish(&state);
+        self.core().end_disallowed(&state);
         Ok(())
     }
 
     /// Removes a target; refused while it has sessions, unless forced, which ends them.
     pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
-        let _ = force;
-        match self.state().targets.remove(name) {
-            Some(_) => Ok(()),
-            None => Err(ServerError::UnknownTarget(name.clone())),
+        let mut state = self.state();
+        state.check_running()?;
+        state.target(name)?;
+        self.core().check_unused(name, force)?;
+        if let Some(entry) = state.targets.remove(name) {
+            self.core().publish(&state);
+            entry
+                .offered
+                .with(nvme::target::Subsystem::delete_all_controllers);
         }
+        Ok(())
     }
 
     /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the
@@ -63,19 +93,23 @@ impl Server {
         nsid: Option<u32>,
     ) -> Result<u32, ServerError> {
         let mut state = self.state();
-        let definition = state.target(target)?;
+        state.check_running()?;
+        let entry = state.target(target)?;
         let nsid = match nsid {
             Some(nsid) => nsid,
-            None => lowest_free_nsid(definition)?,
+            None => lowest_free_nsid(&entry.definition)?,
         };
-        let mut changed = definition.clone();
+        let mut changed = entry.definition.clone();
         changed.namespaces.push(NamespaceDefinition {
             nsid,
             volume: volume.clone(),
         });
-        changed.namespaces.sort_by_key(|namespace| namespace.nsid);
         state.check_namespaces(&changed)?;
-        state.targets.insert(target.clone(), changed);
+        changed.namespaces.sort_by_key(|namespace| namespace.nsid);
+        let handle = state.volume(volume)?.handle.clone();
+        let entry = state.target_mut(target)?;
+        entry.definition = changed;
+        entry.offered.attach(nsid, &handle, self.core().machine);
         Ok(nsid)
     }
 
@@ -87,39 +121,93 @@ impl Server {
         nsid: u32,
         force: Force,
     ) -> Result<(), ServerError> {
-        let _ = force;
         let mut state = self.state();
-        let mut changed = state.target(target)?.clone();
-        let before = changed.namespaces.len();
-        changed
-            .namespaces
-            .retain(|namespace| namespace.nsid != nsid);
-        if changed.namespaces.len() == before {
+        state.check_running()?;
+        let entry = state.target_mut(target)?;
+        let namespaces = &mut entry.definition.namespaces;
+        let Some(at) = namespaces.iter().position(|ns| ns.nsid == nsid) else {
             return Err(ServerError::UnknownNamespace {
                 target: target.clone(),
                 nsid,
             });
-        }
-        state.targets.insert(target.clone(), changed);
+        };
+        self.core().check_unused(target, force)?;
+        namespaces.remove(at);
+        entry.offered.detach(nsid);
         Ok(())
     }
 
     /// Every target, by name.
     pub fn targets(&self) -> Vec<TargetInfo> {
-        self.state().targets.values().map(info).collect()
+        let state = self.state();
+        let targets = state.targets.values();
+        targets
+            .map(|target| self.core().target_info(target))
+            .collect()
     }
 
     /// One target.
     pub fn target(&self, name: &TargetName) -> Result<TargetInfo, ServerError> {
-        self.state().target(name).map(info)
+        let state = self.state();
+        let target = state.target(name)?;
+        Ok(self.core().target_info(target))
+    }
+}
+
+impl Core {
+    fn check_unused(&self, target: &TargetName, force: Force) -> Result<(), ServerError> {
+        let sessions = self.registry.sessions_of(target);
+        if sessions > 0 && force == Force::No {
+            return Err(ServerError::TargetInUse {
+                target: target.clone(),
+                sessions,
+            });
+        }
+        Ok(())
+    }
+
+    fn target_info(&self, target: &TargetEntry) -> TargetInfo {
+        TargetInfo {
+            definition: target.definition.clone(),
+            sessions: self.registry.sessions_of(&target.definition.name),
+            statistics: target.offered.totals().sum(),
+        }
     }
 }
 
 impl State {
-    fn target(&self, name: &TargetName) -> Result<&TargetDefinition, ServerError> {
+    fn target(&self, name: &TargetName) -> Result<&TargetEntry, ServerError> {
         self.targets
             .get(name)
             .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
+    }
+
+    fn target_mut(&mut self, name: &TargetName) -> Result<&mut TargetEntry, ServerError> {
+        self.targets
+            .get_mut(name)
+            .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
+    }
+
+    /// Makes the access list of a target follow its policy and the hosts.
+    pub(super) fn renew_access(&mut self, name: &TargetName) {
+        if let Some(target) = self.targets.get_mut(name) {
+            target.access = Arc::new(AccessList::new(&target.definition.hosts, &self.hosts));
+        }
+    }
+
+    fn check_new_target(&self, definition: &TargetDefinition) -> Result<(), ServerError> {
+        if self.targets.contains_key(&definition.name) {
+            return Err(ServerError::TargetExists(definition.name.clone()));
+        }
+        if self.targets.len() >= TARGETS_MAX {
+            return Err(ServerError::TooMany {
+                what: "targets",
+                max: TARGETS_MAX,
+            });
+        }
+        self.check_hosts(&definition.hosts)?;
+        self.check_namespaces(definition)?;
+        Self::check_exposure(std::iter::once(definition), self.portals.keys())
     }
 
     fn check_hosts(&self, hosts: &HostPolicy) -> Result<(), ServerError> {
@@ -137,13 +225,11 @@ impl State {
 
     /// Namespace IDs within bounds and not given twice, volumes that exist.
     fn check_namespaces(&self, target: &TargetDefinition) -> Result<(), ServerError> {
+        let max = namespaces_max();
         for (at, namespace) in target.namespaces.iter().enumerate() {
             let nsid = namespace.nsid;
-            if nsid == 0 || nsid > NSID_MAX {
-                return Err(ServerError::NamespaceId {
-                    nsid,
-                    max: NSID_MAX,
-                });
+            if nsid == 0 || nsid > max {
+                return Err(ServerError::NamespaceId { nsid, max });
             }
             self.volume(&namespace.volume)?;
             let twice = target.namespaces[..at]
@@ -161,24 +247,13 @@ impl State {
     }
 }
 
-fn info(definition: &TargetDefinition) -> TargetInfo {
-    TargetInfo {
-        definition: definition.clone(),
-        sessions: 0,
-        statistics: IoStatistics::default(),
-    }
-}
-
 fn lowest_free_nsid(target: &TargetDefinition) -> Result<u32, ServerError> {
-    (1..=NSID_MAX)
-        .find(|nsid| {
-            !target
-                .namespaces
-                .iter()
-                .any(|namespace| namespace.nsid == *nsid)
-        })
+    let max = namespaces_max();
+    let is_taken = |nsid: &u32| target.namespaces.iter().any(|ns| ns.nsid == *nsid);
+    (1..=max)
+        .find(|nsid| !is_taken(nsid))
         .ok_or_else(|| ServerError::NamespacesFull {
             target: target.name.clone(),
-            max: NSID_MAX,
+            max,
         })
 }

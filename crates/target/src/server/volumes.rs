@@ -1,24 +1,31 @@
 //! Volumes.
 
-use volume::{Progress, filters::FilterSpec};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use block::Volume as _;
+use volume::filters::FilterSpec;
+use volume::{
+    ByteSize, MemoryError, Progress, Provision, RamSpec, RamVolume, SpecError, VolumeError,
+    WriteLock,
+};
 
 use super::{Server, State};
 use crate::info::list;
+use crate::offered::VolumeHandle;
 use crate::{
-    Attachment, Force, IoStatistics, Lock, ServerError, VolumeDefinition, VolumeInfo, VolumeName,
+    Attachment, Force, Lock, Provisioning, ServerError, VolumeDefinition, VolumeInfo, VolumeName,
 };
 
-/// The smallest capacity of a volume.
-const LEN_MIN_BYTES: u64 = 1 << 20;
-/// The largest capacity of a volume: 16 TiB.
-const LEN_MAX_BYTES: u64 = 1 << 44;
-
-/// A volume and what was defined.
+/// A volume: what was defined, and what became of it.
 pub(super) struct VolumeEntry {
+    /// As created; the size is the volume's own.
     definition: VolumeDefinition,
-    lock: Lock,
-    filters: FilterSpec,
+    pub(super) handle: VolumeHandle,
 }
+
+/// The most volumes.
+const VOLUMES_MAX: usize = 65_536;
 
 impl Server {
     /// Creates a volume. A thick one takes its memory from the budget at once, which may take a second for a few GiB;
@@ -28,18 +35,24 @@ impl Server {
         definition: VolumeDefinition,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let _ = progress;
-        check_len(&definition, definition.len_bytes)?;
+        let name = definition.name.clone();
+        self.state().check_new_volume(&name)?;
+        let created = RamVolume::with_progress(spec(&definition), &self.core().budget, &mut |p| {
+            progress(p);
+            ControlFlow::Continue(())
+        });
         let mut state = self.state();
-        if state.volumes.contains_key(&definition.name) {
-            return Err(ServerError::VolumeExists(definition.name));
-        }
+        state.coming.remove(&name);
+        let ram = created.map_err(|error| volume_error(error, &definition))?;
         let entry = VolumeEntry {
-            definition: definition.clone(),
-            lock: Lock::Unlocked,
-            filters: FilterSpec::default(),
+            definition,
+            handle: VolumeHandle {
+                name: name.clone(),
+                ram,
+                totals: Arc::default(),
+            },
         };
-        state.volumes.insert(definition.name, entry);
+        state.volumes.insert(name, entry);
         Ok(())
     }
 
@@ -52,30 +65,53 @@ impl Server {
         force: Force,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let _ = progress;
-        let mut state = self.state();
-        let volume = state.volume_mut(name)?;
-        check_len(&volume.definition, len_bytes)?;
-        if len_bytes < volume.definition.len_bytes && force == Force::No {
+        let definition = {
+            let state = self.state();
+            state.check_running()?;
+            state.volume(name)?.definition_now()
+        };
+        if len_bytes < definition.len_bytes && force == Force::No {
             return Err(ServerError::ShrinkLosesData {
                 volume: name.clone(),
-                from_bytes: volume.definition.len_bytes,
+                from_bytes: definition.len_bytes,
                 to_bytes: len_bytes,
             });
         }
-        volume.definition.len_bytes = len_bytes;
+        let wanted = VolumeDefinition {
+            len_bytes,
+            ..definition
+        };
+        let ram = Arc::clone(&self.state().volume(name)?.handle.ram);
+        let resized = ram.resize(ByteSize(len_bytes), &mut |p| {
+            progress(p);
+            ControlFlow::Continue(())
+        });
+        resized.map_err(|error| volume_error(error, &wanted))?;
+        self.state().tell_hosts(name);
         Ok(())
     }
 
     /// Makes every block of a volume read as zeros and gives its memory back.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
-        self.state().volume(name)?;
+        let ram = {
+            let state = self.state();
+            state.check_running()?;
+            Arc::clone(&state.volume(name)?.handle.ram)
+        };
+        ram.erase();
         Ok(())
     }
 
     /// Locks a volume against writes, or unlocks it. Attached hosts are told.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: Lock) -> Result<(), ServerError> {
-        self.state().volume_mut(name)?.lock = lock;
+        let state = self.state();
+        state.check_running()?;
+        let volume = state.volume(name)?;
+        volume.handle.ram.set_write_lock(match lock {
+            Lock::ReadOnly => WriteLock::ReadOnly,
+            Lock::Unlocked => WriteLock::Writable,
+        });
+        state.tell_hosts(name);
         Ok(())
     }
 
@@ -85,38 +121,50 @@ impl Server {
         name: &VolumeName,
         filters: FilterSpec,
     ) -> Result<(), ServerError> {
-        self.state().volume_mut(name)?.filters = filters;
+        let state = self.state();
+        state.check_running()?;
+        state.volume(name)?.handle.ram.set_filters(filters);
         Ok(())
     }
 
     /// Removes a volume and its data; refused while it is attached, unless forced, which detaches it everywhere.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
+        state.check_running()?;
         state.volume(name)?;
         let attachments = state.attachments(name);
         if !attachments.is_empty() && force == Force::No {
+            let registry = &self.core().registry;
             return Err(ServerError::VolumeInUse {
                 volume: name.clone(),
                 targets: list(attachments.iter().map(|place| &place.target)),
-                sessions: 0,
+                sessions: attachments
+                    .iter()
+                    .map(|place| registry.sessions_of(&place.target))
+                    .sum(),
             });
         }
-        for target in state.targets.values_mut() {
-            target
-                .namespaces
-                .retain(|namespace| namespace.volume != *name);
+        for place in &attachments {
+            if let Some(target) = state.targets.get_mut(&place.target) {
+                let namespaces = &mut target.definition.namespaces;
+                namespaces.retain(|namespace| namespace.nsid != place.nsid);
+                target.offered.detach(place.nsid);
+            }
         }
-        state.volumes.remove(name);
+        if let Some(volume) = state.volumes.remove(name) {
+            drop(state);
+            volume.handle.ram.mark_gone();
+        }
         Ok(())
     }
 
     /// Every volume, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let state = self.state();
-        state
-            .volumes
-            .values()
-            .map(|volume| state.volume_info(volume))
+        let mut attachments = state.all_attachments();
+        let volumes = state.volumes.iter();
+        volumes
+            .map(|(name, volume)| volume.info(attachments.remove(name).unwrap_or_default()))
             .collect()
     }
 
@@ -124,7 +172,33 @@ impl Server {
     pub fn volume(&self, name: &VolumeName) -> Result<VolumeInfo, ServerError> {
         let state = self.state();
         let volume = state.volume(name)?;
-        Ok(state.volume_info(volume))
+        Ok(volume.info(state.attachments(name)))
+    }
+}
+
+impl VolumeEntry {
+    /// What was defined, with the present size.
+    fn definition_now(&self) -> VolumeDefinition {
+        VolumeDefinition {
+            len_bytes: self.handle.ram.geometry().len_bytes(),
+            ..self.definition.clone()
+        }
+    }
+
+    fn info(&self, attachments: Vec<Attachment>) -> VolumeInfo {
+        let ram = &self.handle.ram;
+        VolumeInfo {
+            definition: self.definition_now(),
+            used_bytes: ram.allocated_bytes(),
+            lock: if ram.is_read_only() {
+                Lock::ReadOnly
+            } else {
+                Lock::Unlocked
+            },
+            filters: ram.filters(),
+            attachments,
+            statistics: self.handle.totals.sum(),
+        }
     }
 }
 
@@ -135,51 +209,82 @@ impl State {
             .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
     }
 
-    fn volume_mut(&mut self, name: &VolumeName) -> Result<&mut VolumeEntry, ServerError> {
-        self.volumes
-            .get_mut(name)
-            .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
-    }
-
-    fn volume_info(&self, volume: &VolumeEntry) -> VolumeInfo {
-        VolumeInfo {
-            definition: volume.definition.clone(),
-            used_bytes: 0,
-            lock: volume.lock,
-            filters: volume.filters.clone(),
-            attachments: self.attachments(&volume.definition.name),
-            statistics: IoStatistics::default(),
+    /// Keeps the name for a volume whose memory is about to be taken.
+    fn check_new_volume(&mut self, name: &VolumeName) -> Result<(), ServerError> {
+        self.check_running()?;
+        if self.volumes.len() + self.coming.len() >= VOLUMES_MAX {
+            return Err(ServerError::TooMany {
+                what: "volumes",
+                max: VOLUMES_MAX,
+            });
         }
+        if self.volumes.contains_key(name) || !self.coming.insert(name.clone()) {
+            return Err(ServerError::VolumeExists(name.clone()));
+        }
+        Ok(())
     }
 
     /// Where a volume is attached.
     fn attachments(&self, name: &VolumeName) -> Vec<Attachment> {
-        let mut places = Vec::new();
-        for target in self.targets.values() {
-            let of_volume = target
-                .namespaces
-                .iter()
-                .filter(|namespace| namespace.volume == *name);
-            places.extend(of_volume.map(|namespace| Attachment {
-                target: target.name.clone(),
-                nsid: namespace.nsid,
-            }));
+        self.all_attachments().remove(name).unwrap_or_default()
+    }
+
+    /// Where each volume is attached.
+    fn all_attachments(&self) -> std::collections::BTreeMap<VolumeName, Vec<Attachment>> {
+        let mut places = std::collections::BTreeMap::<_, Vec<_>>::new();
+        for (target, entry) in &self.targets {
+            for namespace in &entry.definition.namespaces {
+                let of_volume = places.entry(namespace.volume.clone()).or_default();
+                of_volume.push(Attachment {
+                    target: target.clone(),
+                    nsid: namespace.nsid,
+                });
+            }
         }
         places
     }
+
+    /// Tells the hosts that a volume has changed.
+    fn tell_hosts(&self, name: &VolumeName) {
+        for place in self.attachments(name) {
+            if let Some(target) = self.targets.get(&place.target) {
+                target.offered.namespace_changed(place.nsid);
+            }
+        }
+    }
 }
 
-fn check_len(definition: &VolumeDefinition, len_bytes: u64) -> Result<(), ServerError> {
-    let block_bytes = definition.block_size.bytes();
-    let is_fine =
-        (LEN_MIN_BYTES..=LEN_MAX_BYTES).contains(&len_bytes) && len_bytes % block_bytes == 0;
-    if is_fine {
-        return Ok(());
+fn spec(definition: &VolumeDefinition) -> RamSpec {
+    RamSpec {
+        size: ByteSize(definition.len_bytes),
+        block_size: definition.block_size,
+        provision: match definition.provisioning {
+            Provisioning::Thin => Provision::Thin,
+            Provisioning::Thick => Provision::Thick,
+        },
     }
-    Err(ServerError::VolumeSize {
-        len_bytes,
-        block_bytes,
-        min_bytes: LEN_MIN_BYTES,
-        max_bytes: LEN_MAX_BYTES,
-    })
+}
+
+fn volume_error(error: VolumeError, wanted: &VolumeDefinition) -> ServerError {
+    let volume = wanted.name.clone();
+    match error {
+        VolumeError::Spec(SpecError::SizeOutOfRange { .. } | SpecError::NotWholeBlocks { .. }) => {
+            ServerError::VolumeSize {
+                len_bytes: wanted.len_bytes,
+                block_bytes: wanted.block_size.bytes(),
+                min_bytes: RamSpec::SIZE_MIN.0,
+                max_bytes: RamSpec::SIZE_MAX.0,
+            }
+        }
+        VolumeError::Memory(MemoryError::OverBudget {
+            wanted_bytes,
+            free_bytes,
+            ..
+        }) => ServerError::OverBudget {
+            needed_bytes: wanted_bytes,
+            free_bytes,
+        },
+        VolumeError::Memory(source) => ServerError::Memory { volume, source },
+        VolumeError::Gone => ServerError::UnknownVolume(volume),
+    }
 }
