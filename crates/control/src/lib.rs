@@ -1,3 +1,34 @@
-//! Desired state, its file, REST API, metrics.
+//! Desired state, its file, the REST interface and metrics: the control plane.
+//!
+//! Nothing here is on the path of a byte. The [`Engine`] holds what people defined, makes the [`target::Server`] agree
+//! with it and keeps it in a file; [`Api`] offers the engine over HTTP; [`Client`] is the other end of
+//! that. This crate knows neither protocols nor how a volume keeps its bytes.
 
 #![forbid(unsafe_code)]
+
+mod api;
+mod change;
+mod client;
+mod definitions;
+mod engine;
+mod plan;
+mod store;
+mod text;
+
+pub use api::{
+    Api, ApiConfig, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError, openapi,
+};
+pub use client::{Client, ClientError, Endpoint, path_part};
+pub use definitions::{
+    Access, BlockLen, DefinitionFault, Definitions, DefinitionsError, DelayFilter, FaultFilter,
+    FaultRule, FaultStatus, FaultedKind, Filters, Host, Nsid, Provisioning, RateLimitFilter,
+    Target, ToldBy, Volume,
+};
+pub use engine::{
+    Applied, ApplyMode, AttachmentView, CapacityView, Contents, Engine, EngineError, HostView,
+    KindView, NamespaceView, OpenError, PortalState, PortalView, RestoreError, SessionView,
+    StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+};
+pub use plan::PlanError;
+pub use store::StoreError;
+pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};

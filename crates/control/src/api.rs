@@ -1,0 +1,137 @@
+//! The REST interface: the engine over HTTP, on a Unix socket and, with a token, on TCP.
+
+mod answer;
+mod listen;
+mod metrics;
+mod routes;
+mod token;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+
+use crate::engine::Engine;
+
+pub use answer::{ErrorBody, ErrorDetail};
+pub use listen::{ListenError, SocketOwner};
+pub use routes::openapi;
+pub use token::{Token, TokenError};
+
+/// Where the interface is offered.
+#[derive(Debug)]
+pub struct ApiConfig {
+    /// The Unix socket.
+    pub socket: PathBuf,
+    /// Who may use the socket.
+    pub owner: SocketOwner,
+    /// A TCP address, with the token that every request there must carry.
+    pub tcp: Option<(SocketAddr, Token)>,
+}
+
+/// How often portals that could not be opened are tried again.
+const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
+/// The most engine calls at once; further ones wait.
+const CALLS_MAX: usize = 32;
+
+/// The interface at work, on a thread of its own.
+#[derive(Debug)]
+pub struct Api {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+    socket: PathBuf,
+    tcp: Option<SocketAddr>,
+}
+
+impl Api {
+    /// Opens the listeners and starts serving.
+    pub fn start(engine: Engine, config: ApiConfig) -> Result<Self, ListenError> {
+        let unix = listen::unix(&config.socket, &config.owner)?;
+        let (tcp, token) = match config.tcp {
+            Some((address, token)) => (Some(listen::tcp(address)?), Some(token)),
+            None => (None, None),
+        };
+        let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+        let (stop, stopped) = watch::channel(false);
+        let thread = thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                if let Err(error) = run(&engine, unix, tcp.zip(token), &stopped) {
+                    tracing::error!(%error, "the REST interface ended");
+                }
+            })
+            .map_err(ListenError::Thread)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+            socket: config.socket,
+            tcp: tcp_address,
+        })
+    }
+
+    /// The TCP address, where there is one; its port is the real one.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp
+    }
+
+    /// Takes no more requests, answers those in flight and returns.
+    pub fn stop(mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told by the panic hook.
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+type StdTcp = std::net::TcpListener;
+type StdUnix = std::os::unix::net::UnixListener;
+
+fn run(
+    engine: &Engine,
+    unix: StdUnix,
+    tcp: Option<(StdTcp, Token)>,
+    stopped: &watch::Receiver<bool>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(CALLS_MAX)
+        .build()?;
+    runtime.block_on(async {
+        let retry = tokio::spawn(retry_portals(engine.clone()));
+        let unix = axum::serve(UnixListener::from_std(unix)?, routes::router(engine, None))
+            .with_graceful_shutdown(wait(stopped.clone()));
+        if let Some((listener, token)) = tcp {
+            let router = routes::router(engine, Some(token));
+            let tcp = axum::serve(TcpListener::from_std(listener)?, router)
+                .with_graceful_shutdown(wait(stopped.clone()));
+            tokio::try_join!(unix.into_future(), tcp.into_future())?;
+        } else {
+            unix.await?;
+        }
+        retry.abort();
+        Ok(())
+    })
+}
+
+async fn wait(mut stopped: watch::Receiver<bool>) {
+    // The sender's end is the end as well.
+    let _ = stopped.wait_for(|&is_stopped| is_stopped).await;
+}
+
+async fn retry_portals(engine: Engine) {
+    loop {
+        tokio::time::sleep(PORTAL_RETRY).await;
+        let engine = engine.clone();
+        if engine.has_closed_portals() {
+            let _ = tokio::task::spawn_blocking(move || engine.retry_portals()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

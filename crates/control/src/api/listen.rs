@@ -1,0 +1,99 @@
+//! Opens the listeners.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+
+/// Who may use the Unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SocketOwner {
+    /// The user that the daemon runs as, and root.
+    #[default]
+    User,
+    /// That user, and members of the group with this number.
+    Group(u32),
+}
+
+/// Why the interface is not offered.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another daemon is there.
+    #[error(
+        "another ramport serves {path}; end it, or choose another --socket",
+        path = path.display()
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The socket can't be made.
+    #[error(
+        "can't make the socket {path}: {source}; choose another place with --socket",
+        path = path.display()
+    )]
+    Unix {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The address can't be had.
+    #[error(
+        "can't listen for the REST interface on {address}: {source}; choose another --api-listen"
+    )]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The thread can't be made.
+    #[error("can't start the control thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A socket that its owner alone can use from its first moment on. One that a killed daemon left behind is replaced.
+pub(super) fn unix(path: &Path, owner: &SocketOwner) -> Result<UnixListener, ListenError> {
+    let failed = |source| ListenError::Unix {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => {
+            return Err(ListenError::InUse {
+                path: path.to_owned(),
+            });
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        Err(_) => {}
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = listener.map_err(failed)?;
+    if let SocketOwner::Group(group) = owner {
+        std::os::unix::fs::chown(path, None, Some(*group)).map_err(failed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    }
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|source| ListenError::Tcp { address, source })
+}

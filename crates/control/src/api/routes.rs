@@ -1,0 +1,564 @@
+//! Every route, with what the OpenAPI document says of it.
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use serde::{Deserialize, Serialize};
+use target::{Force, SessionId};
+use utoipa::{IntoParams, OpenApi, ToSchema};
+
+use super::answer::{ApiError, ErrorBody, call, read};
+use super::{Token, metrics};
+use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
+use crate::engine::{
+    Applied, ApplyMode, CapacityView, Engine, HostView, PortalView, SessionView, StatusView,
+    TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+};
+use crate::text::parse;
+
+/// The longest body: definitions of some ten thousand volumes.
+const BODY_MAX_BYTES: usize = 16 << 20;
+
+/// The routes over `engine`. With a token, every request must carry it.
+pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
+    let router = Router::new()
+        .route("/v1/status", get(get_status))
+        .route("/v1/capacity", get(get_capacity))
+        .route("/v1/tasks", get(list_tasks))
+        .route(
+            "/v1/definitions",
+            get(get_definitions).put(apply_definitions),
+        )
+        .route("/v1/volumes", get(list_volumes))
+        .route(
+            "/v1/volumes/{name}",
+            get(get_volume)
+                .post(create_volume)
+                .patch(change_volume)
+                .delete(remove_volume),
+        )
+        .route("/v1/volumes/{name}/erase", post(erase_volume))
+        .route("/v1/volumes/{name}/acknowledge", post(acknowledge_loss))
+        .route("/v1/targets", get(list_targets))
+        .route(
+            "/v1/targets/{name}",
+            get(get_target).post(create_target).delete(remove_target),
+        )
+        .route("/v1/targets/{name}/access", put(set_target_access))
+        .route("/v1/targets/{name}/namespaces", post(attach_volume))
+        .route(
+            "/v1/targets/{name}/namespaces/{nsid}",
+            axum::routing::delete(detach_volume),
+        )
+        .route("/v1/hosts", get(list_hosts))
+        .route(
+            "/v1/hosts/{name}",
+            get(get_host)
+                .post(create_host)
+                .put(change_host)
+                .delete(remove_host),
+        )
+        .route("/v1/portals", get(list_portals))
+        .route(
+            "/v1/portals/{url}",
+            get(get_portal).post(add_portal).delete(remove_portal),
+        )
+        .route("/v1/sessions", get(list_sessions))
+        .route("/v1/sessions/{id}", get(get_session).delete(end_session))
+        .route("/openapi.json", get(get_openapi))
+        .route("/metrics", get(get_metrics))
+        .fallback(no_route)
+        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .with_state(engine.clone());
+    match token {
+        None => router,
+        Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
+            let token = token.clone();
+            async move {
+                let header = request.headers().get(header::AUTHORIZATION);
+                if header.is_some_and(|value| token.is_in(value.as_bytes())) {
+                    next.run(request).await
+                } else {
+                    ApiError::unauthorized().into_response()
+                }
+            }
+        })),
+    }
+}
+
+/// The OpenAPI document.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "ramport",
+        description = "Lends a machine's RAM to other machines as disks."
+    ),
+    paths(
+        get_status,
+        get_capacity,
+        list_tasks,
+        get_definitions,
+        apply_definitions,
+        list_volumes,
+        get_volume,
+        create_volume,
+        change_volume,
+        remove_volume,
+        erase_volume,
+        acknowledge_loss,
+        list_targets,
+        get_target,
+        create_target,
+        set_target_access,
+        remove_target,
+        attach_volume,
+        detach_volume,
+        list_hosts,
+        get_host,
+        create_host,
+        change_host,
+        remove_host,
+        list_portals,
+        get_portal,
+        add_portal,
+        remove_portal,
+        list_sessions,
+        get_session,
+        end_session,
+        get_openapi,
+        get_metrics
+    )
+)]
+struct Document;
+
+/// Whether to do what sessions or data stand in the way of.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+struct ForceQuery {
+    /// Do it all the same.
+    force: bool,
+}
+
+impl ForceQuery {
+    fn force(&self) -> Force {
+        if self.force { Force::Yes } else { Force::No }
+    }
+}
+
+/// How to apply definitions.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+struct ApplyQuery {
+    /// Only say what would change.
+    dry_run: bool,
+    /// Destroy data and cut sessions where that is needed.
+    force: bool,
+}
+
+/// A volume to be attached.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Attach {
+    /// The volume.
+    volume: String,
+    /// The namespace ID; the lowest free one where absent.
+    #[serde(default)]
+    nsid: Option<u32>,
+}
+
+/// Where a volume was attached.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+struct Attached {
+    /// The namespace ID.
+    nsid: u32,
+}
+
+type Answer<T> = Result<Json<T>, ApiError>;
+type Created<T> = Result<(StatusCode, Json<T>), ApiError>;
+type Done = Result<StatusCode, ApiError>;
+
+async fn no_route(uri: Uri) -> ApiError {
+    ApiError::no_route(uri.path())
+}
+
+/// The daemon
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
+async fn get_status(State(engine): State<Engine>) -> Answer<StatusView> {
+    call(engine, |engine| Ok(Json(engine.status()))).await
+}
+
+/// Memory: budget, used, what things cost
+#[utoipa::path(get, path = "/v1/capacity", responses((status = 200, body = CapacityView)))]
+async fn get_capacity(State(engine): State<Engine>) -> Answer<CapacityView> {
+    call(engine, |engine| Ok(Json(engine.capacity()))).await
+}
+
+/// What takes long and is under way
+#[utoipa::path(get, path = "/v1/tasks", responses((status = 200, body = Vec<Task>)))]
+async fn list_tasks(State(engine): State<Engine>) -> Answer<Vec<Task>> {
+    call(engine, |engine| Ok(Json(engine.tasks()))).await
+}
+
+/// Everything that is defined
+#[utoipa::path(get, path = "/v1/definitions", responses((status = 200, body = Definitions)))]
+async fn get_definitions(State(engine): State<Engine>) -> Answer<Definitions> {
+    call(engine, |engine| Ok(Json(engine.definitions()))).await
+}
+
+/// Make everything what is given, as one transaction
+#[utoipa::path(put, path = "/v1/definitions", request_body = Definitions, params(ApplyQuery), responses((status = 200, body = Applied), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn apply_definitions(
+    State(engine): State<Engine>,
+    Query(query): Query<ApplyQuery>,
+    body: Bytes,
+) -> Answer<Applied> {
+    let definitions: Definitions = read(&body)?;
+    let mode = if query.dry_run {
+        ApplyMode::Compare
+    } else {
+        ApplyMode::Run
+    };
+    let force = if query.force { Force::Yes } else { Force::No };
+    call(engine, move |engine| {
+        Ok(Json(engine.apply(&definitions, mode, force)?))
+    })
+    .await
+}
+
+/// Every volume
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<VolumeView>)))]
+async fn list_volumes(State(engine): State<Engine>) -> Answer<Vec<VolumeView>> {
+    call(engine, |engine| Ok(Json(engine.volumes()))).await
+}
+
+/// One volume
+#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_volume(State(engine): State<Engine>, Path(name): Path<String>) -> Answer<VolumeView> {
+    call(engine, move |engine| {
+        Ok(Json(engine.volume(&parse(&name)?)?))
+    })
+    .await
+}
+
+/// Create a volume
+#[utoipa::path(post, path = "/v1/volumes/{name}", request_body = Volume, params(("name" = String, Path, description = "Its name")), responses((status = 201, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn create_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Created<VolumeView> {
+    let definition: Volume = read(&body)?;
+    call(engine, move |engine| {
+        let name: target::VolumeName = parse(&name)?;
+        engine.create_volume(name.clone(), definition)?;
+        Ok((StatusCode::CREATED, Json(engine.volume(&name)?)))
+    })
+    .await
+}
+
+/// Resize, lock, unlock, set filters
+#[utoipa::path(patch, path = "/v1/volumes/{name}", request_body = VolumePatch, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn change_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+    body: Bytes,
+) -> Answer<VolumeView> {
+    let patch: VolumePatch = read(&body)?;
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.change_volume(&name, patch, query.force())?;
+        Ok(Json(engine.volume(&name)?))
+    })
+    .await
+}
+
+/// Remove a volume
+#[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 204, description = "It is gone"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+) -> Done {
+    call(engine, move |engine| {
+        engine.remove_volume(&parse(&name)?, query.force())?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Make every block read as zeros
+#[utoipa::path(post, path = "/v1/volumes/{name}/erase", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody)))]
+async fn erase_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+) -> Answer<VolumeView> {
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.erase_volume(&name)?;
+        Ok(Json(engine.volume(&name)?))
+    })
+    .await
+}
+
+/// Take note that the contents are lost
+#[utoipa::path(post, path = "/v1/volumes/{name}/acknowledge", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn acknowledge_loss(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+) -> Answer<VolumeView> {
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.acknowledge_loss(&name)?;
+        Ok(Json(engine.volume(&name)?))
+    })
+    .await
+}
+
+/// Every target
+#[utoipa::path(get, path = "/v1/targets", responses((status = 200, body = Vec<TargetView>)))]
+async fn list_targets(State(engine): State<Engine>) -> Answer<Vec<TargetView>> {
+    call(engine, |engine| Ok(Json(engine.targets()))).await
+}
+
+/// One target
+#[utoipa::path(get, path = "/v1/targets/{name}", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = TargetView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_target(State(engine): State<Engine>, Path(name): Path<String>) -> Answer<TargetView> {
+    call(engine, move |engine| {
+        Ok(Json(engine.target(&parse(&name)?)?))
+    })
+    .await
+}
+
+/// Create a target
+#[utoipa::path(post, path = "/v1/targets/{name}", request_body = Target, params(("name" = String, Path, description = "Its name")), responses((status = 201, body = TargetView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn create_target(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Created<TargetView> {
+    let definition: Target = read(&body)?;
+    call(engine, move |engine| {
+        let name: target::TargetName = parse(&name)?;
+        engine.create_target(name.clone(), definition)?;
+        Ok((StatusCode::CREATED, Json(engine.target(&name)?)))
+    })
+    .await
+}
+
+/// Say who may use a target
+#[utoipa::path(put, path = "/v1/targets/{name}/access", request_body = TargetAccess, params(("name" = String, Path, description = "Its name")), responses((status = 200, body = TargetView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn set_target_access(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer<TargetView> {
+    let access: TargetAccess = read(&body)?;
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.set_target_access(&name, access)?;
+        Ok(Json(engine.target(&name)?))
+    })
+    .await
+}
+
+/// Remove a target
+#[utoipa::path(delete, path = "/v1/targets/{name}", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 204, description = "It is gone"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_target(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+) -> Done {
+    call(engine, move |engine| {
+        engine.remove_target(&parse(&name)?, query.force())?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Attach a volume to a target
+#[utoipa::path(post, path = "/v1/targets/{name}/namespaces", request_body = Attach, params(("name" = String, Path, description = "Its name")), responses((status = 201, body = Attached), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn attach_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Created<Attached> {
+    let attach: Attach = read(&body)?;
+    call(engine, move |engine| {
+        let nsid = attach.nsid.map(nsid_of).transpose()?;
+        let nsid = engine.attach_volume(&parse(&name)?, parse(&attach.volume)?, nsid)?;
+        Ok((StatusCode::CREATED, Json(Attached { nsid: nsid.0 })))
+    })
+    .await
+}
+
+/// Detach a volume from a target
+#[utoipa::path(delete, path = "/v1/targets/{name}/namespaces/{nsid}", params(("name" = String, Path, description = "Its name"), ("nsid" = u32, Path, description = "The namespace ID"), ForceQuery), responses((status = 204, description = "It is detached"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn detach_volume(
+    State(engine): State<Engine>,
+    Path((name, nsid)): Path<(String, String)>,
+    Query(query): Query<ForceQuery>,
+) -> Done {
+    call(engine, move |engine| {
+        let nsid: Nsid = nsid
+            .parse()
+            .map_err(|fault: NsidFault| ApiError::invalid(fault.to_string()))?;
+        engine.detach_volume(&parse(&name)?, nsid, query.force())?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Every host
+#[utoipa::path(get, path = "/v1/hosts", responses((status = 200, body = Vec<HostView>)))]
+async fn list_hosts(State(engine): State<Engine>) -> Answer<Vec<HostView>> {
+    call(engine, |engine| Ok(Json(engine.hosts()))).await
+}
+
+/// One host
+#[utoipa::path(get, path = "/v1/hosts/{name}", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = HostView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_host(State(engine): State<Engine>, Path(name): Path<String>) -> Answer<HostView> {
+    call(engine, move |engine| Ok(Json(engine.host(&parse(&name)?)?))).await
+}
+
+/// Create a host
+#[utoipa::path(post, path = "/v1/hosts/{name}", request_body = Host, params(("name" = String, Path, description = "Its name")), responses((status = 201, body = HostView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn create_host(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Created<HostView> {
+    let definition: Host = read(&body)?;
+    call(engine, move |engine| {
+        let name: target::HostName = parse(&name)?;
+        engine.create_host(name.clone(), definition)?;
+        Ok((StatusCode::CREATED, Json(engine.host(&name)?)))
+    })
+    .await
+}
+
+/// Change a host
+#[utoipa::path(put, path = "/v1/hosts/{name}", request_body = Host, params(("name" = String, Path, description = "Its name")), responses((status = 200, body = HostView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn change_host(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer<HostView> {
+    let definition: Host = read(&body)?;
+    call(engine, move |engine| {
+        let name: target::HostName = parse(&name)?;
+        engine.change_host(name.clone(), definition)?;
+        Ok(Json(engine.host(&name)?))
+    })
+    .await
+}
+
+/// Remove a host
+#[utoipa::path(delete, path = "/v1/hosts/{name}", params(("name" = String, Path, description = "Its name")), responses((status = 204, description = "It is gone"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_host(State(engine): State<Engine>, Path(name): Path<String>) -> Done {
+    call(engine, move |engine| {
+        engine.remove_host(&parse(&name)?)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Every portal
+#[utoipa::path(get, path = "/v1/portals", responses((status = 200, body = Vec<PortalView>)))]
+async fn list_portals(State(engine): State<Engine>) -> Answer<Vec<PortalView>> {
+    call(engine, |engine| Ok(Json(engine.portals()))).await
+}
+
+/// One portal
+#[utoipa::path(get, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 200, body = PortalView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Answer<PortalView> {
+    call(engine, move |engine| Ok(Json(engine.portal(parse(&url)?)?))).await
+}
+
+/// Open a portal
+#[utoipa::path(post, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 201, body = PortalView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn add_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Created<PortalView> {
+    call(engine, move |engine| {
+        let portal = engine.add_portal(parse(&url)?)?;
+        Ok((StatusCode::CREATED, Json(engine.portal(portal)?)))
+    })
+    .await
+}
+
+/// Close a portal
+#[utoipa::path(delete, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 204, description = "It is closed"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Done {
+    call(engine, move |engine| {
+        engine.remove_portal(parse(&url)?)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Every session
+#[utoipa::path(get, path = "/v1/sessions", responses((status = 200, body = Vec<SessionView>)))]
+async fn list_sessions(State(engine): State<Engine>) -> Answer<Vec<SessionView>> {
+    call(engine, |engine| Ok(Json(engine.sessions()))).await
+}
+
+/// One session
+#[utoipa::path(get, path = "/v1/sessions/{id}", params(("id" = u64, Path, description = "Its number")), responses((status = 200, body = SessionView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_session(State(engine): State<Engine>, Path(id): Path<String>) -> Answer<SessionView> {
+    call(engine, move |engine| {
+        Ok(Json(engine.session(session_of(&id)?)?))
+    })
+    .await
+}
+
+/// End a session
+#[utoipa::path(delete, path = "/v1/sessions/{id}", params(("id" = u64, Path, description = "Its number")), responses((status = 204, description = "It ended"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn end_session(State(engine): State<Engine>, Path(id): Path<String>) -> Done {
+    call(engine, move |engine| {
+        engine.end_session(session_of(&id)?)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// This document
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "An OpenAPI document")))]
+async fn get_openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(openapi())
+}
+
+/// Metrics in the text format of Prometheus
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Metrics", body = String, content_type = "text/plain")))]
+async fn get_metrics(State(engine): State<Engine>) -> Result<Response, ApiError> {
+    let text = call(engine, |engine| Ok(metrics::render(engine))).await?;
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    Ok((kind, text).into_response())
+}
+
+fn nsid_of(nsid: u32) -> Result<Nsid, ApiError> {
+    nsid.to_string()
+        .parse()
+        .map_err(|fault: NsidFault| ApiError::invalid(fault.to_string()))
+}
+
+fn session_of(id: &str) -> Result<SessionId, ApiError> {
+    match id.parse() {
+        Ok(id) => Ok(SessionId(id)),
+        Err(_) => Err(ApiError::invalid(format!(
+            "{id:?} is no session; `ramport session ls` lists their numbers"
+        ))),
+    }
+}

@@ -1,0 +1,128 @@
+//! The token that requests over TCP carry.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The shortest token.
+const LEN_MIN_BYTES: usize = 16;
+/// What nobody but the owner may do with the file.
+const FORBIDDEN_MODE: u32 = 0o077;
+
+/// A secret; it shows itself to nobody.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+/// Why a file gives no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It can't be read.
+    #[error(
+        "can't read the token file {path}: {source}; make one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
+        path = path.display()
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others may read it.
+    #[error("others may read the token file {path}; `chmod 600 {path}`", path = path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is too short to be a secret.
+    #[error(
+        "the token in {path} is shorter than {LEN_MIN_BYTES} bytes; make one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
+        path = path.display()
+    )]
+    Short {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Token {
+    /// Reads a token from a file that its owner alone may read. White space around it does not count.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
+        if mode & FORBIDDEN_MODE != 0 {
+            return Err(TokenError::Exposed {
+                path: path.to_owned(),
+            });
+        }
+        let token = fs::read(path).map_err(failed)?.trim_ascii().to_vec();
+        if token.len() < LEN_MIN_BYTES {
+            return Err(TokenError::Short {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self(token))
+    }
+
+    /// The header's value that carries it.
+    pub(crate) fn bearer(&self) -> Vec<u8> {
+        [b"Bearer ".as_slice(), &self.0].concat()
+    }
+
+    /// Whether a header's value carries it. Takes the same time for every wrong value of one length.
+    pub(super) fn is_in(&self, header: &[u8]) -> bool {
+        let expected = self.bearer();
+        let difference = expected.iter().zip(header).fold(0, |difference, (a, b)| {
+            std::hint::black_box(difference | (a ^ b))
+        });
+        expected.len() == header.len() && difference == 0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_taken() {
+        let token = Token(b"0123456789abcdef".to_vec());
+        assert!(token.is_in(b"Bearer 0123456789abcdef"));
+        for wrong in [
+            b"Bearer 0123456789abcdeF".as_slice(),
+            b"Bearer 0123456789abcde",
+            b"Bearer 0123456789abcdef ",
+            b"bearer 0123456789abcdef",
+            b"",
+        ] {
+            assert!(!token.is_in(wrong));
+        }
+        assert_eq!(format!("{token:?}"), "Token(secret)");
+    }
+
+    #[test]
+    fn a_token_file_that_others_can_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("ramport-token-{}", std::process::id()));
+        fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
+        assert!(matches!(
+            Token::read(&path),
+            Err(TokenError::Exposed { .. })
+        ));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+        let token = Token::read(&path).expect("a token");
+        assert!(token.is_in(b"Bearer 0123456789abcdef0123456789abcdef"));
+        fs::write(&path, "short").expect("written");
+        assert!(matches!(Token::read(&path), Err(TokenError::Short { .. })));
+        fs::remove_file(&path).expect("removed");
+        assert!(matches!(Token::read(&path), Err(TokenError::Read { .. })));
+    }
+}

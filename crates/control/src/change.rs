@@ -1,0 +1,188 @@
+//! Changes of definitions: what the journal of the state file holds, and what `apply` shows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use target::{HostName, TargetName, VolumeName};
+
+use crate::definitions::{Definitions, Host, Target, Volume};
+use crate::text::{Portal, Text};
+
+/// One definition set or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// A portal is opened.
+    AddPortal(Text<Portal>),
+    /// A portal is closed.
+    RemovePortal(Text<Portal>),
+    /// A host is created or changed.
+    SetHost(Text<HostName>, Host),
+    /// A host is removed.
+    RemoveHost(Text<HostName>),
+    /// A volume is created or changed.
+    SetVolume(Text<VolumeName>, Volume),
+    /// A volume is removed.
+    RemoveVolume(Text<VolumeName>),
+    /// A target is created or changed.
+    SetTarget(Text<TargetName>, Target),
+    /// A target is removed.
+    RemoveTarget(Text<TargetName>),
+}
+
+impl Definitions {
+    /// Makes a change. Removing what is not there changes nothing.
+    pub fn make(&mut self, change: Change) {
+        match change {
+            Change::AddPortal(portal) => {
+                self.portals.insert(portal);
+            }
+            Change::RemovePortal(portal) => {
+                self.portals.remove(&portal);
+            }
+            Change::SetHost(name, host) => {
+                self.hosts.insert(name, host);
+            }
+            Change::RemoveHost(name) => {
+                self.hosts.remove(&name);
+            }
+            Change::SetVolume(name, volume) => {
+                self.volumes.insert(name, volume);
+            }
+            Change::RemoveVolume(name) => {
+                self.volumes.remove(&name);
+            }
+            Change::SetTarget(name, target) => {
+                self.targets.insert(name, target);
+            }
+            Change::RemoveTarget(name) => {
+                self.targets.remove(&name);
+            }
+        }
+    }
+
+    /// The changes that make `to` of these definitions. What others refer to is set before them and removed after
+    /// them, so every prefix of the changes refers to what exists.
+    pub fn changes_to(&self, to: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        changes.extend(set(&self.hosts, &to.hosts, Change::SetHost));
+        changes.extend(set(&self.volumes, &to.volumes, Change::SetVolume));
+        let gone = self.portals.difference(&to.portals);
+        changes.extend(gone.map(|portal| Change::RemovePortal(*portal)));
+        changes.extend(removed(&self.targets, &to.targets, Change::RemoveTarget));
+        changes.extend(set(&self.targets, &to.targets, Change::SetTarget));
+        changes.extend(removed(&self.hosts, &to.hosts, Change::RemoveHost));
+        changes.extend(removed(&self.volumes, &to.volumes, Change::RemoveVolume));
+        let new = to.portals.difference(&self.portals);
+        changes.extend(new.map(|portal| Change::AddPortal(*portal)));
+        changes
+    }
+
+    /// The changes that make these definitions of nothing.
+    pub fn as_changes(&self) -> Vec<Change> {
+        Self::default().changes_to(self)
+    }
+}
+
+fn set<K: Ord + Clone, V: PartialEq + Clone>(
+    from: &BTreeMap<K, V>,
+    to: &BTreeMap<K, V>,
+    change: impl Fn(K, V) -> Change,
+) -> impl Iterator<Item = Change> {
+    to.iter()
+        .filter(|(name, value)| from.get(name) != Some(value))
+        .map(move |(name, value)| change(name.clone(), value.clone()))
+}
+
+fn removed<K: Ord + Clone, V>(
+    from: &BTreeMap<K, V>,
+    to: &BTreeMap<K, V>,
+    change: impl Fn(K) -> Change,
+) -> impl Iterator<Item = Change> {
+    from.keys()
+        .filter(|name| !to.contains_key(name))
+        .map(move |name| change(name.clone()))
+}
+
+/// Shows changes to people: a line each, `+` for what is new, `-` for what goes, `~` for what changes.
+pub fn describe(before: &Definitions, changes: &[Change]) -> Vec<String> {
+    changes
+        .iter()
+        .map(|change| Described { before, change }.to_string())
+        .collect()
+}
+
+struct Described<'a> {
+    before: &'a Definitions,
+    change: &'a Change,
+}
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.change {
+            Change::AddPortal(portal) => write!(f, "+ portal {portal}"),
+            Change::RemovePortal(portal) => write!(f, "- portal {portal}"),
+            Change::SetHost(name, host) => {
+                let before = self.before.hosts.get(name);
+                write_set(f, "host", name, before.map(fields), &fields(host))
+            }
+            Change::RemoveHost(name) => write!(f, "- host {name}"),
+            Change::SetVolume(name, volume) => {
+                let before = self.before.volumes.get(name);
+                write_set(f, "volume", name, before.map(fields), &fields(volume))
+            }
+            Change::RemoveVolume(name) => write!(f, "- volume {name} (its contents are lost)"),
+            Change::SetTarget(name, target) => {
+                let before = self.before.targets.get(name);
+                write_set(f, "target", name, before.map(fields), &fields(target))
+            }
+            Change::RemoveTarget(name) => write!(f, "- target {name}"),
+        }
+    }
+}
+
+type Fields = BTreeMap<String, serde_json::Value>;
+
+/// A definition's fields by name, as they are written.
+fn fields(definition: &impl Serialize) -> Fields {
+    serde_json::to_value(definition)
+        .and_then(serde_json::from_value)
+        .expect("definitions are structs that serialise")
+}
+
+fn write_set(
+    f: &mut fmt::Formatter<'_>,
+    noun: &str,
+    name: &impl fmt::Display,
+    before: Option<Fields>,
+    after: &Fields,
+) -> fmt::Result {
+    let mark = if before.is_some() { '~' } else { '+' };
+    write!(f, "{mark} {noun} {name}")?;
+    let is_new = before.is_none();
+    let mut before = before.unwrap_or_default();
+    for (field, value) in after {
+        match before.remove(field) {
+            Some(old) if old == *value => {}
+            Some(old) => write!(f, " {field}: {} -> {}", plain(&old), plain(value))?,
+            None if is_new => write!(f, " {field}: {}", plain(value))?,
+            None => write!(f, " {field}: none -> {}", plain(value))?,
+        }
+    }
+    for (field, old) in before {
+        write!(f, " {field}: {} -> none", plain(&old))?;
+    }
+    Ok(())
+}
+
+/// A value without the quotes that JSON puts around text.
+fn plain(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

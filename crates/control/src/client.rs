@@ -1,0 +1,256 @@
+//! The other end of the REST interface: blocking, for the command line.
+
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::api::{ErrorBody, Token};
+
+/// Where a daemon's REST interface is.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// An address, with the token that requests carry.
+    Tcp(String, Token),
+}
+
+/// Why a request was not answered as wished.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No daemon is there.
+    #[error(
+        "no ramport daemon answers at {endpoint}; start one with `ramport serve` (or `systemctl start ramport`), or say where it is with --socket"
+    )]
+    NotRunning {
+        /// Where it was sought.
+        endpoint: String,
+    },
+    /// The socket is not for this user.
+    #[error("{endpoint} is not for this user; use sudo, or start the daemon with --socket-group")]
+    Forbidden {
+        /// Where it is.
+        endpoint: String,
+    },
+    /// The daemon refused.
+    #[error("{message}")]
+    Refused {
+        /// What kind of error it is, in the interface's words.
+        kind: String,
+        /// The reason and the mend.
+        message: String,
+    },
+    /// The connection broke.
+    #[error("the connection to {endpoint} broke: {source}")]
+    Broken {
+        /// Where the daemon is.
+        endpoint: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The answer is of no known form.
+    #[error(
+        "the daemon at {endpoint} answered what this version does not understand; use the same version for both ({status})"
+    )]
+    Answer {
+        /// Where it is.
+        endpoint: String,
+        /// The answer's status.
+        status: StatusCode,
+    },
+}
+
+impl ClientError {
+    /// Whether the person who asked can mend it by asking otherwise.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::Refused { kind, .. } => kind != "internal" && kind != "unavailable",
+            Self::NotRunning { .. } | Self::Forbidden { .. } => true,
+            Self::Broken { .. } | Self::Answer { .. } => false,
+        }
+    }
+}
+
+/// A client. Each request has a connection of its own.
+#[derive(Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// A client of the daemon at `endpoint`; nothing is sent yet.
+    pub fn new(endpoint: Endpoint) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(Self { endpoint, runtime })
+    }
+
+    /// Reads.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.value(Method::GET, path, None::<&()>)
+    }
+
+    /// Reads what is no JSON.
+    pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        let (_, bytes) = self.send(Method::GET, path, None::<&()>)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Creates, or does something, with a body.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.value(Method::POST, path, Some(body))
+    }
+
+    /// Replaces.
+    pub fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.value(Method::PUT, path, Some(body))
+    }
+
+    /// Changes.
+    pub fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.value(Method::PATCH, path, Some(body))
+    }
+
+    /// Removes.
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(Method::DELETE, path, None::<&()>).map(drop)
+    }
+
+    fn value<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        let (status, bytes) = self.send(method, path, body)?;
+        serde_json::from_slice(&bytes).map_err(|_| self.not_understood(status))
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let body = body.map_or_else(Vec::new, |body| {
+            serde_json::to_vec(body).expect("requests are structs that serialise")
+        });
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "ramport")
+            .header("content-type", "application/json");
+        if let Endpoint::Tcp(_, token) = &self.endpoint {
+            request = request.header("authorization", token.bearer());
+        }
+        let broken = |source| ClientError::Broken {
+            endpoint: self.shown(),
+            source,
+        };
+        let request = request
+            .body(Full::from(body))
+            .map_err(|error| broken(io::Error::other(error)))?;
+        let (status, bytes) = self.runtime.block_on(async {
+            match &self.endpoint {
+                Endpoint::Unix(path) => {
+                    let stream = UnixStream::connect(path).await;
+                    exchange(stream.map_err(|e| self.unreachable(e))?, request).await
+                }
+                Endpoint::Tcp(address, _) => {
+                    let stream = TcpStream::connect(address).await;
+                    exchange(stream.map_err(|e| self.unreachable(e))?, request).await
+                }
+            }
+            .map_err(|error| broken(io::Error::other(error)))
+        })?;
+        if status.is_success() {
+            return Ok((status, bytes));
+        }
+        match serde_json::from_slice::<ErrorBody>(&bytes) {
+            Ok(ErrorBody { error }) => Err(ClientError::Refused {
+                kind: error.kind,
+                message: error.message,
+            }),
+            Err(_) => Err(self.not_understood(status)),
+        }
+    }
+
+    fn unreachable(&self, error: io::Error) -> ClientError {
+        let endpoint = self.shown();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { endpoint }
+            }
+            io::ErrorKind::PermissionDenied => ClientError::Forbidden { endpoint },
+            _ => ClientError::Broken {
+                endpoint,
+                source: error,
+            },
+        }
+    }
+
+    fn not_understood(&self, status: StatusCode) -> ClientError {
+        ClientError::Answer {
+            endpoint: self.shown(),
+            status,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Unix(path) => path.display().to_string(),
+            Endpoint::Tcp(address, _) => address.clone(),
+        }
+    }
+}
+
+/// Sends one request and reads its whole answer.
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let bytes = response.into_body().collect().await?.to_bytes();
+    driver.abort();
+    Ok((status, bytes))
+}
+
+/// A name as a part of a path: whatever is not plain is percent-encoded.
+pub fn path_part(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut part, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':') {
+            part.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(part, "%{byte:02X}");
+        }
+        part
+    })
+}

@@ -1,0 +1,276 @@
+//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file holds them too.
+//!
+//! ```
+//! let text = r#"
+//!     portals = ["nvme+tcp://127.0.0.1:4420"]
+//!     [volumes.rd0]
+//!     size = "1G"
+//!     [targets."nqn.2025-01.io.ramport:rd0"]
+//!     namespaces = { 1 = "rd0" }
+//! "#;
+//! let definitions = control::Definitions::from_toml(text)?;
+//! assert_eq!(definitions.volumes.len(), 1);
+//! # Ok::<(), control::DefinitionsError>(())
+//! ```
+
+mod convert;
+mod filters;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use target::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
+use utoipa::ToSchema;
+
+pub use convert::DefinitionFault;
+pub use filters::{
+    DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
+};
+
+use crate::text::{Portal, Size, Text};
+
+/// Everything that is defined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Definitions {
+    /// Where protocols listen, as URLs.
+    #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420"]))]
+    pub portals: BTreeSet<Text<Portal>>,
+    /// Hosts by name.
+    #[schema(value_type = BTreeMap<String, Host>)]
+    pub hosts: BTreeMap<Text<HostName>, Host>,
+    /// Volumes by name.
+    #[schema(value_type = BTreeMap<String, Volume>)]
+    pub volumes: BTreeMap<Text<VolumeName>, Volume>,
+    /// Targets by name.
+    #[schema(value_type = BTreeMap<String, Target>)]
+    pub targets: BTreeMap<Text<TargetName>, Target>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Volume {
+    /// Capacity: bytes, or text such as `50G`.
+    #[schema(value_type = String, example = "50 GiB")]
+    pub size: Size,
+    /// Bytes in a block: 512 or 4096.
+    #[serde(default)]
+    #[schema(value_type = u32, example = 512)]
+    pub block_size: BlockLen,
+    /// When its memory is taken.
+    #[serde(default)]
+    pub provisioning: Provisioning,
+    /// Whether writes are refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+    /// What slows it down or makes it fail.
+    #[serde(default, skip_serializing_if = "Filters::is_empty")]
+    pub filters: Filters,
+}
+
+/// Bytes in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct BlockLen(pub block::BlockSize);
+
+/// When a volume's memory is taken from the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Provisioning {
+    /// As it is written.
+    #[default]
+    Thin,
+    /// At creation.
+    Thick,
+}
+
+/// A target. Without `hosts` and `any_host`, hosts on this machine alone may use it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Target {
+    /// What any host from anywhere may do; excludes `hosts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub any_host: Option<Access>,
+    /// The hosts that may use it, and what they may do; excludes `any_host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, Access>>)]
+    pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
+    /// Its volumes by namespace ID.
+    #[schema(value_type = BTreeMap<String, String>, example = json!({"1": "rd0"}))]
+    pub namespaces: BTreeMap<Nsid, Text<VolumeName>>,
+}
+
+/// What a host may do with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read and write.
+    ReadWrite,
+    /// Read alone.
+    ReadOnly,
+}
+
+/// A namespace ID, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "NsidForm", into = "String")]
+pub struct Nsid(pub u32);
+
+/// A host. It is told by its name, or by its address alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Host {
+    /// How it is recognised.
+    pub told_by: ToldBy,
+    /// Where it may come from: addresses and ranges; anywhere, where empty.
+    #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
+    pub addresses: Vec<Text<AddressRange>>,
+}
+
+/// How a host is recognised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldBy {
+    /// By the name that it gives.
+    #[default]
+    Name,
+    /// By its address.
+    Address,
+}
+
+/// Why a file holds no definitions.
+#[derive(Debug, thiserror::Error)]
+pub enum DefinitionsError {
+    /// It is no TOML of definitions.
+    #[error("not a file of definitions: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// It is no JSON of definitions.
+    #[error("not a file of definitions: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Definitions contradict themselves or each other.
+    #[error(transparent)]
+    Fault(#[from] DefinitionFault),
+}
+
+impl Definitions {
+    /// Reads a file, TOML or JSON (which begins with a brace).
+    pub fn from_text(text: &str) -> Result<Self, DefinitionsError> {
+        if text.trim_start().starts_with('{') {
+            let definitions: Self = serde_json::from_str(text)?;
+            definitions.check()?;
+            Ok(definitions)
+        } else {
+            Self::from_toml(text)
+        }
+    }
+
+    /// Reads TOML.
+    pub fn from_toml(text: &str) -> Result<Self, DefinitionsError> {
+        let definitions: Self = toml::from_str(text)?;
+        definitions.check()?;
+        Ok(definitions)
+    }
+
+    /// Writes TOML that reads back as the same.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("definitions have string keys and no empty values")
+    }
+
+    /// Whether nothing is defined.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The portals in the server's form.
+    pub fn portal_definitions(&self) -> impl Iterator<Item = PortalDefinition> {
+        self.portals.iter().map(|portal| portal.0.0)
+    }
+}
+
+impl Default for BlockLen {
+    fn default() -> Self {
+        Self(block::BlockSize::B512)
+    }
+}
+
+/// A block size that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("a block size of {0} bytes does not exist; choose 512 or 4096")]
+pub struct BlockLenFault(u64);
+
+impl TryFrom<u64> for BlockLen {
+    type Error = BlockLenFault;
+
+    fn try_from(len_bytes: u64) -> Result<Self, BlockLenFault> {
+        block::BlockSize::from_bytes(len_bytes)
+            .map(Self)
+            .ok_or(BlockLenFault(len_bytes))
+    }
+}
+
+impl From<BlockLen> for u64 {
+    fn from(len: BlockLen) -> Self {
+        len.0.bytes()
+    }
+}
+
+/// A text that is no namespace ID.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no namespace ID; write a number from 1")]
+pub struct NsidFault(String);
+
+/// How a namespace ID may stand: JSON and TOML keys are text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NsidForm {
+    Number(u32),
+    Text(String),
+}
+
+impl TryFrom<NsidForm> for Nsid {
+    type Error = NsidFault;
+
+    fn try_from(form: NsidForm) -> Result<Self, NsidFault> {
+        match form {
+            NsidForm::Number(0) => Err(NsidFault(0.to_string())),
+            NsidForm::Number(nsid) => Ok(Self(nsid)),
+            NsidForm::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl FromStr for Nsid {
+    type Err = NsidFault;
+
+    fn from_str(text: &str) -> Result<Self, NsidFault> {
+        match text.parse() {
+            Ok(nsid) if nsid > 0 => Ok(Self(nsid)),
+            _ => Err(NsidFault(text.to_owned())),
+        }
+    }
+}
+
+impl From<Nsid> for String {
+    fn from(nsid: Nsid) -> Self {
+        nsid.to_string()
+    }
+}
+
+impl fmt::Display for Nsid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The engine: definitions, the server that runs them and the file that keeps them, changed together.
+//!
+//! Each change is a transaction: it is checked, done to the server, made durable, and then answered. Where a step
+//! fails, those before it are undone. What destroys data is done last, when nothing is left that could fail.
+
+mod busy;
+mod error;
+mod restore;
+mod steps;
+mod verbs;
+mod views;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, SystemTime};
+
+use target::{Force, PortalDefinition, Server, VolumeName};
+
+use crate::change::{Change, describe};
+use crate::definitions::Definitions;
+use crate::plan::{Phase, Step, plan};
+use crate::store::Store;
+use crate::text::{Portal, Text};
+
+pub use busy::Task;
+pub use error::{EngineError, OpenError};
+pub use restore::RestoreError;
+pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
+pub use views::{
+    AttachmentView, CapacityView, Contents, HostView, KindView, NamespaceView, PortalState,
+    PortalView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+};
+
+use busy::Busy;
+
+/// Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: Server,
+    /// Held for the whole of a transaction, so these follow each other.
+    store: Mutex<Store>,
+    /// Written by the holder of `store` alone, and only for a moment: reads never wait for a transaction.
+    definitions: RwLock<Definitions>,
+    /// Volumes whose contents went with a process before this one.
+    lost: Mutex<BTreeSet<VolumeName>>,
+    busy: Busy,
+    since: SystemTime,
+}
+
+impl Engine {
+    /// Opens the state file and makes the server what it says.
+    pub fn open(server: Server, state: &Path) -> Result<Self, OpenError> {
+        let (store, definitions) = Store::open(state)?;
+        restore::restore(&server, &definitions)?;
+        let lost = definitions
+            .volumes
+            .keys()
+            .map(|name| name.0.clone())
+            .collect();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                server,
+                store: Mutex::new(store),
+                definitions: RwLock::new(definitions),
+                lost: Mutex::new(lost),
+                busy: Busy::default(),
+                since: SystemTime::now(),
+            }),
+        })
+    }
+
+    /// Everything that is defined.
+    pub fn definitions(&self) -> Definitions {
+        self.read().clone()
+    }
+
+    /// Stops the server: what is in flight is answered, what has not ended after `patience` is cut off.
+    pub fn stop(&self, patience: Duration) {
+        self.shared.server.stop(patience);
+    }
+
+    fn server(&self) -> &Server {
+        &self.shared.server
+    }
+
+    /// A panic under one of these locks would have left whole values, so the locks are taken all the same.
+    fn begin(&self) -> MutexGuard<'_, Store> {
+        let store = self.shared.store.lock();
+        store.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Definitions> {
+        let definitions = self.shared.definitions.read();
+        definitions.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
+        let lost = self.shared.lost.lock();
+        lost.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the steps, those for which
+    /// `is_done` holds have been taken already; they are undone with the others where something fails.
+    fn commit(
+        &self,
+        store: &mut Store,
+        mut changes: Vec<Change>,
+        force: Force,
+        is_done: impl Fn(&Step) -> bool,
+    ) -> Result<(), EngineError> {
+        let (steps, shown) = {
+            let definitions = self.read();
+            let steps = plan(&definitions, &changes)?;
+            (steps, describe(&definitions, &changes))
+        };
+        let (destroying, undoable): (Vec<_>, Vec<_>) = steps
+            .into_iter()
+            .partition(|step| step.phase() == Phase::Destroy);
+        let mut transaction = steps::Transaction::new(self.server());
+        let (done, to_do): (Vec<_>, Vec<_>) = undoable.into_iter().partition(is_done);
+        for step in done {
+            transaction.note_done(step);
+        }
+        for step in to_do {
+            if let Some((asked, opened)) = transaction.take(step, force)? {
+                replace_portal(&mut changes, asked, opened);
+            }
+        }
+        store.append(&changes)?;
+        transaction.keep();
+        for line in shown {
+            tracing::info!(change = line, "changed");
+        }
+        self.make(changes);
+        if store.wants_compaction()
+            && let Err(error) = store.compact(&self.read())
+        {
+            tracing::warn!(%error, "can't compact the state file; it goes on growing");
+        }
+        for step in destroying {
+            if let Err(error) = steps::take(self.server(), &step, Force::Yes) {
+                tracing::error!(?step, %error, "a step that should not fail did");
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, changes: Vec<Change>) {
+        let definitions = self.shared.definitions.write();
+        let mut definitions = definitions.unwrap_or_else(PoisonError::into_inner);
+        for change in changes {
+            if let Change::RemoveVolume(name) = &change {
+                // A later volume of this name has lost nothing.
+                self.lost().remove(&name.0);
+            }
+            definitions.make(change);
+        }
+    }
+}
+
+/// A portal that was asked for with port 0 is kept with the port that it got.
+fn replace_portal(changes: &mut [Change], asked: PortalDefinition, opened: PortalDefinition) {
+    for change in changes {
+        if *change == Change::AddPortal(Text(Portal(asked))) {
+            *change = Change::AddPortal(Text(Portal(opened)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What a person asked of the engine and can't have, and why it did not start.
+
+use target::{ErrorKind, ServerError, VolumeName};
+
+use crate::definitions::DefinitionFault;
+use crate::engine::restore::RestoreError;
+use crate::plan::PlanError;
+use crate::store::StoreError;
+use crate::text::TextFault;
+
+/// Why nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The server refused.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The definitions contradict each other.
+    #[error(transparent)]
+    Definition(#[from] DefinitionFault),
+    /// What exists can't become what was asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A name, size or address is wrong.
+    #[error(transparent)]
+    Text(#[from] TextFault),
+    /// The change could not be made durable; it was undone.
+    #[error("the change was undone, since it can't be kept: {0}")]
+    Store(#[from] StoreError),
+    /// Something else is being done to the volume.
+    #[error("volume {volume} is busy: {action} is under way; try again when it has ended")]
+    Busy {
+        /// The volume.
+        volume: VolumeName,
+        /// What is under way.
+        action: &'static str,
+    },
+    /// Applying a file would destroy data.
+    #[error("this would destroy the contents of {volumes}; use --force if that is meant")]
+    LosesData {
+        /// The volumes, as a list for people.
+        volumes: String,
+    },
+}
+
+impl EngineError {
+    /// Its kind.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Server(error) => error.kind(),
+            Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
+            Self::Plan(_) | Self::Busy { .. } | Self::LosesData { .. } => ErrorKind::Conflict,
+            Self::Store(_) => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The state file can't be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server refused what the state file says.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}

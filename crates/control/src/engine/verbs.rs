@@ -1,0 +1,434 @@
+//! What a person can do: each verb a transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use target::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
+use utoipa::ToSchema;
+use volume::Progress;
+
+use super::{Engine, EngineError};
+use crate::change::{Change, describe};
+use crate::definitions::{Access, Definitions, Filters, Host, Nsid, Target, Volume};
+use crate::plan::{Phase, Step, plan};
+use crate::text::{Portal, Size, Text};
+
+/// What is to change of a volume; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumePatch {
+    /// The new capacity. A smaller one cuts the end off and needs force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "100 GiB")]
+    pub size: Option<Size>,
+    /// Whether writes are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// All filters; an empty object clears them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filters: Option<Filters>,
+}
+
+/// Who may use a target. With neither, hosts on this machine alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetAccess {
+    /// What any host from anywhere may do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub any_host: Option<Access>,
+    /// The hosts that may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, Access>>)]
+    pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
+}
+
+/// Whether a file of definitions is applied or only compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyMode {
+    /// Say what would change.
+    Compare,
+    /// Change it.
+    Run,
+}
+
+/// What applying a file changed, or would change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Applied {
+    /// A line for each change: `+` new, `-` gone, `~` changed.
+    pub changes: Vec<String>,
+    /// Whether they were made.
+    pub applied: bool,
+}
+
+impl Engine {
+    /// Creates a volume. A thick one takes its memory now; other changes go on meanwhile.
+    pub fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), EngineError> {
+        let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
+        volume.check(&name)?;
+        if self.read().volumes.contains_key(&Text(name.clone())) {
+            return Err(ServerError::VolumeExists(name).into());
+        }
+        let definition = volume.to_server(&name);
+        self.server()
+            .create_volume(definition, &mut |progress| busy.note(progress))?;
+        let change = Change::SetVolume(Text(name), volume);
+        let is_creation = |step: &Step| matches!(step, Step::CreateVolume(..));
+        self.commit(&mut self.begin(), vec![change], Force::No, is_creation)
+    }
+
+    /// Changes a volume. A thick one that grows takes memory now; other changes go on meanwhile.
+    pub fn change_volume(
+        &self,
+        name: &VolumeName,
+        patch: VolumePatch,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        let busy = self.shared.busy.enter(name, "change", 0)?;
+        let from = self.defined_volume(name)?;
+        let to = Volume {
+            size: patch.size.unwrap_or(from.size),
+            read_only: patch.read_only.unwrap_or(from.read_only),
+            filters: patch.filters.unwrap_or_else(|| from.filters.clone()),
+            ..from.clone()
+        };
+        to.check(name)?;
+        if to.size < from.size && force == Force::No {
+            return Err(ServerError::ShrinkLosesData {
+                volume: name.clone(),
+                from_bytes: from.size.0,
+                to_bytes: to.size.0,
+            }
+            .into());
+        }
+        if to.size > from.size {
+            let note = &mut |progress| busy.note(progress);
+            self.server()
+                .resize_volume(name, to.size.0, Force::No, note)?;
+        }
+        let change = Change::SetVolume(Text(name.clone()), to);
+        let is_growth =
+            |step: &Step| matches!(step, Step::Resize { .. }) && step.phase() != Phase::Destroy;
+        self.commit(&mut self.begin(), vec![change], force, is_growth)
+    }
+
+    /// Makes every block of a volume read as zeros. Other changes go on meanwhile.
+    pub fn erase_volume(&self, name: &VolumeName) -> Result<(), EngineError> {
+        let info = self.server().volume(name)?;
+        let busy = self.shared.busy.enter(name, "erasure", info.used_bytes)?;
+        busy.note(Progress {
+            done_bytes: 0,
+            total_bytes: info.used_bytes,
+        });
+        self.server().erase_volume(name)?;
+        self.lost().remove(name);
+        tracing::info!(volume = %name, "erased");
+        Ok(())
+    }
+
+    /// Takes note that a volume's contents are lost: it no longer says so.
+    pub fn acknowledge_loss(&self, name: &VolumeName) -> Result<(), EngineError> {
+        self.defined_volume(name)?;
+        self.lost().remove(name);
+        Ok(())
+    }
+
+    /// Removes a volume; refused while it is attached, unless forced.
+    pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
+        let _busy = self.shared.busy.enter(name, "removal", 0)?;
+        self.defined_volume(name)?;
+        let mut store = self.begin();
+        let mut changes = Vec::new();
+        for (target, definition) in &self.read().targets {
+            let mut without = definition.clone();
+            without.namespaces.retain(|_, volume| volume.0 != *name);
+            if without != *definition {
+                changes.push(Change::SetTarget(target.clone(), without));
+            }
+        }
+        if force == Force::No && !changes.is_empty() {
+            return Err(self.volume_in_use(name, &changes).into());
+        }
+        changes.push(Change::RemoveVolume(Text(name.clone())));
+        self.commit(&mut store, changes, Force::Yes, |_| false)
+    }
+
+    fn volume_in_use(&self, name: &VolumeName, changes: &[Change]) -> ServerError {
+        let targets = changes.iter().filter_map(|change| match change {
+            Change::SetTarget(target, _) => Some(&target.0),
+            _ => None,
+        });
+        let sessions = targets
+            .clone()
+            .filter_map(|target| self.server().target(target).ok())
+            .map(|info| info.sessions)
+            .sum();
+        let targets: Vec<_> = targets.map(ToString::to_string).collect();
+        ServerError::VolumeInUse {
+            volume: name.clone(),
+            targets: targets.join(", "),
+            sessions,
+        }
+    }
+
+    /// Creates a target.
+    pub fn create_target(&self, name: TargetName, target: Target) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if self.read().targets.contains_key(&Text(name.clone())) {
+            return Err(ServerError::TargetExists(name).into());
+        }
+        self.set_target(&mut store, name, target, Force::No)
+    }
+
+    /// Changes who may use a target. Sessions that are no longer allowed end.
+    pub fn set_target_access(
+        &self,
+        name: &TargetName,
+        access: TargetAccess,
+    ) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        let target = Target {
+            any_host: access.any_host,
+            hosts: access.hosts,
+            ..self.defined_target(name)?
+        };
+        self.set_target(&mut store, name.clone(), target, Force::No)
+    }
+
+    /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the number.
+    pub fn attach_volume(
+        &self,
+        name: &TargetName,
+        volume: VolumeName,
+        nsid: Option<Nsid>,
+    ) -> Result<Nsid, EngineError> {
+        let mut store = self.begin();
+        self.defined_volume(&volume)?;
+        let mut target = self.defined_target(name)?;
+        let nsid = nsid.unwrap_or_else(|| lowest_free(&target));
+        if let Some(other) = target.namespaces.get(&nsid) {
+            return Err(ServerError::NamespaceExists {
+                target: name.clone(),
+                nsid: nsid.0,
+                volume: other.0.clone(),
+            }
+            .into());
+        }
+        target.namespaces.insert(nsid, Text(volume));
+        self.set_target(&mut store, name.clone(), target, Force::No)?;
+        Ok(nsid)
+    }
+
+    /// Takes a namespace from a target; refused while the target has sessions, unless forced.
+    pub fn detach_volume(
+        &self,
+        name: &TargetName,
+        nsid: Nsid,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        let mut target = self.defined_target(name)?;
+        if target.namespaces.remove(&nsid).is_none() {
+            return Err(ServerError::UnknownNamespace {
+                target: name.clone(),
+                nsid: nsid.0,
+            }
+            .into());
+        }
+        self.set_target(&mut store, name.clone(), target, force)
+    }
+
+    fn set_target(
+        &self,
+        store: &mut crate::store::Store,
+        name: TargetName,
+        target: Target,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        self.read().check_target(&name, &target)?;
+        let change = Change::SetTarget(Text(name), target);
+        self.commit(store, vec![change], force, |_| false)
+    }
+
+    /// Removes a target; refused while it has sessions, unless forced.
+    pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        self.defined_target(name)?;
+        let change = Change::RemoveTarget(Text(name.clone()));
+        self.commit(&mut store, vec![change], force, |_| false)
+    }
+
+    /// Defines a host.
+    pub fn create_host(&self, name: HostName, host: Host) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if self.read().hosts.contains_key(&Text(name.clone())) {
+            return Err(ServerError::HostExists(name).into());
+        }
+        host.check(&name)?;
+        let change = Change::SetHost(Text(name), host);
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// Changes a host. Sessions that are no longer allowed end.
+    pub fn change_host(&self, name: HostName, host: Host) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if !self.read().hosts.contains_key(&Text(name.clone())) {
+            return Err(ServerError::UnknownHost(name).into());
+        }
+        host.check(&name)?;
+        let change = Change::SetHost(Text(name), host);
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// Removes a host that no target's list names.
+    pub fn remove_host(&self, name: &HostName) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if !self.read().hosts.contains_key(&Text(name.clone())) {
+            return Err(ServerError::UnknownHost(name.clone()).into());
+        }
+        let change = Change::RemoveHost(Text(name.clone()));
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// Opens a portal, and returns it as it is: port 0 has become a real one.
+    pub fn add_portal(&self, portal: Portal) -> Result<Portal, EngineError> {
+        let mut store = self.begin();
+        let before = self.read().portals.clone();
+        if before.contains(&Text(portal)) {
+            return Err(ServerError::PortalExists(portal.0).into());
+        }
+        let change = Change::AddPortal(Text(portal));
+        self.commit(&mut store, vec![change], Force::No, |_| false)?;
+        let opened = self.read().portals.difference(&before).next().copied();
+        Ok(opened.map_or(portal, |opened| opened.0))
+    }
+
+    /// Closes a portal; the sessions that came through it end.
+    pub fn remove_portal(&self, portal: Portal) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if !self.read().portals.contains(&Text(portal)) {
+            return Err(ServerError::UnknownPortal(portal.0).into());
+        }
+        // One that never opened has nothing to be closed.
+        let is_closed = !self
+            .server()
+            .portals()
+            .iter()
+            .any(|p| p.definition == portal.0);
+        let change = Change::RemovePortal(Text(portal));
+        self.commit(&mut store, vec![change], Force::No, |_| is_closed)
+    }
+
+    /// Whether a portal is defined that could not be opened.
+    pub fn has_closed_portals(&self) -> bool {
+        let open = self.server().portals();
+        let definitions = self.read();
+        let mut defined = definitions.portal_definitions();
+        defined.any(|portal| !open.iter().any(|info| info.definition == portal))
+    }
+
+    /// Tries again to open the portals that could not be opened. Returns how many are still closed.
+    pub fn retry_portals(&self) -> usize {
+        let _store = self.begin();
+        let open: BTreeSet<_> = self
+            .server()
+            .portals()
+            .iter()
+            .map(|p| p.definition)
+            .collect();
+        let definitions = self.read();
+        let closed = definitions
+            .portal_definitions()
+            .filter(|portal| !open.contains(portal));
+        closed
+            .filter(|portal| match self.server().add_portal(*portal) {
+                Ok(_) => {
+                    tracing::info!(%portal, "a portal that was closed is open now");
+                    false
+                }
+                Err(_) => true,
+            })
+            .count()
+    }
+
+    /// Ends a session. Its host may come again, unless it is no longer allowed.
+    pub fn end_session(&self, id: SessionId) -> Result<(), EngineError> {
+        self.server().end_session(id)?;
+        tracing::info!(session = %id, "ended");
+        Ok(())
+    }
+
+    /// Makes `to` of what is defined, as one transaction. Whatever destroys data needs force.
+    pub fn apply(
+        &self,
+        to: &Definitions,
+        mode: ApplyMode,
+        force: Force,
+    ) -> Result<Applied, EngineError> {
+        to.check()?;
+        let mut store = self.begin();
+        let (changes, steps, shown) = {
+            let definitions = self.read();
+            let changes = definitions.changes_to(to);
+            let steps = plan(&definitions, &changes)?;
+            let shown = describe(&definitions, &changes);
+            (changes, steps, shown)
+        };
+        if mode == ApplyMode::Compare {
+            return Ok(Applied {
+                changes: shown,
+                applied: false,
+            });
+        }
+        let touched: BTreeSet<_> = steps.iter().filter_map(Step::volume).collect();
+        let _busy: Vec<_> = touched
+            .into_iter()
+            .map(|volume| self.shared.busy.enter(volume, "apply", 0))
+            .collect::<Result<_, _>>()?;
+        check_losses(&steps, force)?;
+        self.commit(&mut store, changes, force, |_| false)?;
+        Ok(Applied {
+            changes: shown,
+            applied: true,
+        })
+    }
+
+    fn defined_volume(&self, name: &VolumeName) -> Result<Volume, ServerError> {
+        let definitions = self.read();
+        let volume = definitions.volumes.get(&Text(name.clone()));
+        volume
+            .cloned()
+            .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
+    }
+
+    fn defined_target(&self, name: &TargetName) -> Result<Target, ServerError> {
+        let definitions = self.read();
+        let target = definitions.targets.get(&Text(name.clone()));
+        target
+            .cloned()
+            .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
+    }
+}
+
+/// Refuses steps that destroy data, unless forced.
+fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
+    let destroyed: Vec<_> = steps
+        .iter()
+        .filter(|step| step.phase() == Phase::Destroy)
+        .filter_map(Step::volume)
+        .collect();
+    if force == Force::No && !destroyed.is_empty() {
+        let names: Vec<_> = destroyed.iter().map(ToString::to_string).collect();
+        return Err(EngineError::LosesData {
+            volumes: names.join(", "),
+        });
+    }
+    Ok(())
+}
+
+fn lowest_free(target: &Target) -> Nsid {
+    let mut nsid = 1;
+    while target.namespaces.contains_key(&Nsid(nsid)) {
+        nsid += 1;
+    }
+    Nsid(nsid)
+}

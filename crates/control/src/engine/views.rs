@@ -1,0 +1,473 @@
+//! What is, as values for requests: definitions together with what the server knows.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use block::OpKind;
+use serde::{Deserialize, Serialize};
+use target::{
+    Capacity, HostName, IoStatistics, KindStatistics, PortalInfo, ServerError, SessionId,
+    SessionInfo, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
+};
+use utoipa::ToSchema;
+
+use super::{Engine, Task};
+use crate::definitions::{Access, Filters, Host, Provisioning, ToldBy};
+use crate::text::{Portal, Text};
+
+/// A volume as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeView {
+    /// Its name.
+    pub name: String,
+    /// Capacity.
+    pub size_bytes: u64,
+    /// Bytes in a block.
+    pub block_size: u64,
+    /// When its memory is taken.
+    pub provisioning: Provisioning,
+    /// Memory that it holds.
+    pub used_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether what was written is there.
+    pub contents: Contents,
+    /// What slows it down or makes it fail.
+    pub filters: Filters,
+    /// Where it is attached.
+    pub attachments: Vec<AttachmentView>,
+    /// What hosts have done to it.
+    pub statistics: StatisticsView,
+}
+
+/// Whether what was written to a volume is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Contents {
+    /// It is.
+    Present,
+    /// The daemon was restarted and memory went with it; nothing was written since.
+    Lost,
+}
+
+/// A place where a volume is attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttachmentView {
+    /// The target.
+    pub target: String,
+    /// The namespace ID there.
+    pub nsid: u32,
+}
+
+/// A target as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TargetView {
+    /// Its name: the subsystem NQN.
+    pub name: String,
+    /// What any host may do, where it is for any.
+    pub any_host: Option<Access>,
+    /// The hosts that may use it, where it has a list. Without both, hosts on this machine may.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Access>>)]
+    pub hosts: Option<std::collections::BTreeMap<Text<HostName>, Access>>,
+    /// Its volumes.
+    pub namespaces: Vec<NamespaceView>,
+    /// How many sessions it has.
+    pub sessions: usize,
+    /// What is worth knowing about it.
+    pub warnings: Vec<String>,
+    /// What hosts have done through it.
+    pub statistics: StatisticsView,
+}
+
+/// A volume as a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceView {
+    /// The namespace ID.
+    pub nsid: u32,
+    /// The volume.
+    pub volume: String,
+}
+
+/// A host as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HostView {
+    /// Its name.
+    pub name: String,
+    /// How it is recognised.
+    pub told_by: ToldBy,
+    /// Where it may come from; anywhere, where empty.
+    pub addresses: Vec<String>,
+    /// The targets whose lists name it.
+    pub targets: Vec<String>,
+}
+
+/// A portal as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortalView {
+    /// Its URL.
+    pub url: String,
+    /// Whether it listens.
+    pub state: PortalState,
+    /// How many connections came through it and are still there.
+    pub connections: usize,
+}
+
+/// Whether a portal listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PortalState {
+    /// It does.
+    Open,
+    /// Its address is not there, or taken by another program; it is tried again.
+    Closed,
+}
+
+/// A session: a host connected to a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SessionView {
+    /// Its number.
+    pub id: u64,
+    /// The target; none for the discovery service.
+    pub target: Option<String>,
+    /// The name that the host gave.
+    pub host: String,
+    /// Where the host came from.
+    pub peer: String,
+    /// The address of ours that it came to.
+    pub local: String,
+    /// The controller ID.
+    pub controller: u16,
+    /// How many connections (queues) it has.
+    pub connections: usize,
+    /// When it began, in seconds since 1970.
+    pub since_unix_s: u64,
+    /// What it has done.
+    pub statistics: StatisticsView,
+}
+
+/// Counters since the beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StatisticsView {
+    /// Reads, verifies, compares.
+    pub read: KindView,
+    /// Whatever writes.
+    pub write: KindView,
+    /// Discards.
+    pub discard: KindView,
+    /// Flushes.
+    pub flush: KindView,
+}
+
+/// Counters of one kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct KindView {
+    /// Commands completed.
+    pub operations: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// Mean latency in the server, in microseconds.
+    pub latency_mean_us: f64,
+    /// Its standard deviation.
+    pub latency_stddev_us: f64,
+    /// What 99 % kept within.
+    pub latency_p99_us: f64,
+}
+
+/// Memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapacityView {
+    /// What may be used.
+    pub budget_bytes: u64,
+    /// What is used.
+    pub used_bytes: u64,
+    /// What is free.
+    pub free_bytes: u64,
+    /// What all volumes would take if they were full.
+    pub promised_bytes: u64,
+    /// What one idle connection costs.
+    pub connection_idle_bytes: u64,
+    /// What one connection may cost at most.
+    pub connection_max_bytes: u64,
+    /// What one empty thin volume costs.
+    pub volume_bytes: u64,
+    /// What a volume's memory is taken in.
+    pub slab_bytes: u64,
+}
+
+/// The daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StatusView {
+    /// Its version.
+    pub version: String,
+    /// Its process ID.
+    pub pid: u32,
+    /// How long it has been running.
+    pub uptime_s: u64,
+}
+
+impl Engine {
+    /// Every volume, by name.
+    pub fn volumes(&self) -> Vec<VolumeView> {
+        let infos = self.server().volumes();
+        let (definitions, lost) = (self.read(), self.lost().clone());
+        let known = infos.into_iter().filter_map(|info| {
+            let volume = definitions.volumes.get(&Text(info.name().clone()))?;
+            Some(volume_view(&info, volume, &lost))
+        });
+        known.collect()
+    }
+
+    /// One volume.
+    pub fn volume(&self, name: &VolumeName) -> Result<VolumeView, ServerError> {
+        let info = self.server().volume(name)?;
+        let definitions = self.read();
+        match definitions.volumes.get(&Text(name.clone())) {
+            Some(volume) => Ok(volume_view(&info, volume, &self.lost())),
+            None => Err(ServerError::UnknownVolume(name.clone())),
+        }
+    }
+
+    /// Every target, by name.
+    pub fn targets(&self) -> Vec<TargetView> {
+        let infos = self.server().targets();
+        let definitions = self.read();
+        infos
+            .iter()
+            .map(|info| target_view(info, &definitions))
+            .collect()
+    }
+
+    /// One target.
+    pub fn target(&self, name: &TargetName) -> Result<TargetView, ServerError> {
+        let info = self.server().target(name)?;
+        Ok(target_view(&info, &self.read()))
+    }
+
+    /// Every host, by name.
+    pub fn hosts(&self) -> Vec<HostView> {
+        let definitions = self.read();
+        let views = definitions.hosts.iter().map(|(name, host)| {
+            let targets = definitions.targets.iter().filter(|(_, target)| {
+                let list = target.hosts.as_ref();
+                list.is_some_and(|hosts| hosts.contains_key(name))
+            });
+            host_view(&name.0, host, targets.map(|(target, _)| target.to_string()))
+        });
+        views.collect()
+    }
+
+    /// One host.
+    pub fn host(&self, name: &HostName) -> Result<HostView, ServerError> {
+        let mut hosts = self.hosts().into_iter();
+        hosts
+            .find(|host| host.name == name.as_str())
+            .ok_or_else(|| ServerError::UnknownHost(name.clone()))
+    }
+
+    /// Every portal.
+    pub fn portals(&self) -> Vec<PortalView> {
+        let infos = self.server().portals();
+        let definitions = self.read();
+        definitions
+            .portals
+            .iter()
+            .map(|portal| portal_view(portal.0, &infos))
+            .collect()
+    }
+
+    /// One portal.
+    pub fn portal(&self, portal: Portal) -> Result<PortalView, ServerError> {
+        if !self.read().portals.contains(&Text(portal)) {
+            return Err(ServerError::UnknownPortal(portal.0));
+        }
+        Ok(portal_view(portal, &self.server().portals()))
+    }
+
+    /// Every session, oldest first.
+    pub fn sessions(&self) -> Vec<SessionView> {
+        let sessions = self.server().sessions();
+        sessions.iter().map(session_view).collect()
+    }
+
+    /// One session.
+    pub fn session(&self, id: SessionId) -> Result<SessionView, ServerError> {
+        let sessions = self.server().sessions();
+        match sessions.iter().find(|session| session.id == id) {
+            Some(session) => Ok(session_view(session)),
+            None => Err(ServerError::UnknownSession(id)),
+        }
+    }
+
+    /// Counters of volumes, targets and sessions, by name or number.
+    pub(crate) fn statistics(&self) -> [Vec<(String, IoStatistics)>; 3] {
+        let server = self.server();
+        let volumes = server.volumes().into_iter();
+        let targets = server.targets().into_iter();
+        let sessions = server.sessions().into_iter();
+        [
+            volumes
+                .map(|v| (v.definition.name.to_string(), v.statistics))
+                .collect(),
+            targets
+                .map(|t| (t.definition.name.to_string(), t.statistics))
+                .collect(),
+            sessions.map(|s| (s.id.to_string(), s.statistics)).collect(),
+        ]
+    }
+
+    /// Memory.
+    pub fn capacity(&self) -> CapacityView {
+        let promised = self.read().volumes.values().map(|v| v.size.0).sum();
+        capacity_view(self.server().capacity(), promised)
+    }
+
+    /// What takes long and is under way.
+    pub fn tasks(&self) -> Vec<Task> {
+        self.shared.busy.list()
+    }
+
+    /// The daemon.
+    pub fn status(&self) -> StatusView {
+        let uptime = self.shared.since.elapsed().unwrap_or_default();
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: uptime.as_secs(),
+        }
+    }
+}
+
+fn volume_view(
+    info: &VolumeInfo,
+    volume: &crate::definitions::Volume,
+    lost: &BTreeSet<VolumeName>,
+) -> VolumeView {
+    let written = info.used_bytes > 0 && volume.provisioning == Provisioning::Thin
+        || info.statistics.kind(OpKind::Write).operations > 0;
+    let contents = if lost.contains(info.name()) && !written {
+        Contents::Lost
+    } else {
+        Contents::Present
+    };
+    let attachments = info.attachments.iter().map(|place| AttachmentView {
+        target: place.target.to_string(),
+        nsid: place.nsid,
+    });
+    VolumeView {
+        name: info.name().to_string(),
+        size_bytes: info.definition.len_bytes,
+        block_size: info.definition.block_size.bytes(),
+        provisioning: volume.provisioning,
+        used_bytes: info.used_bytes,
+        read_only: volume.read_only,
+        contents,
+        filters: volume.filters.clone(),
+        attachments: attachments.collect(),
+        statistics: StatisticsView::from(&info.statistics),
+    }
+}
+
+fn target_view(info: &TargetInfo, definitions: &crate::Definitions) -> TargetView {
+    let name = &info.definition.name;
+    let target = definitions.targets.get(&Text(name.clone()));
+    let namespaces = info.definition.namespaces.iter().map(|ns| NamespaceView {
+        nsid: ns.nsid,
+        volume: ns.volume.to_string(),
+    });
+    let warnings = if name.is_nqn() {
+        Vec::new()
+    } else {
+        vec![Warning::NotAnNqn(name.clone()).to_string()]
+    };
+    TargetView {
+        name: name.to_string(),
+        any_host: target.and_then(|target| target.any_host),
+        hosts: target.and_then(|target| target.hosts.clone()),
+        namespaces: namespaces.collect(),
+        sessions: info.sessions,
+        warnings,
+        statistics: StatisticsView::from(&info.statistics),
+    }
+}
+
+fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>) -> HostView {
+    HostView {
+        name: name.to_string(),
+        told_by: host.told_by,
+        addresses: host.addresses.iter().map(ToString::to_string).collect(),
+        targets: targets.collect(),
+    }
+}
+
+fn portal_view(portal: Portal, infos: &[PortalInfo]) -> PortalView {
+    let info = infos.iter().find(|info| info.definition == portal.0);
+    PortalView {
+        url: portal.to_string(),
+        state: match info {
+            Some(_) => PortalState::Open,
+            None => PortalState::Closed,
+        },
+        connections: info.map_or(0, |info| info.connections),
+    }
+}
+
+fn session_view(info: &SessionInfo) -> SessionView {
+    SessionView {
+        id: info.id.0,
+        target: info.target.as_ref().map(ToString::to_string),
+        host: info.host.to_string(),
+        peer: info.peer.to_string(),
+        local: info.local.to_string(),
+        controller: info.controller,
+        connections: info.connections,
+        since_unix_s: unix_s(info.since),
+        statistics: StatisticsView::from(&info.statistics),
+    }
+}
+
+fn capacity_view(capacity: Capacity, promised_bytes: u64) -> CapacityView {
+    CapacityView {
+        budget_bytes: capacity.budget_bytes,
+        used_bytes: capacity.used_bytes,
+        free_bytes: capacity.budget_bytes.saturating_sub(capacity.used_bytes),
+        promised_bytes,
+        connection_idle_bytes: capacity.connection_idle_bytes,
+        connection_max_bytes: capacity.connection_max_bytes,
+        volume_bytes: capacity.volume_bytes,
+        slab_bytes: capacity.slab_bytes,
+    }
+}
+
+fn unix_s(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+impl From<&IoStatistics> for StatisticsView {
+    fn from(statistics: &IoStatistics) -> Self {
+        let kind = |kind| KindView::from(statistics.kind(kind));
+        Self {
+            read: kind(OpKind::Read),
+            write: kind(OpKind::Write),
+            discard: kind(OpKind::Discard),
+            flush: kind(OpKind::Flush),
+        }
+    }
+}
+
+impl From<&KindStatistics> for KindView {
+    fn from(kind: &KindStatistics) -> Self {
+        let us = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() * 1e6;
+        Self {
+            operations: kind.operations,
+            bytes: kind.bytes,
+            errors: kind.errors,
+            latency_mean_us: us(kind.latency.mean()),
+            latency_stddev_us: us(kind.latency.standard_deviation()),
+            latency_p99_us: us(kind.latency.quantile(0.99)),
+        }
+    }
+}

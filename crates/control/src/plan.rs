@@ -1,0 +1,300 @@
+//! What has to be done to a running server for a change, in which order, and how it is undone. Pure: nothing is done
+//! here.
+
+use std::collections::BTreeMap;
+
+use target::{HostName, PortalDefinition, TargetName, VolumeName};
+
+use crate::change::Change;
+use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
+
+/// One call of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    CreateHost(HostName, Host),
+    ChangeHost {
+        name: HostName,
+        from: Host,
+        to: Host,
+    },
+    RemoveHost(HostName, Host),
+    CreateVolume(VolumeName, Volume),
+    Resize {
+        name: VolumeName,
+        from_bytes: u64,
+        to_bytes: u64,
+    },
+    SetLock {
+        name: VolumeName,
+        from: Box<Volume>,
+        to: Box<Volume>,
+    },
+    SetFilters {
+        name: VolumeName,
+        from: Box<Volume>,
+        to: Box<Volume>,
+    },
+    RemoveVolume(VolumeName, Volume),
+    CreateTarget(TargetName, Target),
+    SetPolicy {
+        name: TargetName,
+        from: Target,
+        to: Target,
+    },
+    Attach(TargetName, Nsid, VolumeName),
+    Detach(TargetName, Nsid, VolumeName),
+    RemoveTarget(TargetName, Target),
+    AddPortal(PortalDefinition),
+    RemovePortal(PortalDefinition),
+}
+
+/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data comes after the change
+/// is durable, since then nothing is left that could fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Hosts,
+    Volumes,
+    ClosePortals,
+    Detach,
+    Policies,
+    Targets,
+    RemoveTargets,
+    RemoveHosts,
+    OpenPortals,
+    Destroy,
+}
+
+impl Step {
+    pub(crate) fn phase(&self) -> Phase {
+        match self {
+            Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
+            Self::CreateVolume(..) | Self::SetLock { .. } | Self::SetFilters { .. } => {
+                Phase::Volumes
+            }
+            Self::Resize {
+                from_bytes,
+                to_bytes,
+                ..
+            } if to_bytes >= from_bytes => Phase::Volumes,
+            Self::Resize { .. } | Self::RemoveVolume(..) => Phase::Destroy,
+            Self::RemovePortal(_) => Phase::ClosePortals,
+            Self::Detach(..) => Phase::Detach,
+            Self::SetPolicy { .. } => Phase::Policies,
+            Self::CreateTarget(..) | Self::Attach(..) => Phase::Targets,
+            Self::RemoveTarget(..) => Phase::RemoveTargets,
+            Self::RemoveHost(..) => Phase::RemoveHosts,
+            Self::AddPortal(_) => Phase::OpenPortals,
+        }
+    }
+
+    /// The volume that it changes itself.
+    pub(crate) fn volume(&self) -> Option<&VolumeName> {
+        match self {
+            Self::CreateVolume(name, _)
+            | Self::RemoveVolume(name, _)
+            | Self::Resize { name, .. }
+            | Self::SetLock { name, .. }
+            | Self::SetFilters { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// What it is about, for people.
+    pub(crate) fn noun(&self) -> String {
+        match self {
+            Self::CreateHost(name, _)
+            | Self::ChangeHost { name, .. }
+            | Self::RemoveHost(name, _) => format!("host {name}"),
+            Self::CreateVolume(name, _)
+            | Self::RemoveVolume(name, _)
+            | Self::Resize { name, .. }
+            | Self::SetLock { name, .. }
+            | Self::SetFilters { name, .. } => format!("volume {name}"),
+            Self::CreateTarget(name, _)
+            | Self::RemoveTarget(name, _)
+            | Self::SetPolicy { name, .. }
+            | Self::Attach(name, ..)
+            | Self::Detach(name, ..) => format!("target {name}"),
+            Self::AddPortal(portal) | Self::RemovePortal(portal) => format!("portal {portal}"),
+        }
+    }
+
+    /// The step that takes this one back.
+    pub(crate) fn inverse(self) -> Self {
+        match self {
+            Self::CreateHost(name, host) => Self::RemoveHost(name, host),
+            Self::ChangeHost { name, from, to } => Self::ChangeHost {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::RemoveHost(name, host) => Self::CreateHost(name, host),
+            Self::CreateVolume(name, volume) => Self::RemoveVolume(name, volume),
+            Self::Resize {
+                name,
+                from_bytes,
+                to_bytes,
+            } => Self::Resize {
+                name,
+                from_bytes: to_bytes,
+                to_bytes: from_bytes,
+            },
+            Self::SetLock { name, from, to } => Self::SetLock {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::SetFilters { name, from, to } => Self::SetFilters {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::RemoveVolume(name, volume) => Self::CreateVolume(name, volume),
+            Self::CreateTarget(name, target) => Self::RemoveTarget(name, target),
+            Self::SetPolicy { name, from, to } => Self::SetPolicy {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::Attach(target, nsid, volume) => Self::Detach(target, nsid, volume),
+            Self::Detach(target, nsid, volume) => Self::Attach(target, nsid, volume),
+            Self::RemoveTarget(name, target) => Self::CreateTarget(name, target),
+            Self::AddPortal(portal) => Self::RemovePortal(portal),
+            Self::RemovePortal(portal) => Self::AddPortal(portal),
+        }
+    }
+}
+
+/// What can't be done to something that exists.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A volume's block size is fixed.
+    #[error(
+        "volume {0} exists with another block size, which can't change; remove the volume first, or define one of another name"
+    )]
+    BlockSize(VolumeName),
+    /// A volume's provisioning is fixed.
+    #[error(
+        "volume {0} exists with another provisioning, which can't change; remove the volume first, or define one of another name"
+    )]
+    Provisioning(VolumeName),
+}
+
+/// The steps for `changes`, in the order in which they are taken.
+pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>, PlanError> {
+    let mut steps = Vec::new();
+    for change in changes {
+        match change {
+            Change::AddPortal(portal) => steps.push(Step::AddPortal(portal.0.0)),
+            Change::RemovePortal(portal) => steps.push(Step::RemovePortal(portal.0.0)),
+            Change::SetHost(name, to) => steps.push(match before.hosts.get(name) {
+                None => Step::CreateHost(name.0.clone(), to.clone()),
+                Some(from) => Step::ChangeHost {
+                    name: name.0.clone(),
+                    from: from.clone(),
+                    to: to.clone(),
+                },
+            }),
+            Change::RemoveHost(name) => {
+                let host = before.hosts.get(name);
+                steps.extend(host.map(|host| Step::RemoveHost(name.0.clone(), host.clone())));
+            }
+            Change::SetVolume(name, to) => {
+                plan_volume(&name.0, before.volumes.get(name), to, &mut steps)?;
+            }
+            Change::RemoveVolume(name) => {
+                let volume = before.volumes.get(name);
+                let step = volume.map(|v| Step::RemoveVolume(name.0.clone(), v.clone()));
+                steps.extend(step);
+            }
+            Change::SetTarget(name, to) => {
+                plan_target(&name.0, before.targets.get(name), to, &mut steps);
+            }
+            Change::RemoveTarget(name) => {
+                let target = before.targets.get(name);
+                let step = target.map(|t| Step::RemoveTarget(name.0.clone(), t.clone()));
+                steps.extend(step);
+            }
+        }
+    }
+    steps.sort_by_key(Step::phase);
+    Ok(steps)
+}
+
+fn plan_volume(
+    name: &VolumeName,
+    from: Option<&Volume>,
+    to: &Volume,
+    steps: &mut Vec<Step>,
+) -> Result<(), PlanError> {
+    let from = if let Some(from) = from {
+        from.clone()
+    } else {
+        let plain = Volume {
+            read_only: false,
+            filters: crate::definitions::Filters::default(),
+            ..to.clone()
+        };
+        steps.push(Step::CreateVolume(name.clone(), plain.clone()));
+        plain
+    };
+    if from.block_size != to.block_size {
+        return Err(PlanError::BlockSize(name.clone()));
+    }
+    if from.provisioning != to.provisioning {
+        return Err(PlanError::Provisioning(name.clone()));
+    }
+    if from.size != to.size {
+        steps.push(Step::Resize {
+            name: name.clone(),
+            from_bytes: from.size.0,
+            to_bytes: to.size.0,
+        });
+    }
+    let (name, boxed) = (name.clone(), |volume: &Volume| Box::new(volume.clone()));
+    if from.read_only != to.read_only {
+        steps.push(Step::SetLock {
+            name: name.clone(),
+            from: boxed(&from),
+            to: boxed(to),
+        });
+    }
+    if from.filters != to.filters {
+        steps.push(Step::SetFilters {
+            name,
+            from: boxed(&from),
+            to: boxed(to),
+        });
+    }
+    Ok(())
+}
+
+fn plan_target(name: &TargetName, from: Option<&Target>, to: &Target, steps: &mut Vec<Step>) {
+    let Some(from) = from else {
+        steps.push(Step::CreateTarget(name.clone(), to.clone()));
+        return;
+    };
+    let others = |mine: &Target, theirs: &Target| -> BTreeMap<Nsid, VolumeName> {
+        let differing = mine
+            .namespaces
+            .iter()
+            .filter(|(nsid, volume)| theirs.namespaces.get(nsid) != Some(volume));
+        differing
+            .map(|(nsid, volume)| (*nsid, volume.0.clone()))
+            .collect()
+    };
+    let gone = others(from, to).into_iter();
+    steps.extend(gone.map(|(nsid, volume)| Step::Detach(name.clone(), nsid, volume)));
+    if from.policy() != to.policy() {
+        steps.push(Step::SetPolicy {
+            name: name.clone(),
+            from: from.clone(),
+            to: to.clone(),
+        });
+    }
+    let new = others(to, from).into_iter();
+    steps.extend(new.map(|(nsid, volume)| Step::Attach(name.clone(), nsid, volume)));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! The state file: definitions, durable.
+//!
+//! One file of lines. The first names the format; each other is a transaction: a checksum and the changes that it
+//! made. A transaction is appended and synced before it is answered, so the thousandth costs what the first did. When
+//! the lines have grown far beyond what is defined, a new file with one transaction replaces the old one by rename.
+//!
+//! A kill or a power cut can leave a damaged last line: it was never answered, and is cut off. Any other damage stops the
+//! start and is told, since definitions would silently be lost otherwise. See `docs/design/0010-state-file.md`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::change::Change;
+use crate::definitions::Definitions;
+
+/// The first line, with the version of the format.
+const HEADER: &str = "ramport-state 1\n";
+/// Journals shorter than this are not compacted.
+const COMPACT_MIN_BYTES: u64 = 256 << 10;
+/// A journal is compacted when it is so many times as long as after the last compaction.
+const COMPACT_FACTOR: u64 = 4;
+/// The state file's mode: definitions name hosts, and will hold their secrets.
+const MODE: u32 = 0o600;
+
+/// Why the state file can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused.
+    #[error("can't {action} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It has another format.
+    #[error(
+        "{path} is not a state file that this version reads (it should begin with {expected:?}); use the version that wrote it, or another --state",
+        path = path.display(),
+        expected = HEADER.trim_end()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line is damaged.
+    #[error(
+        "{path}, line {line} is damaged: {fault}; restore the file from a copy, or move it away to start with nothing and `ramport apply` your definitions",
+        path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        fault: LineFault,
+    },
+    /// Another daemon has it.
+    #[error(
+        "{path} is in use by another ramport; end that one, or choose another --state",
+        path = path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub enum LineFault {
+    /// The checksum is missing or wrong.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// The changes can't be read.
+    #[error("{0}")]
+    Changes(#[from] serde_json::Error),
+}
+
+/// What lies behind the good part of the file.
+#[derive(Debug)]
+enum Tail {
+    Nothing,
+    FailedWrite,
+}
+
+/// The open state file.
+#[derive(Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+    file: File,
+    /// Where the next line goes. Whatever lies behind it is no part of the state.
+    len_bytes: u64,
+    /// Whether a failed write may lie behind `len_bytes`.
+    tail: Tail,
+    /// The length after the last compaction.
+    compact_bytes: u64,
+    /// Held as long as the store is: keeps a second daemon off the same state.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the state file, or makes one with nothing in it.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Definitions), StoreError> {
+        let lock = lock(path)?;
+        let definitions = match fs::read(path) {
+            Ok(bytes) => read(path, &bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Loaded::default(),
+            Err(source) => return Err(failed("read", path, source)),
+        };
+        let Loaded {
+            definitions,
+            len_bytes,
+        } = definitions;
+        let (file, len_bytes) = if len_bytes == 0 {
+            write_whole(path, &definitions)?
+        } else {
+            let mut file = open_for_append(path)?;
+            cut(&mut file, len_bytes).map_err(|source| failed("write", path, source))?;
+            (file, len_bytes)
+        };
+        let store = Self {
+            path: path.to_owned(),
+            file,
+            len_bytes,
+            tail: Tail::Nothing,
+            compact_bytes: len_bytes,
+            _lock: lock,
+        };
+        Ok((store, definitions))
+    }
+
+    /// Makes a transaction durable. When this fails, it is as if it had never been tried.
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let line = line(changes);
+        match self.try_append(&line) {
+            Ok(()) => {
+                self.len_bytes += line.len() as u64;
+                Ok(())
+            }
+            Err(source) => {
+                self.tail = Tail::FailedWrite;
+                if let Err(error) = self.cut_tail() {
+                    let path = self.path.display();
+                    tracing::error!(%path, %error, "can't take back a failed write; tried again before the next one");
+                }
+                Err(failed("write", &self.path, source))
+            }
+        }
+    }
+
+    fn try_append(&mut self, line: &str) -> io::Result<()> {
+        self.cut_tail()?;
+        self.file.write_all(line.as_bytes())?;
+        self.file.sync_data()
+    }
+
+    fn cut_tail(&mut self) -> io::Result<()> {
+        if let Tail::FailedWrite = self.tail {
+            cut(&mut self.file, self.len_bytes)?;
+            self.tail = Tail::Nothing;
+        }
+        Ok(())
+    }
+
+    /// Whether the file has grown so far that [`compact`](Self::compact) is worth it.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
+    }
+
+    /// Replaces the file by one that holds `definitions` alone. When this fails, the old one is still good.
+    pub(crate) fn compact(&mut self, definitions: &Definitions) -> Result<(), StoreError> {
+        let (file, len_bytes) = write_whole(&self.path, definitions)?;
+        self.file = file;
+        self.len_bytes = len_bytes;
+        self.tail = Tail::Nothing;
+        self.compact_bytes = len_bytes;
+        Ok(())
+    }
+}
+
+/// What a state file holds.
+#[derive(Default)]
+struct Loaded {
+    definitions: Definitions,
+    /// How much of the file is good; 0 where there is no file yet.
+    len_bytes: u64,
+}
+
+/// Reads a state file. A last line without its end is left out.
+fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
+    if bytes.is_empty() {
+        return Ok(Loaded::default());
+    }
+    let Some(body) = bytes.strip_prefix(HEADER.as_bytes()) else {
+        return Err(StoreError::Format {
+            path: path.to_owned(),
+        });
+    };
+    let mut loaded = Loaded {
+        definitions: Definitions::default(),
+        len_bytes: HEADER.len() as u64,
+    };
+    let mut lines = body.split_inclusive(|&byte| byte == b'\n').peekable();
+    // The header is line 1.
+    let mut number = 1;
+    while let Some(line) = lines.next() {
+        number += 1;
+        let is_last = lines.peek().is_none();
+        let changes = match changes_of(line) {
+            Ok(changes) => changes,
+            Err(LineFault::Checksum) if is_last => {
+                let path = path.display();
+                tracing::warn!(%path, number, "the last line was cut short before it was acknowledged; it is left out");
+                break;
+            }
+            Err(fault) => {
+                return Err(StoreError::Damaged {
+                    path: path.to_owned(),
+                    line: number,
+                    fault,
+                });
+            }
+        };
+        for change in changes {
+            loaded.definitions.make(change);
+        }
+        loaded.len_bytes += line.len() as u64;
+    }
+    Ok(loaded)
+}
+
+fn line(changes: &[Change]) -> String {
+    let json = serde_json::to_string(changes).expect("changes serialise");
+    format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
+}
+
+fn changes_of(line: &[u8]) -> Result<Vec<Change>, LineFault> {
+    let line = line.strip_suffix(b"\n").ok_or(LineFault::Checksum)?;
+    let (checksum, json) = line.split_at_checked(9).ok_or(LineFault::Checksum)?;
+    let checksum = std::str::from_utf8(checksum)
+        .ok()
+        .and_then(|text| u32::from_str_radix(text.trim_end(), 16).ok());
+    if checksum != Some(crc32c::crc32c(json)) {
+        return Err(LineFault::Checksum);
+    }
+    Ok(serde_json::from_slice(json)?)
+}
+
+/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
+fn write_whole(path: &Path, definitions: &Definitions) -> Result<(File, u64), StoreError> {
+    let temporary = with_suffix(path, ".new");
+    let changes = definitions.as_changes();
+    let mut text = HEADER.to_owned();
+    if !changes.is_empty() {
+        text.push_str(&line(&changes));
+    }
+    let write = || -> io::Result<File> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(MODE)
+            .open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        File::open(folder(path))?.sync_all()?;
+        Ok(file)
+    };
+    match write() {
+        Ok(file) => Ok((file, text.len() as u64)),
+        Err(source) => Err(failed("write", path, source)),
+    }
+}
+
+fn open_for_append(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .write(true)
+        .open(path)
+        .map_err(|source| failed("write", path, source))
+}
+
+/// Cuts the file behind what is good, and goes there.
+fn cut(file: &mut File, len_bytes: u64) -> io::Result<()> {
+    file.set_len(len_bytes)?;
+    file.seek(SeekFrom::Start(len_bytes))?;
+    file.sync_all()
+}
+
+/// Takes the lock file beside the state file, which is itself replaced by rename.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let lock_path = with_suffix(path, ".lock");
+    fs::create_dir_all(folder(path))
+        .map_err(|source| failed("create the folder of", path, source))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .open(&lock_path)
+        .map_err(|source| failed("create", &lock_path, source))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(errno) => Err(failed("lock", &lock_path, errno.into())),
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Values that stand as text in files and requests: names, sizes, durations, addresses.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use target::{AddressRange, HostName, PortalDefinition, TargetName, Transport, VolumeName};
+use volume::{ByteSize, SizeError};
+
+/// A value that is written as text. Reading checks it, and a mistake is told with what it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text<T>(pub T);
+
+/// What can stand as [`Text`]: it reads back what it displays.
+pub trait Written: FromStr<Err: fmt::Display> + fmt::Display {
+    /// What a person calls it.
+    const NOUN: &'static str;
+}
+
+impl Written for VolumeName {
+    const NOUN: &'static str = "volume name";
+}
+
+impl Written for TargetName {
+    const NOUN: &'static str = "target name";
+}
+
+impl Written for HostName {
+    const NOUN: &'static str = "host name";
+}
+
+impl Written for AddressRange {
+    const NOUN: &'static str = "address range";
+}
+
+impl Written for Portal {
+    const NOUN: &'static str = "portal";
+}
+
+impl Written for Period {
+    const NOUN: &'static str = "duration";
+}
+
+/// Reads a value, with a message that names it where it is wrong.
+pub fn parse<T: Written>(text: &str) -> Result<T, TextFault> {
+    text.parse().map_err(|fault: T::Err| TextFault {
+        noun: T::NOUN,
+        given: text.to_owned(),
+        fault: fault.to_string(),
+    })
+}
+
+/// A text that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{noun} {given:?} {fault}")]
+pub struct TextFault {
+    noun: &'static str,
+    given: String,
+    fault: String,
+}
+
+impl<T: Written> FromStr for Text<T> {
+    type Err = TextFault;
+
+    fn from_str(text: &str) -> Result<Self, TextFault> {
+        parse(text).map(Self)
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Text<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: fmt::Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de, T: Written> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor<T>(PhantomData<T>);
+        impl<T: Written> Visitor<'_> for TextVisitor<T> {
+            type Value = Text<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a {} as text", T::NOUN)
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+/// A size in bytes, as a number or as text (`50G`, `512MiB`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        text.parse().map(|size: ByteSize| Self(size.bytes()))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ByteSize(self.0).fmt(f)
+    }
+}
+
+impl From<NonZeroU64> for Size {
+    fn from(bytes: NonZeroU64) -> Self {
+        Self(bytes.get())
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size: a number of bytes, or text such as \"50G\"")
+            }
+            fn visit_u64<E: Error>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(bytes))
+            }
+            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
+                match u64::try_from(bytes) {
+                    Ok(bytes) => Ok(Size(bytes)),
+                    Err(_) => Err(E::custom(format_args!("{bytes} bytes are less than none"))),
+                }
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// A duration as people write it: `250us`, `10ms`, `2s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Period(pub Duration);
+
+/// Why a text is no duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a whole number with a unit; write 250us, 10ms or 2s")]
+pub struct PeriodFault;
+
+/// Units from the largest, with their nanoseconds.
+const PERIOD_UNITS: [(&str, u64); 4] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+
+impl FromStr for Period {
+    type Err = PeriodFault;
+
+    fn from_str(text: &str) -> Result<Self, PeriodFault> {
+        let text = text.trim();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| PeriodFault)?;
+        let unit = unit.trim();
+        let (_, unit_ns) = PERIOD_UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or(PeriodFault)?;
+        let ns = number.checked_mul(*unit_ns).ok_or(PeriodFault)?;
+        Ok(Self(Duration::from_nanos(ns)))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        let largest = PERIOD_UNITS
+            .iter()
+            .rev()
+            .find(|(_, unit_ns)| ns % u128::from(*unit_ns) == 0);
+        let (unit, unit_ns) = largest.expect("every duration is a whole number of ns");
+        write!(f, "{}{unit}", ns / u128::from(*unit_ns))
+    }
+}
+
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`. Without a scheme it is NVMe/TCP, without a port the protocol's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Portal(pub PortalDefinition);
+
+/// Why a text is no portal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortalFault {
+    /// The scheme is of no protocol that is served.
+    #[error("has a protocol that is not served; write nvme+tcp://ADDRESS:PORT")]
+    Scheme,
+    /// What follows is no address.
+    #[error(
+        "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (names are not looked up)"
+    )]
+    Address,
+}
+
+impl FromStr for Portal {
+    type Err = PortalFault;
+
+    fn from_str(text: &str) -> Result<Self, PortalFault> {
+        let (transport, address) = match text.split_once("://") {
+            None => (Transport::NvmeTcp, text),
+            Some((scheme, rest)) => (
+                Transport::from_scheme(scheme).ok_or(PortalFault::Scheme)?,
+                rest.trim_end_matches('/'),
+            ),
+        };
+        let bare = address.trim_start_matches('[').trim_end_matches(']');
+        let address = match (address.parse(), bare.parse()) {
+            (Ok(address), _) => address,
+            (_, Ok(ip)) => std::net::SocketAddr::new(ip, default_port(transport)),
+            _ => return Err(PortalFault::Address),
+        };
+        Ok(Self(PortalDefinition { transport, address }))
+    }
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The port that a protocol has of its own.
+pub const fn default_port(transport: Transport) -> u16 {
+    match transport {
+        Transport::NvmeTcp => 4420,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portals_default_to_nvme_tcp_and_its_port() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for text in [
+            "192.0.2.1",
+            "192.0.2.1:4420",
+            "nvme+tcp://192.0.2.1",
+            "nvme+tcp://192.0.2.1:4420/",
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok("nvme+tcp://192.0.2.1:4420"));
+        }
+        for text in [
+            "2001:db8::1",
+            "[2001:db8::1]",
+            "nvme+tcp://[2001:db8::1]:4420",
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok("nvme+tcp://[2001:db8::1]:4420"));
+        }
+        let fault = shown("localhost:4420").expect_err("a name").to_string();
+        assert!(fault.contains("\"localhost:4420\" has no IP address; write"));
+        assert!(
+            shown("iscsi://192.0.2.1")
+                .expect_err("not served")
+                .to_string()
+                .contains("nvme+tcp")
+        );
+    }
+
+    #[test]
+    fn periods_read_back_as_they_are_shown() {
+        for (text, ns, shown) in [
+            ("250us", 250_000, "250us"),
+            ("1000us", 1_000_000, "1ms"),
+            ("2 s", 2_000_000_000, "2s"),
+            ("7ns", 7, "7ns"),
+            ("0ms", 0, "0s"),
+        ] {
+            let period: Period = text.parse().expect(text);
+            assert_eq!(period.0, Duration::from_nanos(ns));
+            assert_eq!(period.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(period));
+        }
+        for text in ["", "10", "ms", "1.5s", "-1s", "99999999999999999999s", "1h"] {
+            assert_eq!(text.parse::<Period>(), Err(PeriodFault), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_numbers_or_text() {
+        let read = |json: &str| serde_json::from_str::<Size>(json);
+        assert_eq!(read("1048576").expect("a number"), Size(1 << 20));
+        assert_eq!(read("\"1M\"").expect("a text"), Size(1 << 20));
+        assert!(read("-1").is_err() && read("\"much\"").is_err() && read("true").is_err());
+    }
+
+    #[test]
+    fn a_wrong_name_is_told_with_its_noun() {
+        let fault = serde_json::from_str::<Text<VolumeName>>("\"a/b\"").expect_err("a slash");
+        assert!(
+            fault
+                .to_string()
+                .starts_with("volume name \"a/b\" has the character '/'; use"),
+            "{fault}"
+        );
+    }
+}
