@@ -33,3 +33,4 @@ pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerEr
 pub use params::{Digest, Parameters, Phase, Unacceptable};
 pub use task::COMMANDS_MAX;
 pub use text::TextBuilder;
+pub use transmit::SEND_LIST_MIN_BYTES;

@@ -19,6 +19,10 @@ use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};
 
 /// Reads up to this many bytes are copied into the send list; longer ones are gathered from volume memory.
 pub const COPY_LEN_MAX: u64 = 16 << 10;
+/// The longest data segment with a digest: it is copied, so it must fit into a send list.
+const DIGESTED_LEN_MAX: u64 = 64 << 10;
+/// What a send list must hold at the least.
+pub const SEND_LIST_MIN_BYTES: usize = DIGESTED_LEN_MAX as usize + 1024;
 /// Room that a PDU needs beside its data: header, both digests, padding.
 const OVERHEAD_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
 
@@ -173,7 +177,10 @@ impl<B: Backend> Connection<B> {
             }
             // A sequence ends at a multiple of MaxBurstLength (F).
             let to_burst_end = burst - task.moved % burst;
-            let len = segment_max.min(task.len - task.moved).min(to_burst_end);
+            let mut len = segment_max.min(task.len - task.moved).min(to_burst_end);
+            if data_digest == Digest::Crc32c {
+                len = len.min(DIGESTED_LEN_MAX);
+            }
             let copied = match task.work {
                 Work::Read(_) => len <= COPY_LEN_MAX || data_digest == Digest::Crc32c,
                 _ => true,

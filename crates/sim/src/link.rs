@@ -10,8 +10,8 @@ use nvme::host::{Buffers, Outcome};
 use nvme::tcp::{HostConfig, HostSession, TargetConfig, TargetSession};
 use nvme::testing::TestBackend;
 
-/// Send lists small enough to fill up often.
-const SEND_LIST_BYTES: usize = 64 << 10;
+/// Send lists as small as sessions allow, so that they fill up often.
+const SEND_LIST_BYTES: usize = TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES;
 /// What a direction holds before its sender is made to wait.
 const WINDOW_BYTES: usize = 96 << 10;
 

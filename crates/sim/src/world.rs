@@ -19,7 +19,7 @@ use crate::host::{Host, PART_BLOCKS};
 use crate::model::Model;
 
 /// How often bytes move for each thing that a host does.
-const SHUFFLES_PER_STEP: usize = 12;
+const SHUFFLES_PER_STEP: usize = 8;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             hosts: 3,
-            steps: 40_000,
+            steps: 15_000,
             cut_every: 4_000,
             dgst: Dgst::default(),
         }

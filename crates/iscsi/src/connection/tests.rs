@@ -263,7 +263,7 @@ impl Bed {
     /// Everything that the connection has to send.
     fn receive(&mut self) -> Vec<Pdu> {
         let mut stream = Vec::new();
-        let mut list = SendList::with_capacity(64 << 10);
+        let mut list = SendList::with_capacity(crate::SEND_LIST_MIN_BYTES);
         loop {
             self.connection
                 .poll_transmit(self.now, &mut self.world, &mut list);
