@@ -9,8 +9,8 @@
 //! 2. on the admin queue, every command goes to [`Subsystem::admin`], after the transport fetched the
 //!    [`host_data_len`] bytes that it carries; on I/O queues only those for which [`is_control_command`] holds,
 //!    through [`Subsystem::io_control`];
-//! 3. when woken, and after each admin command, the admin connection drains [`Subsystem::poll_event`]; when woken,
-//!    and after a Disconnect, every connection asks [`Subsystem::is_connected`] and closes where it no longer is;
+//! 3. when woken it calls [`Subsystem::acknowledge`] and closes where that says so; then, and after each command of the
+//!    control path, it drains [`Subsystem::poll_kept`]; after a Disconnect it asks [`Subsystem::is_connected`];
 //! 4. at its end, [`Subsystem::connection_closed`].
 
 mod admin;
@@ -21,6 +21,7 @@ mod controller;
 mod discovery;
 mod events;
 mod features;
+mod fence;
 mod identify;
 mod io;
 mod limits;

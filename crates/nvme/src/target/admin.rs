@@ -173,7 +173,7 @@ impl Subsystem {
         check_flags(sqe)?;
         match sqe.opcode {
             Sqe::OPCODE_FABRICS => self.io_fabrics(connection, sqe),
-            _ => self.reservation(connection.controller, sqe, data),
+            _ => self.reservation(connection, sqe, data),
         }
     }
 
@@ -185,7 +185,7 @@ impl Subsystem {
                 Err(StatusCode::ConnectIncompatibleFormat.at(Location::CDW10))
             }
             fctype::DISCONNECT => {
-                self.connection_closed(connection);
+                self.remove_queue(connection);
                 DONE
             }
             fctype::CONNECT => Err(StatusCode::CommandSequenceError.at(Location::NSID)),

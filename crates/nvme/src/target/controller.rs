@@ -102,7 +102,12 @@ impl Controller {
     }
 
     pub(super) fn has_io_queues(&self) -> bool {
-        self.queues.keys().any(|queue| !queue.is_admin())
+        self.io_queues().next().is_some()
+    }
+
+    /// The connections of its I/O queues.
+    pub(super) fn io_queues(&self) -> impl Iterator<Item = WakeToken> {
+        self.queues.range(QueueId(1)..).map(|(_, &wake)| wake)
     }
 
     /// A reservation changed in a way that the host is to hear of. `true` where it must be told now.

@@ -65,6 +65,12 @@ impl Permit {
         }
     }
 
+    /// Whether something passes by `before` that does not pass by this.
+    pub(super) fn takes_from(self, before: Self) -> bool {
+        let is_lost = |before, now| before == Gate::Open && now != Gate::Open;
+        is_lost(before.read, self.read) || is_lost(before.write, self.write)
+    }
+
     /// Whether a command of `class` passes; else its status.
     pub const fn check(self, class: CommandClass) -> Result<(), StatusCode> {
         let gate = match class {

@@ -44,7 +44,7 @@ pub enum Reply {
     /// Send these bytes to the host, then complete it with success and result 0. There are never more than the
     /// command's SGL has room for.
     Data(Vec<u8>),
-    /// Nothing now: [`Subsystem::poll_event`](super::Subsystem::poll_event) completes it later.
+    /// Nothing now: [`Subsystem::poll_kept`](super::Subsystem::poll_kept) completes it later.
     Hold,
 }
 

@@ -12,12 +12,13 @@ use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID,
 use super::controller::{Controller, DISCOVERY_TIMEOUT_MS};
 use super::discovery::Directory;
 use super::events::Event;
+use super::fence::Fences;
 use super::reservation::Reservations;
 use super::{
     Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
 };
 use crate::wire::log::AnaState;
-use crate::wire::{Cid, Nsid, StatusCode};
+use crate::wire::{Nsid, StatusCode};
 
 /// What a subsystem is called and how large it may grow.
 #[derive(Clone, Debug)]
@@ -41,6 +42,7 @@ pub struct Subsystem {
     pub(super) namespaces: BTreeMap<Nsid, Namespace>,
     /// Those of namespaces that have ever had a registrant.
     pub(super) reservations: BTreeMap<Nsid, Reservations>,
+    pub(super) fences: Fences,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     pub(super) last_controller: ControllerId,
@@ -142,6 +144,7 @@ impl Subsystem {
             role,
             namespaces: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            fences: Fences::default(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
             ana: Ana::default(),
@@ -244,12 +247,6 @@ impl Subsystem {
         self.wakes.pop_first()
     }
 
-    /// The next Asynchronous Event Request of `controller` to complete, and how. Ask until `None` when woken and
-    /// after every [`Self::admin`].
-    pub fn poll_event(&mut self, controller: ControllerId) -> Option<(Cid, Completion)> {
-        self.controllers.get_mut(&controller)?.events.poll()
-    }
-
     /// Whether `connection` still is a queue of its controller; where not, it must be closed.
     pub fn is_connected(&self, connection: &Connection) -> bool {
         self.controllers
@@ -274,21 +271,10 @@ impl Subsystem {
         }
     }
 
-    /// The connection has ended. That of the admin queue takes its controller with it.
-    pub fn connection_closed(&mut self, connection: &Connection) {
-        if !self.is_connected(connection) {
-            return;
-        }
-        if connection.queue.is_admin() {
-            self.delete_controller(connection.controller);
-        } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
-            controller.queues.remove(&connection.queue);
-        }
-    }
-
     /// Ends a controller; its connections are woken to close.
     pub fn delete_controller(&mut self, controller: ControllerId) {
         if let Some(deleted) = self.controllers.remove(&controller) {
+            self.fences.leave(deleted.io_queues());
             self.wakes.extend(deleted.queues.into_values());
             self.generation.advance();
         }
@@ -298,6 +284,16 @@ impl Subsystem {
     pub fn delete_all_controllers(&mut self) {
         while let Some((&controller, _)) = self.controllers.first_key_value() {
             self.delete_controller(controller);
+        }
+    }
+
+    /// Takes a queue from its controller; the admin queue takes the controller with it.
+    pub(super) fn remove_queue(&mut self, connection: &Connection) {
+        if connection.queue.is_admin() {
+            self.delete_controller(connection.controller);
+        } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
+            controller.queues.remove(&connection.queue);
+            self.fences.leave(std::iter::once(connection.wake));
         }
     }
 
@@ -401,6 +397,7 @@ impl Subsystem {
     /// Ends the I/O queues of a controller, whose connections are woken to close.
     pub(super) fn end_io_queues(&mut self, controller: ControllerId) {
         if let Some(controller) = self.controllers.get_mut(&controller) {
+            self.fences.leave(controller.io_queues());
             let io = controller.queues.split_off(&QueueId(1));
             self.wakes.extend(io.into_values());
         }

@@ -215,7 +215,7 @@ impl Fixture {
 
     /// DW0 of the asynchronous events of a controller that are to be completed now.
     fn events(&mut self, connection: &Connection) -> Vec<u64> {
-        std::iter::from_fn(|| self.subsystem.poll_event(connection.controller))
+        std::iter::from_fn(|| self.subsystem.poll_kept(connection))
             .map(|(_, completion)| completion.result)
             .collect()
     }

@@ -103,6 +103,7 @@ impl Queue {
             }
         };
         self.reply(id, reply);
+        self.complete_kept(backend);
         self.renew_deadline(backend);
     }
 
@@ -134,21 +135,27 @@ impl Queue {
         let Some(connection) = self.role.connection() else {
             return;
         };
-        let controller = connection.controller;
-        self.is_ended |= !backend.with_subsystem(|subsystem| subsystem.is_connected(connection));
-        if self.is_ended || self.role.is_io() {
+        self.is_ended |= !backend.with_subsystem(|subsystem| subsystem.acknowledge(connection));
+        if self.is_ended {
             return;
         }
-        while let Some((cid, completion)) =
-            backend.with_subsystem(|subsystem| subsystem.poll_event(controller))
-        {
+        self.complete_kept(backend);
+        self.renew_deadline(backend);
+    }
+
+    /// Completes the commands that the subsystem had kept and that are due.
+    fn complete_kept<B: Backend>(&mut self, backend: &mut B) {
+        while let Some(connection) = self.role.connection() {
+            let due = backend.with_subsystem(|subsystem| subsystem.poll_kept(connection));
+            let Some((cid, completion)) = due else {
+                return;
+            };
             let parked = |slot: &Slot| slot.stage == Stage::Parked && slot.cid == cid;
             if let Some(index) = self.slots.iter().position(parked) {
                 self.slots[index].complete(completion);
                 self.finish(SlotId(index as u16));
             }
         }
-        self.renew_deadline(backend);
     }
 
     /// The keep alive timer has run out, if it has.
@@ -166,11 +173,7 @@ impl Queue {
     /// The connection has ended: the subsystem forgets it.
     pub fn handle_close<B: Backend>(&mut self, backend: &mut B) {
         if let Some(connection) = self.role.connection() {
-            backend.with_subsystem(|subsystem| {
-                if subsystem.is_connected(connection) {
-                    subsystem.connection_closed(connection);
-                }
-            });
+            backend.with_subsystem(|subsystem| subsystem.connection_closed(connection));
         }
     }
 

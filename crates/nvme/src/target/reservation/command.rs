@@ -4,8 +4,8 @@ use block::Access;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{HostId, Notices, Proof, Reservations};
-use crate::target::reply::{self, Answer, DONE, Failure, Location};
-use crate::target::{ControllerId, Permit, QueueId, Subsystem};
+use crate::target::reply::{self, Answer, Failure, Location};
+use crate::target::{Connection, Permit, QueueId, Subsystem};
 use crate::wire::reservation::{
     EXTENDED_DATA_STRUCTURE, IGNORE_EXISTING_KEY, RegisteredController, ReservationKeys,
     ReservationStatus, ReservationType, acquire_action, register_action, release_action,
@@ -74,7 +74,8 @@ impl Reservations {
         let key = keys.current.get();
         match action(sqe) {
             acquire_action::ACQUIRE => self.acquire(host, key, kind).map(|()| Notices::new()),
-            // No command stays in execution longer than this one does, so there is none left to abort.
+            // Both wait until the other hosts' connections know their new permits ([`Subsystem::fence`]); what is
+            // not done by then fails, so that nothing is left to abort.
             acquire_action::PREEMPT | acquire_action::PREEMPT_AND_ABORT => {
                 self.preempt(host, key, keys.other.get(), kind)
             }
@@ -127,7 +128,7 @@ impl Subsystem {
     /// Executes a reservation command of a host.
     pub(in crate::target) fn reservation(
         &mut self,
-        id: ControllerId,
+        connection: &Connection,
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
@@ -136,7 +137,10 @@ impl Subsystem {
         if sqe.opcode == opcode::RESERVATION_REPORT {
             return self.reservation_report(nsid, sqe);
         }
-        let controller = self.controllers.get(&id).ok_or(StatusCode::InternalError)?;
+        let controller = self
+            .controllers
+            .get(&connection.controller)
+            .ok_or(StatusCode::InternalError)?;
         let host = controller.host.id;
         if controller.access < Access::ReadWrite {
             return Err(StatusCode::AccessDenied.into());
@@ -145,6 +149,7 @@ impl Subsystem {
             // Without an identifier it can't be told from another host.
             return Err(StatusCode::OperationDenied.into());
         }
+        let before = self.permits(nsid);
         let reservations = self.reservations.entry(nsid).or_default();
         let notices = match sqe.opcode {
             opcode::RESERVATION_REGISTER => reservations.on_register(host, sqe, data)?,
@@ -154,7 +159,7 @@ impl Subsystem {
         };
         self.generation.advance();
         self.notify(nsid, &notices);
-        DONE
+        self.fence(connection, sqe.cid(), nsid, &before)
     }
 
     /// Tells the controllers of hosts what happened to their reservations.

@@ -75,7 +75,7 @@ fn abort_finds_event_requests_and_nothing_else() {
     assert_eq!(fixture.ok(&admin, &abort(0x101, 0)), 0);
     let (cid, completion) = fixture
         .subsystem
-        .poll_event(admin.controller)
+        .poll_kept(&admin)
         .expect("the aborted request completes");
     assert_eq!(cid, Cid(0x101));
     assert_eq!(completion.status.code(), Some(StatusCode::AbortRequested));

@@ -19,6 +19,8 @@ struct Pair {
     fixture: Fixture,
     admin: [Connection; 2],
     io: [Connection; 2],
+    /// Who was woken by [`Self::ok`].
+    woken: Vec<u64>,
 }
 
 impl Pair {
@@ -27,7 +29,13 @@ impl Pair {
         let admin = [1, 2].map(|id| fixture.host_with(|request| request.host.id = [id; 16]));
         let io = [0, 1].map(|at: usize| fixture.io_queue(&admin[at], 1));
         fixture.wakes();
-        Self { fixture, admin, io }
+        let woken = Vec::new();
+        Self {
+            fixture,
+            admin,
+            io,
+            woken,
+        }
     }
 
     /// Both are registered with namespace 1, by keys 100 and 101.
@@ -50,9 +58,20 @@ impl Pair {
             .io_control(&self.io[host], &sqe, keys.as_bytes())
     }
 
+    /// A command that must succeed, be it after the other host's connection has taken notice.
     fn ok(&mut self, host: usize, opcode: u8, cdw10: u32, current: u64, other: u64) {
+        let done = Completion::SUCCESS;
         let reply = self.command(host, opcode, cdw10, [current, other]);
-        assert_eq!(reply, Reply::Done(Completion::SUCCESS));
+        self.woken = self.fixture.wakes();
+        let subsystem = &mut self.fixture.subsystem;
+        if reply == Reply::Hold {
+            assert_eq!(subsystem.poll_kept(&self.io[host]), None);
+            assert!(subsystem.acknowledge(&self.io[1 - host]));
+            assert_eq!(subsystem.poll_kept(&self.io[host]), Some((CID, done)));
+            assert_eq!(self.fixture.wakes(), [self.io[host].wake.0]);
+        } else {
+            assert_eq!(reply, Reply::Done(done));
+        }
     }
 
     fn error(&mut self, host: usize, opcode: u8, cdw10: u32, keys: [u64; 2]) -> StatusCode {
@@ -104,7 +123,7 @@ fn a_preempted_host_is_told_why() {
             100,
         );
         assert!(!pair.may(0, CommandClass::Read) && pair.may(1, CommandClass::Write));
-        assert_eq!(pair.fixture.wakes(), [victim.wake.0]);
+        assert_eq!(pair.woken, [victim.wake.0, pair.io[0].wake.0]);
         assert_eq!(pair.fixture.events(&victim), [RESERVATION_LOG]);
         let log = |pair: &mut Pair| {
             let bytes = pair.fixture.log(&victim, lid::RESERVATION, 64);
@@ -277,4 +296,64 @@ fn a_new_namespace_of_the_same_number_has_no_reservations() {
     assert!(pair.may(1, CommandClass::Write));
     let status = pair.error(0, opcode::RESERVATION_REGISTER, UNREGISTER, [100, 0]);
     assert_eq!(status, StatusCode::ReservationConflict);
+}
+
+#[test]
+fn a_command_that_takes_rights_waits_until_every_connection_has_noticed() {
+    let mut pair = Pair::registered();
+    let second = pair.fixture.io_queue(&pair.admin[1], 2);
+    let acquire =
+        |pair: &mut Pair| pair.command(0, opcode::RESERVATION_ACQUIRE, WRITE_EXCLUSIVE, [100, 0]);
+    assert_eq!(acquire(&mut pair), Reply::Hold);
+    assert!(
+        !pair.may(1, CommandClass::Write),
+        "it holds from now on all the same"
+    );
+    assert_eq!(pair.fixture.wakes(), [pair.io[1].wake.0, second.wake.0]);
+    let [issuer, other] = pair.io.clone();
+    let subsystem = &mut pair.fixture.subsystem;
+    assert!(subsystem.acknowledge(&other));
+    assert_eq!(subsystem.poll_kept(&issuer), None);
+    subsystem.connection_closed(&second);
+    assert_eq!(subsystem.poll_wake(), Some(issuer.wake));
+    assert_eq!(subsystem.poll_kept(&other), None, "another connection's");
+    assert_eq!(
+        subsystem.poll_kept(&issuer),
+        Some((CID, Completion::SUCCESS))
+    );
+    assert_eq!(subsystem.poll_kept(&issuer), None);
+    assert_eq!(
+        acquire(&mut pair),
+        Reply::Done(Completion::SUCCESS),
+        "nobody loses anything"
+    );
+}
+
+#[test]
+fn a_connection_that_was_cut_off_but_may_still_write_is_waited_for() {
+    let mut pair = Pair::registered();
+    let (issuer, victim) = (pair.io[0].clone(), pair.io[1].clone());
+    pair.fixture
+        .subsystem
+        .delete_controller(pair.admin[1].controller);
+    let reply = pair.command(0, opcode::RESERVATION_ACQUIRE, WRITE_EXCLUSIVE, [100, 0]);
+    assert_eq!(reply, Reply::Hold);
+    let subsystem = &mut pair.fixture.subsystem;
+    assert!(!subsystem.acknowledge(&victim), "it must be closed");
+    assert_eq!(
+        subsystem.poll_kept(&issuer),
+        Some((CID, Completion::SUCCESS))
+    );
+}
+
+#[test]
+fn a_command_whose_connection_ends_is_not_waited_for() {
+    let mut pair = Pair::registered();
+    let (issuer, victim) = (pair.io[0].clone(), pair.io[1].clone());
+    let reply = pair.command(0, opcode::RESERVATION_ACQUIRE, WRITE_EXCLUSIVE, [100, 0]);
+    assert_eq!(reply, Reply::Hold);
+    let subsystem = &mut pair.fixture.subsystem;
+    subsystem.connection_closed(&issuer);
+    assert!(subsystem.acknowledge(&victim));
+    assert_eq!(subsystem.poll_kept(&issuer), None);
 }
