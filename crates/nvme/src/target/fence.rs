@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use super::controller::Controller;
 use super::reply::{Answer, DONE};
 use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken};
 use crate::wire::{Cid, Nsid};
@@ -82,7 +83,7 @@ impl Subsystem {
             .filter(|&&(id, permit)| self.permit(id, nsid).takes_from(permit));
         let mut waiting_for: BTreeSet<WakeToken> = lost
             .filter_map(|(id, _)| self.controllers.get(id))
-            .flat_map(|controller| controller.io_queues())
+            .flat_map(Controller::io_queues)
             .collect();
         waiting_for.extend(&self.fences.leaving);
         waiting_for.remove(&issuer.wake);

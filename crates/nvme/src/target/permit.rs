@@ -1,5 +1,7 @@
 //! What a host may do with a namespace at a given moment.
 
+use block::Op;
+
 use crate::wire::StatusCode;
 
 /// Commands as reservations and locks tell them apart.
@@ -9,6 +11,21 @@ pub enum CommandClass {
     Read,
     /// Write, Write Zeroes, Dataset Management, Flush, and the destination of a Copy.
     Write,
+}
+
+impl CommandClass {
+    /// The class of what is asked of a volume.
+    pub(super) const fn of(op: &Op<'_>) -> Self {
+        match op {
+            Op::Read { .. } | Op::Verify { .. } | Op::Compare { .. } => Self::Read,
+            Op::Write { .. }
+            | Op::WriteZeroes { .. }
+            | Op::Discard { .. }
+            | Op::Flush
+            | Op::CompareAndWrite { .. }
+            | Op::Copy { .. } => Self::Write,
+        }
+    }
 }
 
 /// Whether one class of commands passes, and if not, why.

@@ -31,7 +31,7 @@ use self::control::Role;
 use self::fused::FusedFirst;
 use self::slot::{CidSet, Slot, Stage};
 use super::io::{self, Action, Command, Context};
-use super::{Backend, DataPointer, Limits, SqFlow, is_control_command};
+use super::{Backend, CommandClass, DataPointer, Limits, SqFlow, is_control_command};
 use crate::wire::{Cid, Cqe, Fuse, Nsid, Sqe, Status, StatusCode};
 
 pub use self::slot::SlotId;
@@ -413,10 +413,14 @@ impl Queue {
         let extent = slot.next_extent(len_bytes);
         let done = match backend.namespace(slot.nsid) {
             Some(namespace) if namespace.region == slot.region => namespace
-                .volume
-                .execute(Op::Read { extent, dest })
-                .and_then(|()| namespace.volume.geometry().byte_range(extent))
-                .map_err(Status::from),
+                .permit
+                .check(CommandClass::Read)
+                .map_err(Status::from)
+                .and_then(|()| {
+                    let volume = namespace.volume;
+                    volume.execute(Op::Read { extent, dest })?;
+                    Ok(volume.geometry().byte_range(extent)?)
+                }),
             _ => Err(Status::from(StatusCode::InvalidNamespaceOrFormat)),
         };
         match done {

@@ -4,8 +4,8 @@ use block::Op;
 
 use super::slot::{Slot, Stage};
 use super::{Queue, SlotId};
-use crate::target::Backend;
 use crate::target::io::Action;
+use crate::target::{Backend, CommandClass};
 use crate::wire::StatusCode;
 
 impl Queue {
@@ -85,11 +85,15 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// Does `op` on the command's volume, as long as that still is the one for which the command was checked.
+    /// Does `op` on the command's volume, as long as that still is the one for which the command was checked, and the
+    /// host has not lost its right to it meanwhile.
     pub(super) fn execute_op<B: Backend>(&mut self, op: Op<'_>, backend: &mut B) {
         match backend.namespace(self.nsid) {
             Some(namespace) if namespace.region == self.region => {
-                if let Err(status) = namespace.volume.execute(op) {
+                let class = CommandClass::of(&op);
+                if let Err(code) = namespace.permit.check(class) {
+                    self.fail(code);
+                } else if let Err(status) = namespace.volume.execute(op) {
                     self.fail(status);
                 }
             }
