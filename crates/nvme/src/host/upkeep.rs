@@ -276,3 +276,6 @@ fn without_data(sqe: Sqe) -> Command {
         transfer: Transfer::None,
     }
 }
+
+#[cfg(test)]
+mod tests;

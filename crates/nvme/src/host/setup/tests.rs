@@ -1,1 +1,252 @@
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromZeros, IntoBytes};
 
+use super::*;
+use crate::wire::fabrics::{ConnectData, ConnectSqe, NqnField, VERSION_2_0};
+use crate::wire::identify::LbaFormat;
+
+/// A controller that answers as told.
+struct Controller {
+    id: IdentifyController,
+    namespace: IdentifyNamespace,
+    active: Vec<Nsid>,
+    status: u32,
+    /// Looks at CSTS before it is ready.
+    ready_after: u32,
+    fail: Option<(Phase, StatusCode, u64)>,
+    granted: u32,
+}
+
+impl Controller {
+    fn new() -> Self {
+        let mut id = IdentifyController::new_zeroed();
+        id.model[..2].copy_from_slice(b"rd");
+        id.mdts = 5;
+        id.command_capsule_units = U32::new(4 + 512);
+        id.commands_max = U16::new(64);
+        id.events = U32::new(1 << 8);
+        id.version = U32::new(VERSION_2_0);
+        let mut namespace = IdentifyNamespace::new_zeroed();
+        namespace.size_blocks = U64::new(1000);
+        namespace.formats[0].data_shift = 9;
+        Self {
+            id,
+            namespace,
+            active: vec![Nsid(3)],
+            status: 1,
+            ready_after: 0,
+            fail: None,
+            granted: 3 << 16 | 1,
+        }
+    }
+
+    /// Runs a set-up to its end; gives the phases that it went through.
+    fn run(&mut self, purpose: Purpose) -> (Result<Facts, SetupError>, Vec<Phase>) {
+        let mut setup = Setup::new(SetupConfig {
+            name: HostName {
+                host_nqn: NqnField::new("host").unwrap(),
+                host_id: [7; 16],
+                subsystem_nqn: NqnField::new("rd0").unwrap(),
+            },
+            sq_entries: 32,
+            keep_alive_timeout_ms: 15_000,
+            purpose,
+        });
+        let mut buffer = vec![0; Setup::BUFFER_BYTES];
+        let mut phases = Vec::new();
+        loop {
+            if phases.last() != Some(&setup.phase()) {
+                phases.push(setup.phase());
+            }
+            match setup.poll(&mut buffer) {
+                SetupStep::Done => return (Ok(setup.facts().clone()), phases),
+                SetupStep::Wait { for_ms } => assert_eq!(for_ms, 10),
+                SetupStep::Submit(command) => {
+                    let outcome = self.answer(setup.phase(), &command, &mut buffer);
+                    if let Err(error) = setup.handle_outcome(&outcome, &buffer) {
+                        return (Err(error), phases);
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, phase: Phase, command: &Command, buffer: &mut [u8]) -> Outcome {
+        let mut outcome = Outcome {
+            key: Setup::KEY,
+            status: Status::SUCCESS,
+            result: 0,
+        };
+        if let Some((at, code, result)) = self.fail {
+            if at == phase {
+                outcome.status = code.into();
+                outcome.result = result;
+                return outcome;
+            }
+        }
+        match phase {
+            Phase::Connect => {
+                let sqe: ConnectSqe = zerocopy::transmute!(command.sqe);
+                assert_eq!((sqe.queue_id.get(), sqe.sq_entries()), (0, 32));
+                assert_eq!(sqe.keep_alive_timeout_ms.get(), 15_000);
+                let (data, _) = ConnectData::ref_from_prefix(buffer).unwrap();
+                assert_eq!(data.controller_id.get(), ConnectData::CONTROLLER_ANY);
+                assert_eq!(data.subsystem_nqn.name(), Some("rd0"));
+                outcome.result = 0x0102;
+            }
+            Phase::Capabilities => outcome.result = Capabilities::new(128, 500).0,
+            Phase::Ready if self.ready_after > 0 => self.ready_after -= 1,
+            Phase::Ready => outcome.result = u64::from(self.status),
+            Phase::Controller => buffer.copy_from_slice(self.id.as_bytes()),
+            Phase::QueueCount => outcome.result = u64::from(self.granted),
+            Phase::ActiveNamespaces => {
+                let after = command.sqe.nsid().0;
+                let active = self.active.iter().copied().filter(|nsid| nsid.0 > after);
+                buffer.copy_from_slice(&crate::wire::identify::namespace_list(active));
+            }
+            Phase::Namespace => buffer.copy_from_slice(self.namespace.as_bytes()),
+            Phase::Descriptors => {
+                let list = NamespaceDescriptor::list(&[NamespaceDescriptor::Uuid([9; 16])]);
+                buffer.copy_from_slice(&list);
+            }
+            Phase::Enable | Phase::Events | Phase::Done => {}
+        }
+        outcome
+    }
+}
+
+const IO: Purpose = Purpose::Io {
+    nsid: Nsid(3),
+    queues: 4,
+};
+
+#[test]
+fn the_phases_stand_in_order() {
+    let (facts, phases) = Controller::new().run(IO);
+    assert!(facts.is_ok());
+    assert_eq!(
+        phases,
+        [
+            Phase::Connect,
+            Phase::Capabilities,
+            Phase::Enable,
+            Phase::Ready,
+            Phase::Controller,
+            Phase::QueueCount,
+            Phase::ActiveNamespaces,
+            Phase::Namespace,
+            Phase::Descriptors,
+            Phase::Events,
+            Phase::Done,
+        ]
+    );
+    let (_, phases) = Controller::new().run(Purpose::Discovery);
+    assert_eq!(
+        phases[3..],
+        [Phase::Ready, Phase::Controller, Phase::Events, Phase::Done]
+    );
+}
+
+#[test]
+fn facts_are_in_the_units_that_their_names_say() {
+    let (facts, _) = Controller::new().run(IO);
+    let facts = facts.unwrap();
+    let controller = &facts.controller;
+    assert_eq!(controller.id, 0x0102);
+    assert_eq!(controller.model, "rd");
+    assert_eq!(controller.transfer_max_bytes, Some(128 * 1024));
+    assert_eq!(controller.in_capsule_max_bytes, 8192);
+    assert_eq!(controller.queue_entries_max, 64, "MAXCMD is less than MQES");
+    assert_eq!(facts.io_queues, 2, "the lesser of 2 and 4, both 0's based");
+    let namespace = facts.namespace.unwrap();
+    assert_eq!(
+        namespace.geometry,
+        Geometry::new(BlockSize::B512, Blocks(1000))
+    );
+    assert_eq!(namespace.uuid, Some([9; 16]));
+}
+
+#[test]
+fn a_controller_gets_the_time_that_it_claims_to_become_ready() {
+    let mut controller = Controller::new();
+    controller.ready_after = 50;
+    assert!(controller.run(IO).0.is_ok());
+    controller.ready_after = 51;
+    assert_eq!(
+        controller.run(IO).0,
+        Err(SetupError::NotReady { timeout_ms: 500 })
+    );
+    controller.ready_after = 0;
+    controller.status = 0b11;
+    assert_eq!(controller.run(IO).0, Err(SetupError::Fatal));
+}
+
+#[test]
+fn a_refused_connect_is_put_into_words() {
+    let subsystem_nqn = 1 << 16 | 256;
+    for (code, result, error) in [
+        (
+            StatusCode::ConnectInvalidParameters,
+            subsystem_nqn,
+            SetupError::UnknownSubsystem,
+        ),
+        (
+            StatusCode::ConnectInvalidHost,
+            0,
+            SetupError::HostNotAllowed,
+        ),
+        (
+            StatusCode::ConnectControllerBusy,
+            0,
+            SetupError::Refused {
+                phase: Phase::Connect,
+                status: StatusCode::ConnectControllerBusy.into(),
+            },
+        ),
+    ] {
+        let mut controller = Controller::new();
+        controller.fail = Some((Phase::Connect, code, result));
+        assert_eq!(controller.run(IO).0, Err(error));
+    }
+}
+
+#[test]
+fn controllers_without_descriptors_or_events_will_do() {
+    for phase in [Phase::Descriptors, Phase::Events] {
+        let mut controller = Controller::new();
+        controller.fail = Some((phase, StatusCode::InvalidField, 0));
+        assert!(controller.run(IO).0.is_ok(), "{phase}");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_missing_or_unusable_is_an_error() {
+    let mut controller = Controller::new();
+    controller.active = vec![Nsid(1), Nsid(4)];
+    assert_eq!(
+        controller.run(IO).0,
+        Err(SetupError::NoNamespace { nsid: Nsid(3) })
+    );
+    for (data_shift, metadata_bytes) in [(0, 0), (10, 0), (9, 8), (255, 0)] {
+        let mut controller = Controller::new();
+        controller.namespace.formats[0] = LbaFormat {
+            metadata_bytes: U16::new(metadata_bytes),
+            data_shift,
+            relative_performance: 0,
+        };
+        assert_eq!(
+            controller.run(IO).0,
+            Err(SetupError::Format {
+                nsid: Nsid(3),
+                data_shift,
+                metadata_bytes
+            })
+        );
+    }
+    let mut controller = Controller::new();
+    controller.namespace.size_blocks = U64::new(u64::MAX);
+    assert!(
+        controller.run(IO).0.is_err(),
+        "more bytes than can be counted"
+    );
+}
