@@ -7,10 +7,14 @@
 //!
 //! Why nothing deadlocks:
 //! - A writer that needs several locks never waits for one while it holds another ([`LockTable::write_all`]).
-//! - So a waiting reader waits for a writer that waits for nothing.
-//! - Pins, which a thread may hold while it asks for more, pass a *waiting* writer; a read for a copy lets it go
-//!   first, but only for [`POLITE_SPINS`] looks, since the writer may wait for a pin of the very same thread.
+//! - So whoever waits for a writer *at work* waits for one that waits for nothing.
+//! - Who waits for a *waiting* writer, to let it go first, does so for a bounded number of looks, and not at all while
+//!   its thread holds a pin, since that may be what the writer waits for.
+//!
+//! Why nobody starves: new readers let a waiting writer go first, so readers that overlap for ever do not keep it
+//! out; and the bound ends, so writers that follow each other do not keep a reader out either.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Set while a writer holds the lock.
@@ -19,11 +23,17 @@ const WRITER: u32 = 1 << 31;
 const WAITING: u32 = 1 << 30;
 /// Looks at a lock between two yields of the processor.
 const SPINS_PER_YIELD: u32 = 64;
-/// Looks that a read lets pass for a waiting writer.
-const POLITE_SPINS: u32 = 256;
+/// Looks that a reader lets pass for a waiting writer: some 200 µs, longer than a pin around a system call.
+const POLITE_LOOKS: u32 = 8192;
 /// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than the table has
 /// distinct locks.
 const SPREAD: u64 = 433;
+
+thread_local! {
+    /// Granules that this thread has pinned. Only manners depend on it: a pin that ends on another thread than it
+    /// began on costs fairness, nothing else.
+    static PINS_HELD: Cell<usize> = const { Cell::new(0) };
+}
 
 /// The locks of one store.
 #[derive(Debug)]
@@ -66,16 +76,15 @@ impl LockTable {
         ReadGuard(word)
     }
 
-    /// Locks a granule for reading, until [`unpin`](Self::unpin), passing writers that wait.
+    /// Locks a granule for reading, until [`unpin`](Self::unpin) on the same thread.
     pub(crate) fn pin(&self, granule: u64) {
-        let word = self.word(granule);
-        if word.fetch_add(1, Ordering::Acquire) & WRITER != 0 {
-            await_no_writer(word);
-        }
+        std::mem::forget(self.read(granule));
+        PINS_HELD.set(PINS_HELD.get() + 1);
     }
 
     /// Ends a [`pin`](Self::pin) of the same granule.
     pub(crate) fn unpin(&self, granule: u64) {
+        PINS_HELD.set(PINS_HELD.get().saturating_sub(1));
         drop(ReadGuard(self.word(granule)));
     }
 
@@ -168,15 +177,17 @@ fn write_contended(word: &AtomicU32) {
 /// Called by a reader that has counted itself in and met a writer, at work or waiting.
 #[cold]
 fn read_contended(word: &AtomicU32) {
-    word.fetch_sub(1, Ordering::Release);
-    let mut pace = Pace::default();
-    for _ in 0..POLITE_SPINS {
-        if word.load(Ordering::Relaxed) & (WRITER | WAITING) == 0 {
-            break;
+    if PINS_HELD.get() == 0 {
+        word.fetch_sub(1, Ordering::Release);
+        let mut pace = Pace::default();
+        for _ in 0..POLITE_LOOKS {
+            if word.load(Ordering::Relaxed) & (WRITER | WAITING) == 0 {
+                break;
+            }
+            pace.pause();
         }
-        pace.pause();
+        word.fetch_add(1, Ordering::Acquire);
     }
-    word.fetch_add(1, Ordering::Acquire);
     await_no_writer(word);
 }
 

@@ -469,6 +469,37 @@ fn nested_pins_in_any_order_do_not_deadlock_with_writers() {
 }
 
 #[test]
+fn a_writer_gets_in_between_pins_that_overlap() {
+    let store = small(64 * KIB, 1 << 20, Provision::Thin);
+    let area = range(0, 4 * KIB);
+    let pin = |_: usize| {
+        store.pin(area, &mut |_| {});
+        thread::sleep(std::time::Duration::from_micros(100));
+        store.unpin(area);
+    };
+    let others: [&(dyn Fn(usize) + Sync); 12] = [&pin; 12];
+    let write = |round: usize| store.write(0, &[round as u8; 512]).expect("fits");
+    race(200, write, &others);
+}
+
+#[test]
+fn a_reader_gets_in_between_writers_that_follow_each_other() {
+    let store = small(64 * KIB, 1 << 20, Provision::Thin);
+    let write = |round: usize| store.write(0, &[round as u8; 4096]).expect("fits");
+    let others: [&(dyn Fn(usize) + Sync); 4] = [&write; 4];
+    let mut pinned = 0;
+    race(2_000, |_| assert_untorn(&bytes(&store, 0, 512)), &others);
+    race(
+        200,
+        |_| assert_eq!(fetch(&store, range(0, 512)).len(), 512),
+        &others,
+    );
+    store.pin(range(0, 512), &mut |span| pinned += span.len);
+    store.unpin(range(0, 512));
+    assert_eq!(pinned, 512);
+}
+
+#[test]
 fn compare_and_write_is_a_lock_among_threads() {
     const THREADS: u8 = 4;
     const TURNS: u64 = 500;
