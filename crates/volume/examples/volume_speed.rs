@@ -1,7 +1,7 @@
-//! How fast a store is on one core, by layout and pages, against plain copies without locks: the figures of
+//! How fast a volume's memory is on one core, by layout and pages, against plain copies without locks: the figures of
 //! `docs/design/0002-volume-memory.md`.
 //!
-//! `cargo run --release -p memory --example store_speed`
+//! `cargo run --release -p volume --example volume_speed`
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people to read")]
 
@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block::ByteRange;
-use memory::{Budget, Layout, Overcommit, PagePolicy, Provision, Store};
+use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Op, ReadDest, Volume};
+use memory::{Budget, HostMemory, Layout, Overcommit, PagePolicy, Provision, Store};
+use volume::{ByteSize, RamSpec, RamVolume};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -25,11 +26,15 @@ const ROUND: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 5;
 const BATCH: u64 = 256;
 
-const LAYOUTS: [(&str, Layout); 4] = [
+const LAYOUTS: [(&str, Layout); 5] = [
     ("slab 2 MiB, granule 64 KiB", Layout::DEFAULT),
     (
         "slab 2 MiB, granule 2 MiB",
         Layout::new(GIB, 2 * MIB, 2 * MIB, 1024),
+    ),
+    (
+        "slab 2 MiB, granule 16 KiB",
+        Layout::new(GIB, 2 * MIB, 16 * KIB, 1024),
     ),
     (
         "slab 2 MiB, granule 4 KiB",
@@ -48,6 +53,7 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|");
     plain_copies();
+    executed();
     for pages in [PagePolicy::Ordinary, PagePolicy::TransparentHuge] {
         for (name, layout) in LAYOUTS {
             let store = store(Provision::Thick, layout, pages, STORE_BYTES);
@@ -138,6 +144,36 @@ fn copies(name: &str, store: &Store) {
     report(name, &rates);
 }
 
+/// Through the volume, on the pages that this host suggests.
+fn executed() {
+    let host = HostMemory::probe().expect("Linux");
+    let budget = Arc::new(Budget::for_host(4 * GIB, &host));
+    let spec = RamSpec {
+        size: ByteSize(STORE_BYTES),
+        block_size: BlockSize::B512,
+        provision: Provision::Thick,
+    };
+    let disk = RamVolume::new(spec, &budget).expect("4 GiB are enough");
+    let mut rates = [0.0; 6];
+    for (pair, len) in rates.chunks_mut(2).zip([512, 4 * KIB, 128 * KIB]) {
+        let mut buffer = vec![1; len as usize];
+        let mut offsets = Offsets::new(STORE_BYTES, len);
+        let blocks = Blocks(len / 512);
+        pair[0] = best_rate(|| {
+            let extent = Extent::new(Lba(offsets.next() / 512), blocks);
+            let dest = ReadDest::Copy(black_box(&mut buffer));
+            disk.execute(Op::Read { extent, dest }).expect("read");
+        });
+        pair[1] = best_rate(|| {
+            let extent = Extent::new(Lba(offsets.next() / 512), blocks);
+            let data = black_box(&buffer[..]);
+            disk.execute(Op::Write { extent, data }).expect("write");
+        });
+    }
+    let name = format!("RamVolume::execute, {:?}", host.pages);
+    report(&name, &rates);
+}
+
 /// The same without a store: no locks, no look-ups, no sharing.
 fn plain_copies() {
     let mut memory = vec![1_u8; STORE_BYTES as usize];
@@ -166,7 +202,7 @@ fn first_writes() {
     let cases = [
         (LAYOUTS[0], PagePolicy::Ordinary),
         (LAYOUTS[0], PagePolicy::TransparentHuge),
-        (LAYOUTS[3], PagePolicy::Ordinary),
+        (LAYOUTS[4], PagePolicy::Ordinary),
     ];
     for ((name, layout), pages) in cases {
         let store = store(Provision::Thin, layout, pages, len_bytes);
