@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Admission, ByteRange, Geometry, Op, OpKind, Status};
+use crate::{Admission, ByteRange, Extent, Geometry, Op, OpKind, Status};
 
 /// A piece of memory by address and length. It may be written by others at any time, so it is never made a
 /// slice: only the operating system or a device reads it. Valid between [`Volume::pin`] and [`Volume::unpin`].
@@ -46,6 +46,15 @@ pub trait Volume: Send + Sync {
             len_bytes: range.len,
         }
     }
+
+    /// A hint that an operation on `extent` follows soon: a session that has several commands at hand gives it for
+    /// the ones after the one that it executes, so that the memory of each is on its way before it is needed.
+    /// Extents that lie beyond the end are passed over.
+    #[expect(
+        unused_variables,
+        reason = "a volume whose bytes are not in memory has no use for the hint"
+    )]
+    fn prefetch(&self, extent: Extent) {}
 
     /// Calls `each` with the memory of `range`, in order; the spans' lengths add up to `range.len`. Unwritten
     /// parts give spans of a shared page of zeros. Until the matching [`Volume::unpin`], no write changes these

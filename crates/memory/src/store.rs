@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{ByteRange, RawSpan, Status};
+use block::{Allocation, ByteRange, RawSpan, Status};
 
 use crate::chunk::Chunk;
 use crate::directory::Directory;
@@ -17,6 +17,8 @@ const ZEROS_BYTES: usize = 64 << 10;
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
 /// A copy inside a store moves this much at a time, through the stack.
 const COPY_BYTES: usize = 16 << 10;
+/// Slabs, or chunks that do not exist, that one look at the allocation walks over.
+const ALLOCATION_STEPS_MAX: usize = 1024;
 /// Slabs that preallocation fills between two reports.
 const SLABS_PER_REPORT: u64 = 32;
 
@@ -155,6 +157,37 @@ impl Store {
     /// The budget that it draws on.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// Whether memory stands behind the start of `range`, and for how many bytes of it at least that holds.
+    pub fn allocation(&self, range: ByteRange) -> Allocation {
+        let end = range.offset.saturating_add(range.len);
+        let allocated = self.allocated(range.offset).is_some();
+        let mut at = range.offset;
+        for _ in 0..ALLOCATION_STEPS_MAX {
+            if at >= end || self.allocated(at).is_some() != allocated {
+                break;
+            }
+            let step_bytes = match self.chunks.get(self.layout.chunk(at)) {
+                Some(_) => self.layout.slab_bytes(),
+                None => self.layout.chunk_bytes(),
+            };
+            at = (at & !(step_bytes - 1)).saturating_add(step_bytes);
+        }
+        Allocation {
+            allocated,
+            len_bytes: at.min(end) - range.offset,
+        }
+    }
+
+    /// Asks the processor to bring bytes into its cache that an operation soon needs. Changes nothing, and takes no
+    /// lock; ranges that do not exist or have no memory are passed over.
+    pub fn prefetch(&self, range: ByteRange) {
+        let first = self.pieces(range.offset, range.len).next();
+        let Some(piece) = first else { return };
+        if let Some(chunk) = self.allocated(piece.offset) {
+            chunk.prefetch(self.layout.in_chunk(piece.offset), piece.len);
+        }
     }
 
     /// Copies the bytes from `offset` on into `dest`.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use block::{
-    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan, ReadDest,
-    Status, Unmap, Volume,
+    Admission, Allocation, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
+    ReadDest, Status, Unmap, Volume,
 };
 use memory::{Budget, Layout, MemoryError, Progress, Provision, Store};
 
@@ -302,6 +302,16 @@ impl Volume for RamVolume {
                 let dest = self.range(Extent::new(to, from.blocks))?;
                 self.store.copy(self.range(from)?, dest.offset)
             }
+        }
+    }
+
+    fn allocation(&self, range: ByteRange) -> Allocation {
+        self.store.allocation(range)
+    }
+
+    fn prefetch(&self, extent: Extent) {
+        if let Ok(range) = self.range(extent) {
+            self.store.prefetch(range);
         }
     }
 

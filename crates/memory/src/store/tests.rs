@@ -220,6 +220,25 @@ fn copying_a_hole_leaves_a_hole() {
     assert_eq!(bytes(&store, 128 * KIB, 64 << 10), vec![0; 64 << 10]);
 }
 
+#[test]
+fn allocation_tells_holes_from_memory_in_runs() {
+    let store = small(1 << 20, 1 << 20, Provision::Thin);
+    let told = |offset, len| {
+        let told = store.allocation(range(offset, len));
+        (told.allocated, told.len_bytes)
+    };
+    assert_eq!(told(0, 1 << 20), (false, 1 << 20));
+    store.write(80 * KIB, &vec![1; 20 << 10]).expect("fits");
+    store.prefetch(range(80 * KIB, 20 * KIB));
+    store.prefetch(range(0, 4 * KIB));
+    store.prefetch(range(u64::MAX, 1));
+    assert_eq!(told(0, 1 << 20), (false, 80 * KIB));
+    assert_eq!(told(90 * KIB, 1 << 20), (true, 22 * KIB));
+    assert_eq!(told(90 * KIB, KIB), (true, KIB));
+    assert_eq!(told(112 * KIB, 32 << 20), (false, 32 << 20));
+    assert_eq!(told(112 * KIB, 0), (false, 0));
+}
+
 /// The bytes at the spans' addresses, as an operating system would fetch them.
 fn fetch(store: &Store, range: ByteRange) -> Vec<u8> {
     let mut fetched = Vec::new();
