@@ -1,6 +1,10 @@
 //! `ramport bench`: arguments to printed report.
 
-use std::{fmt::Display, time::Duration};
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -57,10 +61,15 @@ fn print<R: Serialize + Display>(args: &Args, bar: &ProgressBar, report: &R) {
     bar.finish_and_clear();
     if args.json {
         let text = serde_json::to_string_pretty(report).expect("a report has only plain figures");
-        println!("{text}");
+        say(&text);
     } else {
-        println!("{report}");
+        say(&report.to_string());
     }
+}
+
+/// Prints to standard output. A reader that has gone away (`| head`) has seen what it wanted.
+fn say(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
 }
 
 /// A bar on the terminal; hidden where standard error is none.

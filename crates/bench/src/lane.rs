@@ -202,8 +202,13 @@ impl Lane {
         self.pacer.is_some()
     }
 
-    /// How long it may sleep: until the next I/O is due, where one is and a slot is free.
-    pub(crate) fn patience(&self, now: Instant) -> Duration {
+    /// How long it may sleep: until something completes, or until the next I/O is due.
+    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
+        (self.is_paced() || self.is_idle()).then(|| self.until_due(now))
+    }
+
+    /// The time until the next I/O is due, where a slot is free for it, but no longer than threads sleep.
+    pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let due = self.pacer.as_ref().and_then(|pacer| pacer.due);
         match due {
             Some(due) if !self.free.is_empty() => due.saturating_duration_since(now).min(SLEEP_MAX),

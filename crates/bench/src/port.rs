@@ -10,7 +10,7 @@ use block::{Blocks, Extent, Lba};
 use initiator::{CommandError, Completion, Link, Operation, Queue, QueueError, Request, Slot};
 use net::{FileCompletion, FileEngine, FileError, FileIo, FileOp};
 
-use crate::Wait;
+use crate::{Wait, source::SLEEP_MAX};
 
 /// What one I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,17 +149,18 @@ impl Port {
         Ok(())
     }
 
-    /// As [`poll`](Self::poll), but waits for a completion, `timeout` at most.
+    /// As [`poll`](Self::poll), but waits for a completion, `timeout` at most. Without one, something must be in
+    /// flight.
     #[inline]
     pub(crate) fn wait(
         &mut self,
         wait: Wait,
-        timeout: Duration,
+        timeout: Option<Duration>,
         out: &mut Vec<Done>,
     ) -> Result<(), PortError> {
         match self {
             Self::Nvme { queue, done, .. } => {
-                queue.wait(wait.into(), timeout, done)?;
+                queue.wait(wait.into(), timeout.unwrap_or(SLEEP_MAX), done)?;
             }
             Self::File { io, done } => match wait {
                 Wait::Spin => {

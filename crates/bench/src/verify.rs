@@ -7,10 +7,7 @@
 mod lane;
 mod pattern;
 
-use std::{
-    fmt, thread,
-    time::{Duration, Instant},
-};
+use std::{fmt, thread, time::Instant};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -262,9 +259,6 @@ impl fmt::Display for VerifyReport {
         }
     }
 }
-
-/// How long one wait lasts at most.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

@@ -216,7 +216,7 @@ fn drain(lane: &mut Lane, done: &mut Vec<Done>, tally: &mut Tally) -> Result<(),
     let measured = lane.measured;
     while !lane.is_idle() {
         lane.port
-            .wait(Wait::Sleep, SLEEP_MAX, done)
+            .wait(Wait::Sleep, None, done)
             .map_err(|error| breakdown(lane, error))?;
         lane.complete(Instant::now(), done, tally);
     }
@@ -268,7 +268,7 @@ impl Poller {
                 self.registered[index] = true;
             }
             if lane.is_paced() {
-                let until_due = lane.patience(now);
+                let until_due = lane.until_due(now);
                 if until_due.is_zero() {
                     self.ready.push(index);
                 }

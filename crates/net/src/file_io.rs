@@ -219,15 +219,24 @@ impl FileIo {
     /// waits.
     pub fn poll(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
         if let Engine::IoUring(ring) = &mut self.engine {
-            ring.enter(None)?;
+            ring.enter(Until::Now)?;
         }
         Ok(self.reap(done))
     }
 
-    /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is over.
-    pub fn wait(&mut self, timeout: Duration, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
+    /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is over. Without a
+    /// timeout, something must be in flight; arming a timer costs a microsecond or two where the machine is virtual.
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        done: &mut Vec<FileCompletion>,
+    ) -> io::Result<usize> {
         if let Engine::IoUring(ring) = &mut self.engine {
-            ring.enter(Some(timeout))?;
+            assert!(
+                timeout.is_some() || self.in_flight_count > 0,
+                "waits for ever: nothing is in flight"
+            );
+            ring.enter(timeout.map_or(Until::Completion, Until::Timeout))?;
         }
         Ok(self.reap(done))
     }
@@ -266,7 +275,7 @@ impl Drop for FileIo {
         let mut done = Vec::with_capacity(self.in_flight_count);
         while self.in_flight_count > 0 {
             done.clear();
-            if self.wait(Duration::from_secs(1), &mut done).is_err() {
+            if self.wait(None, &mut done).is_err() {
                 // The ring is unusable, so what the kernel still holds is unknown: leave the buffers mapped.
                 self.buffers.leak();
                 return;
@@ -285,6 +294,17 @@ impl AsFd for FileIo {
             Engine::Plain(_) => self.file.as_fd(),
         }
     }
+}
+
+/// How long a call into the kernel lasts.
+#[derive(Clone, Copy)]
+enum Until {
+    /// It does not wait.
+    Now,
+    /// Until something completes.
+    Completion,
+    /// The same, but this long at most.
+    Timeout(Duration),
 }
 
 #[derive(Clone, Copy)]
@@ -388,16 +408,17 @@ impl Ring {
         entry.user_data(u64::from(slot))
     }
 
-    /// Submits, and waits for a completion up to `timeout` where one is given.
-    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Submits, and waits as `until` says.
+    fn enter(&mut self, until: Until) -> io::Result<()> {
         if self.disabled {
             self.uring.submitter().register_enable_rings()?;
             self.disabled = false;
         }
-        let result = match timeout {
-            None if self.has_nothing_to_enter_for() => return Ok(()),
-            None => self.uring.submit(),
-            Some(timeout) => {
+        let result = match until {
+            Until::Now if self.has_nothing_to_enter_for() => return Ok(()),
+            Until::Now => self.uring.submit(),
+            Until::Completion => self.uring.submit_and_wait(1),
+            Until::Timeout(timeout) => {
                 let timespec = types::Timespec::from(timeout);
                 let args = types::SubmitArgs::new().timespec(&timespec);
                 self.uring.submitter().submit_with_args(1, &args)

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use indicatif::ProgressBar;
 
-use super::{Mismatch, PATIENCE, VerifyReport, pattern::Stamp};
+use super::{Mismatch, VerifyReport, pattern::Stamp};
 use crate::{
     Direction, End, Kind, Order, Plan, Wait,
     order::{Permutation, SplitMix},
@@ -206,7 +206,7 @@ impl CheckLane {
         let mut done = std::mem::take(&mut self.done);
         match wait {
             Wait::Spin => self.port.poll(Instant::now(), &mut done)?,
-            Wait::Sleep | Wait::Adaptive(_) => self.port.wait(wait, PATIENCE, &mut done)?,
+            Wait::Sleep | Wait::Adaptive(_) => self.port.wait(wait, None, &mut done)?,
         }
         for Done { slot, result } in done.drain(..) {
             let (direction, unit) = self.in_flight[usize::from(slot)];

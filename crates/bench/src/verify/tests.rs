@@ -2,6 +2,7 @@ use std::{
     fs::{File, OpenOptions},
     os::unix::fs::FileExt as _,
     path::PathBuf,
+    time::Duration,
 };
 
 use super::*;

@@ -29,7 +29,8 @@ fn options(depth: u16) -> FileIoOptions {
 fn drain(io: &mut FileIo) -> Vec<FileCompletion> {
     let mut done = Vec::new();
     while io.in_flight() > 0 {
-        io.wait(Duration::from_secs(5), &mut done).expect("waits");
+        io.wait(Some(Duration::from_secs(5)), &mut done)
+            .expect("waits");
     }
     done
 }
