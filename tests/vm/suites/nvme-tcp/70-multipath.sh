@@ -65,7 +65,11 @@ E
   guest << 'E'
 path_b_back() { live "$(controllers "$NQN" "$PEER_B")"; }
 eventually 20 path_b_back
-eventually 40 test -s /tmp/io.status
+eventually 40 test -s /tmp/io.status || {
+  cat /sys/block/nvme*/inflight /sys/class/nvme/nvme*/nvme*c*n*/inflight /sys/class/nvme/nvme*/state
+  dmesg | tail -n 30
+  exit 1
+}
 cat /tmp/io.out
 same "$(cat /tmp/io.status)" 0 "status of the verified I/O"
 E

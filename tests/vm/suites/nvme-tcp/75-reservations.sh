@@ -13,7 +13,8 @@ setup() {
 nvme connect -t tcp -a "$PEER_A" -s "$PORT" -n "$SHARED"
 eventually 10 device 1 "$SHARED"
 controllers "$SHARED" > /tmp/host-1
-nvme connect -t tcp -a "$PEER_A" -s "$PORT" -n "$SHARED" --hostnqn="$HOST_2" --hostid="${HOST_2##*uuid:}"
+# As nvme-cli would, which however takes the second host for the first.
+echo "transport=tcp,traddr=$PEER_A,trsvcid=$PORT,nqn=$SHARED,hostnqn=$HOST_2,hostid=${HOST_2##*uuid:}" > /dev/nvme-fabrics
 both() { [ "$(controllers "$SHARED" | wc -l)" = 2 ]; }
 eventually 10 both
 controllers "$SHARED" | grep -vxF "$(cat /tmp/host-1)" > /tmp/host-2

@@ -3,6 +3,8 @@
 
 ROUNDS=100
 
+teardown() { guest <<< 'not_connected || disconnect'; }
+
 test_a_hundred_rounds() {
   local before after
   ! peer_can usage || before=$(peer_descriptors)
