@@ -6,5 +6,5 @@ mod peer;
 mod volume;
 
 pub use backend::{TestBackend, subsystem};
-pub use peer::{Chunks, Pdu, Peer, io_peer, pdus};
+pub use peer::{Chunks, Pdu, Peer, host, io_peer, pdus};
 pub use volume::VecVolume;

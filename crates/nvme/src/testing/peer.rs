@@ -92,6 +92,8 @@ pub struct Peer {
     pub incoming: Layout,
     /// Into which pieces what the host sends is cut.
     pub chunks: Chunks,
+    /// The Host Identifier that it says in Connect.
+    pub host_id: [u8; 16],
     out: SendList,
     received: Vec<u8>,
     parsed: usize,
@@ -108,6 +110,7 @@ impl Peer {
             outgoing: Layout::default(),
             incoming: Layout::default(),
             chunks: Chunks::Whole,
+            host_id: [7; 16],
             out: SendList::with_capacity(2 * TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES),
             received: Vec::new(),
             parsed: 0,
@@ -215,7 +218,7 @@ impl Peer {
     pub fn connect_with(&mut self, sqe: ConnectSqe, controller: u16) -> Cqe {
         let name = |name| NqnField::new(name).expect("a short name");
         let data = ConnectData::new(
-            [7; 16],
+            self.host_id,
             controller,
             name("nqn.2014-08.org.example:test"),
             name("nqn.2014-08.org.example:host"),
@@ -336,16 +339,32 @@ impl Peer {
 /// An I/O queue of `sq_entries` entries over `volumes`, and the admin queue of its controller.
 pub fn io_peer(config: TargetConfig, volumes: &[Arc<VecVolume>], sq_entries: u16) -> (Peer, Peer) {
     let subsystem = subsystem(Limits::default(), volumes);
-    let mut admin = Peer::new(config, Arc::clone(&subsystem), 1);
-    admin.initialize(Pda(0), Dgst::NONE, 1);
+    host(config, &subsystem, [7; 16], 1, sq_entries)
+}
+
+/// Connections `wake` (admin) and `wake + 1` (I/O) of a host: an I/O queue of `sq_entries` entries, and the admin queue
+/// of its controller.
+pub fn host(
+    config: TargetConfig,
+    subsystem: &Arc<Mutex<Subsystem>>,
+    host_id: [u8; 16],
+    wake: u64,
+    sq_entries: u16,
+) -> (Peer, Peer) {
+    let peer = |wake| {
+        let mut peer = Peer::new(config, Arc::clone(subsystem), wake);
+        peer.host_id = host_id;
+        peer.initialize(Pda(0), Dgst::NONE, 1);
+        peer
+    };
+    let mut admin = peer(wake);
     let cqe = admin.connect(0, ConnectData::CONTROLLER_ANY, 32);
     assert!(cqe.status().is_success(), "{:?}", cqe.status());
     let enable = u64::from(Configuration::ENABLE_NVM.0);
     let set = PropertySqe::set(Cid(1), Property::Configuration, enable);
     let (_, status) = admin.command(&zerocopy::transmute!(set), &[]);
     assert!(status.is_success(), "{status:?}");
-    let mut io = Peer::new(config, subsystem, 2);
-    io.initialize(Pda(0), Dgst::NONE, 1);
+    let mut io = peer(wake + 1);
     let cqe = io.connect(1, cqe.dw0() as u16, sq_entries);
     assert!(cqe.status().is_success(), "{:?}", cqe.status());
     (io, admin)

@@ -4,6 +4,7 @@ mod commands;
 mod digests;
 mod fused;
 mod model;
+mod reservations;
 mod transfers;
 mod violations;
 
