@@ -2,6 +2,7 @@
 //! enough to drive a [`TargetSession`](crate::tcp::TargetSession) byte by byte.
 
 mod backend;
+pub mod fuzz;
 mod peer;
 mod volume;
 
