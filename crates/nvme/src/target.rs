@@ -41,6 +41,7 @@ pub use io::{
     CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange,
 };
 pub use limits::Limits;
+pub use logs::FailedCommand;
 pub use permit::{CommandClass, Gate, Permit};
 pub use queue::{Begun, Completed, Payload, Queue, QueueFull, Ready, SlotId};
 pub use reply::{Completion, Reply};

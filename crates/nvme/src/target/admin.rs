@@ -7,6 +7,7 @@ use std::time::Instant;
 use block::Lba;
 
 use super::controller::{Controller, Transition};
+use super::logs::FailedCommand;
 use super::reply::{Answer, DONE, Failure, Location};
 use super::{Connection, ControllerId, QueueId, Reply, Subsystem};
 use crate::wire::fabrics::{
@@ -65,13 +66,18 @@ impl Subsystem {
         })
     }
 
-    /// Adds an entry to the error log for a command of the I/O path that failed at `lba`.
-    pub fn record_error(&mut self, connection: &Connection, sqe: &Sqe, status: Status, lba: Lba) {
+    /// Adds an entry to the error log for a command of the I/O path that failed.
+    pub fn record_error(
+        &mut self,
+        connection: &Connection,
+        command: &FailedCommand,
+        status: Status,
+    ) {
         if let Some(controller) = self.controllers.get_mut(&connection.controller) {
             let location = Location::Unspecified;
             controller
                 .errors
-                .record(connection.queue, sqe, status, location, lba.0);
+                .record(connection.queue, command, status, location);
         }
     }
 
@@ -86,9 +92,15 @@ impl Subsystem {
         let mut completion = failure.completion;
         if let Some(controller) = self.controllers.get_mut(&controller) {
             completion.status = completion.status.with_more();
+            let command = FailedCommand {
+                cid: sqe.cid(),
+                nsid: sqe.nsid(),
+                opcode: sqe.opcode,
+                lba: Lba(0),
+            };
             controller
                 .errors
-                .record(queue, sqe, completion.status, failure.location, 0);
+                .record(queue, &command, completion.status, failure.location);
         }
         Reply::Done(completion)
     }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use block::Lba;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -16,7 +17,7 @@ use crate::wire::log::{
     AnaGroup, AnaHeader, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, GetLogPage, OffsetType,
     RetainEvent, SmartLog, lid,
 };
-use crate::wire::{Nsid, Sqe, Status, StatusCode, opcode};
+use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
 
 /// Entries of the Error Information log.
 pub(super) const ERROR_ENTRIES_MAX: usize = 64;
@@ -209,6 +210,19 @@ fn command_effects() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
+/// A command that failed, as its entry in the error log tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedCommand {
+    /// Its identifier.
+    pub cid: Cid,
+    /// The namespace that it named.
+    pub nsid: Nsid,
+    /// Its opcode.
+    pub opcode: u8,
+    /// The first block that it named; 0 where it names none.
+    pub lba: Lba,
+}
+
 /// The Error Information log of a controller.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
@@ -219,25 +233,24 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Adds an entry for the command `sqe` of `queue` that failed.
+    /// Adds an entry for a command of `queue`.
     pub(super) fn record(
         &mut self,
         queue: QueueId,
-        sqe: &Sqe,
+        command: &FailedCommand,
         status: Status,
         location: Location,
-        lba: u64,
     ) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();
         entry.error_count = U64::new(self.count);
         entry.sq_id = U16::new(queue.0);
-        entry.cid = sqe.cid;
+        entry.cid = U16::new(command.cid.0);
         entry.status = U16::new(status.field() << 1);
         entry.location = U16::new(location.field());
-        entry.lba = U64::new(lba);
-        entry.nsid = sqe.nsid;
-        entry.opcode = sqe.opcode;
+        entry.lba = U64::new(command.lba.0);
+        entry.nsid = U32::new(command.nsid.0);
+        entry.opcode = command.opcode;
         self.entries.truncate(ERROR_ENTRIES_MAX - 1);
         self.entries.push_front(entry);
     }
@@ -284,15 +297,19 @@ impl ChangedNamespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Cid;
 
     #[test]
     fn the_newest_errors_come_first_and_old_ones_fall_off() {
         let mut errors = Errors::default();
         for cid in 0..100 {
-            let sqe = Sqe::new(opcode::READ, Cid(cid), Nsid(1));
+            let command = FailedCommand {
+                cid: Cid(cid),
+                nsid: Nsid(1),
+                opcode: opcode::READ,
+                lba: Lba(7),
+            };
             let status = Status::from(StatusCode::LbaOutOfRange);
-            errors.record(QueueId(3), &sqe, status, Location::CDW10, 7);
+            errors.record(QueueId(3), &command, status, Location::CDW10);
         }
         let page = errors.page();
         assert_eq!(page.len(), 64 * 64);

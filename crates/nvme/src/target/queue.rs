@@ -221,7 +221,7 @@ impl Queue {
             self.break_pair(backend);
         }
         let slot = &mut self.slots[id.index()];
-        slot.open(self.now, sqe.cid(), sqe.nsid());
+        slot.open(self.now, sqe);
         if !self.cids.insert(sqe.cid()) {
             slot.flags.cid_conflicts = true;
             return Ok(self.reject(id, StatusCode::CommandIdConflict));
@@ -448,6 +448,7 @@ impl Queue {
     /// Completes the first ready command and frees its slot.
     pub fn retire_front<B: Backend>(&mut self, now: Instant, backend: &mut B) -> Option<Cqe> {
         let id = self.ready.pop_front()?;
+        self.record_failure(id, backend);
         let slot = &self.slots[id.index()];
         let mut cqe = Cqe::new(slot.cid, slot.status, slot.result);
         cqe.sq_head = U16::new(self.sq_head(slot));
@@ -472,6 +473,20 @@ impl Queue {
         }
         self.free.push(id);
         Some(cqe)
+    }
+
+    /// Puts an I/O command that failed into the error log. Those of the control path are there already.
+    fn record_failure<B: Backend>(&self, id: SlotId, backend: &mut B) {
+        let slot = &self.slots[id.index()];
+        let Role::Io(connection) = &self.role else {
+            return;
+        };
+        if slot.is_failed() && !slot.flags.is_control {
+            let command = slot.failed_command();
+            backend.with_subsystem(|subsystem| {
+                subsystem.record_error(connection, &command, slot.status);
+            });
+        }
     }
 
     fn recycle(&mut self, mut buffer: Vec<u8>) {

@@ -58,6 +58,7 @@ impl Queue {
         }
         let len_bytes = host_data_len(sqe);
         let slot = &mut self.slots[id.index()];
+        slot.flags.is_control = true;
         slot.flags.is_connect = is_connect;
         slot.to_host = match pointer {
             Ok(DataPointer::Remote { .. }) => Ok(()),

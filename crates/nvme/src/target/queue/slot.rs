@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use block::{Blocks, Extent, Lba, OpKind, RegionId};
 
+use crate::target::FailedCommand;
 use crate::target::io::Action;
-use crate::wire::{Cid, Nsid, Status, StatusCode};
+use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode};
 
 /// A slot's number: what transports use as a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +45,9 @@ pub(super) struct Slot {
     /// How statistics class it; `None` for those that they leave out.
     pub(super) kind: Option<OpKind>,
     pub(super) cid: Cid,
+    pub(super) opcode: u8,
+    /// Starting LBA (SLBA), where the command has one.
+    pub(super) lba: Lba,
     pub(super) flags: SlotFlags,
     pub(super) nsid: Nsid,
     pub(super) region: RegionId,
@@ -74,6 +78,8 @@ pub(super) struct Slot {
 pub(super) struct SlotFlags {
     /// Its identifier was in use already, by another command.
     pub(super) cid_conflicts: bool,
+    /// The subsystem executes it.
+    pub(super) is_control: bool,
     /// It is a Connect.
     pub(super) is_connect: bool,
 }
@@ -85,6 +91,8 @@ impl Slot {
             action: Action::Control,
             kind: None,
             cid: Cid(0),
+            opcode: 0,
+            lba: Lba(0),
             flags: SlotFlags::default(),
             nsid: Nsid::NONE,
             region: RegionId(0),
@@ -105,7 +113,7 @@ impl Slot {
     }
 
     /// Takes a new command in. The buffer is empty already.
-    pub(super) fn open(&mut self, now: Instant, cid: Cid, nsid: Nsid) {
+    pub(super) fn open(&mut self, now: Instant, sqe: &Sqe) {
         assert!(
             self.stage == Stage::Free && self.buffer.is_empty(),
             "only free slots are opened"
@@ -113,9 +121,11 @@ impl Slot {
         self.stage = Stage::Receiving;
         self.action = Action::Control;
         self.kind = None;
-        self.cid = cid;
+        self.cid = sqe.cid();
+        self.opcode = sqe.opcode;
+        self.lba = Lba(sqe.cdw10_11());
         self.flags = SlotFlags::default();
-        self.nsid = nsid;
+        self.nsid = sqe.nsid();
         self.len_bytes = 0;
         self.done_bytes = 0;
         self.status = Status::SUCCESS;
@@ -129,6 +139,16 @@ impl Slot {
 
     pub(super) fn is_failed(&self) -> bool {
         !self.status.is_success()
+    }
+
+    /// What the error log tells of it.
+    pub(super) fn failed_command(&self) -> FailedCommand {
+        FailedCommand {
+            cid: self.cid,
+            nsid: self.nsid,
+            opcode: self.opcode,
+            lba: self.lba,
+        }
     }
 
     /// Notes the first failure.

@@ -107,11 +107,14 @@ fn each_failed_command_leaves_an_error_entry_and_says_more() {
         panic!("an error is expected");
     };
     assert_ne!(completion.status.field() & 1 << 13, 0, "More");
-    let read = Sqe::new(opcode::READ, Cid(0x66), Nsid(2));
+    let read = FailedCommand {
+        cid: Cid(0x66),
+        nsid: Nsid(2),
+        opcode: opcode::READ,
+        lba: block::Lba(77),
+    };
     let status = Status::from(StatusCode::UnrecoveredReadError);
-    fixture
-        .subsystem
-        .record_error(&io, &read, status, block::Lba(77));
+    fixture.subsystem.record_error(&io, &read, status);
     let page = fixture.log(&admin, lid::ERROR, 128);
     let entry = |at: usize| ErrorEntry::read_from_bytes(&page[at * 64..][..64]).expect("64 bytes");
     let (newest, older) = (entry(0), entry(1));

@@ -1,14 +1,15 @@
 //! I/O commands: what they do, and the status of each way in which they are wrong.
 
 use block::{Admission, Volume};
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::target::{
     COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX, CopyRange, DatasetRange,
 };
 use crate::wire::Psdt;
+use crate::wire::log::{ErrorEntry, lid};
 
 fn status(io: &mut Peer, sqe: &Sqe) -> Status {
     io.command(sqe, &[]).1
@@ -90,6 +91,23 @@ fn blocks_beyond_the_end_are_out_of_range() {
         let sqe = transfer(opcode::VERIFY, 1, lba, blocks, Sgl::transport(0));
         assert_code(status(&mut io, &sqe), StatusCode::LbaOutOfRange);
     }
+}
+
+#[test]
+fn a_failed_command_is_in_the_error_log() {
+    let (mut io, mut admin) = peer(&volume());
+    assert_code(
+        status(&mut io, &read(0x77, BLOCKS, 1)),
+        StatusCode::LbaOutOfRange,
+    );
+    let mut sqe = Sqe::new(opcode::GET_LOG_PAGE, Cid(1), Nsid::ALL);
+    sqe.cdw10 = U32::new(15 << 16 | u32::from(lid::ERROR));
+    sqe.sgl1 = Sgl::transport(64);
+    let (log, _) = admin.command(&sqe, &[]);
+    let entry = ErrorEntry::read_from_bytes(&log).expect("64 bytes");
+    assert_eq!((entry.error_count.get(), entry.sq_id.get()), (1, 1));
+    assert_eq!((entry.cid.get(), entry.opcode), (0x77, opcode::READ));
+    assert_eq!((entry.nsid.get(), entry.lba.get()), (1, BLOCKS));
 }
 
 #[test]
