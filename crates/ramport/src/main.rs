@@ -2,4 +2,41 @@
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod demo;
+mod failure;
+mod output;
+mod paths;
+mod serve;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Verb};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Cli { connection, verb } = cli;
+    match verb {
+        Verb::Serve(args) => serve::run(&connection, args).map(|()| ExitCode::SUCCESS),
+        Verb::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Bench(args) => verbs::bench(&connection, *args),
+        Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
+        Verb::Completions(args) => {
+            cli::print_completions(args.shell);
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Man(args) => cli::write_manual(&args.folder).map(|()| ExitCode::SUCCESS),
+        Verb::Daemon(verb) => verbs::run(&connection, verb).map(|()| ExitCode::SUCCESS),
+    }
+}

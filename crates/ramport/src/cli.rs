@@ -1,0 +1,549 @@
+//! The command line. Completions and manual pages come from here too.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use control::{Access, FaultRule, Period, Portal, Size};
+use initiator::Url;
+
+use crate::failure::Failure;
+
+mod values;
+
+pub(crate) use values::{Attach, Cores};
+use values::{parse_attach, parse_cores, parse_fault, parse_period, parse_portal, parse_range};
+
+/// Lends this machine's RAM to other machines as disks
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// How to reach the daemon, and how to answer.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Connection {
+    /// The daemon's Unix socket [default: /run/ramport/ramport.sock for root, $XDG_RUNTIME_DIR/ramport/ramport.sock]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "RAMPORT_SOCKET",
+        help_heading = "Daemon"
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// The daemon's REST address on TCP, instead of the socket
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOST:PORT",
+        env = "RAMPORT_API",
+        requires = "api_token_file",
+        help_heading = "Daemon"
+    )]
+    pub(crate) api: Option<String>,
+    /// The file with the token for requests over TCP
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "RAMPORT_API_TOKEN_FILE",
+        help_heading = "Daemon"
+    )]
+    pub(crate) api_token_file: Option<PathBuf>,
+    /// Answer in JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Be the daemon
+    Serve(Box<ServeArgs>),
+    /// Serve a RAM disk on this machine, check it, measure it, and go on serving
+    Demo(DemoArgs),
+    #[command(flatten)]
+    Daemon(DaemonVerb),
+    /// Ask a discovery service what it offers
+    Discover(DiscoverArgs),
+    /// Measure volumes over the network, block devices and files, in fio's vocabulary
+    Bench(Box<bench::Args>),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
+}
+
+/// Verbs that the daemon carries out.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonVerb {
+    /// Volumes: block devices in RAM
+    #[command(subcommand)]
+    Volume(VolumeVerb),
+    /// Targets: names under which volumes are offered
+    #[command(subcommand)]
+    Target(TargetVerb),
+    /// Hosts: who may use targets
+    #[command(subcommand)]
+    Host(HostVerb),
+    /// Portals: addresses where protocols listen
+    #[command(subcommand)]
+    Portal(PortalVerb),
+    /// Sessions: hosts connected to targets
+    #[command(subcommand)]
+    Session(SessionVerb),
+    /// Show everything as a tree
+    Ls,
+    /// Make the daemon's definitions those of a file (TOML or JSON; - is standard input)
+    Apply(ApplyArgs),
+    /// Print everything that is defined, as a file for `apply`
+    Export,
+    /// Show memory: budget, used, what one connection and one volume cost
+    Capacity,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The memory budget for volumes, buffers and connections [default: 80 % of what is available]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Which cores serve: a number of threads (2) or cores to pin them to (0,2-3 or 1,) [default: all]
+    #[arg(long, value_name = "N|LIST", value_parser = parse_cores)]
+    pub(crate) cores: Option<Cores>,
+    /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
+    #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
+    pub(crate) state: Option<PathBuf>,
+    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420
+    #[arg(long, value_name = "URL", value_parser = parse_portal)]
+    pub(crate) listen: Vec<Portal>,
+    /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
+    pub(crate) nvme_tcp: Vec<Portal>,
+    /// A group whose members may use the socket: a name or a number
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<String>,
+    /// Offer REST on this TCP address too; needs --api-token-file
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "api_token_file")]
+    pub(crate) api_listen: Option<SocketAddr>,
+    /// How to write the log
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub(crate) log: LogForm,
+    /// What to log: error, warn, info, debug, trace, or a filter such as info,target=debug
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info",
+        env = "RAMPORT_LOG"
+    )]
+    pub(crate) log_level: String,
+    /// How long commands in flight may take at the end
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
+    pub(crate) drain: Period,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// For people
+    Text,
+    /// For programs: an object per line
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// The RAM disk's size
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) size: Size,
+    /// End after the measurement
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscoverArgs {
+    /// The discovery service: nvme+tcp://HOST[:PORT]
+    pub(crate) url: Url,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
+    pub(crate) timeout: Period,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The folder for the pages
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// Only show what would change
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// Destroy contents and cut sessions where that is needed
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Its name
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// Even while it is in use
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeVerb {
+    /// Create a volume
+    Create(VolumeCreateArgs),
+    /// List volumes: size, used memory, where they are attached
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a volume
+    Show(NameArgs),
+    /// Set a volume's size
+    #[command(visible_alias = "set")]
+    Resize(ResizeArgs),
+    /// Make a volume larger by an amount
+    Grow(ResizeByArgs),
+    /// Make a volume smaller by an amount; what lies beyond is lost
+    Shrink(ResizeByArgs),
+    /// Make every block read as zeros
+    Erase(NameArgs),
+    /// Refuse writes
+    Lock(NameArgs),
+    /// Take writes again
+    Unlock(NameArgs),
+    /// Take note that a restart lost the contents
+    Acknowledge(NameArgs),
+    /// Filters: delay, rate limit, faults
+    #[command(subcommand)]
+    Filter(FilterVerb),
+    /// Remove a volume and its contents
+    #[command(visible_alias = "rm")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreateArgs {
+    /// Its name: letters, digits, '.', '_' and '-'
+    pub(crate) name: String,
+    /// Its capacity: 50G, 512MiB, bytes
+    #[arg(long, short)]
+    pub(crate) size: Size,
+    /// Bytes in a block: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "512")]
+    pub(crate) block_size: Size,
+    /// Take all its memory now
+    #[arg(long)]
+    pub(crate) thick: bool,
+    /// Refuse writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResizeArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// The new capacity
+    #[arg(long, short)]
+    pub(crate) size: Size,
+    /// Even if that cuts its end off
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResizeByArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// By how much
+    #[arg(value_name = "SIZE")]
+    pub(crate) by: Size,
+    /// Even if that cuts its end off
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilterVerb {
+    /// Set filters; those that are not named stay
+    Set(Box<FilterSetArgs>),
+    /// Clear filters: those named, or all
+    Clear(FilterClearArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("filters").required(true).multiple(true))]
+pub(crate) struct FilterSetArgs {
+    /// The volume
+    pub(crate) name: String,
+    /// Delay every command: 250us, 10ms
+    #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
+    pub(crate) delay: Option<Period>,
+    /// Delay reads
+    #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
+    pub(crate) delay_read: Option<Period>,
+    /// Delay writes
+    #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
+    pub(crate) delay_write: Option<Period>,
+    /// Delay discards
+    #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
+    pub(crate) delay_discard: Option<Period>,
+    /// Delay flushes
+    #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
+    pub(crate) delay_flush: Option<Period>,
+    /// Pass data through a pipe of so many bytes per second
+    #[arg(long, value_name = "SIZE", group = "filters")]
+    pub(crate) delay_bandwidth: Option<Size>,
+    /// At most so many commands per second
+    #[arg(long, value_name = "N", group = "filters")]
+    pub(crate) iops: Option<u64>,
+    /// At most so many reads per second
+    #[arg(long, value_name = "N", group = "filters")]
+    pub(crate) read_iops: Option<u64>,
+    /// At most so many writes per second
+    #[arg(long, value_name = "N", group = "filters")]
+    pub(crate) write_iops: Option<u64>,
+    /// At most so many bytes per second
+    #[arg(long, value_name = "SIZE", group = "filters")]
+    pub(crate) bandwidth: Option<Size>,
+    /// At most so many bytes read per second
+    #[arg(long, value_name = "SIZE", group = "filters")]
+    pub(crate) read_bandwidth: Option<Size>,
+    /// At most so many bytes written per second
+    #[arg(long, value_name = "SIZE", group = "filters")]
+    pub(crate) write_bandwidth: Option<Size>,
+    /// Fail commands, KIND:STATUS[:every=N|:ppm=N]: read:read_error:ppm=100, any:busy:every=1000
+    #[arg(long, value_name = "RULE", value_parser = parse_fault, group = "filters")]
+    pub(crate) fault: Vec<FaultRule>,
+    /// Where the generator of faults by chance starts
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) fault_seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FilterClearArgs {
+    /// The volume
+    pub(crate) name: String,
+    /// Which; all where none is named
+    pub(crate) filters: Vec<FilterKind>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FilterKind {
+    /// Delays
+    Delay,
+    /// Bounds per second
+    RateLimit,
+    /// Faults
+    Fault,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TargetVerb {
+    /// Create a target
+    Create(TargetCreateArgs),
+    /// List targets
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a target
+    Show(NameArgs),
+    /// Say who may use a target
+    #[command(visible_alias = "change")]
+    Set(TargetSetArgs),
+    /// Attach a volume to a target
+    Attach(AttachArgs),
+    /// Detach a volume from a target
+    Detach(DetachArgs),
+    /// Remove a target
+    #[command(visible_alias = "rm")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetCreateArgs {
+    /// Its name: an NQN such as nqn.2025-01.com.example:rd0
+    pub(crate) name: String,
+    /// A volume of it, in the order of namespace IDs, or with its number: rd0, rd1=7
+    #[arg(long, value_name = "VOLUME[=NSID]", value_parser = parse_attach)]
+    pub(crate) volume: Vec<Attach>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetSetArgs {
+    /// Its name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Let hosts on this machine alone use it
+    #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host"])]
+    pub(crate) local: bool,
+}
+
+/// Who may use a target; without any of these, hosts on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct AccessArgs {
+    /// Any host, from anywhere
+    #[arg(long, value_name = "ACCESS", num_args = 0..=1, default_missing_value = "read-write", require_equals = true)]
+    pub(crate) allow_any_host: Option<AccessWord>,
+    /// This host alone, and others given so
+    #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
+    pub(crate) host: Vec<String>,
+    /// This host, for reading
+    #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
+    pub(crate) read_only_host: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccessWord {
+    /// Read and write
+    ReadWrite,
+    /// Read alone
+    ReadOnly,
+}
+
+impl From<AccessWord> for Access {
+    fn from(word: AccessWord) -> Self {
+        match word {
+            AccessWord::ReadWrite => Self::ReadWrite,
+            AccessWord::ReadOnly => Self::ReadOnly,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The target
+    pub(crate) name: String,
+    /// The volume
+    pub(crate) volume: String,
+    /// The namespace ID [default: the lowest free one]
+    #[arg(long)]
+    pub(crate) nsid: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DetachArgs {
+    /// The target
+    pub(crate) name: String,
+    /// The namespace ID
+    pub(crate) nsid: u32,
+    /// Even while hosts use it
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostVerb {
+    /// Define a host
+    Create(HostArgs),
+    /// List hosts
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a host
+    Show(NameArgs),
+    /// Change a host
+    #[command(visible_alias = "change")]
+    Set(HostArgs),
+    /// Remove a host that no target lists
+    #[command(visible_alias = "rm")]
+    Remove(NameArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Its name: the host NQN that it gives (/etc/nvme/hostnqn there), or any word with --told-by-address
+    pub(crate) name: String,
+    /// Where it may come from: 192.0.2.7, 192.0.2.0/24 [default: anywhere]
+    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    pub(crate) address: Vec<target::AddressRange>,
+    /// Recognise it by its address alone
+    #[arg(long, requires = "address")]
+    pub(crate) told_by_address: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PortalVerb {
+    /// Open a portal
+    #[command(visible_alias = "open")]
+    Create(PortalArgs),
+    /// List portals
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a portal
+    Show(PortalArgs),
+    /// Close a portal
+    #[command(visible_aliases = ["rm", "close"])]
+    Remove(PortalArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalArgs {
+    /// Its URL: nvme+tcp://192.0.2.1:4420
+    #[arg(value_parser = parse_portal)]
+    pub(crate) url: Portal,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionVerb {
+    /// List sessions
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a session
+    Show(SessionArgs),
+    /// End a session
+    #[command(visible_aliases = ["rm", "end"])]
+    Remove(SessionArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// Its number
+    pub(crate) id: u64,
+}
+
+/// Prints completions.
+pub(crate) fn print_completions(shell: Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "ramport", &mut io::stdout());
+}
+
+/// Writes a manual page for the program and for each of its verbs.
+pub(crate) fn write_manual(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
+        .map_err(|error| {
+            Failure::mistake(anyhow::anyhow!(
+                "can't write manual pages to {}: {error}; choose a folder that you may write to",
+                folder.display()
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Values of the command line that are more than a word.
+
+use std::num::NonZeroU64;
+
+use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, parse};
+use target::AddressRange;
+
+/// A volume to be attached, as `NAME` or `NAME=NSID`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attach {
+    pub(crate) volume: String,
+    pub(crate) nsid: Option<u32>,
+}
+
+/// Which cores serve.
+pub(crate) type Cores = target::Cores;
+
+/// What is wrong with a value.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error("{0:?} is no namespace ID; write VOLUME or VOLUME=NUMBER, such as rd0=1")]
+    Nsid(String),
+    #[error("{0:?} is neither a number of threads nor a list of cores; write 2, or 0,2-3")]
+    Cores(String),
+    #[error(
+        "{0:?} is no fault rule; write KIND:STATUS[:every=N|:ppm=N], where KIND is any, read, write, discard or flush, and STATUS is read_error, write_error, capacity_exceeded, write_protected or busy"
+    )]
+    Fault(String),
+}
+
+pub(super) fn parse_attach(text: &str) -> Result<Attach, ValueError> {
+    let Some((volume, nsid)) = text.rsplit_once('=') else {
+        return Ok(Attach {
+            volume: text.to_owned(),
+            nsid: None,
+        });
+    };
+    match nsid.parse() {
+        Ok(nsid) if nsid > 0 => Ok(Attach {
+            volume: volume.to_owned(),
+            nsid: Some(nsid),
+        }),
+        _ => Err(ValueError::Nsid(nsid.to_owned())),
+    }
+}
+
+/// `2` is two threads, `0,2-3` and `1,` are cores.
+pub(super) fn parse_cores(text: &str) -> Result<Cores, ValueError> {
+    let wrong = || ValueError::Cores(text.to_owned());
+    if let Ok(count) = text.parse() {
+        return if count > 0 {
+            Ok(Cores::Count(count))
+        } else {
+            Err(wrong())
+        };
+    }
+    let mut cores = Vec::new();
+    for part in text.trim_end_matches(',').split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.parse().map_err(|_| wrong())?;
+        let last: usize = last.parse().map_err(|_| wrong())?;
+        if last < first || last - first >= CORES_MAX {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(Cores::Pinned(cores))
+}
+
+/// The longest range of cores that is taken seriously.
+const CORES_MAX: usize = 4096;
+
+pub(super) fn parse_fault(text: &str) -> Result<FaultRule, ValueError> {
+    let wrong = || ValueError::Fault(text.to_owned());
+    let mut parts = text.split(':');
+    let on = match parts.next() {
+        Some("any") => FaultedKind::Any,
+        Some("read") => FaultedKind::Read,
+        Some("write") => FaultedKind::Write,
+        Some("discard") => FaultedKind::Discard,
+        Some("flush") => FaultedKind::Flush,
+        _ => return Err(wrong()),
+    };
+    let status = match parts.next() {
+        Some("read_error") => FaultStatus::ReadError,
+        Some("write_error") => FaultStatus::WriteError,
+        Some("capacity_exceeded") => FaultStatus::CapacityExceeded,
+        Some("write_protected") => FaultStatus::WriteProtected,
+        Some("busy") => FaultStatus::Busy,
+        _ => return Err(wrong()),
+    };
+    let (mut every, mut per_million) = (None, None);
+    match parts.next().map(|rate| rate.split_once('=')) {
+        None => {}
+        Some(Some(("every", n))) => every = Some(n.parse::<NonZeroU64>().map_err(|_| wrong())?),
+        Some(Some(("ppm", n))) => per_million = Some(n.parse().map_err(|_| wrong())?),
+        Some(_) => return Err(wrong()),
+    }
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    Ok(FaultRule {
+        on,
+        status,
+        every,
+        per_million,
+    })
+}
+
+pub(super) fn parse_period(text: &str) -> Result<Period, control::TextFault> {
+    parse(text)
+}
+
+pub(super) fn parse_portal(text: &str) -> Result<Portal, control::TextFault> {
+    parse(text)
+}
+
+pub(super) fn parse_range(text: &str) -> Result<AddressRange, control::TextFault> {
+    parse(text)
+}

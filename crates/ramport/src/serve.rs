@@ -1,0 +1,148 @@
+//! The daemon.
+
+mod log;
+mod notify;
+
+use std::path::PathBuf;
+use std::process;
+use std::thread;
+
+use anyhow::Context;
+use control::{Api, ApiConfig, Engine, Portal, SocketOwner, Token, parse};
+use target::{Server, ServerConfig};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Connection, ServeArgs};
+use crate::failure::Failure;
+use crate::paths;
+
+/// The portal of a daemon that has none.
+const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
+
+/// Serves until a signal ends it.
+pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), Failure> {
+    let args = *args;
+    let _log = log::start(args.log, &args.log_level)?;
+    let socket = connection.socket.clone().unwrap_or_else(paths::socket);
+    let state = args.state.clone().unwrap_or_else(paths::state);
+    let config = api_config(connection, &args, socket.clone())?;
+    let server = Server::start(ServerConfig {
+        cores: args.cores.clone().unwrap_or_default(),
+        memory_bytes: args.memory.map(|size| size.0),
+    })
+    .context("can't start")?;
+    let engine = Engine::open(server, &state).map_err(Failure::mistake)?;
+    open_portals(&engine, &args)?;
+    let has_tcp = config.tcp.is_some();
+    let api = Api::start(engine.clone(), config).map_err(Failure::mistake)?;
+    let capacity = engine.capacity();
+    tracing::info!(
+        socket = %socket.display(),
+        state = %state.display(),
+        volumes = engine.definitions().volumes.len(),
+        budget_bytes = capacity.budget_bytes,
+        "serving"
+    );
+    for portal in engine.portals() {
+        tracing::info!(portal = portal.url, state = ?portal.state, "portal");
+    }
+    if has_tcp {
+        let address = api.tcp_address().map(|address| address.to_string());
+        tracing::info!(
+            address,
+            "REST on TCP; the token crosses the network as it is, so use a tunnel or a trusted network"
+        );
+    }
+    notify::tell("READY=1");
+    wait_for_signal()?;
+    notify::tell("STOPPING=1");
+    tracing::info!("stopping; a second signal stops at once");
+    api.stop();
+    engine.stop(args.drain.0);
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn api_config(
+    connection: &Connection,
+    args: &ServeArgs,
+    socket: PathBuf,
+) -> Result<ApiConfig, Failure> {
+    let tcp = match (args.api_listen, &connection.api_token_file) {
+        (Some(address), Some(file)) => {
+            let token = Token::read(file).map_err(Failure::mistake)?;
+            Some((address, token))
+        }
+        (Some(_), None) => {
+            return Err(Failure::Mistake(anyhow::anyhow!(
+                "--api-listen needs --api-token-file: requests over TCP must carry a token"
+            )));
+        }
+        (None, _) => None,
+    };
+    let owner = match &args.socket_group {
+        None => SocketOwner::User,
+        Some(group) => SocketOwner::Group(group_number(group)?),
+    };
+    Ok(ApiConfig { socket, owner, tcp })
+}
+
+/// Opens the portals that the command line names and that are not there yet; a daemon without any gets one on
+/// loopback.
+fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
+    let defined = engine.definitions().portals;
+    let mut wanted: Vec<Portal> = args.listen.iter().chain(&args.nvme_tcp).copied().collect();
+    if wanted.is_empty() && defined.is_empty() {
+        wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);
+    }
+    for portal in wanted {
+        if !defined.iter().any(|other| other.0 == portal) {
+            engine.add_portal(portal).map_err(Failure::mistake)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for SIGTERM or SIGINT. From then on, another one ends the process at once.
+fn wait_for_signal() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut terminate, mut interrupt) = {
+        let _guard = runtime.enter();
+        (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        )
+    };
+    runtime.block_on(async {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    });
+    thread::Builder::new()
+        .name("second-signal".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            });
+            eprintln!("ramport: stopped at once");
+            process::exit(1);
+        })?;
+    Ok(())
+}
+
+/// The number of a group.
+fn group_number(group: &str) -> Result<u32, Failure> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group").context("can't read /etc/group")?;
+    groups
+        .lines()
+        .map(|line| line.split(':'))
+        .find_map(|mut fields| (fields.next()? == group).then(|| fields.nth(1)?.parse().ok())?)
+        .ok_or_else(|| {
+            Failure::Mistake(anyhow::anyhow!(
+                "there is no group {group}; make it with `groupadd {group}`, or give a number"
+            ))
+        })
+}

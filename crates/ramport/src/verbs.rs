@@ -1,0 +1,247 @@
+//! The verbs that speak to a daemon, and those that work alone.
+
+mod filter;
+mod host;
+mod portal;
+mod session;
+mod target;
+mod tree;
+mod volume;
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use bench::Verdict;
+use control::{Applied, CapacityView, Client, Definitions, Endpoint, Token};
+use serde_json::json;
+
+use crate::cli::{ApplyArgs, Connection, DaemonVerb, DiscoverArgs};
+use crate::failure::Failure;
+use crate::{output, paths};
+
+pub(crate) use portal::open_to_others;
+
+/// Carries out a verb of the daemon's.
+pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<(), Failure> {
+    let daemon = Daemon::new(connection)?;
+    match verb {
+        DaemonVerb::Volume(verb) => volume::run(&daemon, verb),
+        DaemonVerb::Target(verb) => target::run(&daemon, verb),
+        DaemonVerb::Host(verb) => host::run(&daemon, verb),
+        DaemonVerb::Portal(verb) => portal::run(&daemon, &verb),
+        DaemonVerb::Session(verb) => session::run(&daemon, &verb),
+        DaemonVerb::Ls => tree::show(&daemon),
+        DaemonVerb::Apply(args) => apply(&daemon, &args),
+        DaemonVerb::Export => export(&daemon),
+        DaemonVerb::Capacity => capacity(&daemon),
+    }
+}
+
+/// A daemon, and how to answer.
+pub(crate) struct Daemon {
+    client: Client,
+    endpoint: Endpoint,
+    form: Form,
+}
+
+/// The form of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+}
+
+impl Daemon {
+    pub(crate) fn new(connection: &Connection) -> Result<Self, Failure> {
+        let endpoint = match (&connection.api, &connection.api_token_file) {
+            (Some(address), Some(file)) => Endpoint::Tcp(
+                address.clone(),
+                Token::read(file).map_err(Failure::mistake)?,
+            ),
+            _ => Endpoint::Unix(connection.socket.clone().unwrap_or_else(paths::socket)),
+        };
+        Ok(Self {
+            client: Client::new(endpoint.clone())?,
+            endpoint,
+            form: if connection.json {
+                Form::Json
+            } else {
+                Form::Text
+            },
+        })
+    }
+
+    /// Another connection to the same daemon, for another thread.
+    fn another_client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(self.endpoint.clone())?)
+    }
+
+    fn is_json(&self) -> bool {
+        self.form == Form::Json
+    }
+
+    /// Says what was done.
+    fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        match self.form {
+            Form::Json => output::json(&json!({ "done": text.to_string() })),
+            Form::Text => output::line(text),
+        }
+    }
+}
+
+/// A query's `force`.
+fn query(force: bool) -> &'static str {
+    if force { "?force=true" } else { "" }
+}
+
+fn apply(daemon: &Daemon, args: &ApplyArgs) -> Result<(), Failure> {
+    let shown = args.file.display();
+    let text = if args.file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("can't read standard input")?;
+        text
+    } else {
+        std::fs::read_to_string(&args.file)
+            .map_err(|error| Failure::Mistake(anyhow::anyhow!("can't read {shown}: {error}")))?
+    };
+    let definitions = Definitions::from_text(&text)
+        .map_err(|error| Failure::Mistake(anyhow::anyhow!("{shown}: {error}")))?;
+    let compared: Applied = daemon
+        .client
+        .put("/v1/definitions?dry_run=true", &definitions)?;
+    if args.diff || compared.changes.is_empty() {
+        return show_changes(daemon, &compared, "would change");
+    }
+    if !daemon.is_json() {
+        for change in &compared.changes {
+            output::line(change)?;
+        }
+    }
+    let path = format!("/v1/definitions{}", query(args.force));
+    let applied: Applied = daemon.client.put(&path, &definitions)?;
+    if daemon.is_json() {
+        return output::json(&applied);
+    }
+    output::line(format_args!("{} changed", count(applied.changes.len())))
+}
+
+fn show_changes(daemon: &Daemon, compared: &Applied, verb: &str) -> Result<(), Failure> {
+    if daemon.is_json() {
+        return output::json(compared);
+    }
+    for change in &compared.changes {
+        output::line(change)?;
+    }
+    if compared.changes.is_empty() {
+        return output::line("nothing to change");
+    }
+    output::line(format_args!("{} {verb}", count(compared.changes.len())))
+}
+
+fn count(definitions: usize) -> String {
+    match definitions {
+        1 => "1 definition".to_owned(),
+        many => format!("{many} definitions"),
+    }
+}
+
+fn export(daemon: &Daemon) -> Result<(), Failure> {
+    let definitions: Definitions = daemon.client.get("/v1/definitions")?;
+    if daemon.is_json() {
+        return output::json(&definitions);
+    }
+    output::line(definitions.to_toml().trim_end())
+}
+
+fn capacity(daemon: &Daemon) -> Result<(), Failure> {
+    let capacity: CapacityView = daemon.client.get("/v1/capacity")?;
+    if daemon.is_json() {
+        return output::json(&capacity);
+    }
+    output::fields(&[
+        ("budget", output::bytes(capacity.budget_bytes)),
+        ("used", output::bytes(capacity.used_bytes)),
+        ("free", output::bytes(capacity.free_bytes)),
+        ("all volumes, full", output::bytes(capacity.promised_bytes)),
+        (
+            "an empty thin volume costs",
+            output::bytes(capacity.volume_bytes),
+        ),
+        (
+            "an idle connection costs",
+            output::bytes(capacity.connection_idle_bytes),
+        ),
+        (
+            "a busy connection costs up to",
+            output::bytes(capacity.connection_max_bytes),
+        ),
+        ("memory is taken in", output::bytes(capacity.slab_bytes)),
+    ])
+}
+
+/// Measures; needs no daemon.
+pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<ExitCode, Failure> {
+    args.json |= connection.json;
+    match bench::command(&args) {
+        Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),
+        Ok(Verdict::Bad) => Ok(ExitCode::FAILURE),
+        Err(error) if error.is_usage() => Err(Failure::mistake(error)),
+        Err(error) => Err(Failure::Broken(error.into())),
+    }
+}
+
+/// Asks a discovery service; needs no daemon.
+pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
+    let records = initiator::discover(&args.url, args.timeout.0)
+        .with_context(|| format!("can't ask {}", args.url))?;
+    if connection.json {
+        let records: Vec<_> = records
+            .iter()
+            .map(|record| {
+                json!({
+                    "subsystem": record.subsystem_nqn,
+                    "kind": kind(record),
+                    "transport": transport(record),
+                    "address": record.address,
+                    "service": record.service,
+                    "port_id": record.port,
+                })
+            })
+            .collect();
+        return output::json(&records);
+    }
+    if records.is_empty() {
+        return output::line("it offers nothing to this host");
+    }
+    let rows = records.iter().map(|record| {
+        vec![
+            record.subsystem_nqn.clone(),
+            kind(record).to_owned(),
+            transport(record),
+            record.address.clone(),
+            record.service.clone(),
+        ]
+    });
+    let head = ["SUBSYSTEM", "KIND", "TRANSPORT", "ADDRESS", "PORT"];
+    output::table(&head, &["PORT"], rows)
+}
+
+fn kind(record: &initiator::DiscoveryRecord) -> &'static str {
+    match record.kind {
+        initiator::RecordKind::Referral => "referral",
+        initiator::RecordKind::Nvm => "nvm",
+        _ => "discovery",
+    }
+}
+
+/// NVMe over Fabrics' transport types (TRTYPE).
+fn transport(record: &initiator::DiscoveryRecord) -> String {
+    match record.transport {
+        1 => "rdma".to_owned(),
+        3 => "tcp".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,69 @@
+//! `ramport portal`.
+
+use control::{Portal, PortalState, PortalView, path_part};
+
+use super::Daemon;
+use crate::cli::PortalVerb;
+use crate::failure::Failure;
+use crate::output::{self, Tone, paint};
+
+pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
+    match verb {
+        PortalVerb::Create(args) => show(daemon, &daemon.client.post(&path(args.url), &())?),
+        PortalVerb::List => list(daemon),
+        PortalVerb::Show(args) => show(daemon, &daemon.client.get(&path(args.url))?),
+        PortalVerb::Remove(args) => {
+            daemon.client.delete(&path(args.url))?;
+            daemon.say(format_args!("portal {} is closed", args.url))
+        }
+    }
+}
+
+fn path(portal: Portal) -> String {
+    format!("/v1/portals/{}", path_part(&portal.to_string()))
+}
+
+fn list(daemon: &Daemon) -> Result<(), Failure> {
+    let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
+    if daemon.is_json() {
+        return output::json(&portals);
+    }
+    if portals.is_empty() {
+        return output::line(
+            "no portals; open one with `ramport portal create nvme+tcp://ADDRESS`",
+        );
+    }
+    let rows = portals.iter().map(|portal| {
+        vec![
+            portal.url.clone(),
+            state(portal),
+            portal.connections.to_string(),
+        ]
+    });
+    output::table(&["URL", "STATE", "CONNECTIONS"], &["CONNECTIONS"], rows)
+}
+
+fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
+    if daemon.is_json() {
+        return output::json(portal);
+    }
+    output::fields(&[
+        ("portal", paint(Tone::Name, &portal.url)),
+        ("state", state(portal)),
+        ("connections", portal.connections.to_string()),
+    ])
+}
+
+pub(super) fn state(portal: &PortalView) -> String {
+    match portal.state {
+        PortalState::Open => "open".to_owned(),
+        PortalState::Closed => paint(Tone::Warning, "closed: address not available"),
+    }
+}
+
+/// How to open a target to other machines, for people.
+pub(crate) fn open_to_others(program: &str, target: &str, address: &str) -> String {
+    format!(
+        "  {program} target set {target} --allow-any-host\n  {program} portal create nvme+tcp://{address}:4420"
+    )
+}

@@ -1,0 +1,78 @@
+//! `ramport session`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use control::SessionView;
+
+use super::{Daemon, volume};
+use crate::cli::SessionVerb;
+use crate::failure::Failure;
+use crate::output::{self, Tone, paint, span};
+
+pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
+    match verb {
+        SessionVerb::List => list(daemon),
+        SessionVerb::Show(args) => {
+            let path = format!("/v1/sessions/{}", args.id);
+            show(daemon, &daemon.client.get(&path)?)
+        }
+        SessionVerb::Remove(args) => {
+            daemon.client.delete(&format!("/v1/sessions/{}", args.id))?;
+            daemon.say(format_args!("session {} ended", args.id))
+        }
+    }
+}
+
+fn list(daemon: &Daemon) -> Result<(), Failure> {
+    let sessions: Vec<SessionView> = daemon.client.get("/v1/sessions")?;
+    if daemon.is_json() {
+        return output::json(&sessions);
+    }
+    if sessions.is_empty() {
+        return output::line("no sessions: no host is connected");
+    }
+    let rows = sessions.iter().map(|session| {
+        vec![
+            session.id.to_string(),
+            target(session),
+            session.host.clone(),
+            session.peer.clone(),
+            session.connections.to_string(),
+            age(session),
+        ]
+    });
+    let head = ["ID", "TARGET", "HOST", "FROM", "CONNECTIONS", "SINCE"];
+    output::table(&head, &["ID", "CONNECTIONS", "SINCE"], rows)
+}
+
+fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
+    if daemon.is_json() {
+        return output::json(session);
+    }
+    output::fields(&[
+        ("session", paint(Tone::Name, &session.id.to_string())),
+        ("target", target(session)),
+        ("host", session.host.clone()),
+        ("from", session.peer.clone()),
+        ("to", session.local.clone()),
+        ("controller", session.controller.to_string()),
+        ("connections", session.connections.to_string()),
+        ("since", age(session)),
+        ("reads", volume::kind(&session.statistics.read)),
+        ("writes", volume::kind(&session.statistics.write)),
+    ])
+}
+
+fn target(session: &SessionView) -> String {
+    let name = session.target.clone();
+    name.unwrap_or_else(|| "discovery".to_owned())
+}
+
+pub(super) fn age(session: &SessionView) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    span(
+        now.unwrap_or_default()
+            .as_secs()
+            .saturating_sub(session.since_unix_s),
+    )
+}

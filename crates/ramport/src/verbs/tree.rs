@@ -1,0 +1,200 @@
+//! `ramport ls`: everything as a tree.
+
+use control::{
+    CapacityView, HostView, PortalView, SessionView, StatusView, TargetView, VolumeView,
+};
+use serde_json::json;
+
+use super::{Daemon, portal, session, target, volume};
+use crate::failure::Failure;
+use crate::output::{self, Tone, bytes, paint, span};
+
+/// Everything, as the daemon tells it.
+struct Everything {
+    status: StatusView,
+    capacity: CapacityView,
+    volumes: Vec<VolumeView>,
+    targets: Vec<TargetView>,
+    hosts: Vec<HostView>,
+    portals: Vec<PortalView>,
+    sessions: Vec<SessionView>,
+}
+
+/// A line and what hangs below it.
+struct Node {
+    text: String,
+    below: Vec<Node>,
+}
+
+impl Node {
+    fn leaf(text: String) -> Self {
+        Self {
+            text,
+            below: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn show(daemon: &Daemon) -> Result<(), Failure> {
+    let client = &daemon.client;
+    let all = Everything {
+        status: client.get("/v1/status")?,
+        capacity: client.get("/v1/capacity")?,
+        volumes: client.get("/v1/volumes")?,
+        targets: client.get("/v1/targets")?,
+        hosts: client.get("/v1/hosts")?,
+        portals: client.get("/v1/portals")?,
+        sessions: client.get("/v1/sessions")?,
+    };
+    if daemon.is_json() {
+        return output::json(&json!({
+            "status": all.status,
+            "capacity": all.capacity,
+            "volumes": all.volumes,
+            "targets": all.targets,
+            "hosts": all.hosts,
+            "portals": all.portals,
+            "sessions": all.sessions,
+        }));
+    }
+    output::line(render(&tree(&all)))
+}
+
+fn tree(all: &Everything) -> Node {
+    let detached: Vec<_> = all
+        .volumes
+        .iter()
+        .filter(|volume| volume.attachments.is_empty())
+        .map(|volume| Node::leaf(volume_line(volume)))
+        .collect();
+    let elsewhere = all
+        .sessions
+        .iter()
+        .filter(|session| session.target.is_none());
+    let groups = [
+        (
+            "targets",
+            all.targets.iter().map(|t| target_node(t, all)).collect(),
+        ),
+        ("volumes without a target", detached),
+        ("portals", all.portals.iter().map(portal_node).collect()),
+        ("hosts", all.hosts.iter().map(host_node).collect()),
+        ("discovery sessions", elsewhere.map(session_node).collect()),
+    ];
+    Node {
+        text: format!(
+            "ramport {}, up {}, {} of {} budget used",
+            all.status.version,
+            span(all.status.uptime_s),
+            bytes(all.capacity.used_bytes),
+            bytes(all.capacity.budget_bytes)
+        ),
+        below: groups
+            .into_iter()
+            .filter(|(_, below): &(_, Vec<Node>)| !below.is_empty())
+            .map(|(text, below)| Node {
+                text: text.to_owned(),
+                below,
+            })
+            .collect(),
+    }
+}
+
+fn target_node(target: &TargetView, all: &Everything) -> Node {
+    let namespaces = target.namespaces.iter().map(|namespace| {
+        let volume = all.volumes.iter().find(|v| v.name == namespace.volume);
+        let line = volume.map_or_else(|| namespace.volume.clone(), volume_line);
+        Node::leaf(format!("{}: {line}", namespace.nsid))
+    });
+    let is_mine = |session: &&SessionView| session.target.as_ref() == Some(&target.name);
+    let sessions = all.sessions.iter().filter(is_mine).map(session_node);
+    Node {
+        text: format!(
+            "{}  {}",
+            paint(Tone::Name, &target.name),
+            paint(Tone::Quiet, &format!("for {}", target::hosts(target)))
+        ),
+        below: namespaces.chain(sessions).collect(),
+    }
+}
+
+fn volume_line(view: &VolumeView) -> String {
+    format!(
+        "{}  {}, {} used, {} B blocks, {}",
+        paint(Tone::Name, &view.name),
+        bytes(view.size_bytes),
+        bytes(view.used_bytes),
+        view.block_size,
+        volume::remarks(view)
+    )
+}
+
+fn portal_node(view: &PortalView) -> Node {
+    Node::leaf(format!(
+        "{}  {}, {} connections",
+        paint(Tone::Name, &view.url),
+        portal::state(view),
+        view.connections
+    ))
+}
+
+fn host_node(host: &HostView) -> Node {
+    Node::leaf(paint(Tone::Name, &host.name))
+}
+
+fn session_node(view: &SessionView) -> Node {
+    Node::leaf(format!(
+        "session {}: {} from {}, {} connections, since {}",
+        view.id,
+        view.host,
+        view.peer,
+        view.connections,
+        session::age(view)
+    ))
+}
+
+fn render(root: &Node) -> String {
+    let mut lines = vec![root.text.clone()];
+    render_below(&root.below, "", &mut lines);
+    lines.join("\n")
+}
+
+fn render_below(nodes: &[Node], indent: &str, lines: &mut Vec<String>) {
+    for (at, node) in nodes.iter().enumerate() {
+        let (mark, more) = if at + 1 == nodes.len() {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        lines.push(format!("{indent}{mark}{}", node.text));
+        render_below(&node.below, &format!("{indent}{more}"), lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_shows_what_hangs_where() {
+        let node = |text: &str, below| Node {
+            text: text.to_owned(),
+            below,
+        };
+        let root = node(
+            "root",
+            vec![
+                node("a", vec![node("a1", vec![]), node("a2", vec![])]),
+                node("b", vec![node("b1", vec![])]),
+            ],
+        );
+        insta::assert_snapshot!(render(&root), @r"
+        root
+        ├─ a
+        │  ├─ a1
+        │  └─ a2
+        └─ b
+           └─ b1
+        ");
+    }
+}

@@ -1,0 +1,271 @@
+//! `ramport volume`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use control::{
+    BlockLen, ClientError, Contents, Filters, Provisioning, Size, Task, Volume, VolumePatch,
+    VolumeView, path_part,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Daemon, filter, query};
+use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
+use crate::failure::Failure;
+use crate::output::{self, Tone, bytes, paint};
+
+/// How long something may take before its progress is shown, and how often that is asked for.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
+    match verb {
+        VolumeVerb::Create(args) => create(daemon, &args),
+        VolumeVerb::List => list(daemon),
+        VolumeVerb::Show(args) => show(daemon, &get(daemon, &args.name)?),
+        VolumeVerb::Resize(args) => resize(daemon, &args.name, args.size, args.force),
+        VolumeVerb::Grow(args) => {
+            let size = get(daemon, &args.name)?
+                .size_bytes
+                .saturating_add(args.by.0);
+            resize(daemon, &args.name, Size(size), args.force)
+        }
+        VolumeVerb::Shrink(args) => shrink(daemon, &args),
+        VolumeVerb::Erase(args) => {
+            let path = format!("{}/erase", path(&args.name));
+            let _: VolumeView =
+                with_progress(daemon, &args.name, || daemon.client.post(&path, &()))?;
+            daemon.say(format_args!("volume {} is erased", args.name))
+        }
+        VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
+        VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
+        VolumeVerb::Acknowledge(args) => {
+            let path = format!("{}/acknowledge", path(&args.name));
+            let _: VolumeView = daemon.client.post(&path, &())?;
+            daemon.say(format_args!(
+                "volume {} no longer tells of its loss",
+                args.name
+            ))
+        }
+        VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
+        VolumeVerb::Remove(args) => {
+            let path = format!("{}{}", path(&args.name), query(args.force));
+            daemon.client.delete(&path)?;
+            daemon.say(format_args!("volume {} is removed", args.name))
+        }
+    }
+}
+
+pub(super) fn path(name: &str) -> String {
+    format!("/v1/volumes/{}", path_part(name))
+}
+
+pub(super) fn get(daemon: &Daemon, name: &str) -> Result<VolumeView, Failure> {
+    Ok(daemon.client.get(&path(name))?)
+}
+
+/// Sends a patch and shows the volume as it is then.
+pub(super) fn change(
+    daemon: &Daemon,
+    name: &str,
+    patch: &VolumePatch,
+    force: bool,
+) -> Result<(), Failure> {
+    let path = format!("{}{}", path(name), query(force));
+    let view = with_progress(daemon, name, || daemon.client.patch(&path, patch))?;
+    show(daemon, &view)
+}
+
+fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
+    let definition = Volume {
+        size: args.size,
+        block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
+        provisioning: if args.thick {
+            Provisioning::Thick
+        } else {
+            Provisioning::Thin
+        },
+        read_only: args.read_only,
+        filters: Filters::default(),
+    };
+    let path = path(&args.name);
+    let view = with_progress(daemon, &args.name, || {
+        daemon.client.post(&path, &definition)
+    })?;
+    show(daemon, &view)
+}
+
+fn resize(daemon: &Daemon, name: &str, size: Size, force: bool) -> Result<(), Failure> {
+    let patch = VolumePatch {
+        size: Some(size),
+        ..VolumePatch::default()
+    };
+    change(daemon, name, &patch, force)
+}
+
+fn shrink(daemon: &Daemon, args: &ResizeByArgs) -> Result<(), Failure> {
+    let size_bytes = get(daemon, &args.name)?.size_bytes;
+    match size_bytes.checked_sub(args.by.0) {
+        Some(left) => resize(daemon, &args.name, Size(left), args.force),
+        None => Err(Failure::Mistake(anyhow::anyhow!(
+            "volume {} has {}; it can't shrink by {}",
+            args.name,
+            bytes(size_bytes),
+            bytes(args.by.0)
+        ))),
+    }
+}
+
+fn lock(daemon: &Daemon, name: &str, read_only: bool) -> Result<(), Failure> {
+    let patch = VolumePatch {
+        read_only: Some(read_only),
+        ..VolumePatch::default()
+    };
+    change(daemon, name, &patch, false)
+}
+
+fn list(daemon: &Daemon) -> Result<(), Failure> {
+    let volumes: Vec<VolumeView> = daemon.client.get("/v1/volumes")?;
+    if daemon.is_json() {
+        return output::json(&volumes);
+    }
+    if volumes.is_empty() {
+        return output::line("no volumes; create one with `ramport volume create NAME --size 1G`");
+    }
+    let rows = volumes.iter().map(|volume| {
+        let places = volume.attachments.iter();
+        let places: Vec<_> = places
+            .map(|place| format!("{}:{}", place.target, place.nsid))
+            .collect();
+        vec![
+            volume.name.clone(),
+            bytes(volume.size_bytes),
+            bytes(volume.used_bytes),
+            volume.block_size.to_string(),
+            remarks(volume),
+            places.join(" "),
+        ]
+    });
+    let head = ["NAME", "SIZE", "USED", "BLOCK", "STATE", "ATTACHED AS"];
+    output::table(&head, &["SIZE", "USED", "BLOCK"], rows)?;
+    let capacity: control::CapacityView = daemon.client.get("/v1/capacity")?;
+    output::line(format_args!(
+        "{} of {} budget used",
+        bytes(capacity.used_bytes),
+        bytes(capacity.budget_bytes)
+    ))
+}
+
+/// What is worth knowing of a volume beside its size, in words.
+pub(super) fn remarks(volume: &VolumeView) -> String {
+    let mut words = vec![match volume.provisioning {
+        Provisioning::Thin => "thin",
+        Provisioning::Thick => "thick",
+    }];
+    if volume.read_only {
+        words.push("read-only");
+    }
+    if !volume.filters.is_empty() {
+        words.push("filtered");
+    }
+    if volume.contents == Contents::Lost {
+        words.push("contents lost");
+    }
+    words.join(", ")
+}
+
+fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
+    if daemon.is_json() {
+        return output::json(volume);
+    }
+    let places = volume.attachments.iter();
+    let places: Vec<_> = places
+        .map(|place| format!("{} as namespace {}", place.target, place.nsid))
+        .collect();
+    let filters = if volume.filters.is_empty() {
+        "none".to_owned()
+    } else {
+        serde_json::to_string(&volume.filters).map_err(anyhow::Error::from)?
+    };
+    output::fields(&[
+        ("volume", paint(Tone::Name, &volume.name)),
+        (
+            "size",
+            format!("{} ({} bytes)", bytes(volume.size_bytes), volume.size_bytes),
+        ),
+        ("block size", volume.block_size.to_string()),
+        ("state", remarks(volume)),
+        ("used", bytes(volume.used_bytes)),
+        ("filters", filters),
+        (
+            "attached",
+            if places.is_empty() {
+                "nowhere".to_owned()
+            } else {
+                places.join("; ")
+            },
+        ),
+        ("reads", kind(&volume.statistics.read)),
+        ("writes", kind(&volume.statistics.write)),
+    ])?;
+    if volume.contents == Contents::Lost {
+        let text = "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark.";
+        output::line(paint(Tone::Warning, text))?;
+    }
+    Ok(())
+}
+
+pub(super) fn kind(kind: &control::KindView) -> String {
+    if kind.operations == 0 {
+        return "none".to_owned();
+    }
+    format!(
+        "{} ({}), {} failed, {:.1} us mean, {:.1} us deviation",
+        kind.operations,
+        bytes(kind.bytes),
+        kind.errors,
+        kind.latency_mean_us,
+        kind.latency_stddev_us
+    )
+}
+
+/// Does what may take long, while another thread shows how far it is.
+fn with_progress<T>(
+    daemon: &Daemon,
+    name: &str,
+    verb: impl FnOnce() -> Result<T, ClientError>,
+) -> Result<T, Failure> {
+    let client = daemon.another_client()?;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}")
+                .expect("the template is well-formed");
+            let mut bar: Option<ProgressBar> = None;
+            loop {
+                thread::park_timeout(PROGRESS_INTERVAL);
+                if is_done.load(Ordering::Acquire) {
+                    break;
+                }
+                let tasks: Vec<Task> = client.get("/v1/tasks").unwrap_or_default();
+                let Some(task) = tasks.into_iter().find(|task| task.volume == name) else {
+                    continue;
+                };
+                let bar = bar.get_or_insert_with(|| {
+                    ProgressBar::new(task.total_bytes)
+                        .with_style(style.clone())
+                        .with_message(task.action.clone())
+                });
+                bar.set_length(task.total_bytes);
+                bar.set_position(task.done_bytes);
+            }
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+        });
+        let answer = verb();
+        is_done.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        Ok(answer?)
+    })
+}
