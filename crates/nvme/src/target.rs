@@ -46,7 +46,7 @@ pub use permit::{CommandClass, Gate, Permit};
 pub use queue::{Begun, Completed, Payload, Queue, QueueFull, Ready, SlotId};
 pub use reply::{Completion, Reply};
 pub use subsystem::{
-    Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
+    ControllerInfo, Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
 };
 
 #[cfg(test)]

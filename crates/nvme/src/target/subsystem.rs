@@ -15,7 +15,8 @@ use super::events::Event;
 use super::fence::Fences;
 use super::reservation::Reservations;
 use super::{
-    Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
+    Completion, Connection, ControllerId, Gate, Host, Limits, Origin, Permit, QueueId, Statistics,
+    WakeToken,
 };
 use crate::wire::log::AnaState;
 use crate::wire::{Nsid, StatusCode};
@@ -72,6 +73,21 @@ impl Generation {
     pub(super) fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
+}
+
+/// A controller, for lists of sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerInfo<'a> {
+    /// Its identifier.
+    pub id: ControllerId,
+    /// Its host.
+    pub host: &'a Host,
+    /// Where its admin connection came from.
+    pub origin: Origin,
+    /// What its host may do.
+    pub access: Access,
+    /// Its connections: the admin queue and the I/O queues.
+    pub connections: usize,
 }
 
 /// A namespace of a subsystem.
@@ -239,6 +255,40 @@ impl Subsystem {
         by_path
             .and(by_access)
             .and(self.reservation_permit(controller.host.id, nsid))
+    }
+
+    /// The controllers in the order of their identifiers.
+    pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo<'_>> {
+        self.controllers
+            .iter()
+            .map(|(&id, controller)| ControllerInfo {
+                id,
+                host: &controller.host,
+                origin: controller.origin,
+                access: controller.access,
+                connections: controller.queues.len(),
+            })
+    }
+
+    /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces changed, since they
+    /// show it as write protection; [`Access::Denied`] ends the controller.
+    pub fn set_access(&mut self, controller: ControllerId, access: Access) {
+        if access == Access::Denied {
+            return self.delete_controller(controller);
+        }
+        let Some(found) = self.controllers.get_mut(&controller) else {
+            return;
+        };
+        if std::mem::replace(&mut found.access, access) == access {
+            return;
+        }
+        self.generation.advance();
+        for &nsid in self.namespaces.keys() {
+            found.changed.insert(nsid);
+        }
+        if found.events.raise(Event::NamespaceAttributeChanged) {
+            self.wakes.extend(found.queues.get(&QueueId::ADMIN));
+        }
     }
 
     /// The next connection to be woken: something has changed that it must look at. Ask until `None` after every

@@ -4,6 +4,7 @@ mod admin;
 mod connect;
 mod discovery;
 mod features;
+mod hostile;
 mod identify;
 mod logs;
 mod notices;

@@ -171,3 +171,51 @@ fn namespaces_that_can_not_be_are_refused() {
     assert_eq!(add(1), Err(NamespaceError::Exists(Nsid(1))));
     assert_eq!(add(16), Ok(()));
 }
+
+#[test]
+fn a_change_of_access_is_shown_as_write_protection_to_that_host_only() {
+    let mut fixture = Fixture::new();
+    let (changed, other) = (fixture.host(), fixture.host());
+    fixture.request_events(&changed, 1);
+    fixture.wakes();
+    let generation = fixture.subsystem.generation().get();
+    for _ in 0..2 {
+        fixture
+            .subsystem
+            .set_access(changed.controller, Access::ReadOnly);
+    }
+    assert_eq!(fixture.wakes(), [changed.wake.0]);
+    assert_eq!(fixture.events(&changed), [NAMESPACE_CHANGED]);
+    assert_eq!(fixture.subsystem.generation().get(), generation + 1);
+    let list = fixture.log(&changed, lid::CHANGED_NAMESPACES, 4096);
+    assert_eq!([u32_at(&list, 0), u32_at(&list, 4)], [1, 2]);
+    let permit = |fixture: &Fixture, connection: &Connection| {
+        fixture.subsystem.permit(connection.controller, Nsid(1))
+    };
+    assert_eq!(permit(&fixture, &changed).write, Gate::AccessDenied);
+    assert_eq!(permit(&fixture, &other), Permit::ALL);
+    fixture
+        .subsystem
+        .set_access(changed.controller, Access::Denied);
+    assert!(!fixture.subsystem.is_connected(&changed));
+}
+
+#[test]
+fn controllers_are_listed_with_their_hosts() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    fixture.io_queue(&admin, 1);
+    let listed: Vec<_> = fixture
+        .subsystem
+        .controllers()
+        .map(|info| {
+            (
+                info.id,
+                info.host.nqn.as_str(),
+                info.connections,
+                info.access,
+            )
+        })
+        .collect();
+    assert_eq!(listed, [(admin.controller, HOST, 2, Access::ReadWrite)]);
+}
