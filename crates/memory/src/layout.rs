@@ -1,5 +1,7 @@
 //! The sizes in which a store works.
 
+use std::sync::atomic::AtomicU32;
+
 /// The sizes in which a store reserves address space, allocates and locks. All are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -49,6 +51,11 @@ impl Layout {
     /// The bytes that one lock covers.
     pub const fn granule_bytes(self) -> u64 {
         1 << self.granule_shift
+    }
+
+    /// The memory of a store's locks, which it has from the start.
+    pub const fn lock_table_bytes(self) -> u64 {
+        self.locks as u64 * size_of::<AtomicU32>() as u64
     }
 
     pub(crate) const fn locks(self) -> u32 {

@@ -163,6 +163,12 @@ impl RamVolume {
         self.store.allocated_bytes()
     }
 
+    /// What the volume costs beside its blocks: itself and its locks. Each GiB in which something was written adds
+    /// less than 1 KiB.
+    pub fn overhead_bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + self.store.layout().lock_table_bytes()
+    }
+
     /// What it allocates and frees at a time: discards that cover less free nothing.
     pub fn slab_bytes(&self) -> u64 {
         self.store.layout().slab_bytes()

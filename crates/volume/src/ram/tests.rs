@@ -276,6 +276,11 @@ fn a_thousand_terabyte_volumes_cost_next_to_nothing() {
         .map(|_| RamVolume::new(RamSpec::thin(ByteSize(1 << 40)), &budget).expect("thin"))
         .collect();
     assert_eq!(budget.used_bytes(), 0);
+    assert!(
+        volumes[0].overhead_bytes() < 6 << 10,
+        "{}",
+        volumes[0].overhead_bytes()
+    );
     for (number, disk) in volumes.iter().step_by(100).enumerate() {
         write(disk, 1 << 30, &[number as u8 + 1; 512]).expect("fits");
     }
