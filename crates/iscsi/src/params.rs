@@ -131,22 +131,6 @@ impl Parameters {
 
     fn negotiate_session_wide(&mut self, key: &str, value: &str, answer: &mut TextBuilder) {
         const LENGTH_MAX: u32 = (1 << 24) - 1;
-        /// A number whose result is the smaller of both sides.
-        fn least(
-            slot: &mut u32,
-            limits: (u32, u32, u32),
-            pair: (&str, &str),
-            answer: &mut TextBuilder,
-        ) {
-            let (low, high, ours) = limits;
-            match in_range(pair.1, low, high) {
-                Some(theirs) => {
-                    *slot = theirs.min(ours);
-                    answer.push(pair.0, &slot.to_string());
-                }
-                None => answer.push(pair.0, "Reject"),
-            }
-        }
         let pair = (key, value);
         match key {
             "MaxConnections" => {
@@ -221,6 +205,18 @@ impl Parameters {
     /// FirstBurstLength never exceeds MaxBurstLength (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
+    }
+}
+
+/// A number whose result is the smaller of both sides.
+fn least(slot: &mut u32, limits: (u32, u32, u32), pair: (&str, &str), answer: &mut TextBuilder) {
+    let (low, high, ours) = limits;
+    match in_range(pair.1, low, high) {
+        Some(theirs) => {
+            *slot = theirs.min(ours);
+            answer.push(pair.0, &slot.to_string());
+        }
+        None => answer.push(pair.0, "Reject"),
     }
 }
 
