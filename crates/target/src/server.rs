@@ -261,6 +261,3 @@ fn machine_id() -> Uuid {
         .and_then(|text| Uuid::try_parse(text.trim()).ok())
         .map_or_else(Uuid::new_v4, |id| Uuid::new_v5(&id, b"ramport"))
 }
-
-#[cfg(test)]
-mod tests;
