@@ -32,9 +32,10 @@ pub trait StreamSession {
     fn wants_transmit(&self) -> bool;
 
     /// Whether no command is in progress: none whose data are awaited, that is held back, or whose reply is not
-    /// yet given out. A draining runtime closes the connection at such a moment.
+    /// yet given out. A draining runtime closes the connection at such a moment. Unless it says otherwise, a session's
+    /// commands are done as soon as it has nothing to send.
     fn is_idle(&self) -> bool {
-        !self.wants_transmit() && self.poll_timeout().is_none()
+        !self.wants_transmit()
     }
 
     /// Whether the connection is to be closed once everything has been sent.

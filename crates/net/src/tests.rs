@@ -165,6 +165,10 @@ impl StreamSession for TestSession {
         !self.replies.is_empty()
     }
 
+    fn is_idle(&self) -> bool {
+        self.replies.is_empty() && self.later.is_none()
+    }
+
     fn is_closing(&self) -> bool {
         self.is_closing
     }

@@ -350,6 +350,12 @@ impl Queue {
         self.is_ended
     }
 
+    /// Whether no command is in progress. Those that wait for an event do not count.
+    pub fn is_idle(&self) -> bool {
+        let is_at_rest = |slot: &Slot| matches!(slot.stage, Stage::Free | Stage::Parked);
+        self.slots.iter().all(is_at_rest)
+    }
+
     /// Whether a command is ready.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()

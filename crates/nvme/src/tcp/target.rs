@@ -173,6 +173,10 @@ impl<B: Backend> StreamSession for TargetSession<B> {
         self.transmitter.wants(&self.queue, &self.transfers)
     }
 
+    fn is_idle(&self) -> bool {
+        self.queue.is_idle() && !self.wants_transmit()
+    }
+
     fn is_closing(&self) -> bool {
         self.stage == Stage::Closing
     }
