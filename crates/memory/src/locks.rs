@@ -23,8 +23,10 @@ const WRITER: u32 = 1 << 31;
 const WAITING: u32 = 1 << 30;
 /// Looks at a lock between two yields of the processor.
 const SPINS_PER_YIELD: u32 = 64;
-/// Looks that a reader lets pass for a waiting writer: some 200 µs, longer than a pin around a system call.
-const POLITE_LOOKS: u32 = 8192;
+/// Looks that a read for a copy lets pass for a waiting writer: longer than the copies of others.
+const POLITE_LOOKS_READ: u32 = 64;
+/// Looks that a pin lets pass for a waiting writer: some 200 µs, longer than the system calls of others.
+const POLITE_LOOKS_PIN: u32 = 8192;
 /// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than the table has
 /// distinct locks.
 const SPREAD: u64 = 433;
@@ -70,15 +72,13 @@ impl LockTable {
     /// Locks a granule for reading, until the guard drops.
     pub(crate) fn read(&self, granule: u64) -> ReadGuard<'_> {
         let word = self.word(granule);
-        if word.fetch_add(1, Ordering::Acquire) & (WRITER | WAITING) != 0 {
-            read_contended(word);
-        }
+        count_in(word, POLITE_LOOKS_READ);
         ReadGuard(word)
     }
 
     /// Locks a granule for reading, until [`unpin`](Self::unpin) on the same thread.
     pub(crate) fn pin(&self, granule: u64) {
-        std::mem::forget(self.read(granule));
+        count_in(self.word(granule), POLITE_LOOKS_PIN);
         PINS_HELD.set(PINS_HELD.get() + 1);
     }
 
@@ -150,6 +150,13 @@ impl Drop for WriteAllGuard<'_> {
     }
 }
 
+/// Adds a reader, after at most `polite_looks` at writers that wait.
+fn count_in(word: &AtomicU32, polite_looks: u32) {
+    if word.fetch_add(1, Ordering::Acquire) & (WRITER | WAITING) != 0 {
+        count_in_contended(word, polite_looks);
+    }
+}
+
 fn try_write(word: &AtomicU32) -> bool {
     word.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed)
         .is_ok()
@@ -176,11 +183,11 @@ fn write_contended(word: &AtomicU32) {
 
 /// Called by a reader that has counted itself in and met a writer, at work or waiting.
 #[cold]
-fn read_contended(word: &AtomicU32) {
+fn count_in_contended(word: &AtomicU32, polite_looks: u32) {
     if PINS_HELD.get() == 0 {
         word.fetch_sub(1, Ordering::Release);
         let mut pace = Pace::default();
-        for _ in 0..POLITE_LOOKS {
+        for _ in 0..polite_looks {
             if word.load(Ordering::Relaxed) & (WRITER | WAITING) == 0 {
                 break;
             }

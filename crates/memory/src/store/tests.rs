@@ -1,5 +1,6 @@
 //! Tests of the store: rules, a model, and threads.
 
+use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
@@ -413,10 +414,13 @@ proptest! {
 /// Runs each of `works` in a thread until `rounds` of the last are done.
 fn race(rounds: usize, last: impl Fn(usize) + Sync, others: &[&(dyn Fn(usize) + Sync)]) {
     let done = AtomicBool::new(false);
+    let all_work = Barrier::new(others.len() + 1);
     thread::scope(|scope| {
         for other in others {
             scope.spawn(|| {
-                for round in 0.. {
+                other(0);
+                all_work.wait();
+                for round in 1.. {
                     if done.load(Ordering::Relaxed) {
                         return;
                     }
@@ -424,6 +428,7 @@ fn race(rounds: usize, last: impl Fn(usize) + Sync, others: &[&(dyn Fn(usize) + 
                 }
             });
         }
+        all_work.wait();
         (0..rounds).for_each(last);
         done.store(true, Ordering::Relaxed);
     });
