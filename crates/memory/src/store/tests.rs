@@ -83,6 +83,17 @@ fn dropping_a_store_refunds_all_it_held() {
 }
 
 #[test]
+fn address_space_that_the_host_refuses_is_a_capacity_error() {
+    const BEYOND_ALL: Layout = Layout::new(1 << 47, 1 << 46, 1 << 46, 1);
+    let budget = Arc::new(Budget::new(u64::MAX));
+    let store = Store::new(Arc::clone(&budget), Provision::Thin, BEYOND_ALL);
+    resize(&store, 1 << 20).expect("nothing is mapped yet");
+    assert_eq!(store.write(0, &[1]), Err(Status::CapacityExceeded));
+    assert_eq!(bytes(&store, 0, 1), [0]);
+    assert_eq!(budget.used_bytes(), 0);
+}
+
+#[test]
 fn operations_beyond_the_end_are_refused() {
     let store = small(64 * KIB, 1 << 20, Provision::Thin);
     let beyond = Err(Status::LbaOutOfRange);
