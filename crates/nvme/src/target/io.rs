@@ -176,6 +176,10 @@ fn transfer<B: Backend>(
         }
         _ => Some(pointer),
     };
+    if action == Action::Read {
+        // It is executed when it is sent, after the other commands at hand.
+        namespace.volume.prefetch(extent);
+    }
     let measured = Measured {
         action,
         extent,

@@ -4,9 +4,9 @@ use block::Op;
 
 use super::slot::{Slot, Stage};
 use super::{Queue, SlotId};
-use crate::target::io::Action;
+use crate::target::io::{self, Action};
 use crate::target::{Backend, CommandClass};
-use crate::wire::StatusCode;
+use crate::wire::{Sqe, StatusCode, opcode};
 
 impl Queue {
     /// Takes the next bytes of a command's data, in order. What comes behind a list of ranges is left out.
@@ -19,6 +19,16 @@ impl Queue {
         match slot.action {
             Action::Write | Action::Compare => self.stream(id, bytes, backend),
             _ => slot.gather(bytes),
+        }
+    }
+
+    /// `sqe` is at hand with its data and will begin soon: names the blocks that it writes.
+    pub fn prefetch<B: Backend>(&self, sqe: &Sqe, backend: &mut B) {
+        if sqe.opcode != opcode::WRITE || !self.role.is_io() {
+            return;
+        }
+        if let Some(namespace) = backend.namespace(sqe.nsid()) {
+            namespace.volume.prefetch(io::extent(sqe));
         }
     }
 

@@ -95,7 +95,12 @@ impl<B: Backend> TargetSession<B> {
     ) -> Result<(), SessionError> {
         self.queue.start_turn(now);
         let mut rest = input;
+        let mut ahead = Ahead::default();
         loop {
+            if self.receiver.body.is_none() && self.receiver.header_len == 0 {
+                let at = input.len() - rest.len();
+                ahead.look(at, input, |sqe| self.queue.prefetch(sqe, backend));
+            }
             if let Some(body) = self.receiver.body {
                 if !self.take_body(body, &mut rest, backend) {
                     return Ok(());
@@ -342,6 +347,45 @@ impl<B: Backend> TargetSession<B> {
                     self.queue.data_done(slot, backend);
                 }
             }
+        }
+    }
+}
+
+/// Looks at the capsules further on in the input, so that the memory that they write is on its way before it is needed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    /// Where in the input the next PDU is that was not looked at.
+    at: usize,
+    /// PDUs that were looked at and have not been taken.
+    count: usize,
+}
+
+impl Ahead {
+    /// How many PDUs ahead it looks.
+    const PDUS_MAX: usize = 8;
+
+    /// The next PDU is at `at`: gives commands behind it that have data in their capsule to `each`.
+    fn look(&mut self, at: usize, input: &[u8], mut each: impl FnMut(&Sqe)) {
+        self.count = self.count.saturating_sub(1);
+        if self.at <= at {
+            *self = Self { at, count: 0 };
+        }
+        while self.count < Self::PDUS_MAX {
+            let Ok((capsule, _)) = CapsuleCmd::ref_from_prefix(&input[self.at..]) else {
+                return;
+            };
+            let plen = capsule.ch.plen.get() as usize;
+            if capsule.ch.pdu_type == PduType::CapsuleCmd as u8 && plen > size_of::<CapsuleCmd>() {
+                let sqe = Sqe::ref_from_bytes(&capsule.sqe).expect("an entry has 64 bytes");
+                each(sqe);
+            }
+            let is_whole = plen >= CH_BYTES && plen <= input.len() - self.at;
+            self.at = if is_whole {
+                self.at + plen
+            } else {
+                input.len()
+            };
+            self.count += 1;
         }
     }
 }
