@@ -1,0 +1,41 @@
+# ramport: `make run` serves a RAM disk and shows what it does; `make test` checks everything.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+BINARY = target/release/ramport
+
+.PHONY: run build test install clean
+
+# A RAM disk on loopback: checked, measured, then served until Ctrl-C.
+run: build
+	$(BINARY) demo
+
+build:
+	@scripts/deps.sh build
+	$(CARGO) build --release --package ramport
+
+test: build
+	@scripts/deps.sh test
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) test --workspace
+	$(CARGO) xtask tidy
+	tests/vm/run nvme-tcp
+
+install: build
+	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ramport
+	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ramport
+	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ramport.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/ramport.service \
+		> $(DESTDIR)$(PREFIX)/lib/systemd/system/ramport.service
+
+clean:
+	$(CARGO) clean
