@@ -23,6 +23,8 @@ pub use host::{discovery_log, host_session};
 
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
+/// Command identifiers that scripts use.
+const CIDS: u8 = 16;
 /// Entries of the queue.
 const ENTRIES: u16 = 8;
 
@@ -148,7 +150,7 @@ pub fn queue(input: &[u8]) {
         io,
         volume,
         r2ts: Vec::new(),
-        outstanding: vec![0; 1 << 16],
+        outstanding: [0; CIDS as usize],
         is_raw: false,
     };
     let mut script = script;
@@ -162,7 +164,7 @@ struct Run {
     /// R2Ts that have not been answered.
     r2ts: Vec<DataPdu>,
     /// Commands by identifier that were sent and not completed.
-    outstanding: Vec<u32>,
+    outstanding: [u32; CIDS as usize],
     /// Bare bytes were sent, which may have been commands that the script does not know of.
     is_raw: bool,
 }
@@ -277,10 +279,12 @@ impl Run {
             }
             other => panic!("{other:?} was not expected"),
         };
-        if let Some(cid) = completed {
-            let outstanding = &mut self.outstanding[usize::from(cid)];
-            assert!(self.is_raw || *outstanding > 0, "completed twice");
-            *outstanding = outstanding.saturating_sub(1);
+        let Some(cid) = completed.map(usize::from) else {
+            return;
+        };
+        match self.outstanding.get_mut(cid) {
+            Some(outstanding) if *outstanding > 0 => *outstanding -= 1,
+            _ => assert!(self.is_raw, "completed twice"),
         }
     }
 }
@@ -305,7 +309,7 @@ fn odd_command(step: [u8; 4], fields: [u8; 8]) -> Sqe {
     let [opcode, fuse, cid, nsid, lba, blocks, sgl, extra] = fields;
     let mut sqe = Sqe::new(
         OPCODES[usize::from(opcode) % OPCODES.len()],
-        Cid(u16::from(cid % 16)),
+        Cid(u16::from(cid % CIDS)),
         Nsid(if nsid < 240 { 1 } else { u32::from(nsid) }),
     );
     sqe.flags |= match fuse {
