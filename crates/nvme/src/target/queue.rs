@@ -36,7 +36,7 @@ use crate::wire::{Cid, Cqe, Fuse, Nsid, Sqe, Status, StatusCode};
 
 pub use self::slot::SlotId;
 
-/// The commands of one connection. See the [module](self).
+/// The commands of one connection, each in a slot from its capsule to its completion.
 #[derive(Debug)]
 pub struct Queue {
     role: Role,
