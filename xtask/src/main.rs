@@ -1,7 +1,8 @@
-//! Developer tasks: `cargo xtask tidy` holds what the compiler does not.
+//! Developer tasks: `cargo xtask tidy` holds what the compiler does not, `cargo xtask bench` measures.
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod imports;
 mod sources;
 
@@ -9,11 +10,35 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("tidy") {
-        return tidy();
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some("tidy") => tidy(),
+        Some("bench") => measure(args),
+        _ => {
+            eprintln!(
+                "usage: cargo xtask tidy   (checks imports between crates, file lengths, leftovers)"
+            );
+            eprintln!("       cargo xtask bench  (compares with the bare exchange and SPDK_DIR)");
+            ExitCode::from(2)
+        }
     }
-    eprintln!("usage: cargo xtask tidy   (checks imports between crates, file lengths, leftovers)");
-    ExitCode::from(2)
+}
+
+fn measure(args: impl Iterator<Item = String>) -> ExitCode {
+    let options = match bench::Options::parse(args) {
+        Ok(options) => options,
+        Err(mistake) => {
+            eprintln!("bench: {mistake}");
+            return ExitCode::from(2);
+        }
+    };
+    match bench::run(&workspace_root(), &options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn tidy() -> ExitCode {

@@ -1,0 +1,249 @@
+//! `cargo xtask bench`: ramport, the bare TCP exchange and, where the variable SPDK_DIR names a build, SPDK's target;
+//! shape by shape in turn, so that a drift of the machine meets all alike. Targets run on core 0, clients on core 1.
+//! Whoever is not measured is stopped (SIGSTOP), since SPDK's target never sleeps.
+
+mod contenders;
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use contenders::{Figures, Ramport, Spdk, bare};
+
+/// One measurement.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// fio's `rw`.
+    rw: &'static str,
+    bs: u32,
+    depth: u32,
+}
+
+const fn shape(rw: &'static str, bs: u32, depth: u32) -> Shape {
+    Shape { rw, bs, depth }
+}
+
+const SHAPES: [Shape; 14] = [
+    shape("randread", 512, 128),
+    shape("randwrite", 512, 128),
+    shape("randread", 4096, 1),
+    shape("randwrite", 4096, 1),
+    shape("randread", 4096, 32),
+    shape("randwrite", 4096, 32),
+    shape("randrw", 4096, 32),
+    shape("randread", 4096, 128),
+    shape("randwrite", 4096, 128),
+    shape("read", 131_072, 1),
+    shape("read", 131_072, 8),
+    shape("write", 131_072, 8),
+    shape("randread", 65_536, 8),
+    shape("randwrite", 65_536, 8),
+];
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.rw, self.bs, self.depth)
+    }
+}
+
+/// Reads among mixed I/O in per cent.
+const READ_PERCENT: &str = "70";
+/// The size of each side's volume in MiB.
+const VOLUME_MIB: &str = "512";
+
+/// How to measure.
+pub struct Options {
+    runs: usize,
+    seconds: String,
+    json: Option<String>,
+    /// Only shapes whose name contains this.
+    only: String,
+}
+
+impl Options {
+    /// `--runs N`, `--seconds S`, `--json FILE`, `--only TEXT`.
+    pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            runs: 3,
+            seconds: "1".to_owned(),
+            json: None,
+            only: String::new(),
+        };
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
+            match arg.as_str() {
+                "--runs" => {
+                    options.runs = value
+                        .parse()
+                        .ok()
+                        .filter(|&runs| runs > 0)
+                        .ok_or_else(|| format!("--runs {value} is no number of runs"))?;
+                }
+                "--seconds" => options.seconds = value,
+                "--json" => options.json = Some(value),
+                "--only" => options.only = value,
+                _ => {
+                    return Err(format!(
+                        "{arg} is unknown; there are --runs, --seconds, --json, --only"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What was measured of one shape, run by run.
+#[derive(Default)]
+struct Row {
+    bare: Vec<Figures>,
+    ramport: Vec<Figures>,
+    ramport_perf: Vec<Figures>,
+    spdk: Vec<Figures>,
+    spdk_perf: Vec<Figures>,
+}
+
+/// Builds, measures, prints the table.
+pub fn run(root: &Path, options: &Options) -> io::Result<()> {
+    build(root)?;
+    let ramport = Ramport::start(root, VOLUME_MIB)?;
+    let folder = env::var_os("SPDK_DIR").map(PathBuf::from);
+    let spdk = folder
+        .map(|folder| Spdk::start(&folder, VOLUME_MIB))
+        .transpose()?;
+    if spdk.is_none() {
+        println!("SPDK_DIR is not set: SPDK's target is left out");
+    }
+    let idle = ramport.idle_cores()?;
+    ramport.fill()?;
+    if let Some(spdk) = &spdk {
+        spdk.while_running(|| ramport.fill_other(Spdk::URL))?;
+    }
+    let mut rows: Vec<(Shape, Row)> = SHAPES
+        .into_iter()
+        .filter(|shape| shape.to_string().contains(&options.only))
+        .map(|shape| (shape, Row::default()))
+        .collect();
+    for run in 1..=options.runs {
+        for (shape, row) in &mut rows {
+            eprintln!("run {run}: {shape}");
+            if let Some(figures) = bare(root, *shape, &options.seconds)? {
+                row.bare.push(figures);
+            }
+            row.ramport
+                .push(ramport.measure(Ramport::URL, *shape, &options.seconds)?);
+            let Some(spdk) = &spdk else { continue };
+            row.ramport_perf.push(spdk.perf(Ramport::PERF, *shape)?);
+            spdk.while_running(|| {
+                row.spdk
+                    .push(ramport.measure(Spdk::URL, *shape, &options.seconds)?);
+                row.spdk_perf.push(spdk.perf(Spdk::PERF, *shape)?);
+                Ok(())
+            })?;
+        }
+    }
+    print(&rows, idle);
+    if let Some(path) = &options.json {
+        fs::write(path, to_json(&rows, idle).to_string())?;
+    }
+    Ok(())
+}
+
+fn build(root: &Path) -> io::Result<()> {
+    for package in [
+        &["-p", "ramport"][..],
+        &["-p", "net", "--example", "bare"][..],
+    ] {
+        let status = Command::new("cargo")
+            .current_dir(root)
+            .args(["build", "--quiet", "--release"])
+            .args(package)
+            .status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("building {package:?} failed")));
+        }
+    }
+    Ok(())
+}
+
+/// The median of one figure.
+fn median(runs: &[Figures], figure: impl Fn(&Figures) -> f64) -> Option<f64> {
+    let mut values: Vec<f64> = runs.iter().map(figure).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn iops(runs: &[Figures]) -> Option<f64> {
+    median(runs, |figures| figures.iops)
+}
+
+fn print(rows: &[(Shape, Row)], idle: f64) {
+    println!("medians; IOPS by client and target (ours: ramport bench, perf: spdk_nvme_perf)");
+    println!(
+        "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}",
+        "shape",
+        "bare",
+        "ours",
+        "ours/perf",
+        "SPDK",
+        "SPDK/perf",
+        "%bare",
+        "xSPDK",
+        "us/IO",
+        "SPDK us",
+        "p99 us",
+        "SPDK p99"
+    );
+    for (shape, row) in rows {
+        let best = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        let ours = best(iops(&row.ramport), iops(&row.ramport_perf));
+        let spdk = best(iops(&row.spdk), iops(&row.spdk_perf));
+        let over = |a: Option<f64>, b: Option<f64>, scale: f64| Some(a? / b? * scale);
+        println!(
+            "{:<22}{}{}{}{}{}{}{}{}{}{}{}",
+            shape.to_string(),
+            cell(iops(&row.bare), 11, 0),
+            cell(iops(&row.ramport), 11, 0),
+            cell(iops(&row.ramport_perf), 11, 0),
+            cell(iops(&row.spdk), 11, 0),
+            cell(iops(&row.spdk_perf), 11, 0),
+            cell(over(iops(&row.ramport), iops(&row.bare), 100.0), 8, 0),
+            cell(over(ours, spdk, 1.0), 8, 2),
+            cell(median(&row.ramport, |figures| figures.target_us), 9, 2),
+            cell(median(&row.spdk, |figures| figures.target_us), 9, 2),
+            cell(median(&row.ramport, |figures| figures.p99_us), 9, 1),
+            cell(median(&row.spdk, |figures| figures.p99_us), 9, 1),
+        );
+    }
+    println!("ramport without I/O: {:.3} % of a core", idle * 100.0);
+}
+
+fn cell(figure: Option<f64>, width: usize, digits: usize) -> String {
+    match figure {
+        Some(figure) => format!("{figure:>width$.digits$}"),
+        None => format!("{:>width$}", "-"),
+    }
+}
+
+fn to_json(rows: &[(Shape, Row)], idle: f64) -> Value {
+    let all = |runs: &[Figures]| runs.iter().map(|run| run.to_json()).collect::<Vec<_>>();
+    let shapes: Vec<Value> = rows
+        .iter()
+        .map(|(shape, row)| {
+            json!({
+                "rw": shape.rw, "bs": shape.bs, "iodepth": shape.depth,
+                "bare": all(&row.bare),
+                "ramport": all(&row.ramport),
+                "ramport_perf": all(&row.ramport_perf),
+                "spdk": all(&row.spdk),
+                "spdk_perf": all(&row.spdk_perf),
+            })
+        })
+        .collect();
+    json!({ "idle_cores": idle, "shapes": shapes })
+}
