@@ -42,7 +42,6 @@ pub(crate) struct ConnectionBackend {
 struct Binding {
     offered: Arc<Offered>,
     host: HostName,
-    access: Access,
     controller: Option<ControllerId>,
     session_totals: Option<Arc<Totals>>,
 }
@@ -206,7 +205,6 @@ impl Backend for ConnectionBackend {
         self.binding = Some(Binding {
             offered,
             host,
-            access,
             controller: None,
             session_totals: None,
         });
@@ -217,12 +215,10 @@ impl Backend for ConnectionBackend {
         let Some(binding) = &mut self.binding else {
             return;
         };
-        let (session, totals) = self.core.registry.bind(
-            &self.accepted,
-            &binding.offered,
-            controller,
-            (&binding.host, binding.access),
-        );
+        let (session, totals) =
+            self.core
+                .registry
+                .bind(&self.accepted, &binding.offered, controller, &binding.host);
         tracing::debug!(
             connection = %self.accepted.id,
             %session,

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use block::Access;
 use net::{Accepted, ConnectionId};
 use nvme::target::{ControllerId, PortId};
 
@@ -37,7 +36,6 @@ pub(crate) struct Session {
     pub(crate) offered: Arc<Offered>,
     pub(crate) host: HostName,
     pub(crate) controller: ControllerId,
-    pub(crate) access: Access,
     pub(crate) peer: SocketAddr,
     local: SocketAddr,
     connections: usize,
@@ -61,7 +59,7 @@ impl Registry {
         accepted: &Accepted,
         offered: &Arc<Offered>,
         controller: ControllerId,
-        (host, access): (&HostName, Access),
+        host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
         let mut inner = self.lock();
         let existing = inner.sessions.iter_mut().find(|(_, session)| {
@@ -79,7 +77,6 @@ impl Registry {
                     offered: Arc::clone(offered),
                     host: host.clone(),
                     controller,
-                    access,
                     peer: accepted.peer,
                     local: accepted.local,
                     connections: 1,

@@ -202,8 +202,8 @@ impl Core {
             .with(|subsystem| subsystem.set_discovery_records(records));
     }
 
-    /// Ends the sessions that may no longer do what they were granted.
-    fn end_disallowed(&self, state: &State) {
+    /// Tells every session what its host may do now; ends those of hosts that may do nothing.
+    fn renew_sessions(&self, state: &State) {
         for (_, session) in self.registry.sessions() {
             let Some(target) = session.offered.name().and_then(|n| state.targets.get(n)) else {
                 continue;
@@ -212,11 +212,10 @@ impl Core {
                 name: Some(session.host.as_str()),
                 address: session.peer.ip(),
             };
-            if target.access.check(who) != session.access {
-                session
-                    .offered
-                    .with(|subsystem| subsystem.delete_controller(session.controller));
-            }
+            let access = target.access.check(who);
+            session
+                .offered
+                .with(|subsystem| subsystem.set_access(session.controller, access));
         }
     }
 }

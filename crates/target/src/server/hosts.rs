@@ -31,7 +31,7 @@ impl Server {
             state.renew_access(target);
         }
         self.core().publish(&state);
-        self.core().end_disallowed(&state);
+        self.core().renew_sessions(&state);
         Ok(())
     }
 

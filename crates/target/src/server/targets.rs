@@ -65,7 +65,7 @@ impl Server {
         state.target_mut(name)?.definition = changed;
         state.renew_access(name);
         self.core().publish(&state);
-        self.core().end_disallowed(&state);
+        self.core().renew_sessions(&state);
         Ok(())
     }
 
