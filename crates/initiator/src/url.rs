@@ -146,6 +146,15 @@ impl Url {
         self.host_nqn.as_deref()
     }
 
+    /// The discovery service at the same host and port.
+    #[must_use]
+    pub fn service(&self) -> Self {
+        Self {
+            subsystem: None,
+            ..self.clone()
+        }
+    }
+
     /// The same service, another subsystem.
     #[must_use]
     pub fn with_subsystem(&self, subnqn: &str) -> Self {
