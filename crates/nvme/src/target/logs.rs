@@ -123,8 +123,10 @@ impl Subsystem {
         page.as_bytes().to_vec()
     }
 
+    /// The Asymmetric Namespace Access log: one group of all namespaces.
     fn ana(&self, controller: &Controller, specific: u8) -> Result<Vec<u8>, Failure> {
         const GROUPS_ONLY: u8 = 1;
+        const ANA_HEAD_BYTES: usize = size_of::<AnaHeader>() + size_of::<AnaGroup>();
         if specific & !GROUPS_ONLY != 0 {
             return Err(StatusCode::InvalidField.at(Location::CDW10));
         }
@@ -142,6 +144,11 @@ impl Subsystem {
         let mut page = AnaHeader::new(count, 1).as_bytes().to_vec();
         page.extend_from_slice(group.as_bytes());
         page.extend_from_slice(&nsids);
+        if specific != GROUPS_ONLY {
+            // As long as hosts reckon from MNAN, so that none reads beyond its end.
+            let namespaces_max = self.config.limits.namespaces_max as usize;
+            page.resize(ANA_HEAD_BYTES + namespaces_max * size_of::<Nsid>(), 0);
+        }
         Ok(page)
     }
 }

@@ -193,3 +193,14 @@ fn ana_gives_groups_alone_on_request() {
     sqe.cdw10 = U32::new(sqe.cdw10.get() | 2 << 8);
     assert_eq!(fixture.error(&admin, &sqe), StatusCode::InvalidField);
 }
+
+#[test]
+fn ana_is_as_long_as_hosts_reckon_from_mnan() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    let end = 16 + 32 + 16 * 4;
+    let tail = log_sqe(lid::ANA, end - 8, 8, RetainEvent::Clear);
+    assert_eq!(fixture.data(&admin, &tail), [0; 8]);
+    let beyond = log_sqe(lid::ANA, end + 8, 8, RetainEvent::Clear);
+    assert_eq!(fixture.error(&admin, &beyond), StatusCode::InvalidField);
+}
