@@ -1,0 +1,73 @@
+# The daemon on this machine, inside the run's network namespace.
+# shellcheck shell=bash disable=SC2034
+
+PEER_A=10.77.0.1
+PEER_B=10.77.1.1
+DAEMON_DIR=$VM_STATE/daemon
+DAEMON_START_LIMIT_S=10
+
+peer_start() {
+  mkdir -p "$DAEMON_DIR"
+  daemon_launch
+}
+
+# It has a session of its own, so that it outlives the test that starts it.
+daemon_launch() {
+  "${NET_RUN[@]}" setsid "$RAMPORT" serve --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
+    >> "$DAEMON_DIR/log" 2>&1 < /dev/null &
+  echo $! > "$DAEMON_DIR/pid"
+  disown
+  local start=$SECONDS
+  until daemon ls > /dev/null 2>&1; do
+    [ $((SECONDS - start)) -lt "$DAEMON_START_LIMIT_S" ] || return 1
+    sleep 0.1
+  done
+}
+
+daemon() { "$RAMPORT" --socket "$DAEMON_DIR/socket" "$@"; }
+daemon_pid() { cat "$DAEMON_DIR/pid"; }
+
+peer_stop() { [ ! -f "$DAEMON_DIR/pid" ] || kill "$(daemon_pid)" 2> /dev/null; }
+peer_alive() { kill -0 "$(daemon_pid)" 2> /dev/null; }
+peer_log() { tail -n 30 "$DAEMON_DIR/log"; }
+peer_can() { :; }
+peer_descriptors() { find "/proc/$(daemon_pid)/fd" -mindepth 1 | wc -l; }
+
+peer_crash() {
+  kill -KILL "$(daemon_pid)"
+  while peer_alive; do sleep 0.05; done
+  daemon_launch
+}
+
+peer_portal_add() { daemon portal create "nvme+tcp://$1:$2"; }
+peer_portal_remove() { daemon portal remove "nvme+tcp://$1:$2"; }
+
+peer_volume_create() { daemon volume create "$1" --size "${2}MiB" --block-size "$3"; }
+peer_volume_resize() { daemon volume resize "$1" --size "${2}MiB" --force; }
+peer_volume_lock() { daemon volume lock "$1"; }
+peer_volume_unlock() { daemon volume unlock "$1"; }
+peer_volume_used_bytes() { daemon --json volume show "$1" | sed -n 's/.*"used_bytes": *\([0-9]*\).*/\1/p'; }
+
+peer_target_create() {
+  if [ "$2" = any ]; then
+    daemon target create "$1" --allow-any-host
+  else
+    daemon_host "$2"
+    daemon target create "$1" --host "$2"
+  fi
+}
+
+# The list of hosts is given whole.
+peer_target_allow() {
+  local host hosts=()
+  daemon_host "$2"
+  for host in $(daemon --json target show "$1" | grep -o 'nqn\.2014-08\.org\.nvmexpress:uuid:[0-9a-f-]*') "$2"; do
+    hosts+=(--host "$host")
+  done
+  daemon target set "$1" "${hosts[@]}"
+}
+
+daemon_host() { daemon host show "$1" > /dev/null 2>&1 || daemon host create "$1"; }
+
+peer_namespace_add() { daemon target attach "$1" "$3" --nsid "$2"; }
+peer_namespace_remove() { daemon target detach "$1" "$2" --force; }
