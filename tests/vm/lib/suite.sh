@@ -33,7 +33,8 @@ suite_run() {
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
   . "$VM_TOP/suites/$suite/suite.sh"
-  suite_start
+  mkdir -p "$VM_STATE/log"
+  suite_start > "$VM_STATE/log/start"
   for file in $(suite_tests "$suite" "$only" | sed 's,/.*,,' | uniq); do suite_file "$file" "$only"; done
 }
 
