@@ -52,6 +52,10 @@ impl DiscoveryRecord {
             name: Some(&controller.host.nqn),
             address: controller.origin.address,
         };
+        // A loopback address leads other machines to themselves.
+        if self.address.is_loopback() && !controller.origin.local.is_loopback() {
+            return false;
+        }
         self.visible_to
             .as_ref()
             .is_none_or(|filter| filter.admits(host))

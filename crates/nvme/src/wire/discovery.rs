@@ -80,8 +80,8 @@ const _: () = assert!(std::mem::offset_of!(DiscoveryEntry, subsystem_nqn) == 256
 const _: () = assert!(std::mem::offset_of!(DiscoveryEntry, address) == 512);
 
 impl DiscoveryEntry {
-    /// [`Self::requirements`]: no secure channel required, SQ flow control may be disabled.
-    pub const REQUIREMENTS: u8 = 0b110;
+    /// [`Self::requirements`]: nothing said about secure channels, SQ flow control may be disabled.
+    pub const REQUIREMENTS: u8 = 0b100;
     /// [`Self::flags`]: the discovery subsystem takes explicit persistent connections.
     pub const FLAG_PERSISTENT: u16 = 0b10;
 
@@ -161,7 +161,7 @@ mod tests {
         entry.address = text_field("192.0.2.1");
         entry.subsystem_nqn = NqnField::new("nvmet-rd0").expect("fits");
         let bytes = entry.as_bytes();
-        assert_eq!(bytes[..12], [3, 1, 2, 6, 1, 0, 0xFF, 0xFF, 0x80, 0, 0, 0]);
+        assert_eq!(bytes[..12], [3, 1, 2, 4, 1, 0, 0xFF, 0xFF, 0x80, 0, 0, 0]);
         assert_eq!(&bytes[32..37], b"4420\0");
         assert_eq!(&bytes[256..266], b"nvmet-rd0\0");
         assert_eq!(&bytes[512..522], b"192.0.2.1\0");

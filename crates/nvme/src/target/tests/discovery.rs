@@ -146,6 +146,20 @@ fn hosts_see_what_they_may_use() {
 }
 
 #[test]
+fn loopback_portals_are_shown_to_hosts_that_came_by_loopback() {
+    let mut fixture = Fixture::discovery();
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let remote = fixture.host();
+    let local = fixture.host_with(|request| request.origin.local = loopback);
+    let inside = record(SubsystemType::Nvm, "inside", loopback);
+    fixture
+        .subsystem
+        .set_discovery_records(vec![inside, nvm("outside")]);
+    assert_eq!(names(&read(&mut fixture, &remote).1), ["outside"]);
+    assert_eq!(names(&read(&mut fixture, &local).1), ["inside", "outside"]);
+}
+
+#[test]
 fn the_generation_moves_when_records_do_and_hosts_are_told() {
     const LOG_CHANGED: u64 = 0x0070_F002;
     let mut fixture = Fixture::discovery();
