@@ -25,20 +25,11 @@ impl Server {
     /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other machines
     /// reach is refused while a target has no host list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
-        let mut state = self.state();
-        state.check_running()?;
-        if state.portals.contains_key(&portal) {
-            return Err(ServerError::PortalExists(portal));
-        }
-        if state.portals.len() >= PORTALS_MAX {
-            return Err(ServerError::TooMany {
-                what: "portals",
-                max: PORTALS_MAX,
-            });
-        }
-        let targets = state.targets.values().map(|target| &target.definition);
-        State::check_exposure(targets, std::iter::once(&portal))?;
-        let port = state.free_port();
+        let port = {
+            let mut state = self.state();
+            state.check_new_portal(&portal)?;
+            state.take_port()
+        };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
             Transport::NvmeTcp => Arc::new(NvmeTcpPortal {
                 core: Arc::clone(self.core()),
@@ -55,8 +46,15 @@ impl Server {
                 source,
             })?;
         let portal = PortalDefinition { address, ..portal };
+        let mut state = self.state();
+        // What was so before the socket was opened may have changed meanwhile. Reactors are never spoken to under the
+        // lock, since they may be waiting for it.
+        if let Err(error) = state.check_new_portal(&portal) {
+            drop(state);
+            self.shared.reactors.unlisten(listener);
+            return Err(error);
+        }
         state.portals.insert(portal, PortalEntry { port, listener });
-        state.last_port = port.0;
         self.core().publish(&state);
         Ok(portal)
     }
@@ -69,6 +67,7 @@ impl Server {
             return Err(ServerError::UnknownPortal(portal));
         };
         self.core().publish(&state);
+        drop(state);
         self.shared.reactors.unlisten(entry.listener);
         Ok(())
     }
@@ -89,14 +88,31 @@ impl Server {
 }
 
 impl State {
+    fn check_new_portal(&self, portal: &PortalDefinition) -> Result<(), ServerError> {
+        self.check_running()?;
+        if self.portals.contains_key(portal) {
+            return Err(ServerError::PortalExists(*portal));
+        }
+        if self.portals.len() >= PORTALS_MAX {
+            return Err(ServerError::TooMany {
+                what: "portals",
+                max: PORTALS_MAX,
+            });
+        }
+        let targets = self.targets.values().map(|target| &target.definition);
+        Self::check_exposure(targets, std::iter::once(portal))
+    }
+
     /// A number that no portal has, and none had of late.
-    fn free_port(&self) -> PortId {
+    fn take_port(&mut self) -> PortId {
         let is_taken = |port| self.portals.values().any(|entry| entry.port == port);
         let after = self.last_port;
-        (1..=u16::MAX)
+        let port = (1..=u16::MAX)
             .map(|step| PortId(after.wrapping_add(step)))
             .find(|&port| port.0 != 0 && !is_taken(port))
-            .expect("there are more numbers than portals")
+            .expect("there are more numbers than portals");
+        self.last_port = port.0;
+        port
     }
 }
 

@@ -10,7 +10,8 @@ use crate::{
     VolumeName, Warning,
 };
 
-/// A target: what was defined, and what became of it.
+/// A target: what was defined, with its namespaces in the order of their numbers, and what became of it.
+#[derive(Clone)]
 pub(super) struct TargetEntry {
     pub(super) definition: TargetDefinition,
     pub(super) offered: Arc<Offered>,
@@ -22,10 +23,14 @@ const TARGETS_MAX: usize = 4096;
 
 impl Server {
     /// Creates a target. Names that are not in NQN form are taken with a warning.
-    pub fn create_target(&self, definition: TargetDefinition) -> Result<Vec<Warning>, ServerError> {
+    pub fn create_target(
+        &self,
+        mut definition: TargetDefinition,
+    ) -> Result<Vec<Warning>, ServerError> {
         let mut state = self.state();
         state.check_running()?;
         state.check_new_target(&definition)?;
+        definition.namespaces = state.sort_namespaces(&definition)?;
         let name = definition.name.clone();
         let warnings = if name.is_nqn() {
             Vec::new()
@@ -99,16 +104,14 @@ impl Server {
             Some(nsid) => nsid,
             None => lowest_free_nsid(&entry.definition)?,
         };
-        let mut changed = entry.definition.clone();
-        changed.namespaces.push(NamespaceDefinition {
+        let namespace = NamespaceDefinition {
             nsid,
             volume: volume.clone(),
-        });
-        state.check_namespaces(&changed)?;
-        changed.namespaces.sort_by_key(|namespace| namespace.nsid);
+        };
+        let at = place_of(&entry.definition, &namespace)?;
         let handle = state.volume(volume)?.handle.clone();
         let entry = state.target_mut(target)?;
-        entry.definition = changed;
+        entry.definition.namespaces.insert(at, namespace);
         entry.offered.attach(nsid, &handle, self.core().machine);
         Ok(nsid)
     }
@@ -125,7 +128,7 @@ impl Server {
         state.check_running()?;
         let entry = state.target_mut(target)?;
         let namespaces = &mut entry.definition.namespaces;
-        let Some(at) = namespaces.iter().position(|ns| ns.nsid == nsid) else {
+        let Ok(at) = namespaces.binary_search_by_key(&nsid, |ns| ns.nsid) else {
             return Err(ServerError::UnknownNamespace {
                 target: target.clone(),
                 nsid,
@@ -139,8 +142,8 @@ impl Server {
 
     /// Every target, by name.
     pub fn targets(&self) -> Vec<TargetInfo> {
-        let state = self.state();
-        let targets = state.targets.values();
+        let targets: Vec<_> = self.state().targets.values().cloned().collect();
+        let targets = targets.iter();
         targets
             .map(|target| self.core().target_info(target))
             .collect()
@@ -148,9 +151,8 @@ impl Server {
 
     /// One target.
     pub fn target(&self, name: &TargetName) -> Result<TargetInfo, ServerError> {
-        let state = self.state();
-        let target = state.target(name)?;
-        Ok(self.core().target_info(target))
+        let target = self.state().target(name)?.clone();
+        Ok(self.core().target_info(&target))
     }
 }
 
@@ -206,7 +208,6 @@ impl State {
             });
         }
         self.check_hosts(&definition.hosts)?;
-        self.check_namespaces(definition)?;
         Self::check_exposure(std::iter::once(definition), self.portals.keys())
     }
 
@@ -223,37 +224,54 @@ impl State {
         }
     }
 
-    /// Namespace IDs within bounds and not given twice, volumes that exist.
-    fn check_namespaces(&self, target: &TargetDefinition) -> Result<(), ServerError> {
-        let max = namespaces_max();
-        for (at, namespace) in target.namespaces.iter().enumerate() {
-            let nsid = namespace.nsid;
-            if nsid == 0 || nsid > max {
-                return Err(ServerError::NamespaceId { nsid, max });
-            }
+    /// The namespaces in the order of their numbers, which are within bounds and not given twice; their volumes exist.
+    fn sort_namespaces(
+        &self,
+        target: &TargetDefinition,
+    ) -> Result<Vec<NamespaceDefinition>, ServerError> {
+        let mut sorted = TargetDefinition {
+            namespaces: Vec::new(),
+            ..target.clone()
+        };
+        for namespace in &target.namespaces {
             self.volume(&namespace.volume)?;
-            let twice = target.namespaces[..at]
-                .iter()
-                .find(|other| other.nsid == nsid);
-            if let Some(other) = twice {
-                return Err(ServerError::NamespaceExists {
-                    target: target.name.clone(),
-                    nsid,
-                    volume: other.volume.clone(),
-                });
-            }
+            let at = place_of(&sorted, namespace)?;
+            sorted.namespaces.insert(at, namespace.clone());
         }
-        Ok(())
+        Ok(sorted.namespaces)
     }
 }
 
+/// Where a new namespace belongs in the order of numbers.
+fn place_of(
+    target: &TargetDefinition,
+    namespace: &NamespaceDefinition,
+) -> Result<usize, ServerError> {
+    let (nsid, max) = (namespace.nsid, namespaces_max());
+    if nsid == 0 || nsid > max {
+        return Err(ServerError::NamespaceId { nsid, max });
+    }
+    let namespaces = &target.namespaces;
+    match namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid) {
+        Err(at) => Ok(at),
+        Ok(at) => Err(ServerError::NamespaceExists {
+            target: target.name.clone(),
+            nsid,
+            volume: namespaces[at].volume.clone(),
+        }),
+    }
+}
+
+/// The first number that the sorted namespaces leave free.
 fn lowest_free_nsid(target: &TargetDefinition) -> Result<u32, ServerError> {
     let max = namespaces_max();
-    let is_taken = |nsid: &u32| target.namespaces.iter().any(|ns| ns.nsid == *nsid);
-    (1..=max)
-        .find(|nsid| !is_taken(nsid))
-        .ok_or_else(|| ServerError::NamespacesFull {
+    let taken = target.namespaces.iter().map(|namespace| namespace.nsid);
+    let gap = taken.zip(1..).take_while(|(nsid, at)| nsid == at).count() as u32 + 1;
+    if gap > max {
+        return Err(ServerError::NamespacesFull {
             target: target.name.clone(),
             max,
-        })
+        });
+    }
+    Ok(gap)
 }

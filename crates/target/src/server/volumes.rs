@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// A volume: what was defined, and what became of it.
+#[derive(Clone)]
 pub(super) struct VolumeEntry {
     /// As created; the size is the volume's own.
     definition: VolumeDefinition,
@@ -160,11 +161,18 @@ impl Server {
 
     /// Every volume, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
-        let state = self.state();
-        let mut attachments = state.all_attachments();
-        let volumes = state.volumes.iter();
+        // Counters are summed without the lock, for which connecting hosts may wait.
+        let (volumes, mut attachments) = {
+            let state = self.state();
+            let volumes: Vec<_> = state.volumes.values().cloned().collect();
+            (volumes, state.all_attachments())
+        };
+        let volumes = volumes.iter();
         volumes
-            .map(|(name, volume)| volume.info(attachments.remove(name).unwrap_or_default()))
+            .map(|volume| {
+                let places = attachments.remove(&volume.handle.name);
+                volume.info(places.unwrap_or_default())
+            })
             .collect()
     }
 
