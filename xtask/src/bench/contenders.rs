@@ -284,7 +284,7 @@ pub fn bare(root: &Path, shape: Shape, seconds: &str) -> io::Result<Option<Figur
                 "--seconds",
                 seconds,
             ])
-            .args(["--cpus", TARGET_CORE, CLIENT_CORE])
+            .args(["--seconds", seconds, "--cpus", TARGET_CORE, CLIENT_CORE])
             .arg("--json")
             .arg(&json),
     )?;

@@ -7,22 +7,10 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll as ep, poll};
 
-use crate::exchange::{BUFFER_BYTES, End, Idle};
-
-/// Buffers of an end.
-struct Buffers {
-    received: Vec<u8>,
-    sent: Vec<u8>,
-}
-
-impl Buffers {
-    fn new() -> Self {
-        Self {
-            received: vec![0; BUFFER_BYTES],
-            sent: vec![0x5a; BUFFER_BYTES],
-        }
-    }
-}
+use crate::{
+    end::{BUFFER_BYTES, End},
+    exchange::Idle,
+};
 
 /// What a call did.
 #[derive(PartialEq, Eq)]
@@ -32,14 +20,14 @@ enum Progress {
     Closed,
 }
 
-fn send(mut socket: &TcpStream, end: &mut End<'_>, buffers: &Buffers) -> io::Result<Progress> {
-    if end.to_send == 0 {
+fn send(mut socket: &TcpStream, end: &mut End<'_>) -> io::Result<Progress> {
+    let bytes = end.next_bytes();
+    if bytes.is_empty() {
         return Ok(Progress::None);
     }
-    let len = end.to_send.min(BUFFER_BYTES);
-    match socket.write(&buffers.sent[..len]) {
+    match socket.write(bytes) {
         Ok(len) => {
-            end.to_send -= len;
+            end.sent(len);
             Ok(Progress::Some)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
@@ -47,15 +35,11 @@ fn send(mut socket: &TcpStream, end: &mut End<'_>, buffers: &Buffers) -> io::Res
     }
 }
 
-fn receive(
-    mut socket: &TcpStream,
-    end: &mut End<'_>,
-    buffers: &mut Buffers,
-) -> io::Result<Progress> {
-    match socket.read(&mut buffers.received) {
+fn receive(mut socket: &TcpStream, end: &mut End<'_>, buffer: &mut [u8]) -> io::Result<Progress> {
+    match socket.read(buffer) {
         Ok(0) => Ok(Progress::Closed),
         Ok(len) => {
-            end.receive(len);
+            end.receive(&buffer[..len]);
             Ok(Progress::Some)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
@@ -66,16 +50,16 @@ fn receive(
 /// Receives and sends until the connection ends; sleeps in poll where it may.
 pub fn plain(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    let mut buffers = Buffers::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
     while !end.is_over() {
-        let sent = send(socket, &mut end, &buffers)?;
-        let received = receive(socket, &mut end, &mut buffers)?;
+        let sent = send(socket, &mut end)?;
+        let received = receive(socket, &mut end, &mut buffer)?;
         if received == Progress::Closed {
             return Ok(());
         }
         let nothing = sent != Progress::Some && received != Progress::Some;
         if nothing && idle == Idle::Sleep {
-            let wanted = if end.to_send > 0 {
+            let wanted = if end.has_to_send() {
                 PollFlags::IN | PollFlags::OUT
             } else {
                 PollFlags::IN
@@ -89,7 +73,7 @@ pub fn plain(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()>
 /// The same, but asks epoll before it receives.
 pub fn epoll(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    let mut buffers = Buffers::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
     let set = ep::create(ep::CreateFlags::CLOEXEC)?;
     ep::add(&set, socket, ep::EventData::new_u64(0), ep::EventFlags::IN)?;
     let mut events = Vec::with_capacity(1);
@@ -98,14 +82,14 @@ pub fn epoll(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()>
         tv_nsec: 0,
     };
     while !end.is_over() {
-        send(socket, &mut end, &buffers)?;
+        send(socket, &mut end)?;
         let timeout = match idle {
-            Idle::Sleep if end.to_send == 0 => None,
+            Idle::Sleep if !end.has_to_send() => None,
             Idle::Sleep | Idle::Spin => Some(&at_once),
         };
         events.clear();
         ep::wait(&set, rustix::buffer::spare_capacity(&mut events), timeout)?;
-        if !events.is_empty() && receive(socket, &mut end, &mut buffers)? == Progress::Closed {
+        if !events.is_empty() && receive(socket, &mut end, &mut buffer)? == Progress::Closed {
             return Ok(());
         }
     }

@@ -14,7 +14,11 @@ use rustix::{
 };
 use serde::Serialize;
 
-use crate::{Calls, Shape, Sleepers, calls, uring};
+use crate::{
+    Calls, Case, Shape, Sleepers, calls,
+    end::{End, Sizes},
+    uring,
+};
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -34,50 +38,18 @@ pub enum Idle {
     Sleep,
 }
 
-/// What one end has to send and has received, by count alone: the bytes themselves mean nothing.
-#[derive(Debug)]
-pub struct End<'a> {
-    /// Bytes of a message that arrives.
-    in_bytes: usize,
-    /// Bytes of the message that answers it.
-    out_bytes: usize,
-    /// Bytes of the message that is arriving.
-    arrived: usize,
-    /// Bytes left to send.
-    pub to_send: usize,
-    messages: &'a AtomicU64,
-    stop: &'a AtomicBool,
-}
-
-impl End<'_> {
-    /// Counts `len` bytes that have arrived and owes an answer for each message that they complete.
-    pub fn receive(&mut self, len: usize) {
-        self.arrived += len;
-        let complete = self.arrived / self.in_bytes;
-        self.arrived %= self.in_bytes;
-        self.to_send += complete * self.out_bytes;
-        let before = self.messages.load(Ordering::Relaxed);
-        self.messages
-            .store(before + complete as u64, Ordering::Relaxed);
-    }
-
-    /// Whether the measurement is over.
-    pub fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-}
-
-/// Bytes of an end's receive buffer, and of the buffer that it sends from.
-pub const BUFFER_BYTES: usize = 256 << 10;
-
 /// Exchanges messages for `time` after a fifth of it has passed unmeasured.
 pub fn exchange(
-    shape: Shape,
-    calls: Calls,
-    sleepers: Sleepers,
+    case: Case,
     time: Duration,
     [server_cpu, client_cpu]: [usize; 2],
 ) -> io::Result<Figures> {
+    let Case {
+        shape,
+        work,
+        calls,
+        sleepers,
+    } = case;
     let (server_idle, client_idle) = match sleepers {
         Sleepers::None => (Idle::Spin, Idle::Spin),
         Sleepers::Server => (Idle::Sleep, Idle::Spin),
@@ -89,22 +61,14 @@ pub fn exchange(
     let (requests, replies) = (AtomicU64::new(0), AtomicU64::new(0));
     let (server_cpu_ns, client_cpu_ns) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
-    let server_end = End {
-        in_bytes: shape.request_bytes(),
-        out_bytes: shape.reply_bytes(),
-        arrived: 0,
-        to_send: 0,
-        messages: &requests,
-        stop: &stop,
+    let sizes = |header, message| Sizes {
+        header,
+        data: message - header,
     };
-    let client_end = End {
-        in_bytes: shape.reply_bytes(),
-        out_bytes: shape.request_bytes(),
-        arrived: 0,
-        to_send: shape.request_bytes() * shape.depth as usize,
-        messages: &replies,
-        stop: &stop,
-    };
+    let request = sizes(Shape::COMMAND_BYTES, shape.request_bytes());
+    let reply = sizes(Shape::REPLY_BYTES, shape.reply_bytes());
+    let server_end = End::new(work, request, reply, 0, &requests, &stop);
+    let client_end = End::new(work, reply, request, shape.depth, &replies, &stop);
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let end = Placed {

@@ -11,6 +11,7 @@
 )]
 
 mod calls;
+mod end;
 mod exchange;
 mod uring;
 
@@ -28,6 +29,14 @@ struct Args {
     /// What to exchange, as DIRECTION:LEN:DEPTH [default: the shapes of the issue]
     #[arg(long, value_name = "SHAPE")]
     shape: Vec<Shape>,
+    /// What the ends do with messages
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "bytes,messages"
+    )]
+    work: Vec<Work>,
     /// Which system calls carry it
     #[arg(
         long,
@@ -71,6 +80,15 @@ struct Shape {
 enum Direction {
     Read,
     Write,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum Work {
+    /// Only count bytes: what the system can carry
+    Bytes,
+    /// Write and read each header, copy data in and out: what no protocol can do without
+    Messages,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -156,13 +174,21 @@ impl FromStr for Shape {
     }
 }
 
+/// One thing to measure.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Case {
+    #[serde(flatten)]
+    shape: Shape,
+    work: Work,
+    calls: Calls,
+    sleepers: Sleepers,
+}
+
 /// One row of the result.
 #[derive(Debug, Serialize)]
 struct Row {
     #[serde(flatten)]
-    shape: Shape,
-    calls: Calls,
-    sleepers: Sleepers,
+    case: Case,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -174,27 +200,32 @@ fn main() -> std::io::Result<()> {
     } else {
         args.shape.clone()
     };
-    let cases: Vec<(Shape, Calls, Sleepers)> = shapes
-        .iter()
-        .flat_map(|&shape| args.sleepers.iter().map(move |&sleepers| (shape, sleepers)))
-        .flat_map(|(shape, sleepers)| args.calls.iter().map(move |&it| (shape, it, sleepers)))
-        .collect();
+    let mut cases = Vec::new();
+    for &shape in &shapes {
+        for &work in &args.work {
+            for &sleepers in &args.sleepers {
+                cases.extend(args.calls.iter().map(|&calls| Case {
+                    shape,
+                    work,
+                    calls,
+                    sleepers,
+                }));
+            }
+        }
+    }
+    let time = Duration::from_secs_f64(args.seconds);
+    let cpus = [args.cpus[0], args.cpus[1]];
     let mut results = vec![Vec::with_capacity(args.runs); cases.len()];
     for _ in 0..args.runs.max(1) {
         for (case, results) in cases.iter().zip(&mut results) {
-            let &(shape, calls, sleepers) = case;
-            let time = Duration::from_secs_f64(args.seconds);
-            let cpus = [args.cpus[0], args.cpus[1]];
-            results.push(exchange(shape, calls, sleepers, time, cpus)?);
+            results.push(exchange(*case, time, cpus)?);
         }
     }
     let rows: Vec<Row> = cases
         .iter()
         .zip(results)
-        .map(|(&(shape, calls, sleepers), results)| Row {
-            shape,
-            calls,
-            sleepers,
+        .map(|(&case, results)| Row {
+            case,
             figures: median(results),
         })
         .collect();
@@ -218,6 +249,7 @@ fn print(rows: &[Row]) {
         "direction",
         "bytes",
         "depth",
+        "work",
         "asleep",
         "calls",
         "per second",
@@ -230,13 +262,15 @@ fn print(rows: &[Row]) {
     }
     for row in rows {
         let figures = &row.figures;
-        let mib_per_s = figures.per_second * f64::from(row.shape.len_bytes) / f64::from(1 << 20);
+        let mib_per_s =
+            figures.per_second * f64::from(row.case.shape.len_bytes) / f64::from(1 << 20);
         table.add_row([
-            format!("{:?}", row.shape.direction),
-            row.shape.len_bytes.to_string(),
-            row.shape.depth.to_string(),
-            format!("{:?}", row.sleepers),
-            format!("{:?}", row.calls),
+            format!("{:?}", row.case.shape.direction),
+            row.case.shape.len_bytes.to_string(),
+            row.case.shape.depth.to_string(),
+            format!("{:?}", row.case.work),
+            format!("{:?}", row.case.sleepers),
+            format!("{:?}", row.case.calls),
             format!("{:.0}", figures.per_second),
             format!("{mib_per_s:.0}"),
             format!("{:.2}", figures.server_cpu_us),

@@ -7,7 +7,10 @@ use std::{io, net::TcpStream, os::fd::AsRawFd as _};
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::exchange::{BUFFER_BYTES, End, Idle};
+use crate::{
+    end::{BUFFER_BYTES, End},
+    exchange::Idle,
+};
 
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
@@ -15,7 +18,6 @@ const SEND: u64 = 2;
 /// Receives and sends until the connection ends.
 pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
     let mut received = vec![0_u8; BUFFER_BYTES];
-    let sent = vec![0x5a_u8; BUFFER_BYTES];
     let mut ring: IoUring = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -33,12 +35,13 @@ pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
             unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
             receiving = true;
         }
-        if !sending && !closed && end.to_send > 0 {
-            let len = end.to_send.min(BUFFER_BYTES) as u32;
-            let entry = opcode::Send::new(fd, sent.as_ptr(), len)
+        if !sending && !closed && end.has_to_send() {
+            let bytes = end.next_bytes();
+            let entry = opcode::Send::new(fd, bytes.as_ptr(), bytes.len() as u32)
                 .build()
                 .user_data(SEND);
-            // SAFETY: `sent` outlives the request, since this function waits for it.
+            // SAFETY: the end's buffer outlives the request, since this function waits for it, and the end does not
+            // touch what it gave out before it is told that it was sent.
             unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
             sending = true;
         }
@@ -59,8 +62,8 @@ pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
             }
             match usize::try_from(result) {
                 Ok(0) | Err(_) => closed = true,
-                Ok(len) if entry.user_data() == RECEIVE => end.receive(len),
-                Ok(len) => end.to_send -= len,
+                Ok(len) if entry.user_data() == RECEIVE => end.receive(&received[..len]),
+                Ok(len) => end.sent(len),
             }
         }
         closed |= end.is_over() && idle == Idle::Spin;
