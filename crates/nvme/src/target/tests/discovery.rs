@@ -72,7 +72,7 @@ fn records_tell_where_subsystems_are() {
         record(
             SubsystemType::Referral,
             DISCOVERY_NQN,
-            IpAddr::V6(Ipv6Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
         ),
     ]);
     let (header, entries) = read(&mut fixture, &admin);
@@ -102,7 +102,7 @@ fn records_tell_where_subsystems_are() {
     assert_eq!(rd0.admin_sq_entries_max.get(), 128);
     assert_eq!(
         (referral.address(), referral.address_family),
-        (Some("::1"), 2)
+        (Some("2001:db8::1"), 2)
     );
     assert_eq!(referral.subsystem_type, 1);
 }
