@@ -42,6 +42,7 @@ pub(crate) struct ConnectionBackend {
 struct Binding {
     offered: Arc<Offered>,
     host: HostName,
+    access: Access,
     controller: Option<ControllerId>,
     session_totals: Option<Arc<Totals>>,
 }
@@ -205,6 +206,7 @@ impl Backend for ConnectionBackend {
         self.binding = Some(Binding {
             offered,
             host,
+            access,
             controller: None,
             session_totals: None,
         });
@@ -229,6 +231,17 @@ impl Backend for ConnectionBackend {
         );
         binding.controller = Some(controller);
         binding.session_totals = Some(totals);
+        // Between the check and the session's entry in the registry, policy or target may have changed.
+        let who = HostIdentity {
+            name: Some(binding.host.as_str()),
+            address: self.accepted.peer.ip(),
+        };
+        let access = self.core.access(&binding.offered, who);
+        if access != binding.access {
+            binding
+                .offered
+                .with(|subsystem| subsystem.set_access(controller, access));
+        }
     }
 
     fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {

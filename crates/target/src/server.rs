@@ -170,6 +170,17 @@ impl Core {
         Ok((Arc::clone(&target.offered), target.access.check(who)))
     }
 
+    /// What the host `who` may do with a target now; nothing, where it was removed.
+    pub(crate) fn access(&self, offered: &Arc<Offered>, who: HostIdentity<'_>) -> Access {
+        let Some(name) = offered.name() else {
+            return Access::ReadWrite;
+        };
+        match self.state().targets.get(name) {
+            Some(target) if Arc::ptr_eq(&target.offered, offered) => target.access.check(who),
+            _ => Access::Denied,
+        }
+    }
+
     /// The state. A panic under this lock would have left it between two whole calls at worst, so the lock is
     /// taken all the same.
     fn state(&self) -> MutexGuard<'_, State> {

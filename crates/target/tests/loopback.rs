@@ -323,8 +323,7 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
     server.set_target_hosts(&target(), only_b).expect("a list");
     wait_until(|| run_lost(&mut queue_a));
     run(&mut queue_b, Operation::Read, 0, 8).expect("goes on");
-    let sessions = server.sessions();
-    assert!(sessions.iter().all(|session| session.host.as_str() == b));
+    wait_until(|| server.sessions().iter().all(|s| s.host.as_str() == b));
     let refused = server.remove_host(&b.parse().expect("a name"));
     assert!(matches!(refused, Err(ServerError::HostInUse { .. })));
     server
