@@ -155,11 +155,6 @@ impl Connection {
         self.has_ended |= readiness.ended;
     }
 
-    /// Something may have come, though no event has told.
-    pub(crate) fn assume_readable(&mut self) {
-        self.readable = true;
-    }
-
     /// One turn: sends what was left, receives once, lets the session work, sends what comes of it.
     pub(crate) fn turn(
         &mut self,

@@ -53,15 +53,9 @@ pub(crate) struct Reactor {
     timers: Timers,
     spin: Spin,
     scratch: Scratch,
-    /// The one connection that was active of late: it is tried without asking the poller first.
-    lone: Option<ConnectionId>,
-    /// How often that was done since the poller was asked.
-    probes: u32,
     drain_until: Option<Instant>,
 }
 
-/// How often the lone active connection is tried before the poller is asked about the others.
-const PROBES_MAX: u32 = 8;
 /// The mailbox's event among the poller's.
 const MAILBOX_TOKEN: u64 = 0;
 /// Connections accepted in one turn of a listener.
@@ -82,8 +76,6 @@ impl Reactor {
             timers: Timers::default(),
             spin: Spin::new(),
             scratch: Scratch::new(),
-            lone: None,
-            probes: 0,
             drain_until: None,
         })
     }
@@ -99,9 +91,6 @@ impl Reactor {
                 return;
             }
             let wait = self.next_wait(now, has_worked);
-            if wait == Wait::Poll && self.probe() {
-                continue;
-            }
             self.poll(wait);
         }
     }
@@ -117,23 +106,6 @@ impl Reactor {
         self.spin.idle(now, due)
     }
 
-    /// Gives the lone active connection a turn without asking the poller whether it can use it, which saves a call
-    /// for each exchange at depth 1. `false` where there is none, or the poller's turn has come.
-    fn probe(&mut self) -> bool {
-        let Some(id) = self.lone.filter(|_| self.probes < PROBES_MAX) else {
-            self.probes = 0;
-            return false;
-        };
-        let Some(Slot::Connection(connection)) = self.slots.get_mut(id) else {
-            self.lone = None;
-            return false;
-        };
-        self.probes += 1;
-        connection.assume_readable();
-        enqueue(&mut self.ready, id, &mut connection.is_queued);
-        true
-    }
-
     /// Learns which sockets have become ready, sleeping where told to.
     fn poll(&mut self, wait: Wait) {
         let mailbox = &self.common.mailboxes[self.index];
@@ -147,24 +119,16 @@ impl Reactor {
             Ok(events) => events,
             Err(error) => panic!("epoll fails only where its descriptor is invalid: {error}"),
         };
-        let (mut first, mut active) = (None, 0);
         for readiness in events {
             if readiness.token == MAILBOX_TOKEN {
                 mailbox.clear_event();
                 continue;
             }
             let id = ConnectionId(readiness.token);
-            first = first.or(Some(id));
-            active += 1;
             note(&mut self.slots, &mut self.ready, id, readiness);
         }
         if sleeps {
             mailbox.wake_up();
-        }
-        match active {
-            0 => {}
-            1 => self.lone = first,
-            _ => self.lone = None,
         }
     }
 
