@@ -185,4 +185,4 @@ fn plain(value: &serde_json::Value) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

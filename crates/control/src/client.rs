@@ -149,7 +149,44 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|_| self.not_understood(status))
     }
 
+    /// Sends a request and returns whatever the answer is.
+    #[cfg(test)]
+    pub(crate) fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<(u16, String), ClientError> {
+        let method = method.parse().expect("a method");
+        let body = (!body.is_null()).then_some(body);
+        let (status, bytes) = self.ask(method, path, body)?;
+        Ok((
+            status.as_u16(),
+            String::from_utf8_lossy(&bytes).into_owned(),
+        ))
+    }
+
+    /// Sends a request; an answer that is an error becomes one.
     fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let (status, bytes) = self.ask(method, path, body)?;
+        if status.is_success() {
+            return Ok((status, bytes));
+        }
+        match serde_json::from_slice::<ErrorBody>(&bytes) {
+            Ok(ErrorBody { error }) => Err(ClientError::Refused {
+                kind: error.kind,
+                message: error.message,
+            }),
+            Err(_) => Err(self.not_understood(status)),
+        }
+    }
+
+    fn ask(
         &self,
         method: Method,
         path: &str,
@@ -173,7 +210,7 @@ impl Client {
         let request = request
             .body(Full::from(body))
             .map_err(|error| broken(io::Error::other(error)))?;
-        let (status, bytes) = self.runtime.block_on(async {
+        self.runtime.block_on(async {
             match &self.endpoint {
                 Endpoint::Unix(path) => {
                     let stream = UnixStream::connect(path).await;
@@ -185,17 +222,7 @@ impl Client {
                 }
             }
             .map_err(|error| broken(io::Error::other(error)))
-        })?;
-        if status.is_success() {
-            return Ok((status, bytes));
-        }
-        match serde_json::from_slice::<ErrorBody>(&bytes) {
-            Ok(ErrorBody { error }) => Err(ClientError::Refused {
-                kind: error.kind,
-                message: error.message,
-            }),
-            Err(_) => Err(self.not_understood(status)),
-        }
+        })
     }
 
     fn unreachable(&self, error: io::Error) -> ClientError {

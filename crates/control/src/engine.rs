@@ -171,6 +171,3 @@ fn replace_portal(changes: &mut [Change], asked: PortalDefinition, opened: Porta
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

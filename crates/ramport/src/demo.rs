@@ -3,14 +3,18 @@
 use std::env;
 use std::fs;
 use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{self, Child, Command};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use bench::{Plan, ProgressBar, Source, SuiteKind};
 use control::{Client, Endpoint, Size, StatusView, Target, TargetView, Volume, VolumeView};
 use indicatif::ProgressStyle;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,6 +29,8 @@ const VOLUME: &str = "rd0";
 const TARGET: &str = "nqn.2025-01.io.ramport:rd0";
 /// NVMe/TCP's port.
 const PORT: u16 = 4420;
+/// How much of the RAM disk is written and verified at most.
+const VERIFIED_MAX_BYTES: u64 = 256 << 20;
 /// How long the daemon may take to start.
 const START_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to stop.
@@ -32,22 +38,21 @@ const STOP_TIME: Duration = Duration::from_secs(10);
 
 /// Serves, checks, measures, and goes on serving until a signal.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let mut daemon = DemoDaemon::start()?;
-    let outcome = show(&mut daemon, args);
+    let daemon = Arc::new(DemoDaemon::start()?);
+    end_by_signal(Arc::clone(&daemon))?;
+    let outcome = show(&daemon, args);
     daemon.stop();
     outcome
 }
 
-fn show(daemon: &mut DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
+fn show(daemon: &DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
     let client = daemon.wait()?;
     define(&client, args.size)?;
     let url = format!("nvme+tcp://127.0.0.1:{}/{TARGET}?ns=1", daemon.port);
-    output::line(format_args!(
-        "RAM disk of {} at {url}\n",
-        output::bytes(args.size.0)
-    ))?;
+    let size = output::bytes(args.size.0);
+    output::line(format_args!("A RAM disk of {size} at {url}\n"))?;
     let source: Source = url.parse().map_err(Failure::mistake)?;
-    verify(&source)?;
+    verify(&source, args.size)?;
     measure(&source, daemon)?;
     tell_how_to_attach(daemon)?;
     if args.once {
@@ -55,6 +60,30 @@ fn show(daemon: &mut DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
     }
     output::line("\nServing. Ctrl-C ends it.")?;
     daemon.wait_for_end()
+}
+
+/// From now on SIGINT and SIGTERM end the daemon, and then this process, whatever it is doing.
+fn end_by_signal(daemon: Arc<DemoDaemon>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut interrupt, mut terminate) = {
+        let _guard = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            });
+            daemon.stop();
+            process::exit(0);
+        })?;
+    Ok(())
 }
 
 fn define(client: &Client, size: Size) -> Result<(), Failure> {
@@ -67,11 +96,14 @@ fn define(client: &Client, size: Size) -> Result<(), Failure> {
     Ok(())
 }
 
-fn verify(source: &Source) -> Result<(), Failure> {
+fn verify(source: &Source, size: Size) -> Result<(), Failure> {
     let bar = bar("writing and verifying");
     let plan = Plan {
+        pattern: "write".parse().expect("a pattern that exists"),
         block_len_bytes: 128 << 10,
+        depth: 8,
         end: bench::End::OnePass,
+        size_bytes: Some(size.0.min(VERIFIED_MAX_BYTES)),
         ..Plan::new(vec![source.clone()])
     };
     let report = bench::verify(&plan, &bar).context("can't verify the RAM disk")?;
@@ -85,7 +117,7 @@ fn verify(source: &Source) -> Result<(), Failure> {
 fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
     let bar = bar("measuring");
     let plan = Plan {
-        daemon_pid: Some(daemon.child.id()),
+        daemon_pid: Some(daemon.child().id()),
         ..Plan::new(vec![source.clone()])
     };
     let report = bench::run_suite(&plan, SuiteKind::Quick, &bar).context("can't measure")?;
@@ -146,7 +178,7 @@ fn own_address() -> String {
 
 /// A daemon that lives as long as the demonstration.
 struct DemoDaemon {
-    child: Child,
+    child: Mutex<Child>,
     folder: PathBuf,
     socket: PathBuf,
     port: u16,
@@ -154,7 +186,7 @@ struct DemoDaemon {
 
 impl DemoDaemon {
     fn start() -> Result<Self, Failure> {
-        let folder = env::temp_dir().join(format!("ramport-demo-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("ramport-demo-{}", process::id()));
         fs::create_dir_all(&folder)
             .with_context(|| format!("can't make the folder {}", folder.display()))?;
         let socket = demo_socket(&folder);
@@ -168,10 +200,12 @@ impl DemoDaemon {
             .arg(folder.join("state"))
             .arg("--nvme-tcp")
             .arg(format!("127.0.0.1:{port}"))
+            // Ctrl-C reaches this process alone, which ends the daemon.
+            .process_group(0)
             .spawn()
             .context("can't start the daemon")?;
         Ok(Self {
-            child,
+            child: Mutex::new(child),
             folder,
             socket,
             port,
@@ -179,14 +213,14 @@ impl DemoDaemon {
     }
 
     /// Waits until the daemon answers.
-    fn wait(&mut self) -> Result<Client, Failure> {
+    fn wait(&self) -> Result<Client, Failure> {
         let client = Client::new(Endpoint::Unix(self.socket.clone()))?;
         let deadline = Instant::now() + START_TIME;
         loop {
             if client.get::<StatusView>("/v1/status").is_ok() {
                 return Ok(client);
             }
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child().try_wait()? {
                 return Err(Failure::Broken(anyhow!("the daemon ended: {status}")));
             }
             if Instant::now() > deadline {
@@ -195,7 +229,7 @@ impl DemoDaemon {
                     START_TIME.as_secs()
                 )));
             }
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -208,59 +242,37 @@ impl DemoDaemon {
         format!("{} --socket {}", program.display(), self.socket.display())
     }
 
-    /// Waits until a signal comes, or the daemon ends by itself.
-    fn wait_for_end(&mut self) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let status: std::io::Result<_> = runtime.block_on(async {
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => return Ok(None),
-                    _ = terminate.recv() => return Ok(None),
-                    () = tokio::time::sleep(Duration::from_millis(500)) => {}
-                }
-                if let Some(status) = self.child.try_wait()? {
-                    return Ok(Some(status));
-                }
+    /// Waits until the daemon ends by itself, which it should not.
+    fn wait_for_end(&self) -> Result<(), Failure> {
+        loop {
+            thread::sleep(Duration::from_millis(500));
+            if let Some(status) = self.child().try_wait()? {
+                return Err(Failure::Broken(anyhow!("the daemon ended: {status}")));
             }
-        });
-        match status? {
-            None => Ok(()),
-            Some(status) => Err(Failure::Broken(anyhow!("the daemon ended: {status}"))),
         }
     }
 
-    /// Ends the daemon. A Ctrl-C has reached it already, as it is in the same foreground group; a second signal would
-    /// cut its end short, so it gets one only where it goes on.
-    fn stop(&mut self) {
+    /// Ends the daemon; by force where it takes too long.
+    fn stop(&self) {
+        let mut child = self.child();
+        let pid = i32::try_from(child.id()).ok();
+        if let (Ok(None), Some(pid)) = (child.try_wait(), pid.and_then(Pid::from_raw)) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, Signal::TERM);
+        }
         let deadline = Instant::now() + STOP_TIME;
-        let mut told = Instant::now() + Duration::from_millis(300);
-        while let Ok(None) = self.child.try_wait() {
-            let now = Instant::now();
-            if now > deadline {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                break;
+        while let Ok(None) = child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
             }
-            if now > told && self.socket.exists() {
-                self.terminate();
-                told = deadline;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
 
-    fn terminate(&self) {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,1 +1,99 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::definitions::{Access, Nsid};
+
+/// Definitions that agree with themselves, from a few names, so that two of them overlap.
+pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
+    let names = || prop::collection::btree_set(0..4_u32, 0..4);
+    (
+        prop::collection::btree_map(0..4_u32, (1..4_u64, any::<bool>()), 0..4),
+        names(),
+        prop::collection::btree_map(0..3_u32, (names(), 0..3_u8, names()), 0..3),
+        names(),
+    )
+        .prop_map(|(volumes, hosts, targets, portals)| {
+            let mut definitions = Definitions::default();
+            for (n, (mib, read_only)) in volumes {
+                let volume = serde_json::json!({ "size": mib << 20, "read_only": read_only });
+                let volume = serde_json::from_value(volume).expect("a volume");
+                definitions.volumes.insert(name("v", n), volume);
+            }
+            for n in hosts {
+                definitions.hosts.insert(name("h", n), Host::default());
+            }
+            for (n, (namespaces, policy, listed)) in targets {
+                let namespaces = namespaces
+                    .into_iter()
+                    .map(|v| (Nsid(v + 1), name("v", v)))
+                    .filter(|(_, volume)| definitions.volumes.contains_key(volume));
+                let listed = listed
+                    .into_iter()
+                    .map(|h| (name("h", h), Access::ReadWrite))
+                    .filter(|(host, _)| definitions.hosts.contains_key(host));
+                let target = Target {
+                    any_host: (policy == 1).then_some(Access::ReadOnly),
+                    hosts: (policy == 2).then(|| listed.collect()),
+                    namespaces: namespaces.collect(),
+                };
+                definitions.targets.insert(name("t", n), target);
+            }
+            for n in portals {
+                let portal = format!("127.0.0.1:{}", 4420 + n).parse().expect("a portal");
+                definitions.portals.insert(portal);
+            }
+            definitions
+        })
+}
+
+fn name<T: crate::text::Written>(prefix: &str, number: u32) -> Text<T> {
+    format!("{prefix}{number}").parse().expect("a plain name")
+}
+
+proptest! {
+    #[test]
+    fn changes_from_a_to_b_make_b(a in definitions(), b in definitions()) {
+        let mut made = a.clone();
+        for change in a.changes_to(&b) {
+            made.make(change);
+        }
+        prop_assert_eq!(&made, &b);
+        prop_assert!(made.changes_to(&b).is_empty());
+    }
+
+    #[test]
+    fn everything_is_the_changes_from_nothing(a in definitions()) {
+        let mut made = Definitions::default();
+        for change in a.as_changes() {
+            made.make(change);
+        }
+        prop_assert_eq!(made, a);
+    }
+
+    #[test]
+    fn changes_read_back_as_they_are_written(a in definitions(), b in definitions()) {
+        let changes = a.changes_to(&b);
+        let json = serde_json::to_string(&changes).expect("serialises");
+        let read: Vec<Change> = serde_json::from_str(&json).expect("reads back");
+        prop_assert_eq!(read, changes);
+    }
+}
+
+#[test]
+fn changes_are_shown_by_field() {
+    let read = |text: &str| Definitions::from_toml(text).expect("definitions");
+    let before = read("[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"");
+    let after = read(
+        "portals = [\"127.0.0.1\"]\n[volumes.a]\nsize = \"2M\"\nread_only = true\n[targets.t]\nnamespaces = { 1 = \"a\" }",
+    );
+    let shown = describe(&before, &before.changes_to(&after));
+    assert_eq!(
+        shown,
+        [
+            "~ volume a read_only: none -> true size: 1 MiB -> 2 MiB",
+            "+ target t namespaces: {\"1\":\"a\"}",
+            "- volume b (its contents are lost)",
+            "+ portal nvme+tcp://127.0.0.1:4420",
+        ]
+    );
+}

@@ -1,1 +1,95 @@
+use super::*;
 
+const EXAMPLE: &str = r#"
+portals = ["nvme+tcp://127.0.0.1:4420"]
+
+[hosts."nqn.2014-08.org.nvmexpress:uuid:1b4e28ba"]
+addresses = ["192.0.2.0/24"]
+
+[volumes.rd0]
+size = "1G"
+block_size = 4096
+provisioning = "thick"
+
+[volumes.rd0.filters]
+delay = { read = "250us", bandwidth = "100M" }
+rate_limit = { iops = 1000 }
+fault = { seed = 7, rules = [{ on = "read", status = "read_error", per_million = 10 }] }
+
+[targets.nvmet-rd0]
+hosts = { "nqn.2014-08.org.nvmexpress:uuid:1b4e28ba" = "read_only" }
+namespaces = { 1 = "rd0" }
+"#;
+
+fn fault(text: &str) -> String {
+    Definitions::from_text(text).expect_err("wrong").to_string()
+}
+
+#[test]
+fn toml_and_json_read_back_as_they_were_written() {
+    let definitions = Definitions::from_text(EXAMPLE).expect("fine");
+    let toml = definitions.to_toml();
+    assert_eq!(
+        Definitions::from_text(&toml).expect("reads back"),
+        definitions
+    );
+    let json = serde_json::to_string(&definitions).expect("serialises");
+    assert_eq!(
+        Definitions::from_text(&json).expect("reads back"),
+        definitions
+    );
+}
+
+#[test]
+fn what_is_unknown_is_refused_by_name() {
+    assert!(fault("[volumes.a]\nsize = \"1G\"\ncolour = 1").contains("unknown field `colour`"));
+    assert!(fault("[volume.a]\nsize = \"1G\"").contains("unknown field `volume`"));
+    assert!(fault("[volumes.a]").contains("missing field `size`"));
+}
+
+#[test]
+fn values_that_cannot_be_name_the_mend() {
+    for (text, mend) in [
+        ("[volumes.a]\nsize = \"1X\"", "use K, M, G"),
+        ("[volumes.a]\nsize = \"1K\"", "give a size from 1 MiB"),
+        (
+            "[volumes.a]\nsize = 1048577",
+            "the next size that is one is",
+        ),
+        (
+            "[volumes.a]\nsize = \"1G\"\nblock_size = 1024",
+            "choose 512 or 4096",
+        ),
+        ("[volumes.\"a b\"]\nsize = \"1G\"", "use letters"),
+        ("portals = [\"localhost\"]", "names are not looked up"),
+        (
+            "[targets.t]\nnamespaces = { 0 = \"a\" }",
+            "write a number from 1",
+        ),
+        (
+            "[targets.t]\nnamespaces = { 1 = \"a\" }",
+            "which is not defined",
+        ),
+        (
+            "[targets.t]\nhosts = { h = \"read_only\" }",
+            "which is not defined",
+        ),
+        (
+            "[targets.t]\nhosts = {}\nany_host = \"read_only\"",
+            "keep one of them",
+        ),
+        ("[hosts.h]\ntold_by = \"address\"", "give addresses"),
+        ("[hosts.h]\naddresses = [\"1.2.3.4/40\"]", "from 0 to 32"),
+        (
+            "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", every = 1, per_million = 1 }] } }",
+            "keep one of them",
+        ),
+        (
+            "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", per_million = 2000000 }] } }",
+            "at most 1000000",
+        ),
+    ] {
+        let told = fault(text);
+        assert!(told.contains(mend), "{text}: {told}");
+    }
+}

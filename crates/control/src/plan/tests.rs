@@ -1,1 +1,141 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::change::tests::definitions;
+use crate::text::{Portal, Text};
+
+proptest! {
+    /// A model server takes the steps: it refuses what refers to something that does not exist, as the real one does.
+    #[test]
+    fn steps_make_what_was_asked_and_their_inverses_undo_them(a in definitions(), b in definitions()) {
+        let steps = plan(&a, &a.changes_to(&b)).expect("block sizes are the same");
+        let mut model = a.clone();
+        let mut undo = Vec::new();
+        for step in steps {
+            take(&mut model, &step);
+            undo.push(step.inverse());
+        }
+        prop_assert_eq!(&model, &b);
+        while let Some(step) = undo.pop() {
+            take(&mut model, &step);
+        }
+        prop_assert_eq!(model, a);
+    }
+
+    #[test]
+    fn what_destroys_data_comes_last(a in definitions(), b in definitions()) {
+        let steps = plan(&a, &a.changes_to(&b)).expect("block sizes are the same");
+        let is_destroying = |step: &Step| match step {
+            Step::RemoveVolume(..) => true,
+            Step::Resize { from_bytes, to_bytes, .. } => to_bytes < from_bytes,
+            _ => false,
+        };
+        let first = steps.iter().position(is_destroying).unwrap_or(steps.len());
+        prop_assert!(steps[first..].iter().all(is_destroying));
+        prop_assert!(steps[first..].iter().all(|step| step.phase() == Phase::Destroy));
+    }
+}
+
+fn take(model: &mut Definitions, step: &Step) {
+    match step {
+        Step::CreateHost(name, host) => {
+            assert!(
+                model
+                    .hosts
+                    .insert(Text(name.clone()), host.clone())
+                    .is_none()
+            );
+        }
+        Step::ChangeHost { name, to, .. } => {
+            assert!(model.hosts.insert(Text(name.clone()), to.clone()).is_some());
+        }
+        Step::RemoveHost(name, _) => {
+            let key = Text(name.clone());
+            let lists = |target: &Target| target.hosts.iter().any(|hosts| hosts.contains_key(&key));
+            assert!(!model.targets.values().any(lists), "still listed");
+            assert!(model.hosts.remove(&key).is_some());
+        }
+        Step::CreateVolume(name, volume) => {
+            assert!(
+                model
+                    .volumes
+                    .insert(Text(name.clone()), volume.clone())
+                    .is_none()
+            );
+        }
+        Step::Resize {
+            name,
+            from_bytes,
+            to_bytes,
+        } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            assert_eq!(volume.size.0, *from_bytes);
+            volume.size.0 = *to_bytes;
+        }
+        Step::SetLock { name, to, .. } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            volume.read_only = to.read_only;
+        }
+        Step::SetFilters { name, to, .. } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            volume.filters = to.filters.clone();
+        }
+        Step::RemoveVolume(name, _) => {
+            let key = Text(name.clone());
+            let uses = |target: &Target| target.namespaces.values().any(|volume| *volume == key);
+            assert!(!model.targets.values().any(uses), "still attached");
+            assert!(model.volumes.remove(&key).is_some());
+        }
+        Step::CreateTarget(name, target) => {
+            model
+                .check_target(name, target)
+                .expect("refers to what exists");
+            assert!(
+                model
+                    .targets
+                    .insert(Text(name.clone()), target.clone())
+                    .is_none()
+            );
+        }
+        Step::SetPolicy { name, to, .. } => {
+            let target = model.targets.get_mut(&Text(name.clone())).expect("exists");
+            target.any_host = to.any_host;
+            target.hosts.clone_from(&to.hosts);
+            let target = target.clone();
+            model
+                .check_target(name, &target)
+                .expect("refers to what exists");
+        }
+        Step::Attach(name, nsid, volume) => {
+            let volume = Text(volume.clone());
+            assert!(model.volumes.contains_key(&volume));
+            let target = model.targets.get_mut(&Text(name.clone())).expect("exists");
+            assert!(target.namespaces.insert(*nsid, volume).is_none());
+        }
+        Step::Detach(name, nsid, _) => {
+            let target = model.targets.get_mut(&Text(name.clone())).expect("exists");
+            assert!(target.namespaces.remove(nsid).is_some());
+        }
+        Step::RemoveTarget(name, _) => {
+            assert!(model.targets.remove(&Text(name.clone())).is_some());
+        }
+        Step::AddPortal(portal) => assert!(model.portals.insert(Text(Portal(*portal)))),
+        Step::RemovePortal(portal) => assert!(model.portals.remove(&Text(Portal(*portal)))),
+    }
+}
+
+#[test]
+fn block_size_and_provisioning_of_what_exists_stay() {
+    let read = |text: &str| Definitions::from_toml(text).expect("definitions");
+    let plan = |to: &str| {
+        let (from, to) = (read("[volumes.a]\nsize = \"1M\""), read(to));
+        plan(&from, &from.changes_to(&to))
+    };
+    let other_blocks = plan("[volumes.a]\nsize = \"1M\"\nblock_size = 4096");
+    assert!(matches!(other_blocks, Err(PlanError::BlockSize(_))));
+    let other_provisioning = plan("[volumes.a]\nsize = \"1M\"\nprovisioning = \"thick\"");
+    assert!(matches!(
+        other_provisioning,
+        Err(PlanError::Provisioning(_))
+    ));
+}

@@ -1,1 +1,203 @@
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::*;
+use crate::definitions::Volume;
+use crate::text::Text;
+
+/// A folder of its own for a test, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("ramport-store-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn volume(name: &str) -> Change {
+    let volume: Volume = serde_json::from_str(r#"{"size": "1 MiB"}"#).expect("a volume");
+    Change::SetVolume(Text(name.parse().expect("a name")), volume)
+}
+
+fn names(definitions: &Definitions) -> Vec<String> {
+    definitions
+        .volumes
+        .keys()
+        .map(ToString::to_string)
+        .collect()
+}
+
+fn reopened(path: &Path) -> Vec<String> {
+    let (_store, definitions) = Store::open(path).expect("opens");
+    names(&definitions)
+}
+
+#[test]
+fn what_was_appended_is_there_after_reopening() {
+    let folder = Folder::new();
+    let (mut store, definitions) = Store::open(&folder.state()).expect("opens");
+    assert!(definitions.is_empty());
+    store.append(&[volume("a"), volume("b")]).expect("appended");
+    store.append(&[volume("c")]).expect("appended");
+    let removal = Change::RemoveVolume(Text("b".parse().expect("a name")));
+    store.append(&[removal]).expect("appended");
+    drop(store);
+    assert_eq!(reopened(&folder.state()), ["a", "c"]);
+}
+
+#[test]
+fn a_file_cut_anywhere_holds_the_transactions_before_the_cut() {
+    let folder = Folder::new();
+    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    let mut ends = vec![store.len_bytes];
+    for name in ["a", "b", "c"] {
+        store.append(&[volume(name)]).expect("appended");
+        ends.push(store.len_bytes);
+    }
+    drop(store);
+    let whole = fs::read(folder.state()).expect("read");
+    for cut in HEADER.len()..=whole.len() {
+        fs::write(folder.state(), &whole[..cut]).expect("written");
+        let kept = ends.iter().filter(|&&end| end <= cut as u64).count() - 1;
+        assert_eq!(
+            reopened(&folder.state()),
+            ["a", "b", "c"][..kept],
+            "cut at {cut}"
+        );
+        // What is appended after a cut follows the last whole transaction.
+        let (mut store, _) = Store::open(&folder.state()).expect("opens");
+        store.append(&[volume("z")]).expect("appended");
+        drop(store);
+        assert_eq!(
+            reopened(&folder.state()).last().map(String::as_str),
+            Some("z")
+        );
+    }
+}
+
+#[test]
+fn damage_before_the_last_line_stops_the_start() {
+    let folder = Folder::new();
+    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    store.append(&[volume("a")]).expect("appended");
+    store.append(&[volume("b")]).expect("appended");
+    drop(store);
+    let mut bytes = fs::read(folder.state()).expect("read");
+    bytes[HEADER.len() + 12] ^= 1;
+    fs::write(folder.state(), &bytes).expect("written");
+    let error = Store::open(&folder.state()).expect_err("damaged");
+    assert!(
+        matches!(error, StoreError::Damaged { line: 2, .. }),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("line 2 is damaged: its checksum is wrong; restore")
+    );
+}
+
+#[test]
+fn an_unknown_field_is_told_and_not_dropped() {
+    let folder = Folder::new();
+    let json = r#"[{"set_volume":["a",{"size":"1 MiB","colour":"red"}]}]"#;
+    let line = format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()));
+    fs::write(folder.state(), format!("{HEADER}{line}")).expect("written");
+    let error = Store::open(&folder.state())
+        .expect_err("unknown field")
+        .to_string();
+    assert!(error.contains("unknown field `colour`"), "{error}");
+}
+
+#[test]
+fn another_format_is_left_alone() {
+    let folder = Folder::new();
+    fs::write(folder.state(), "ramport-state 2\nwhatever\n").expect("written");
+    let error = Store::open(&folder.state()).expect_err("another version");
+    assert!(matches!(error, StoreError::Format { .. }));
+    let text = fs::read_to_string(folder.state()).expect("read");
+    assert_eq!(text, "ramport-state 2\nwhatever\n");
+}
+
+#[test]
+fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
+    let folder = Folder::new();
+    let (mut store, mut definitions) = Store::open(&folder.state()).expect("opens");
+    for name in ["a", "b"] {
+        store.append(&[volume(name)]).expect("appended");
+        definitions.make(volume(name));
+    }
+    // Killed while the new file was being written: half of it lies beside the old one.
+    fs::write(folder.0.join("state.new"), "ramport-state 1\n1234").expect("written");
+    drop(store);
+    assert_eq!(reopened(&folder.state()), ["a", "b"]);
+    let (mut store, definitions) = Store::open(&folder.state()).expect("opens");
+    store.compact(&definitions).expect("compacted");
+    store
+        .append(&[volume("c")])
+        .expect("appended after compaction");
+    drop(store);
+    assert_eq!(reopened(&folder.state()), ["a", "b", "c"]);
+    assert!(!folder.0.join("state.new").exists());
+}
+
+#[test]
+fn churn_is_compacted_and_the_file_stays_short() {
+    let folder = Folder::new();
+    let (mut store, mut definitions) = Store::open(&folder.state()).expect("opens");
+    let mut compactions = 0;
+    let batch: Vec<_> = (0..500).map(|n| volume(&format!("v{n}"))).collect();
+    for _ in 0..40 {
+        store.append(&batch).expect("appended");
+        batch
+            .iter()
+            .for_each(|change| definitions.make(change.clone()));
+        if store.wants_compaction() {
+            store.compact(&definitions).expect("compacted");
+            compactions += 1;
+        }
+    }
+    assert!(compactions >= 2, "{compactions}");
+    assert!(store.len_bytes < 2 * COMPACT_MIN_BYTES + 100_000);
+}
+
+#[test]
+fn a_second_daemon_is_kept_off_the_state() {
+    let folder = Folder::new();
+    let first = Store::open(&folder.state()).expect("opens");
+    let error = Store::open(&folder.state()).expect_err("in use");
+    assert!(matches!(error, StoreError::InUse { .. }));
+    drop(first);
+    Store::open(&folder.state()).expect("free again");
+}
+
+#[test]
+fn a_failed_write_leaves_the_state_as_it_was() {
+    let folder = Folder::new();
+    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    store.append(&[volume("a")]).expect("appended");
+    // A descriptor that can't be written, as on a full or broken disk.
+    let writable = std::mem::replace(
+        &mut store.file,
+        File::open(folder.state()).expect("opens for reading"),
+    );
+    assert!(store.append(&[volume("b")]).is_err());
+    store.file = writable;
+    store.append(&[volume("c")]).expect("appended");
+    drop(store);
+    assert_eq!(reopened(&folder.state()), ["a", "c"]);
+}
