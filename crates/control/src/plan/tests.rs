@@ -55,37 +55,6 @@ fn take(model: &mut Definitions, step: &Step) {
             assert!(!model.targets.values().any(lists), "still listed");
             assert!(model.hosts.remove(&key).is_some());
         }
-        Step::CreateVolume(name, volume) => {
-            assert!(
-                model
-                    .volumes
-                    .insert(Text(name.clone()), volume.clone())
-                    .is_none()
-            );
-        }
-        Step::Resize {
-            name,
-            from_bytes,
-            to_bytes,
-        } => {
-            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
-            assert_eq!(volume.size.0, *from_bytes);
-            volume.size.0 = *to_bytes;
-        }
-        Step::SetLock { name, to, .. } => {
-            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
-            volume.read_only = to.read_only;
-        }
-        Step::SetFilters { name, to, .. } => {
-            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
-            volume.filters = to.filters.clone();
-        }
-        Step::RemoveVolume(name, _) => {
-            let key = Text(name.clone());
-            let uses = |target: &Target| target.namespaces.values().any(|volume| *volume == key);
-            assert!(!model.targets.values().any(uses), "still attached");
-            assert!(model.volumes.remove(&key).is_some());
-        }
         Step::CreateTarget(name, target) => {
             model
                 .check_target(name, target)
@@ -121,6 +90,44 @@ fn take(model: &mut Definitions, step: &Step) {
         }
         Step::AddPortal(portal) => assert!(model.portals.insert(Text(Portal(*portal)))),
         Step::RemovePortal(portal) => assert!(model.portals.remove(&Text(Portal(*portal)))),
+        step => take_of_volume(model, step),
+    }
+}
+
+fn take_of_volume(model: &mut Definitions, step: &Step) {
+    match step {
+        Step::CreateVolume(name, volume) => {
+            assert!(
+                model
+                    .volumes
+                    .insert(Text(name.clone()), volume.clone())
+                    .is_none()
+            );
+        }
+        Step::Resize {
+            name,
+            from_bytes,
+            to_bytes,
+        } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            assert_eq!(volume.size.0, *from_bytes);
+            volume.size.0 = *to_bytes;
+        }
+        Step::SetLock { name, to, .. } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            volume.read_only = to.read_only;
+        }
+        Step::SetFilters { name, to, .. } => {
+            let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
+            volume.filters = to.filters.clone();
+        }
+        Step::RemoveVolume(name, _) => {
+            let key = Text(name.clone());
+            let uses = |target: &Target| target.namespaces.values().any(|volume| *volume == key);
+            assert!(!model.targets.values().any(uses), "still attached");
+            assert!(model.volumes.remove(&key).is_some());
+        }
+        step => panic!("{step:?} is of no volume"),
     }
 }
 

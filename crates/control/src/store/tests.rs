@@ -163,9 +163,9 @@ fn churn_is_compacted_and_the_file_stays_short() {
     let batch: Vec<_> = (0..500).map(|n| volume(&format!("v{n}"))).collect();
     for _ in 0..40 {
         store.append(&batch).expect("appended");
-        batch
-            .iter()
-            .for_each(|change| definitions.make(change.clone()));
+        for change in &batch {
+            definitions.make(change.clone());
+        }
         if store.wants_compaction() {
             store.compact(&definitions).expect("compacted");
             compactions += 1;
