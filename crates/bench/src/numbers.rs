@@ -45,23 +45,25 @@ pub fn parse_len(text: &str) -> Result<u64, NumberError> {
     count.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-/// A duration: a number of seconds, or with a unit `us`, `ms`, `s`, `m`, `h`.
+/// A duration: a number of seconds, or with a unit `us`, `ms`, `s`, `m`, `h`; fractions are possible.
 pub fn parse_time(text: &str) -> Result<Duration, NumberError> {
     let wrong = || NumberError::Time {
         text: text.to_owned(),
     };
-    let (digits, suffix) = split_digits(text);
-    let micros = match suffix {
-        "us" => 1,
-        "ms" => 1_000,
-        "" | "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let unit_s = match suffix {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
         _ => return Err(wrong()),
     };
-    let count: u64 = digits.parse().map_err(|_| wrong())?;
-    let total = count.checked_mul(micros).ok_or_else(wrong)?;
-    Ok(Duration::from_micros(total))
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * unit_s).map_err(|_| wrong())
 }
 
 /// Processors: numbers and ranges, separated by commas.
@@ -126,7 +128,10 @@ mod tests {
         assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
-        assert!(parse_time("soon").is_err());
+        assert_eq!(parse_time("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["soon", "", ".", "1.2.3", "-1", "5d"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
     }
 
     #[test]

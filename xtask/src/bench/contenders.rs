@@ -235,7 +235,8 @@ impl Spdk {
         command
             .args(["--no-huge", "-s", "512", "-c", CLIENT_MASK, "-t", "1"])
             .args(["-q", &shape.depth.to_string(), "-o", &shape.bs.to_string()])
-            .args(["-w", shape.rw, "-r", transport]);
+            .args(["-w", shape.rw, "-r"])
+            .arg(format!("{transport} hostnqn:nqn.2025-01.example:perf"));
         if shape.rw.ends_with("rw") {
             command.args(["-M", READ_PERCENT]);
         }
@@ -284,7 +285,7 @@ pub fn bare(root: &Path, shape: Shape, seconds: &str) -> io::Result<Option<Figur
                 "--seconds",
                 seconds,
             ])
-            .args(["--seconds", seconds, "--cpus", TARGET_CORE, CLIENT_CORE])
+            .args(["--work", "messages", "--cpus", TARGET_CORE, CLIENT_CORE])
             .arg("--json")
             .arg(&json),
     )?;
