@@ -39,6 +39,7 @@ const RULES: &[Rule] = &[
     unsafe_rule("memory", &["block"]),
     rule("volume", &["block", "memory"]),
     rule("nvme", &["block"]),
+    rule("roce", &["block"]),
     unsafe_rule("net", &["block", "memory"]),
     rule("initiator", &["block", "nvme", "net"]),
     rule("target", &["block", "memory", "volume", "nvme", "net"]),

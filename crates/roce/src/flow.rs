@@ -1,0 +1,79 @@
+//! Where datagrams go from and to.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Addresses and UDP ports of the two ends of a stream of datagrams, of one address family: the ICRC covers them, so they
+/// are exactly those in the headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// Over IPv4.
+    V4 {
+        /// Where datagrams come from.
+        local: SocketAddrV4,
+        /// Where they go to.
+        remote: SocketAddrV4,
+    },
+    /// Over IPv6.
+    V6 {
+        /// Where datagrams come from.
+        local: SocketAddrV6,
+        /// Where they go to.
+        remote: SocketAddrV6,
+    },
+}
+
+impl Flow {
+    /// The flow from `local` to `remote`, IPv4 addresses mapped into IPv6 being taken as the IPv4 addresses that are on the
+    /// wire; `None` where the families differ.
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Option<Self> {
+        match (canonical(local), canonical(remote)) {
+            (SocketAddr::V4(local), SocketAddr::V4(remote)) => Some(Self::V4 { local, remote }),
+            (SocketAddr::V6(local), SocketAddr::V6(remote)) => Some(Self::V6 { local, remote }),
+            _ => None,
+        }
+    }
+
+    /// Where datagrams come from.
+    pub const fn local(&self) -> SocketAddr {
+        match *self {
+            Self::V4 { local, .. } => SocketAddr::V4(local),
+            Self::V6 { local, .. } => SocketAddr::V6(local),
+        }
+    }
+
+    /// Where datagrams go to.
+    pub const fn remote(&self) -> SocketAddr {
+        match *self {
+            Self::V4 { remote, .. } => SocketAddr::V4(remote),
+            Self::V6 { remote, .. } => SocketAddr::V6(remote),
+        }
+    }
+
+    /// The other way round.
+    #[must_use]
+    pub const fn reversed(&self) -> Self {
+        match *self {
+            Self::V4 { local, remote } => Self::V4 {
+                local: remote,
+                remote: local,
+            },
+            Self::V6 { local, remote } => Self::V6 {
+                local: remote,
+                remote: local,
+            },
+        }
+    }
+
+    /// Whether both are between the same two addresses in the same direction, whatever the ports.
+    pub fn same_addresses(&self, other: &Self) -> bool {
+        self.local().ip() == other.local().ip() && self.remote().ip() == other.remote().ip()
+    }
+}
+
+/// `address` with an IPv4 address where it is one in IPv6 clothes.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(IpAddr::V4(ip), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
