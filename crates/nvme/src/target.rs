@@ -13,6 +13,7 @@
 //!    control path, it drains [`Subsystem::poll_kept`]; after a Disconnect it asks [`Subsystem::is_connected`];
 //! 4. at its end, [`Subsystem::connection_closed`].
 
+mod abort;
 mod admin;
 mod ana;
 mod backend;
@@ -46,7 +47,7 @@ pub use permit::{CommandClass, Gate, Permit};
 pub use queue::{Begun, Completed, Payload, Queue, QueueFull, Ready, SlotId};
 pub use reply::{Completion, Reply};
 pub use subsystem::{
-    ControllerInfo, Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
+    Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
 };
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use block::Lba;
 
-use super::controller::{Controller, Transition};
+use super::controller::Transition;
 use super::logs::FailedCommand;
 use super::reply::{Answer, DONE, Failure, Location};
 use super::{Connection, ControllerId, QueueId, Reply, Subsystem};
@@ -14,7 +14,7 @@ use crate::wire::fabrics::{
     Capabilities, Configuration, ConnectData, ConnectSqe, Property, PropertySqe, VERSION_2_0,
     fctype,
 };
-use crate::wire::{Cid, Fuse, Psdt, Sqe, Status, StatusCode, feature, opcode};
+use crate::wire::{Fuse, Psdt, Sqe, Status, StatusCode, feature, opcode};
 
 /// How long CSTS.RDY may take to follow CC.EN: it follows at once; this is the smallest figure.
 const READY_TIMEOUT_MS: u32 = 500;
@@ -119,7 +119,7 @@ impl Subsystem {
             return Err(StatusCode::CommandSequenceError.at(Location::OPCODE));
         }
         match sqe.opcode {
-            opcode::ABORT => Ok(abort(controller, sqe)),
+            opcode::ABORT => self.abort(id, sqe),
             opcode::ASYNC_EVENT_REQUEST => {
                 controller.events.request(sqe.cid())?;
                 Ok(Reply::Hold)
@@ -223,13 +223,4 @@ fn property(sqe: &Sqe) -> Result<(Property, PropertySqe), Failure> {
         return Err(StatusCode::InvalidField.at(Location::CDW10));
     }
     Ok((property, command))
-}
-
-/// Abort: everything but Asynchronous Event Requests completes at once, so there is nothing else to abort. DW0 bit 0
-/// says that the command was not aborted.
-fn abort(controller: &mut Controller, sqe: &Sqe) -> Reply {
-    let sq_id = sqe.cdw10.get() as u16;
-    let cid = Cid((sqe.cdw10.get() >> 16) as u16);
-    let was_aborted = sq_id == 0 && controller.events.abort(cid);
-    Reply::success(u32::from(!was_aborted))
 }

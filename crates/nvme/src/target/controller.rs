@@ -55,6 +55,8 @@ pub(super) struct Controller {
     pub(super) errors: Errors,
     pub(super) changed: ChangedNamespaces,
     pub(super) reservation_notices: ReservationNotices,
+    /// The directory's generation when the discovery log that this host sees last changed.
+    pub(super) discovery_generation: u64,
 }
 
 impl Controller {
@@ -72,6 +74,7 @@ impl Controller {
             errors: Errors::default(),
             changed: ChangedNamespaces::default(),
             reservation_notices: ReservationNotices::default(),
+            discovery_generation: 0,
         }
     }
 

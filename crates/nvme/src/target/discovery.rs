@@ -13,7 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::controller::Controller;
 use super::events::Event;
 use super::subsystem::Role;
-use super::{PortId, Subsystem};
+use super::{PortId, QueueId, Subsystem};
 use crate::wire::discovery::{
     AddressFamily, DiscoveryEntry, DiscoveryHeader, SubsystemType, TransportType, text_field,
 };
@@ -89,16 +89,10 @@ impl DiscoveryRecord {
     }
 }
 
-impl PartialEq for DiscoveryRecord {
-    /// Filters are equal where they are the same.
-    fn eq(&self, other: &Self) -> bool {
-        let same_filter = match (&self.visible_to, &other.visible_to) {
-            (None, None) => true,
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        };
-        same_filter
-            && self.kind == other.kind
+impl DiscoveryRecord {
+    /// Whether both say the same to a host that sees both.
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.kind == other.kind
             && self.subsystem_nqn == other.subsystem_nqn
             && self.transport == other.transport
             && self.address == other.address
@@ -123,10 +117,15 @@ impl fmt::Debug for DiscoveryRecord {
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     records: Vec<DiscoveryRecord>,
+    /// Counts the calls that replaced the records.
     generation: u64,
 }
 
 impl Directory {
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The log page from `offset` on, up to `len` bytes, as `controller` sees it; and its whole length.
     pub(super) fn log(&self, controller: &Controller, offset: u64, len: usize) -> (Vec<u8>, u64) {
         const RECORD_BYTES: u64 = size_of::<DiscoveryEntry>() as u64;
@@ -136,7 +135,7 @@ impl Directory {
                 .filter(|record| record.is_visible_to(controller))
         };
         let records = visible().count() as u64;
-        let header = DiscoveryHeader::new(self.generation, records);
+        let header = DiscoveryHeader::new(controller.discovery_generation, records);
         let end = offset.saturating_add(len as u64);
         // The header is as long as a record, so the page is a row of pieces of one length.
         let first = offset / RECORD_BYTES;
@@ -159,17 +158,41 @@ impl Directory {
 const _: () = assert!(size_of::<DiscoveryHeader>() == size_of::<DiscoveryEntry>());
 
 impl Subsystem {
-    /// Replaces the records of a discovery subsystem. Where they differ from those before, the generation counter
-    /// moves and connected hosts are told.
+    /// Replaces the records of a discovery subsystem. The generation counter (GENCTR) moves for those connected hosts
+    /// alone whose own log differs from before, and they are told. It goes up by as many changes as there were in all,
+    /// which a host can't tell from changes that were undone again.
     pub fn set_discovery_records(&mut self, records: Vec<DiscoveryRecord>) {
         let Role::Discovery(directory) = &mut self.role else {
             return;
         };
-        if directory.records == records {
-            return;
-        }
-        directory.records = records;
+        let before = std::mem::replace(&mut directory.records, records);
         directory.generation += 1;
-        self.raise(Event::DiscoveryLogChange);
+        for controller in self.controllers.values_mut() {
+            if shows_the_same(&before, &directory.records, controller) {
+                continue;
+            }
+            controller.discovery_generation = directory.generation;
+            if controller.events.raise(Event::DiscoveryLogChange) {
+                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            }
+        }
+    }
+}
+
+/// Whether the host of `controller` is told the same by both.
+fn shows_the_same(
+    before: &[DiscoveryRecord],
+    after: &[DiscoveryRecord],
+    controller: &Controller,
+) -> bool {
+    let visible = |record: &&DiscoveryRecord| record.is_visible_to(controller);
+    let mut before = before.iter().filter(visible);
+    let mut after = after.iter().filter(visible);
+    loop {
+        match (before.next(), after.next()) {
+            (None, None) => return true,
+            (Some(old), Some(new)) if old.says_the_same(new) => {}
+            _ => return false,
+        }
     }
 }

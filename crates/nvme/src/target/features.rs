@@ -129,6 +129,11 @@ impl Default for Features {
 }
 
 impl Features {
+    /// Over and under temperature threshold, kelvin.
+    pub(super) fn temperature_thresholds_k(&self) -> [u16; 2] {
+        self.temperature_k
+    }
+
     /// Whether the host wants to hear of `notice` on `nsid`.
     pub(super) fn wants(&self, notice: ReservationNotice, nsid: Nsid) -> bool {
         self.notification_masks.get(&nsid).copied().unwrap_or(0) & notice.mask_bit() == 0

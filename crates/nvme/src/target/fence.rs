@@ -99,15 +99,13 @@ impl Subsystem {
         Ok(Reply::Hold)
     }
 
-    /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request of an admin queue, a
-    /// reservation command of an I/O queue. Ask until `None` when woken and after every command of the control path.
+    /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request or an Abort of
+    /// an admin queue, a reservation command of an I/O queue. Ask until `None` when woken and after every command of the control path.
     pub fn poll_kept(&mut self, connection: &Connection) -> Option<(Cid, Completion)> {
         if connection.queue.is_admin() {
-            return self
-                .controllers
-                .get_mut(&connection.controller)?
-                .events
-                .poll();
+            let controller = self.controllers.get_mut(&connection.controller)?;
+            let event = controller.events.poll();
+            return event.or_else(|| self.aborts.poll(connection.wake));
         }
         let cid = self.fences.poll(connection.wake)?;
         Some((cid, Completion::SUCCESS))
@@ -127,6 +125,7 @@ impl Subsystem {
         }
         self.wakes.extend(self.fences.acknowledge(connection.wake));
         self.fences.forget(connection.wake);
+        self.wakes.extend(self.aborts.forget(connection.wake));
         self.wakes.remove(&connection.wake);
     }
 }

@@ -58,10 +58,13 @@ impl Subsystem {
             return Err(StatusCode::InvalidField.at(Location::CDW11));
         }
         let bytes = match structure {
-            cns::NAMESPACE => self.namespace_structure(controller, sqe.nsid())?,
-            cns::ACTIVE_NAMESPACES | cns::COMMAND_SET_ACTIVE_NAMESPACES => {
-                self.namespaces_after(sqe.nsid())?
+            // Every namespace is attached to every controller, so those allocated are those active.
+            cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
+                self.namespace_structure(controller, sqe.nsid())?
             }
+            cns::ACTIVE_NAMESPACES
+            | cns::ALLOCATED_NAMESPACES
+            | cns::COMMAND_SET_ACTIVE_NAMESPACES => self.namespaces_after(sqe.nsid())?,
             cns::NAMESPACE_DESCRIPTORS => self.descriptors(sqe.nsid())?,
             cns::COMMAND_SET_NAMESPACE => self.command_set_namespace(sqe.nsid())?,
             cns::COMMAND_SET_CONTROLLER => nvm_controller_structure(),

@@ -250,7 +250,7 @@ fn dataset_management<B: Backend>(
         from_host: Some(list_pointer(pointer, len_bytes)?),
     };
     let geometry = namespace.volume.geometry();
-    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
+    Ok(measured.unadmitted(geometry, &namespace))
 }
 
 fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
@@ -279,7 +279,7 @@ fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Com
         from_host: Some(list_pointer(pointer, len_bytes)?),
     };
     let geometry = namespace.volume.geometry();
-    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
+    Ok(measured.unadmitted(geometry, &namespace))
 }
 
 /// Invalid Protection Information, do not retry. It and the next share their numbers with statuses of Connect.
@@ -319,13 +319,21 @@ impl Measured {
             None => Admission::Now,
         };
         Command {
+            admission,
+            ..self.unadmitted(geometry, namespace)
+        }
+    }
+
+    /// The volume is asked later, when the command's ranges are known.
+    fn unadmitted(self, geometry: Geometry, namespace: &NamespaceRef<'_>) -> Command {
+        Command {
             action: self.action,
             extent: self.extent,
             block_shift: geometry.block_size.shift(),
             region: namespace.region,
             len_bytes: self.len_bytes,
             from_host: self.from_host,
-            admission,
+            admission: Admission::Now,
         }
     }
 }

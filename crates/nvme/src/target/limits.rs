@@ -24,7 +24,7 @@ impl Limits {
     pub const PAGE_BYTES: u64 = 4096;
     /// Asynchronous Event Requests that a controller keeps.
     pub const ASYNC_EVENT_REQUESTS_MAX: usize = 8;
-    /// Abort commands at once: each completes at once, so the limit is never met.
+    /// Abort commands at once of one controller (ACL, 1's-based).
     pub const ABORTS_MAX: u8 = 4;
 
     /// log2 of the most that hosts should zero by one Write Zeroes, in units of [`Self::PAGE_BYTES`] (WZSL): 32 MiB.

@@ -19,6 +19,9 @@ use crate::wire::log::{
 };
 use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
 
+/// Composite Temperature, kelvin. Nothing is measured, and the field knows no way to say so: hosts show 0 as -273 °C,
+/// so this is room temperature, always.
+const TEMPERATURE_K: u16 = 298;
 /// Entries of the Error Information log.
 pub(super) const ERROR_ENTRIES_MAX: usize = 64;
 
@@ -71,7 +74,12 @@ impl Subsystem {
                 Err(StatusCode::InvalidField.at(Location::NSID))
             }
             (Role::Nvm(statistics), lid::SMART) => {
-                Ok(smart(statistics.usage(), controller.errors.count))
+                let thresholds_k = controller.features.temperature_thresholds_k();
+                Ok(smart(
+                    statistics.usage(),
+                    controller.errors.count,
+                    thresholds_k,
+                ))
             }
             (Role::Nvm(_), lid::FIRMWARE_SLOT) => Ok(self.firmware_slot()),
             (Role::Nvm(_), lid::CHANGED_NAMESPACES) => Ok(controller.changed.page()),
@@ -161,11 +169,17 @@ fn window(page: &[u8], offset: u64, len: usize) -> (Vec<u8>, u64) {
     (page[start..end].to_vec(), page_bytes)
 }
 
-fn smart(usage: Usage, error_entries: u64) -> Vec<u8> {
+/// `thresholds_k` are those over and under which the host wants to be warned of the temperature.
+fn smart(usage: Usage, error_entries: u64, thresholds_k: [u16; 2]) -> Vec<u8> {
     /// Data units count thousands of 512 bytes.
     const DATA_UNIT_BYTES: u64 = 512_000;
     let low = |value: u64| [U64::new(value), U64::ZERO];
     let mut page = SmartLog::new_zeroed();
+    let [over_k, under_k] = thresholds_k;
+    if TEMPERATURE_K >= over_k || TEMPERATURE_K <= under_k {
+        page.critical_warning |= SmartLog::TEMPERATURE_WARNING;
+    }
+    page.temperature_k = U16::new(TEMPERATURE_K);
     page.spare_percent = usage.spare_percent.min(100);
     page.data_units_read = low(usage.read_bytes.div_ceil(DATA_UNIT_BYTES));
     page.data_units_written = low(usage.written_bytes.div_ceil(DATA_UNIT_BYTES));
@@ -348,7 +362,7 @@ mod tests {
             written_bytes: 512_001,
             ..Usage::default()
         };
-        let page = smart(usage, 9);
+        let page = smart(usage, 9, [0xFFFF, 0]);
         assert_eq!((page[32], page[48], page[176]), (1, 2, 9));
     }
 }

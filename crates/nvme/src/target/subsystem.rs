@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use block::{Access, Volume};
 
+use super::abort::Aborts;
 use super::ana::Ana;
 use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID, SQ_SIZE};
 use super::controller::{Controller, DISCOVERY_TIMEOUT_MS};
@@ -15,8 +16,7 @@ use super::events::Event;
 use super::fence::Fences;
 use super::reservation::Reservations;
 use super::{
-    Completion, Connection, ControllerId, Gate, Host, Limits, Origin, Permit, QueueId, Statistics,
-    WakeToken,
+    Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
 };
 use crate::wire::log::AnaState;
 use crate::wire::{Nsid, StatusCode};
@@ -44,6 +44,7 @@ pub struct Subsystem {
     /// Those of namespaces that have ever had a registrant.
     pub(super) reservations: BTreeMap<Nsid, Reservations>,
     pub(super) fences: Fences,
+    pub(super) aborts: Aborts,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     pub(super) last_controller: ControllerId,
@@ -73,21 +74,6 @@ impl Generation {
     pub(super) fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
-}
-
-/// A controller, for lists of sessions.
-#[derive(Clone, Copy, Debug)]
-pub struct ControllerInfo<'a> {
-    /// Its identifier.
-    pub id: ControllerId,
-    /// Its host.
-    pub host: &'a Host,
-    /// Where its admin connection came from.
-    pub origin: Origin,
-    /// What its host may do.
-    pub access: Access,
-    /// Its connections: the admin queue and the I/O queues.
-    pub connections: usize,
 }
 
 /// A namespace of a subsystem.
@@ -161,6 +147,7 @@ impl Subsystem {
             namespaces: BTreeMap::new(),
             reservations: BTreeMap::new(),
             fences: Fences::default(),
+            aborts: Aborts::default(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
             ana: Ana::default(),
@@ -255,19 +242,6 @@ impl Subsystem {
         by_path
             .and(by_access)
             .and(self.reservation_permit(controller.host.id, nsid))
-    }
-
-    /// The controllers in the order of their identifiers.
-    pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo<'_>> {
-        self.controllers
-            .iter()
-            .map(|(&id, controller)| ControllerInfo {
-                id,
-                host: &controller.host,
-                origin: controller.origin,
-                access: controller.access,
-                connections: controller.queues.len(),
-            })
     }
 
     /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces changed, since they
@@ -402,7 +376,10 @@ impl Subsystem {
         let id = self
             .free_controller_id()
             .ok_or(StatusCode::ConnectControllerBusy)?;
-        let controller = Controller::new(now, request, self.events_supported());
+        let mut controller = Controller::new(now, request, self.events_supported());
+        if let Role::Discovery(directory) = &self.role {
+            controller.discovery_generation = directory.generation();
+        }
         self.controllers.insert(id, controller);
         self.last_controller = id;
         Ok(id)

@@ -18,6 +18,7 @@ pub struct VecVolume {
     /// Whether the state has an admission other than `Now`.
     filtered: AtomicBool,
     read_only: AtomicBool,
+    admitted_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -43,6 +44,7 @@ impl VecVolume {
                 failure: None,
             }),
             read_only: AtomicBool::new(false),
+            admitted_bytes: AtomicU64::new(0),
         }
     }
 
@@ -82,6 +84,11 @@ impl VecVolume {
         self.filtered.store(true, Ordering::Release);
     }
 
+    /// Bytes of all commands that it was asked to admit.
+    pub fn admitted_bytes(&self) -> u64 {
+        self.admitted_bytes.load(Ordering::Relaxed)
+    }
+
     /// How every operation ends from now on.
     pub fn set_failure(&self, failure: Option<Status>) {
         self.state().failure = failure;
@@ -101,7 +108,8 @@ impl Volume for VecVolume {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    fn admit(&self, _now: Instant, _kind: OpKind, _len_bytes: u64) -> Admission {
+    fn admit(&self, _now: Instant, _kind: OpKind, len_bytes: u64) -> Admission {
+        self.admitted_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         if self.filtered.load(Ordering::Acquire) {
             self.state().admission
         } else {

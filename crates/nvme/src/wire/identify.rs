@@ -29,6 +29,10 @@ pub mod cns {
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
     /// Identify Namespace, independent of the I/O command set.
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// Allocated Namespace ID list.
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+    /// Identify Namespace of an allocated namespace, NVM command set.
+    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
     /// Controllers that a namespace is attached to.
     pub const ATTACHED_CONTROLLERS: u8 = 0x12;
     /// Controllers of the subsystem.

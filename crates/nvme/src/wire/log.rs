@@ -147,9 +147,10 @@ const _: () = assert!(std::mem::offset_of!(ErrorEntry, lba) == 16);
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SmartLog {
-    /// Critical Warning: available spare below threshold in bit 0, media read-only in bit 3.
+    /// Critical Warning: available spare below threshold in bit 0, temperature beyond a threshold in bit 1, media
+    /// read-only in bit 3.
     pub critical_warning: u8,
-    /// Composite Temperature, kelvin; 0 is not measured.
+    /// Composite Temperature, kelvin. No value says that it is not measured.
     pub temperature_k: U16,
     /// Available Spare, per cent.
     pub spare_percent: u8,
@@ -187,6 +188,11 @@ pub struct SmartLog {
     /// Thermal management counts and times.
     pub thermal_management: [U32; 4],
     reserved2: [u8; 280],
+}
+
+impl SmartLog {
+    /// Critical Warning bit 1.
+    pub const TEMPERATURE_WARNING: u8 = 1 << 1;
 }
 
 const _: () = assert!(size_of::<SmartLog>() == 512);

@@ -34,9 +34,15 @@ impl Meter {
 
     /// Spends `units` at `now`; the instant at which they are covered, `now` where credit suffices.
     pub(super) fn spend(&mut self, now: Instant, units: u64) -> Instant {
+        self.spend_at_most(now, units, WAIT_MAX)
+    }
+
+    /// The same, where they cost no more than `max` of time.
+    pub(super) fn spend_at_most(&mut self, now: Instant, units: u64, max: Duration) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let now_ps = now.saturating_duration_since(origin).as_nanos() * PICOS_PER_NANO;
-        let cost_ps = u128::from(units) * PICOS_PER_SECOND / u128::from(self.per_second.get());
+        let whole_ps = u128::from(units) * PICOS_PER_SECOND / u128::from(self.per_second.get());
+        let cost_ps = whole_ps.min(max.as_nanos() * PICOS_PER_NANO);
         let limit_ps = now_ps + self.credit_ps + WAIT_MAX.as_nanos() * PICOS_PER_NANO;
         self.covered_ps = (self.covered_ps.max(now_ps) + cost_ps).min(limit_ps);
         let wait_ps = self.covered_ps.saturating_sub(now_ps + self.credit_ps);

@@ -10,7 +10,12 @@ use super::meter::Meter;
 /// What may be done beyond the rate after a pause, as time at that rate. At least one command always is.
 const CREDIT: Duration = Duration::from_millis(10);
 
-/// Bounds per second. Flushes are not counted; discards count as writes of no bytes.
+/// What the bytes of one discard cost at most, as time at the rate. A file system is made with discards of the whole
+/// volume; charged in full, one of them would be held back for longer than hosts wait for any command.
+const DISCARD_MAX: Duration = Duration::from_secs(1);
+
+/// Bounds per second. Flushes are not counted. Discards count as writes; the bytes of one discard count as what may be
+/// written in a second, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimit {
     /// Reads alone.
@@ -48,14 +53,14 @@ impl RateLimitState {
 
     /// When a command may complete.
     pub(super) fn admit(&mut self, now: Instant, kind: OpKind, len_bytes: u64) -> Instant {
-        let (own, len_bytes) = match kind {
-            OpKind::Read => (&mut self.reads, len_bytes),
-            OpKind::Write => (&mut self.writes, len_bytes),
-            OpKind::Discard => (&mut self.writes, 0),
+        let (own, max) = match kind {
+            OpKind::Read => (&mut self.reads, Duration::MAX),
+            OpKind::Write => (&mut self.writes, Duration::MAX),
+            OpKind::Discard => (&mut self.writes, DISCARD_MAX),
             OpKind::Flush => return now,
         };
-        own.spend(now, len_bytes)
-            .max(self.all.spend(now, len_bytes))
+        own.spend(now, len_bytes, max)
+            .max(self.all.spend(now, len_bytes, max))
     }
 }
 
@@ -79,12 +84,12 @@ impl RateState {
         }
     }
 
-    fn spend(&mut self, now: Instant, len_bytes: u64) -> Instant {
-        let spend = |meter: &mut Option<Meter>, units| match meter {
-            Some(meter) => meter.spend(now, units),
-            None => now,
-        };
-        spend(&mut self.commands, 1).max(spend(&mut self.bytes, len_bytes))
+    /// `max` is what the bytes cost at most.
+    fn spend(&mut self, now: Instant, len_bytes: u64, max: Duration) -> Instant {
+        let commands = self.commands.as_mut().map(|meter| meter.spend(now, 1));
+        let bytes = self.bytes.as_mut();
+        let bytes = bytes.map(|meter| meter.spend_at_most(now, len_bytes, max));
+        now.max(commands.unwrap_or(now)).max(bytes.unwrap_or(now))
     }
 }
 
@@ -138,6 +143,25 @@ mod tests {
             ..RateLimit::default()
         };
         assert_near(completed(all, &[OpKind::Read, OpKind::Write], 512), 10_000);
+    }
+
+    #[test]
+    fn discards_are_charged_their_bytes_up_to_a_second_each() {
+        let mut state = RateLimitState::new(RateLimit {
+            all: Rate {
+                commands_per_second: None,
+                bytes_per_second: NonZeroU64::new(1 << 20),
+            },
+            ..RateLimit::default()
+        });
+        let now = Instant::now();
+        let wait = |at: Instant| at.duration_since(now) + CREDIT;
+        let half = state.admit(now, OpKind::Discard, 1 << 19);
+        assert_eq!(wait(half), Duration::from_millis(500));
+        let all = state.admit(now, OpKind::Discard, 50 << 30);
+        assert_eq!(wait(all), Duration::from_millis(1500));
+        let write = state.admit(now, OpKind::Write, 1 << 19);
+        assert_eq!(wait(write), Duration::from_secs(2), "they share the rate");
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! Commands of the control path: Connect, the admin queue, Fabrics commands and reservations on I/O queues. Their data
 //! are gathered behind their submission queue entry; then the subsystem executes them.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::slot::{Slot, Stage};
 use super::{Begun, Queue, SlotId};
+use crate::target::abort::Outcome;
 use crate::target::{
     Backend, Completion, Connection, DataPointer, Reply, SqFlow, connect, connected, host_data_len,
 };
 use crate::wire::fabrics::fctype;
-use crate::wire::{Sqe, StatusCode};
+use crate::wire::{Cid, Sqe, StatusCode};
 
 const SQE_BYTES: usize = size_of::<Sqe>();
 
@@ -140,8 +142,44 @@ impl Queue {
         if self.is_ended {
             return;
         }
+        self.abort_asked(backend);
         self.complete_kept(backend);
         self.renew_deadline(backend);
+    }
+
+    /// Gives up the commands that the admin queue wants aborted, where they can be.
+    fn abort_asked<B: Backend>(&mut self, backend: &mut B) {
+        while let Some(connection) = self.role.connection() {
+            let Some(cid) = backend.with_subsystem(|subsystem| subsystem.poll_abort(connection))
+            else {
+                return;
+            };
+            let outcome = self.abort(cid);
+            if let Some(connection) = self.role.connection() {
+                backend.with_subsystem(|subsystem| subsystem.answer_abort(connection, outcome));
+            }
+        }
+    }
+
+    /// Completes a command with Command Abort Requested where it is held back or worked on. One whose data are on
+    /// their way goes on, in either direction.
+    fn abort(&mut self, cid: Cid) -> Outcome {
+        let is_victim = |slot: &Slot| {
+            slot.cid == cid
+                && !slot.flags.cid_conflicts
+                && matches!(slot.stage, Stage::Held | Stage::Working)
+        };
+        let Some(index) = self.slots.iter().position(is_victim) else {
+            return Outcome::NotAborted;
+        };
+        let id = SlotId(index as u16);
+        self.held.retain(|Reverse(held)| held.slot != id);
+        self.working.retain(|&working| working != id);
+        let slot = &mut self.slots[index];
+        slot.status = StatusCode::AbortRequested.into();
+        slot.not_before = None;
+        self.finish(id);
+        Outcome::Aborted
     }
 
     /// Completes the commands that the subsystem had kept and that are due.

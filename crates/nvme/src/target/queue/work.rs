@@ -1,7 +1,9 @@
 //! Commands that have no data, or only lists of ranges, and may take long: they are executed in pieces, so that the
 //! connection's neighbours need not wait.
 
-use block::{Blocks, Extent, Lba, Op, Unmap};
+use std::time::Instant;
+
+use block::{Admission, Blocks, Extent, Lba, Op, Unmap};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::slot::{Slot, Stage};
@@ -31,7 +33,7 @@ impl Queue {
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Working;
-        slot.check_ranges(backend);
+        slot.check_ranges(self.now, backend);
         self.working.push_back(id);
         self.work(backend);
     }
@@ -51,8 +53,8 @@ impl Queue {
 }
 
 impl Slot {
-    /// Checks all ranges before the first is touched.
-    fn check_ranges<B: Backend>(&mut self, backend: &mut B) {
+    /// Checks all ranges before the first is touched. A command that brought its ranges is admitted to its volume now.
+    fn check_ranges<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         let Some(namespace) = backend.namespace(self.nsid) else {
             return self.fail(StatusCode::InvalidNamespaceOrFormat);
         };
@@ -72,7 +74,18 @@ impl Slot {
         if self.action == Action::Copy {
             let to = Extent::new(self.extent.lba, Blocks(blocks));
             if let Err(status) = geometry.byte_range(to) {
-                self.fail(status);
+                return self.fail(status);
+            }
+        }
+        if let (Action::Copy | Action::Deallocate, Some(kind)) = (self.action, self.kind) {
+            let work_bytes = blocks << self.block_shift;
+            match namespace.volume.admit(now, kind, work_bytes) {
+                Admission::Now => {}
+                Admission::NotBefore(until) => self.not_before = Some(until),
+                Admission::Fail(status, until) => {
+                    self.not_before = until;
+                    self.fail(status);
+                }
             }
         }
     }

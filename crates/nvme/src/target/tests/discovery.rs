@@ -183,8 +183,42 @@ fn the_generation_moves_when_records_do_and_hosts_are_told() {
         ..nvm("a")
     };
     fixture.subsystem.set_discovery_records(vec![filtered]);
-    assert_eq!(fixture.events(&admin), [LOG_CHANGED]);
-    assert_eq!(generation(&mut fixture), before + 2);
+    assert_eq!(fixture.events(&admin), [], "this host sees the same");
+    assert_eq!(generation(&mut fixture), before + 1);
+}
+
+#[test]
+fn a_change_that_a_host_does_not_see_is_none_to_it() {
+    let mut fixture = Fixture::discovery();
+    fixture.subsystem.set_discovery_records(vec![nvm("a")]);
+    let admin = fixture.host();
+    let other = fixture
+        .host_with(|request| "nqn.2014-08.org.example:other".clone_into(&mut request.host.nqn));
+    fixture.request_events(&admin, 4);
+    fixture.request_events(&other, 4);
+    fixture.wakes();
+    let generation =
+        |fixture: &mut Fixture, host: &Connection| read(fixture, host).0.generation.get();
+    let before = [
+        generation(&mut fixture, &admin),
+        generation(&mut fixture, &other),
+    ];
+    let hidden = DiscoveryRecord {
+        visible_to: Some(Arc::new(Only(HOST))),
+        ..nvm("b")
+    };
+    fixture
+        .subsystem
+        .set_discovery_records(vec![nvm("a"), hidden]);
+    assert_eq!(fixture.wakes(), [admin.wake.0]);
+    assert!(generation(&mut fixture, &admin) > before[0]);
+    assert_eq!(generation(&mut fixture, &other), before[1]);
+    // Whoever comes later never meets a number that stood for another log.
+    let late = fixture.host();
+    assert_eq!(
+        generation(&mut fixture, &late),
+        generation(&mut fixture, &admin)
+    );
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn smart_shows_what_was_served() {
     let bytes = fixture.log(&admin, lid::SMART, 512);
     let log = SmartLog::read_from_bytes(&bytes).expect("512 bytes");
     assert_eq!((log.spare_percent, log.critical_warning), (80, 0));
+    assert_eq!(log.temperature_k.get(), 298, "room temperature");
     assert_eq!(log.data_units_read[0].get(), 1);
     assert_eq!(log.data_units_written[0].get(), 2);
     assert_eq!(
@@ -85,6 +86,27 @@ fn smart_shows_what_was_served() {
         (5, 6)
     );
     assert_eq!(log.media_errors[0].get(), 7);
+}
+
+#[test]
+fn a_threshold_on_the_wrong_side_of_the_temperature_is_a_warning() {
+    const OVER: u32 = 0;
+    const UNDER: u32 = 1 << 20;
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    for (threshold, warning) in [
+        (OVER | 299, 0),
+        (OVER | 298, SmartLog::TEMPERATURE_WARNING),
+        (OVER | 0xFFFF, 0),
+        (UNDER | 297, 0),
+        (UNDER | 298, SmartLog::TEMPERATURE_WARNING),
+    ] {
+        let mut set = sqe(opcode::SET_FEATURES, 0, 0x04);
+        set.cdw11 = U32::new(threshold);
+        fixture.ok(&admin, &set);
+        let bytes = fixture.log(&admin, lid::SMART, 512);
+        assert_eq!(bytes[0], warning, "{threshold:#x}");
+    }
 }
 
 #[test]

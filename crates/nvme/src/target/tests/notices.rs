@@ -199,23 +199,3 @@ fn a_change_of_access_is_shown_as_write_protection_to_that_host_only() {
         .set_access(changed.controller, Access::Denied);
     assert!(!fixture.subsystem.is_connected(&changed));
 }
-
-#[test]
-fn controllers_are_listed_with_their_hosts() {
-    let mut fixture = Fixture::new();
-    let admin = fixture.host();
-    fixture.io_queue(&admin, 1);
-    let listed: Vec<_> = fixture
-        .subsystem
-        .controllers()
-        .map(|info| {
-            (
-                info.id,
-                info.host.nqn.as_str(),
-                info.connections,
-                info.access,
-            )
-        })
-        .collect();
-    assert_eq!(listed, [(admin.controller, HOST, 2, Access::ReadWrite)]);
-}

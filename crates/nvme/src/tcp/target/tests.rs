@@ -1,5 +1,6 @@
 //! The whole session, driven byte by byte.
 
+mod aborts;
 mod commands;
 mod digests;
 mod fused;
