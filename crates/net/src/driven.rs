@@ -15,6 +15,10 @@ pub trait Attachment {
     /// [`handle_drained`](Self::handle_drained) has been called after that.
     fn volume(&self, region: RegionId) -> Option<&dyn Volume>;
 
+    /// Whether the peer still may be sent bytes of this volume. Asked before each call that gathers some, since a
+    /// peer that reads slowly may have lost its right to what was placed for it; its connection is ended then.
+    fn may_send(&self, region: RegionId) -> bool;
+
     /// Whether the peer has been admitted: until then the handshake deadline and the bound on half-open
     /// connections hold.
     fn is_admitted(&self) -> bool;

@@ -154,6 +154,9 @@ fn fill(
             }
             Segment::Place(placement) => {
                 let range = head_of(placement.range, SEND_MAX_BYTES - offered);
+                if !attachment.may_send(placement.region) {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
                 let volume = attachment
                     .volume(placement.region)
                     .ok_or(io::ErrorKind::NotFound)?;

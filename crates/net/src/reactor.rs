@@ -11,6 +11,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Scratch, Turn, configure};
@@ -27,8 +28,8 @@ use crate::{ConnectionId, ListenerId};
 pub(crate) enum Message {
     /// Listen here.
     Listen(Listener),
-    /// Close the listener and what came through it.
-    Unlisten(ListenerId),
+    /// Close the listener and what came through it, then say so.
+    Unlisten(ListenerId, SyncSender<()>),
     /// Drive this connection.
     Adopt(Incoming),
     /// End this connection.
@@ -154,7 +155,11 @@ impl Reactor {
     fn handle_message(&mut self, now: Instant, message: Message) {
         match message {
             Message::Listen(listener) => self.listen(listener),
-            Message::Unlisten(id) => self.unlisten(now, id),
+            Message::Unlisten(id, done) => {
+                self.unlisten(now, id);
+                // Whoever asked may have lost patience.
+                let _ = done.try_send(());
+            }
             Message::Adopt(incoming) => self.adopt(now, incoming),
             Message::Close(id) => self.close(now, id, &CloseReason::Requested),
             Message::Drain(until) => self.drain(until),

@@ -82,6 +82,9 @@ pub(crate) struct Common {
     pub(crate) options: ReactorOptions,
 }
 
+/// How long closing a listener may take before nobody waits for it any more.
+const UNLISTEN_WAIT: Duration = Duration::from_secs(5);
+
 impl Default for ReactorOptions {
     fn default() -> Self {
         Self {
@@ -142,8 +145,7 @@ impl Reactors {
     ) -> io::Result<(ListenerId, SocketAddr)> {
         let (socket, local) = listener::open(address)?;
         let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed));
-        let reactor = id.0 as usize % self.common.mailboxes.len();
-        self.common.mailboxes[reactor].post(Message::Listen(Listener {
+        self.common.mailboxes[self.reactor_of(id)].post(Message::Listen(Listener {
             id,
             socket,
             acceptor,
@@ -152,11 +154,28 @@ impl Reactors {
         Ok((id, local))
     }
 
-    /// Closes a listener and the connections that came through it.
+    /// Closes a listener and the connections that came through it. When this returns its address is free, and no
+    /// connection that it accepted is left, unless reactors are so busy that this took five seconds. Not for reactor
+    /// threads.
     pub fn unlisten(&self, listener: ListenerId) {
-        for mailbox in &self.common.mailboxes {
-            mailbox.post(Message::Unlisten(listener));
-        }
+        let mailboxes = &self.common.mailboxes;
+        let until = Instant::now() + UNLISTEN_WAIT;
+        let close_at = |at: usize| {
+            let (done, is_done) = std::sync::mpsc::sync_channel(1);
+            mailboxes[at].post(Message::Unlisten(listener, done));
+            let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
+        };
+        // The listener goes first: what it has passed on to other reactors by then is in their mailboxes before this.
+        let own = self.reactor_of(listener);
+        close_at(own);
+        (0..mailboxes.len())
+            .filter(|&at| at != own)
+            .for_each(close_at);
+    }
+
+    /// The reactor that a listener lives on.
+    fn reactor_of(&self, listener: ListenerId) -> usize {
+        listener.0 as usize % self.common.mailboxes.len()
     }
 
     /// How others reach connections.

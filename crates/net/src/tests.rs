@@ -85,6 +85,10 @@ struct TestBackend {
 }
 
 impl Attachment for TestBackend {
+    fn may_send(&self, _: RegionId) -> bool {
+        true
+    }
+
     fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
         Some(&*self.volume)
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use block::{Access, HostIdentity, RegionId, Volume};
 use net::{Accepted, Attachment, CloseReason};
 use nvme::target::{
-    Backend, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit, PortId, Subsystem,
-    WakeToken,
+    Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
+    PortId, Subsystem, WakeToken,
 };
 use nvme::wire::{Nsid, Status};
 use volume::Charge;
@@ -315,6 +315,27 @@ impl Attachment for ConnectionBackend {
             Some(view) => Some(&*view.volume),
             None => retired().map(|(_, volume)| &**volume),
         }
+    }
+
+    fn may_send(&self, region: RegionId) -> bool {
+        let is_it = |view: &&View| view.region == region;
+        let last = self.views.get(self.last).filter(is_it);
+        let Some(view) = last.or_else(|| self.views.iter().find(is_it)) else {
+            // Of a namespace that is gone, what was placed before still goes out.
+            return true;
+        };
+        let Some(binding) = &self.binding else {
+            return false;
+        };
+        let permit = if binding.offered.generation() == self.seen {
+            Some(view.permit)
+        } else {
+            // Something has changed since the session last looked.
+            let controller = binding.controller;
+            let now = controller.and_then(|id| binding.offered.view(id, view.nsid));
+            now.map(|now| now.permit)
+        };
+        permit.is_none_or(|permit| permit.check(CommandClass::Read).is_ok())
     }
 
     fn is_admitted(&self) -> bool {

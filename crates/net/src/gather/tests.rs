@@ -74,6 +74,10 @@ impl Volume for Changing {
 }
 
 impl Attachment for Changing {
+    fn may_send(&self, _: RegionId) -> bool {
+        true
+    }
+
     fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
         Some(self)
     }
@@ -159,6 +163,10 @@ fn a_send_that_stops_inside_a_block_keeps_the_block_whole() {
 fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
     struct Nothing;
     impl Attachment for Nothing {
+        fn may_send(&self, _: RegionId) -> bool {
+            true
+        }
+
         fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
             None
         }

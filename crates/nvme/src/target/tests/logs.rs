@@ -90,16 +90,15 @@ fn smart_shows_what_was_served() {
 
 #[test]
 fn a_threshold_on_the_wrong_side_of_the_temperature_is_a_warning() {
-    const OVER: u32 = 0;
     const UNDER: u32 = 1 << 20;
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     for (threshold, warning) in [
-        (OVER | 299, 0),
-        (OVER | 298, SmartLog::TEMPERATURE_WARNING),
-        (OVER | 0xFFFF, 0),
-        (UNDER | 297, 0),
-        (UNDER | 298, SmartLog::TEMPERATURE_WARNING),
+        (299, 0),
+        (298, SmartLog::TEMPERATURE_WARNING),
+        (0xFFFF, 0),
+        (UNDER + 297, 0),
+        (UNDER + 298, SmartLog::TEMPERATURE_WARNING),
     ] {
         let mut set = sqe(opcode::SET_FEATURES, 0, 0x04);
         set.cdw11 = U32::new(threshold);
