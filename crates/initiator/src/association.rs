@@ -1,10 +1,14 @@
 //! Making an association: the admin connection, its controller, and the I/O connections.
 
-use std::{net::SocketAddr, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
 
 use nvme::host::{
     self, Buffers, Command, CommandKey, Facts, HostName, Outcome, Purpose, Setup, SetupConfig,
-    SetupStep, Upkeep,
+    SetupStep, Shutdown, ShutdownStep, Upkeep,
 };
 use nvme::tcp::HostConfig;
 use nvme::tcp::wire::Dgst;
@@ -29,6 +33,49 @@ pub(crate) struct Admin {
     pub(crate) connection: Connection,
     pub(crate) buffers: Buffers,
     pub(crate) facts: Facts,
+}
+
+impl Admin {
+    /// How long a controller may take to shut down before the host leaves all the same.
+    const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
+    /// Takes leave of the controller, so that it need not find out by a timeout or a broken connection. What has
+    /// gone wrong with it by now changes nothing.
+    pub(crate) fn shut_down(mut self) {
+        let until = Instant::now() + Self::SHUTDOWN_TIME;
+        let mut shutdown = Shutdown::new();
+        loop {
+            match shutdown.poll() {
+                ShutdownStep::Submit(command) => match self.carry_until(&command, until) {
+                    Ok(outcome) => shutdown.handle_outcome(&outcome),
+                    Err(_) => return,
+                },
+                ShutdownStep::Wait { for_ms } if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(for_ms.into()));
+                }
+                ShutdownStep::Wait { .. } | ShutdownStep::Done => return,
+            }
+        }
+    }
+
+    /// Submits a command under [`Shutdown::KEY`] and waits for its outcome; those of others are dropped.
+    fn carry_until(
+        &mut self,
+        command: &Command,
+        until: Instant,
+    ) -> Result<Outcome, ConnectionError> {
+        let submitted = self
+            .connection
+            .submit(Shutdown::KEY, command, &self.buffers);
+        submitted.map_err(|_| ConnectionError::Closed)?;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let outcome = self.connection.wait_outcome(&mut self.buffers, left)?;
+            if outcome.key == Shutdown::KEY {
+                return Ok(outcome);
+            }
+        }
+    }
 }
 
 /// Entries of an admin queue.

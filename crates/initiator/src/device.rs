@@ -17,7 +17,7 @@ use crate::queue::QueueTerms;
 use crate::{ConnectError, DeviceOptions, Queue, Url};
 
 /// The attachment to one namespace: an admin queue, kept alive by a thread, and I/O queues. Dropping it ends the
-/// attachment; its queues lose their connection for good then.
+/// attachment: its queues lose their connection for good, and the controller is shut down, which may take up to a second.
 #[derive(Debug)]
 pub struct Device {
     info: DeviceInfo,

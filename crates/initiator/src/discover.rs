@@ -65,6 +65,7 @@ pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, Co
             .handle_outcome(&outcome, admin.buffers.slot(Setup::SLOT))
             .map_err(|source| ConnectError::Discovery { address, source })?;
     }
+    admin.shut_down();
     Ok(reader.into_entries().iter().map(record).collect())
 }
 

@@ -43,10 +43,11 @@ impl Keeper {
             for mailbox in &self.mailboxes {
                 mailbox.cut();
             }
-            drop(admin);
             if let End::Stopped = end {
-                return self.end(&QueueError::Detached);
+                self.end(&QueueError::Detached);
+                return admin.shut_down();
             }
+            drop(admin);
             admin = match self.associate_again() {
                 Ok(next) => next,
                 Err(error) => return self.end(&error),

@@ -282,6 +282,28 @@ fn queues_end_with_their_device() {
 }
 
 #[test]
+fn a_device_shuts_its_controller_down_before_it_goes() {
+    let target = Target::start(64);
+    let farewells = || target.farewells.load(std::sync::atomic::Ordering::Relaxed);
+    let (device, queue) = attach(&target, "");
+    assert_eq!(farewells(), 0);
+    drop(device);
+    assert_eq!(farewells(), 1);
+    drop(queue);
+    // A target that does not answer holds a device up for a second, not for good.
+    let (device, _queue) = attach(&target, "");
+    let stalled = target.subsystem.lock().expect("unpoisoned");
+    let begin = Instant::now();
+    drop(device);
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
+    drop(stalled);
+}
+
+#[test]
 fn a_thousand_attachments_leave_no_descriptor_behind() {
     let target = Target::start(64);
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();

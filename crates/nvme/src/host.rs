@@ -6,7 +6,8 @@
 //! - [`Setup`] takes a new admin queue to a controller that is ready;
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
 //! - [`Upkeep`] keeps the association alive and learns what changes;
-//! - [`LogReader`] reads a discovery log.
+//! - [`LogReader`] reads a discovery log;
+//! - [`Shutdown`] takes leave.
 
 mod buffers;
 mod command;
@@ -14,6 +15,7 @@ mod connect;
 mod discovery;
 pub mod io;
 mod setup;
+mod shutdown;
 mod upkeep;
 
 pub use buffers::{BufferRange, Buffers};
@@ -24,4 +26,5 @@ pub use setup::{
     ControllerFacts, Facts, Fused, NamespaceFacts, Phase, Purpose, Setup, SetupConfig, SetupError,
     SetupStep,
 };
+pub use shutdown::{Shutdown, ShutdownStep};
 pub use upkeep::{Upkeep, UpkeepConfig, UpkeepError, UpkeepEvent};

@@ -26,6 +26,8 @@ pub struct Target {
     stop: Arc<AtomicBool>,
     /// Connections accepted so far.
     pub accepted: Arc<AtomicU64>,
+    /// Hosts that have shut their controller down.
+    pub farewells: Arc<AtomicU64>,
 }
 
 impl Target {
@@ -39,9 +41,11 @@ impl Target {
             streams: Arc::default(),
             stop: Arc::default(),
             accepted: Arc::default(),
+            farewells: Arc::default(),
         };
         let (subsystem, streams) = (target.subsystem.clone(), target.streams.clone());
         let (stop, accepted) = (target.stop.clone(), target.accepted.clone());
+        let farewells = target.farewells.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
@@ -51,7 +55,8 @@ impl Target {
                 let wake = accepted.fetch_add(1, Ordering::Relaxed);
                 streams.lock().unwrap().push(stream.try_clone().unwrap());
                 let backend = TestBackend::new(subsystem.clone(), wake);
-                thread::spawn(move || serve(&stream, backend));
+                let farewells = farewells.clone();
+                thread::spawn(move || serve(&stream, backend, &farewells));
             }
         });
         target
@@ -82,7 +87,20 @@ impl Drop for Target {
     }
 }
 
-fn serve(stream: &TcpStream, mut backend: TestBackend) {
+/// Whether `input` is a capsule with a Property Set of CC that asks for a normal shutdown.
+fn is_farewell(input: &[u8]) -> bool {
+    const HEADER: usize = 8;
+    const FABRICS: u8 = 0x7F;
+    const PROPERTY_SET: u8 = 0x00;
+    const CC: u8 = 0x14;
+    const SHN_NORMAL: u8 = 0b01 << 6;
+    let Some(sqe) = input.get(HEADER..HEADER + 64) else {
+        return false;
+    };
+    sqe[0] == FABRICS && sqe[4] == PROPERTY_SET && sqe[44] == CC && sqe[49] & 0xC0 == SHN_NORMAL
+}
+
+fn serve(stream: &TcpStream, mut backend: TestBackend, farewells: &AtomicU64) {
     let mut stream = stream;
     stream.set_nodelay(true).unwrap();
     stream
@@ -95,6 +113,7 @@ fn serve(stream: &TcpStream, mut backend: TestBackend) {
         match stream.read(&mut inbox) {
             Ok(0) => break,
             Ok(len) => {
+                farewells.fetch_add(is_farewell(&inbox[..len]).into(), Ordering::Relaxed);
                 let now = Instant::now();
                 let result = session.handle_bytes(now, &inbox[..len], &mut backend);
                 if send(&mut session, &mut list, &mut backend, stream).is_err() || result.is_err() {

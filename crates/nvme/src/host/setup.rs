@@ -548,7 +548,7 @@ pub(super) fn namespace_facts(nsid: Nsid, buffer: &[u8]) -> Result<NamespaceFact
     })
 }
 
-fn property(sqe: PropertySqe) -> Command {
+pub(super) fn property(sqe: PropertySqe) -> Command {
     Command {
         sqe: zerocopy::transmute!(sqe),
         transfer: Transfer::None,
