@@ -103,6 +103,16 @@ impl Budget {
             len_bytes,
         })
     }
+
+    /// Takes `len_bytes` whether they are left or not, until the [`Charge`] drops: for what is in use already, and is
+    /// bounded by other means. Beyond the bound, everything else waits until it is given back.
+    pub fn overdraw(self: &Arc<Self>, len_bytes: u64) -> Charge {
+        self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        Charge {
+            budget: Arc::clone(self),
+            len_bytes,
+        }
+    }
 }
 
 /// A part of the budget, given back when this drops.

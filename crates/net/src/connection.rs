@@ -296,6 +296,7 @@ impl Connection {
             if !scratch.list.is_empty() || !bounce.is_empty() {
                 let list = scratch.take_list();
                 self.undrained = Some(Undrained { list, bounce });
+                self.driven.attachment_mut().handle_stalled();
                 return Ok(sent_bytes);
             }
             self.driven.attachment_mut().handle_drained();

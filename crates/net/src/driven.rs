@@ -26,6 +26,10 @@ pub trait Attachment {
     /// What the session had to send in this turn was handed to the socket (or waits for it to take more).
     fn handle_sent(&mut self, now: Instant);
 
+    /// The socket takes no more for now: what was left of this turn is kept, in as much memory as
+    /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES).
+    fn handle_stalled(&mut self);
+
     /// Nothing waits to be sent any more: placements given so far are done with.
     fn handle_drained(&mut self);
 

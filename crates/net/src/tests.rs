@@ -85,6 +85,8 @@ struct TestBackend {
 }
 
 impl Attachment for TestBackend {
+    fn handle_stalled(&mut self) {}
+
     fn may_send(&self, _: RegionId) -> bool {
         true
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity, RegionId, Volume};
-use net::{Accepted, Attachment, CloseReason};
+use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::target::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
     PortId, Subsystem, WakeToken,
@@ -36,6 +36,9 @@ pub(crate) struct ConnectionBackend {
     /// Commands completed in this turn, until it is known how long they took.
     batches: Vec<PendingBatch>,
     _charge: Charge,
+    /// For the output that is kept when the peer does not read: taken when that first happens, since a peer that
+    /// stalls once will again.
+    stall_charge: Option<Charge>,
 }
 
 /// The target that the host has named, and who it is.
@@ -89,6 +92,7 @@ impl ConnectionBackend {
             regions: Regions::default(),
             batches: Vec::new(),
             _charge: charge,
+            stall_charge: None,
         }
     }
 
@@ -349,6 +353,12 @@ impl Attachment for ConnectionBackend {
             self.record(&pending, now);
         }
         self.batches = batches;
+    }
+
+    fn handle_stalled(&mut self) {
+        let budget = &self.core.budget;
+        let charge = || budget.overdraw(Reactors::UNDRAINED_MAX_BYTES as u64);
+        self.stall_charge.get_or_insert_with(charge);
     }
 
     fn handle_drained(&mut self) {

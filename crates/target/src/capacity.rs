@@ -28,8 +28,8 @@ pub struct Capacity {
 pub(crate) const CONNECTION_BYTES: u64 = 192 << 10;
 /// The same with queues of 32 entries: 21 KiB; each entry takes about 140 bytes more.
 const CONNECTION_IDLE_BYTES: u64 = 36 << 10;
-/// What an empty thin volume takes: its entry, directory and totals, rounded up.
-const VOLUME_BYTES: u64 = 8 << 10;
+/// What a volume is charged besides its memory: its entry, directory and totals, rounded up.
+pub(crate) const VOLUME_BYTES: u64 = 8 << 10;
 
 pub(crate) fn report(budget: &Arc<Budget>) -> Capacity {
     Capacity {

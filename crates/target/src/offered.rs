@@ -12,7 +12,7 @@ use nvme::target::{
 };
 use nvme::wire::Nsid;
 use uuid::Uuid;
-use volume::{Budget, RamVolume};
+use volume::{Budget, Charge, RamVolume};
 
 use crate::tally::Totals;
 use crate::{TargetName, VolumeName};
@@ -34,6 +34,8 @@ pub(crate) struct VolumeHandle {
     pub(crate) name: VolumeName,
     pub(crate) ram: Arc<RamVolume>,
     pub(crate) totals: Arc<Totals>,
+    /// What it takes besides its memory, for as long as anyone knows it.
+    pub(crate) _charge: Arc<Charge>,
 }
 
 /// Which volume is behind which namespace. A leaf among the locks: it may be taken while a subsystem is locked.

@@ -1,19 +1,23 @@
 //! The server over loopback, reached by our own hosts.
 
+mod tap;
+
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use block::{Access, BlockSize, Blocks, Extent, Lba, OpKind};
+use block::{Access, BlockSize, Blocks, Extent, Lba, OpKind, Unmap};
 use initiator::{
     Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, RecordKind, Request,
     Slot, Url, WaitStrategy, discover,
 };
 use nvme::wire::StatusCode;
+use tap::Tap;
 use target::{
-    AllowedHost, Cores, Force, HostDefinition, HostPolicy, Lock, NamespaceDefinition,
+    AllowedHost, Cores, Force, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
     PortalDefinition, Provisioning, Server, ServerConfig, ServerError, TargetDefinition,
     TargetName, ToldBy, Transport, VolumeDefinition, VolumeName,
 };
+use volume::filters::{Delay, FilterSpec, Latency};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,6 +74,24 @@ impl Fixture {
         let mut device = Device::connect(&self.url(query), &options()).expect("attaches");
         let queue = device.take_queues().remove(0);
         (device, queue)
+    }
+
+    /// From now on this host alone may use the target.
+    fn allow(&self, host: &str, access: Access) {
+        let host: HostName = host.parse().expect("a name");
+        let definition = HostDefinition {
+            name: host.clone(),
+            told_by: ToldBy::Name,
+            addresses: Vec::new(),
+        };
+        match self.server.create_host(definition) {
+            Ok(()) | Err(ServerError::HostExists(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let listed = HostPolicy::Listed(vec![AllowedHost { host, access }]);
+        self.server
+            .set_target_hosts(&target(), listed)
+            .expect("a list");
     }
 
     fn wait_sessions(&self, count: usize) {
@@ -197,7 +219,8 @@ fn counters_outlive_their_session() {
     assert_eq!(of_target, of_volume);
     assert_eq!(of_target.kind(OpKind::Write).bytes, 4096);
     let budget = fixture.server.capacity();
-    assert_eq!(budget.used_bytes, 2 * MIB, "only the volume's slab is left");
+    let left = 2 * MIB + budget.volume_bytes;
+    assert_eq!(budget.used_bytes, left, "only the volume is left");
 }
 
 #[test]
@@ -452,4 +475,124 @@ fn a_thousand_connects_leave_nothing_behind() {
     fixture.wait_sessions(0);
     wait_until(|| fixture.server.portals()[0].connections == 0);
     wait_until(|| fixture.server.capacity().used_bytes == before);
+}
+
+#[test]
+fn a_host_may_be_made_a_reader_and_a_writer_again_while_it_is_connected() {
+    const HOST: &str = "nqn.2025-01.io.ramport:a";
+    let fixture = Fixture::new(256 * MIB);
+    fixture.allow(HOST, Access::ReadWrite);
+    let (_device, mut queue) = fixture.attach(&format!("ns=1&hostnqn={HOST}"));
+    fill(&mut queue, 5, 4096);
+    run(&mut queue, Operation::Write, 0, 8).expect("may write");
+    let session = fixture.server.sessions()[0].id;
+    fixture.allow(HOST, Access::ReadOnly);
+    let Err(CommandError::Status(refused)) = run(&mut queue, Operation::Write, 0, 8) else {
+        panic!("it may not write any more");
+    };
+    assert_eq!(refused.code(), Some(StatusCode::AccessDenied));
+    for changes in [
+        Operation::Deallocate,
+        Operation::WriteZeroes(Unmap::Allowed),
+    ] {
+        assert!(run(&mut queue, changes, 0, 8).is_err());
+    }
+    run(&mut queue, Operation::Read, 0, 8).expect("may read");
+    check(&queue, 5, 4096);
+    fixture.allow(HOST, Access::ReadWrite);
+    run(&mut queue, Operation::Write, 0, 8).expect("may write again");
+    let sessions = fixture.server.sessions();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].id, session, "it stayed connected throughout");
+}
+
+#[test]
+fn commands_held_back_go_with_their_connection() {
+    let fixture = Fixture::new(256 * MIB);
+    let before = fixture.server.capacity().used_bytes;
+    let hour = Duration::from_secs(3600);
+    let filters = FilterSpec {
+        delay: Some(Delay {
+            latency: Latency::same(hour),
+            bytes_per_second: None,
+        }),
+        ..FilterSpec::default()
+    };
+    let set = fixture.server.set_volume_filters(&volume("rd0"), filters);
+    set.expect("a volume");
+    let (device, mut queue) = fixture.attach("ns=1");
+    for slot in 0..queue.depth() {
+        let request = Request {
+            slot: Slot(slot),
+            operation: Operation::Read,
+            extent: Extent::new(Lba(0), Blocks(8)),
+        };
+        queue.submit(request).expect("the slot is free");
+    }
+    let mut done = Vec::new();
+    queue
+        .wait(WaitStrategy::Sleep, Duration::from_millis(50), &mut done)
+        .expect("the queue lives");
+    assert!(done.is_empty(), "all are held back");
+    drop((queue, device));
+    fixture.wait_sessions(0);
+    wait_until(|| fixture.server.capacity().used_bytes == before);
+}
+
+#[test]
+fn a_portal_that_was_closed_opens_again_at_once() {
+    let fixture = Fixture::new(256 * MIB);
+    for round in 0..100 {
+        let attached = (round % 10 == 0).then(|| fixture.attach("ns=1"));
+        fixture
+            .server
+            .remove_portal(fixture.portal)
+            .expect("it is open");
+        assert_eq!(fixture.server.sessions().len(), 0, "they ended with it");
+        let opened = fixture.server.add_portal(fixture.portal);
+        assert_eq!(opened.expect("the address is free"), fixture.portal);
+        drop(attached);
+    }
+}
+
+#[test]
+fn a_host_that_lost_its_right_gets_nothing_of_what_was_placed_for_it() {
+    const SLOW: &str = "nqn.2025-01.io.ramport:slow";
+    const OTHER: &str = "nqn.2025-01.io.ramport:other";
+    let fixture = Fixture::new(256 * MIB);
+    let server = &fixture.server;
+    fixture.allow(OTHER, Access::ReadWrite);
+    let (_device, mut writer) = fixture.attach(&format!("ns=1&hostnqn={OTHER}"));
+    writer.buffer_mut(Slot(0)).fill(0xAA);
+    run(&mut writer, Operation::Write, 0, 2048).expect("may write");
+    fixture.allow(SLOW, Access::ReadWrite);
+    let tap = Tap::start(fixture.portal.address);
+    let url = format!("nvme+tcp://{}/{NQN}?ns=1&hostnqn={SLOW}", tap.address);
+    let url = url.parse().expect("a URL");
+    let mut slow = Device::connect(&url, &options()).expect("attaches");
+    let mut reader = slow.take_queues().remove(0);
+    let idle = server.capacity().used_bytes;
+    tap.stall();
+    for slot in 0..reader.depth() {
+        let request = Request {
+            slot: Slot(slot),
+            operation: Operation::Read,
+            extent: Extent::new(Lba(0), Blocks(2048)),
+        };
+        reader.submit(request).expect("the slot is free");
+    }
+    reader
+        .poll(Instant::now(), &mut Vec::new())
+        .expect("the queue lives");
+    // What waits to be sent is charged, so this tells that the socket takes no more.
+    wait_until(|| server.capacity().used_bytes > idle);
+    fixture.allow(OTHER, Access::ReadWrite);
+    let (_device, mut writer) = fixture.attach(&format!("ns=1&hostnqn={OTHER}"));
+    writer.buffer_mut(Slot(0)).fill(Tap::LOOKED_FOR);
+    run(&mut writer, Operation::Write, 0, 2048).expect("may write");
+    tap.go_on();
+    wait_until(|| server.sessions().len() == 1);
+    wait_until(|| tap.has_ended());
+    assert!(tap.passed_bytes() > 1 << 16, "it got what was sent before");
+    assert!(!tap.has_seen(), "and nothing that was written after");
 }

@@ -74,6 +74,8 @@ impl Volume for Changing {
 }
 
 impl Attachment for Changing {
+    fn handle_stalled(&mut self) {}
+
     fn may_send(&self, _: RegionId) -> bool {
         true
     }
@@ -163,6 +165,8 @@ fn a_send_that_stops_inside_a_block_keeps_the_block_whole() {
 fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
     struct Nothing;
     impl Attachment for Nothing {
+        fn handle_stalled(&mut self) {}
+
         fn may_send(&self, _: RegionId) -> bool {
             true
         }

@@ -11,6 +11,7 @@ use volume::{
 };
 
 use super::{Server, State};
+use crate::capacity::VOLUME_BYTES;
 use crate::info::list;
 use crate::offered::VolumeHandle;
 use crate::{
@@ -38,19 +39,25 @@ impl Server {
     ) -> Result<(), ServerError> {
         let name = definition.name.clone();
         self.state().check_new_volume(&name)?;
-        let created = RamVolume::with_progress(spec(&definition), &self.core().budget, &mut |p| {
-            progress(p);
-            ControlFlow::Continue(())
+        let budget = &self.core().budget;
+        let charge = budget.reserve(VOLUME_BYTES).map_err(VolumeError::from);
+        let created = charge.and_then(|charge| {
+            let ram = RamVolume::with_progress(spec(&definition), budget, &mut |p| {
+                progress(p);
+                ControlFlow::Continue(())
+            })?;
+            Ok((ram, charge))
         });
         let mut state = self.state();
         state.coming.remove(&name);
-        let ram = created.map_err(|error| volume_error(error, &definition))?;
+        let (ram, charge) = created.map_err(|error| volume_error(error, &definition))?;
         let entry = VolumeEntry {
             definition,
             handle: VolumeHandle {
                 name: name.clone(),
                 ram,
                 totals: Arc::default(),
+                _charge: Arc::new(charge),
             },
         };
         state.volumes.insert(name, entry);
