@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use crate::wire::UDP_PORT;
+
 /// Addresses and UDP ports of the two ends of a stream of datagrams, of one address family: the ICRC covers them, so they
 /// are exactly those in the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +64,25 @@ impl Flow {
                 remote: local,
             },
         }
+    }
+
+    /// The flow by which a datagram of this flow is answered: the other way round, to the port that RoCEv2 listens at.
+    #[must_use]
+    pub const fn answering(&self) -> Self {
+        let mut back = self.reversed();
+        match &mut back {
+            Self::V4 { local, remote } => {
+                *local = SocketAddrV4::new(*local.ip(), UDP_PORT);
+                *remote = SocketAddrV4::new(*remote.ip(), UDP_PORT);
+            }
+            Self::V6 { local, remote } => {
+                let (flow, scope) = (local.flowinfo(), local.scope_id());
+                *local = SocketAddrV6::new(*local.ip(), UDP_PORT, flow, scope);
+                let (flow, scope) = (remote.flowinfo(), remote.scope_id());
+                *remote = SocketAddrV6::new(*remote.ip(), UDP_PORT, flow, scope);
+            }
+        }
+        back
     }
 
     /// Whether both are between the same two addresses in the same direction, whatever the ports.

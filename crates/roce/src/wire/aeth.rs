@@ -71,7 +71,7 @@ impl Syndrome {
 }
 
 /// Why a responder refuses a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NakCode {
     /// A packet is missing: send again from the NAK's PSN on.

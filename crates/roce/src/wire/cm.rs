@@ -114,7 +114,7 @@ fn whole<T: FromBytes + Immutable>(body: &[u8]) -> Result<T, BadMad> {
 }
 
 /// A communication identifier: names a connection at one end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
 /// A global identifier (GID), 128 bits: on RoCEv2 an IPv6 address, or an IPv4 address mapped into one.

@@ -1,0 +1,57 @@
+//! What an end asks of the program around it.
+
+use block::{Placement, RegionId};
+
+use crate::wire::Icrc;
+
+/// The memory behind regions, and unpredictable numbers. The provider above owns both; this crate only says which bytes.
+///
+/// Offsets and lengths that are given here were checked against what the region was registered or posted with.
+pub trait Backend {
+    /// Copies `bytes`, which a peer sent, to `offset` bytes from the start of `region`.
+    fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
+
+    /// Takes the bytes of `placement` into `icrc`, in order. They are sent from where they are later on: where they change
+    /// in between, the peer drops the packet and it is sent again.
+    fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault>;
+
+    /// Replaces the 8 bytes at `offset`, a number in the machine's byte order, by what `op` makes of it, and gives what stood
+    /// there; atomic as to all other atomic operations on the region.
+    fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault>;
+
+    /// 64 bits that no peer can guess: keys, communication identifiers and first PSNs are made of them.
+    fn random(&mut self) -> u64;
+}
+
+/// The memory behind a region can't be used: it was taken away, or the device below it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory behind the region failed")]
+pub struct MemoryFault;
+
+/// An atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Write `swap` where `compare` stands.
+    CompareSwap {
+        /// What must stand there.
+        compare: u64,
+        /// What is then written.
+        swap: u64,
+    },
+    /// Add, modulo 2^64.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
+impl AtomicOp {
+    /// What becomes of `original`.
+    pub const fn apply(self, original: u64) -> u64 {
+        match self {
+            Self::CompareSwap { compare, swap } if original == compare => swap,
+            Self::CompareSwap { .. } => original,
+            Self::FetchAdd { add } => original.wrapping_add(add),
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! One end: queue pairs, regions and the connection manager of one thread.
+
+mod slots;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use zerocopy::IntoBytes;
+
+use crate::Flow;
+use crate::backend::Backend;
+use crate::cm::{CmCounters, CmError, CmLimits, CmState, ConnectParams, Manager};
+use crate::deadlines::Deadlines;
+use crate::event::Event;
+use crate::qp::{
+    Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
+};
+use crate::region::{Region, Regions, RegisterError};
+use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
+use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
+use crate::wire::{
+    Bth, Deth, Extended, Ipv4Identification, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn, Rkey,
+    verify,
+};
+use crate::work::{Completion, RecvRequest, SendRequest};
+pub use slots::CreateError;
+use slots::{SlotIndex, Slots};
+
+/// What an end is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct EndpointConfig {
+    /// The most queue pairs.
+    pub qps_max: u32,
+    /// The most memory regions.
+    pub regions_max: usize,
+    /// Queue pair numbers are `qpn_offset` plus multiples of `qpn_stride`, so that several ends behind one address can be told
+    /// apart by them.
+    pub qpn_stride: u32,
+    /// See [`qpn_stride`](Self::qpn_stride); less than it.
+    pub qpn_offset: u32,
+    /// The channel adapter GUID: not zero, and new for each run of the program.
+    pub ca_guid: u64,
+    /// The largest path MTU that is taken.
+    pub path_mtu_max: PathMtu,
+    /// Bounds of the connection manager.
+    pub cm: CmLimits,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            qps_max: 4096,
+            regions_max: 1 << 16,
+            qpn_stride: 1,
+            qpn_offset: 0,
+            ca_guid: 1,
+            path_mtu_max: PathMtu::B4096,
+            cm: CmLimits::default(),
+        }
+    }
+}
+
+/// What came from the network: one datagram, or several of one length that the operating system joined (generic receive
+/// offload, GRO).
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// From its sender to here.
+    pub flow: Flow,
+    /// The UDP payloads, one after the other.
+    pub bytes: &'a [u8],
+    /// The length of every datagram but the last, which may be shorter; `None`: there is one only.
+    pub segment_len_bytes: Option<u16>,
+    /// What is known of the identification field of its IPv4 header.
+    pub identification: Ipv4Identification,
+    /// Whether a router marked it since it was congested (ECN CE).
+    pub congestion_experienced: bool,
+}
+
+/// Packets, and why some were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that came.
+    pub packets: u64,
+    /// Not a packet of a known kind.
+    pub malformed: u64,
+    /// The invariant CRC was wrong.
+    pub bad_icrc: u64,
+    /// Another partition.
+    pub bad_pkey: u64,
+    /// To a queue pair that does not exist, or is not connected.
+    pub no_such_qp: u64,
+    /// From another address than the queue pair's peer.
+    pub stranger: u64,
+    /// A response to nothing that was asked.
+    pub unexpected: u64,
+    /// Beyond a gap, or a duplicate that can't be answered again.
+    pub out_of_sequence: u64,
+    /// Not a message of communication management.
+    pub bad_mad: u64,
+    /// The connection manager's.
+    pub cm: CmCounters,
+}
+
+/// One end. It has no socket, clock, lock or thread: a runtime gives it what came and sends what it says.
+///
+/// ```text
+///  received datagrams ──► handle_received ──► queue pairs ──► poll_completion, poll_event
+///  sent datagrams     ◄── poll_transmit   ◄── queue pairs ◄── post_send, post_recv, connect, accept
+/// ```
+#[derive(Debug)]
+pub struct Endpoint {
+    regions: Regions,
+    slots: Slots,
+    manager: Manager,
+    /// Queue pairs that may have something to send; each at most once.
+    ready: VecDeque<SlotIndex>,
+    deadlines: Deadlines<SlotIndex>,
+    completions: VecDeque<Completion>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    gsi_psn: u32,
+}
+
+impl Endpoint {
+    /// Packets that one queue pair sends before it is another's turn.
+    const TURN_PACKETS: u32 = 64;
+
+    /// An end without queue pairs.
+    ///
+    /// # Panics
+    /// Where the numbers of `config` leave no room for queue pair numbers.
+    pub fn new<B: Backend>(config: &EndpointConfig, backend: &mut B) -> Self {
+        Self {
+            regions: Regions::new(config.regions_max),
+            slots: Slots::new(config, backend.random()),
+            manager: Manager::new(config.cm, config.ca_guid, config.path_mtu_max),
+            ready: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            gsi_psn: 0,
+        }
+    }
+
+    /// Takes in what came from the network.
+    pub fn handle_received<B: Backend>(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        backend: &mut B,
+    ) {
+        let whole = received.bytes.len().max(1);
+        let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
+        for datagram in received.bytes.chunks(segment_len) {
+            self.counters.packets += 1;
+            match Packet::parse(datagram) {
+                Err(_) => self.counters.malformed += 1,
+                Ok(_) if !verify(received.flow, received.identification, datagram) => {
+                    self.counters.bad_icrc += 1;
+                }
+                Ok(packet) => self.handle_packet(now, received, &packet, backend),
+            }
+        }
+    }
+
+    /// Appends what is to be sent now to `out`, until it is full. Call again once it is empty while
+    /// [`wants_transmit`](Self::wants_transmit).
+    pub fn poll_transmit<B: Backend>(
+        &mut self,
+        now: Instant,
+        backend: &mut B,
+        out: &mut TransmitList,
+    ) {
+        while let Some(outgoing) = self.manager.next_outgoing() {
+            let bth = Bth::new(
+                Opcode::DatagramSend.to_wire(),
+                Qpn::GSI,
+                Psn::new(self.gsi_psn),
+            );
+            let headers = ExtendedHeaders::default().with(&Deth::new(QKEY_GSI, Qpn::GSI));
+            let payload = Payload::Bytes(outgoing.mad.as_bytes());
+            let pushed = out.push(&outgoing.flow, bth, &headers, payload, backend);
+            if pushed.is_err() {
+                return;
+            }
+            self.gsi_psn = self.gsi_psn.wrapping_add(1);
+            self.manager.outgoing_sent();
+        }
+        while let Some(index) = self.ready.pop_front() {
+            let slot = self.slots.at(index);
+            slot.is_ready = false;
+            let Some(qp) = &mut slot.qp else {
+                continue;
+            };
+            let mut context = Context {
+                now,
+                regions: &mut self.regions,
+                backend,
+                completions: &mut self.completions,
+            };
+            let transmitted = qp.poll_transmit(Self::TURN_PACKETS, &mut context, out);
+            self.settle(index);
+            match transmitted {
+                Transmitted::All | Transmitted::Waiting | Transmitted::Failed(_) => {}
+                Transmitted::BudgetSpent => self.mark_ready(index),
+                Transmitted::ListFull => {
+                    self.slots.at(index).is_ready = true;
+                    self.ready.push_front(index);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something to send.
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty() || self.manager.next_outgoing().is_some()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let cm = self.manager.poll_timeout();
+        [self.deadlines.next(), cm].into_iter().flatten().min()
+    }
+
+    /// Time has reached what [`poll_timeout`](Self::poll_timeout) said.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        // Whatever is armed in this loop lies in the future, so it ends.
+        while let Some(index) = self.deadlines.pop_due(now) {
+            let slot = self.slots.at(index);
+            slot.armed = None;
+            let Some(qp) = &mut slot.qp else {
+                continue;
+            };
+            if qp.poll_timeout().is_some_and(|due| due <= now) {
+                qp.handle_timeout(now, &mut self.completions);
+                self.mark_ready(index);
+            }
+            self.settle(index);
+        }
+        self.manager.handle_timeout(now);
+        self.pump_manager();
+    }
+
+    /// The next request that has ended.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        let completion = self.completions.pop_front()?;
+        if let Some((_, qp)) = self.slots.find(completion.qpn) {
+            qp.release(completion.kind);
+        }
+        Some(completion)
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Makes a queue pair.
+    pub fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, CreateError> {
+        self.slots.create(config)
+    }
+
+    /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
+    pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
+        let Some((index, qp)) = self.slots.find(qpn) else {
+            return;
+        };
+        qp.fail(QpFailure::Closed, &mut self.completions);
+        let slot = self.slots.at(index);
+        if let Some(id) = slot.conn.take() {
+            // Where the connection has ended already there is nothing to ask for.
+            let _ = self.manager.disconnect(now, id);
+        }
+        let slot = self.slots.at(index);
+        self.deadlines.set(&mut slot.armed, index, None);
+        self.slots.destroy(index);
+        self.pump_manager();
+    }
+
+    /// The state of a queue pair.
+    pub fn qp_state(&mut self, qpn: Qpn) -> Option<QpState> {
+        self.slots.find(qpn).map(|(_, qp)| qp.state())
+    }
+
+    /// Posts a request to the send queue. Its data stay as they are until it has completed.
+    pub fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
+        let (index, qp) = self.slots.find(qpn).ok_or(PostError::NoSuchQp)?;
+        qp.post_send(request)?;
+        self.mark_ready(index);
+        Ok(())
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
+        let (_, qp) = self.slots.find(qpn).ok_or(PostError::NoSuchQp)?;
+        qp.post_recv(request)
+    }
+
+    /// Lets peers at a region; the key that they need.
+    pub fn register<B: Backend>(
+        &mut self,
+        region: Region,
+        backend: &mut B,
+    ) -> Result<Rkey, RegisterError> {
+        self.regions.register(region, backend)
+    }
+
+    /// Makes a key worthless; whether it had been worth something.
+    pub fn invalidate(&mut self, key: Rkey) -> bool {
+        self.regions.invalidate(key)
+    }
+
+    /// How many regions are registered.
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// How many connections there are, those in time-wait not counted.
+    pub fn connections(&self) -> usize {
+        self.manager.connections()
+    }
+
+    /// Takes requests for connections to `service` from now on.
+    pub fn listen(&mut self, service: ServiceId) {
+        self.manager.listen(service);
+    }
+
+    /// Rejects further requests for connections to `service`; those that are made remain.
+    pub fn stop_listening(&mut self, service: ServiceId) {
+        self.manager.stop_listening(service);
+    }
+
+    /// Asks a peer for a connection of a new queue pair: an event says what became of it.
+    pub fn connect<B: Backend>(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        params: &ConnectParams<'_>,
+        backend: &mut B,
+    ) -> Result<CommId, CmError> {
+        let (index, config) = self.unconnected(qpn)?;
+        let id = self.manager.connect(now, qpn, &config, params, backend)?;
+        self.slots.at(index).conn = Some(id);
+        Ok(id)
+    }
+
+    /// Accepts a request with a new queue pair, which may be used from now on.
+    pub fn accept<B: Backend>(
+        &mut self,
+        now: Instant,
+        id: CommId,
+        qpn: Qpn,
+        private_data: &[u8],
+        backend: &mut B,
+    ) -> Result<(), CmError> {
+        let (index, config) = self.unconnected(qpn)?;
+        let connection = self
+            .manager
+            .accept(now, id, qpn, &config, private_data, backend)?;
+        let slot = self.slots.at(index);
+        slot.conn = Some(id);
+        if let Some(qp) = &mut slot.qp {
+            qp.connect(connection);
+        }
+        Ok(())
+    }
+
+    /// Rejects a request.
+    pub fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        self.manager.reject(id, reason, private_data)
+    }
+
+    /// Ends a connection: its queue pair fails at once, and an event says when the peer knows.
+    pub fn disconnect(&mut self, now: Instant, id: CommId) -> Result<(), CmError> {
+        self.manager.disconnect(now, id)?;
+        let qpn = self.slots.of_connection(id);
+        if let Some((index, qp)) = qpn.and_then(|qpn| self.slots.find(qpn)) {
+            qp.fail(QpFailure::Closed, &mut self.completions);
+            self.settle(index);
+        }
+        self.pump_manager();
+        Ok(())
+    }
+
+    /// The state of a connection; `None` where it is forgotten.
+    pub fn connection_state(&self, id: CommId) -> Option<CmState> {
+        self.manager.state(id)
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            cm: self.manager.counters(),
+            ..self.counters
+        }
+    }
+
+    fn handle_packet<B: Backend>(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        packet: &Packet<'_>,
+        backend: &mut B,
+    ) {
+        if !packet.bth.is_default_partition() {
+            self.counters.bad_pkey += 1;
+            return;
+        }
+        if packet.bth.dest() == Qpn::GSI || packet.opcode == Opcode::DatagramSend {
+            self.handle_mad(now, received, packet, backend);
+            return;
+        }
+        let Some((index, qp)) = self.slots.find(packet.bth.dest()) else {
+            self.counters.no_such_qp += 1;
+            return;
+        };
+        let mut context = Context {
+            now,
+            regions: &mut self.regions,
+            backend,
+            completions: &mut self.completions,
+        };
+        match qp.handle_packet(&received.flow, packet, &mut context) {
+            Ok(()) if received.congestion_experienced => qp.notify_congestion(now),
+            Ok(()) => {}
+            Err(Dropped::State) => self.counters.no_such_qp += 1,
+            Err(Dropped::Stranger) => self.counters.stranger += 1,
+            Err(Dropped::Unexpected) => self.counters.unexpected += 1,
+            Err(Dropped::OutOfSequence) => self.counters.out_of_sequence += 1,
+        }
+        self.mark_ready(index);
+        self.settle(index);
+    }
+
+    fn handle_mad<B: Backend>(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        packet: &Packet<'_>,
+        backend: &mut B,
+    ) {
+        let is_gsi = packet.bth.dest() == Qpn::GSI
+            && matches!(packet.extended, Extended::Datagram(deth) if deth.qkey.get() == QKEY_GSI);
+        let message = match Message::parse(packet.payload) {
+            Ok(message) if is_gsi => message,
+            _ => {
+                self.counters.bad_mad += 1;
+                return;
+            }
+        };
+        let flow = received.flow.answering();
+        let replied = self.manager.handle_message(now, flow, message, backend);
+        if let Some(replied) = replied {
+            let qpn = self.slots.of_connection(replied.id);
+            match qpn.and_then(|qpn| self.slots.find(qpn)) {
+                Some((_, qp)) if qp.state() == QpState::Init => qp.connect(replied.connection),
+                _ => {
+                    // Its queue pair was destroyed, or failed, meanwhile.
+                    let _ = self.manager.disconnect(now, replied.id);
+                }
+            }
+        }
+        self.pump_manager();
+    }
+
+    /// Passes the connection manager's events on; queue pairs whose connection has ended fail.
+    fn pump_manager(&mut self) {
+        while let Some(event) = self.manager.next_event() {
+            let ended = match &event {
+                Event::Disconnected { qpn, .. } => Some(*qpn),
+                Event::Rejected { qpn, .. } | Event::Unreachable { qpn, .. } => *qpn,
+                Event::Request(_)
+                | Event::Connected { .. }
+                | Event::Established { .. }
+                | Event::QpFailed { .. } => None,
+            };
+            if let Some((index, qp)) = ended.and_then(|qpn| self.slots.find(qpn)) {
+                qp.fail(QpFailure::Closed, &mut self.completions);
+                self.slots.at(index).conn = None;
+                self.settle(index);
+            }
+            self.events.push_back(event);
+        }
+    }
+
+    /// After anything was done to a queue pair: tell of its failure, its first packet, and set its timer.
+    fn settle(&mut self, index: SlotIndex) {
+        let slot = self.slots.at(index);
+        let Some(qp) = &mut slot.qp else {
+            return;
+        };
+        let due = qp.poll_timeout();
+        // A timer that fires too early costs less than moving it with each packet.
+        let is_late = due.is_some_and(|due| slot.armed.is_none_or(|armed| armed > due));
+        if is_late {
+            self.deadlines.set(&mut slot.armed, index, due);
+        }
+        let qpn = qp.qpn();
+        match qp.take_failure() {
+            None | Some(QpFailure::Closed) => {}
+            Some(failure) => self.events.push_back(Event::QpFailed {
+                qpn,
+                id: slot.conn,
+                failure,
+            }),
+        }
+        if let Some(id) = slot.conn.filter(|_| qp.has_heard_peer()) {
+            self.manager.handle_traffic(id);
+            while let Some(event) = self.manager.next_event() {
+                self.events.push_back(event);
+            }
+        }
+    }
+
+    fn mark_ready(&mut self, index: SlotIndex) {
+        let slot = self.slots.at(index);
+        if !slot.is_ready {
+            slot.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// A queue pair that has no connection yet.
+    fn unconnected(&mut self, qpn: Qpn) -> Result<(SlotIndex, QpConfig), CmError> {
+        let (index, qp) = self.slots.find(qpn).ok_or(CmError::QueuePair)?;
+        let (state, config) = (qp.state(), *qp.config());
+        if state != QpState::Init || self.slots.at(index).conn.is_some() {
+            return Err(CmError::QueuePair);
+        }
+        Ok((index, config))
+    }
+}
+
+/// Makes a queue pair on the heap, since an end has room for thousands.
+fn boxed(qpn: Qpn, config: QpConfig) -> Box<QueuePair> {
+    Box::new(QueuePair::new(qpn, config))
+}

@@ -1,0 +1,410 @@
+//! A reliable-connected queue pair.
+//!
+//! Read first: InfiniBand Architecture volume 1, chapter 9, "reliable service".
+//!
+//! It has two halves that know nothing of each other. The requester sends requests and takes responses in (`requester`,
+//! `completer`); the responder takes requests in and sends responses (`responder`, `responses`). Sequence numbers inside are
+//! 64 bits wide; only the wire has 24 of them.
+
+mod completer;
+mod pacer;
+mod requester;
+mod responder;
+mod responses;
+mod retry;
+mod state;
+mod window;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::Flow;
+use crate::backend::Backend;
+use crate::region::{Access, ProtectionDomain, Regions};
+use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
+use crate::wire::{Bth, NakCode, Opcode, Packet, PathMtu, Psn, Qpn, RnrTimer};
+use crate::work::{Completion, RecvRequest, SendRequest, WorkKind, WorkStatus};
+use pacer::Pacer;
+use requester::Requester;
+use responder::Responder;
+
+pub use requester::PostError;
+pub use state::{QpState, Transition};
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Whose regions peers reach through it.
+    pub domain: ProtectionDomain,
+    /// What peers may do at all.
+    pub access: Access,
+    /// The most send requests at once.
+    pub send_depth: u16,
+    /// The most receives at once.
+    pub recv_depth: u16,
+    /// RDMA READs and atomics of the peer's that are answered at once.
+    pub responder_resources: u8,
+    /// RDMA READs of ours that may be open at once.
+    pub initiator_depth: u8,
+    /// How often a packet is sent again without progress before the queue pair fails, where the peers agreed on less: our timer
+    /// starts far below an adapter's, so the attempts are over sooner.
+    pub retry_min: u8,
+    /// How long a peer whose SEND meets no receive is told to wait.
+    pub rnr_wait: Duration,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            domain: ProtectionDomain(0),
+            access: Access::default(),
+            send_depth: 256,
+            recv_depth: 256,
+            responder_resources: 16,
+            initiator_depth: 16,
+            retry_min: 12,
+            rnr_wait: Duration::from_millis(1),
+        }
+    }
+}
+
+/// What the two ends agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Where packets go from and to. Those that come must have come from the same addresses.
+    pub flow: Flow,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// Payload of a full packet.
+    pub path_mtu: PathMtu,
+    /// The PSN of our first packet.
+    pub send_psn: Psn,
+    /// The PSN of the peer's first packet.
+    pub recv_psn: Psn,
+    /// RDMA READs of ours that the peer answers at once.
+    pub initiator_depth: u8,
+    /// How often a packet is sent again without progress before the queue pair fails.
+    pub retry_max: u8,
+    /// The same for a receiver that is not ready; 7: without end.
+    pub rnr_retry_max: u8,
+}
+
+/// Why a queue pair failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum QpFailure {
+    /// One of our requests failed.
+    #[error("a request failed: {0:?}")]
+    Request(WorkStatus),
+    /// The peer's request was refused.
+    #[error("the peer's request was refused: {0:?}")]
+    Responder(NakCode),
+    /// It was closed from here.
+    #[error("closed")]
+    Closed,
+}
+
+/// What a queue pair works with.
+pub(crate) struct Context<'a, B> {
+    pub(crate) now: Instant,
+    pub(crate) regions: &'a mut Regions,
+    pub(crate) backend: &'a mut B,
+    pub(crate) completions: &'a mut VecDeque<Completion>,
+}
+
+/// A packet that was not for this queue pair in its state, or made no sense to it. It is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Not connected, or failed.
+    State,
+    /// From another address than the peer's.
+    Stranger,
+    /// A response to nothing that was asked.
+    Unexpected,
+    /// A duplicate that can't be answered again, or a packet beyond a gap.
+    OutOfSequence,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    qpn: Qpn,
+    config: QpConfig,
+    state: QpState,
+    connection: Option<Connection>,
+    requester: Requester,
+    responder: Responder,
+    pacer: Pacer,
+    failure: Option<QpFailure>,
+    /// Requests posted or completed whose completions have not been taken: what bounds the completion queue.
+    sends_held: u16,
+    recvs_held: u16,
+    /// Whether a packet of the peer's has been accepted.
+    heard: bool,
+    /// When the peer was told of congestion last, and whether it is to be told again.
+    notified: Option<Instant>,
+    owes_notification: bool,
+}
+
+impl QueuePair {
+    pub(crate) fn new(qpn: Qpn, config: QpConfig) -> Self {
+        Self {
+            qpn,
+            config,
+            state: QpState::Init,
+            connection: None,
+            requester: Requester::new(qpn, config.send_depth),
+            responder: Responder::new(qpn, &config),
+            pacer: Pacer::default(),
+            failure: None,
+            sends_held: 0,
+            recvs_held: 0,
+            heard: false,
+            notified: None,
+            owes_notification: false,
+        }
+    }
+
+    pub(crate) const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    pub(crate) const fn state(&self) -> QpState {
+        self.state
+    }
+
+    pub(crate) const fn config(&self) -> &QpConfig {
+        &self.config
+    }
+
+    /// Whether a packet of the peer's has been accepted, which proves that it knows our numbers.
+    pub(crate) const fn has_heard_peer(&self) -> bool {
+        self.heard
+    }
+
+    /// Takes requests and sends from now on.
+    ///
+    /// # Panics
+    /// Where it is connected already.
+    pub(crate) fn connect(&mut self, connection: Connection) {
+        self.transition(Transition::Connect);
+        let depth = connection.initiator_depth.min(self.config.initiator_depth);
+        let retry_max = connection.retry_max.max(self.config.retry_min);
+        self.requester.start(&connection, depth, retry_max);
+        self.responder
+            .start(connection.recv_psn, connection.path_mtu);
+        self.connection = Some(connection);
+    }
+
+    /// Takes a request to send.
+    pub(crate) fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
+        match self.state {
+            QpState::Init => return Err(PostError::NotConnected),
+            QpState::Error => return Err(PostError::Failed),
+            QpState::ReadyToSend => {}
+        }
+        if self.sends_held >= self.config.send_depth {
+            return Err(PostError::Full);
+        }
+        self.requester.post(request)?;
+        self.sends_held += 1;
+        Ok(())
+    }
+
+    /// Takes a receive; before the connection is made, too.
+    pub(crate) fn post_recv(&mut self, request: RecvRequest) -> Result<(), PostError> {
+        if self.state == QpState::Error {
+            return Err(PostError::Failed);
+        }
+        if self.recvs_held >= self.config.recv_depth {
+            return Err(PostError::Full);
+        }
+        self.responder.post(request);
+        self.recvs_held += 1;
+        Ok(())
+    }
+
+    /// A completion of this queue pair has been taken: its place is free.
+    pub(crate) fn release(&mut self, kind: WorkKind) {
+        let held = match kind {
+            WorkKind::Recv => &mut self.recvs_held,
+            WorkKind::Send | WorkKind::Write | WorkKind::Read => &mut self.sends_held,
+        };
+        *held = held.saturating_sub(1);
+    }
+
+    /// Takes a packet in that came on `flow`, as its sender sees it.
+    pub(crate) fn handle_packet<B: Backend>(
+        &mut self,
+        flow: &Flow,
+        packet: &Packet<'_>,
+        context: &mut Context<'_, B>,
+    ) -> Result<(), Dropped> {
+        let (QpState::ReadyToSend, Some(connection)) = (self.state, &self.connection) else {
+            return Err(Dropped::State);
+        };
+        if !flow.reversed().same_addresses(&connection.flow) {
+            return Err(Dropped::Stranger);
+        }
+        if packet.opcode == Opcode::CongestionNotification {
+            self.pacer.on_congestion(context.now);
+            return Ok(());
+        }
+        let failure = if packet.opcode.is_request() {
+            self.responder.handle_request(packet, context)?
+        } else {
+            self.requester.handle_response(packet, context)?
+        };
+        self.heard = true;
+        if let Some(failure) = failure {
+            self.fail(failure, context.completions);
+        }
+        self.count_unsignaled();
+        Ok(())
+    }
+
+    /// Appends what may be sent now, at most about `budget` packets.
+    pub(crate) fn poll_transmit<B: Backend>(
+        &mut self,
+        budget: u32,
+        context: &mut Context<'_, B>,
+        out: &mut TransmitList,
+    ) -> Transmitted {
+        let Some(connection) = self.connection else {
+            return Transmitted::All;
+        };
+        if self.owes_notification && self.state == QpState::ReadyToSend {
+            self.send_notification(&connection, context, out);
+        }
+        let paced = match self.state {
+            QpState::ReadyToSend => self.pacer.allowance(context.now, budget),
+            QpState::Init | QpState::Error => budget,
+        };
+        let mut left = paced;
+        let mut ended = self
+            .responder
+            .poll_transmit(&connection, &mut left, context, out);
+        if self.state == QpState::ReadyToSend && ended == Transmitted::All {
+            ended = self
+                .requester
+                .poll_transmit(&connection, &mut left, context, out);
+        }
+        self.pacer.on_sent(context.now, paced - left);
+        if let Transmitted::Failed(failure) = ended {
+            self.fail(failure, context.completions);
+            return self.poll_transmit(1, context, out);
+        }
+        if ended == Transmitted::BudgetSpent && self.pacer.is_waiting(context.now) {
+            return Transmitted::Waiting;
+        }
+        ended
+    }
+
+    /// A packet of the peer's met congestion: tell it, but not of every packet.
+    pub(crate) fn notify_congestion(&mut self, now: Instant) {
+        let is_recent =
+            |at: Instant| now.saturating_duration_since(at) < Pacer::NOTIFICATION_INTERVAL;
+        if !self.notified.is_some_and(is_recent) {
+            self.notified = Some(now);
+            self.owes_notification = true;
+        }
+    }
+
+    /// Sends the congestion notification packet that is owed.
+    fn send_notification<B: Backend>(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_, B>,
+        out: &mut TransmitList,
+    ) {
+        let opcode = Opcode::CongestionNotification.to_wire();
+        let mut bth = Bth::new(opcode, connection.remote_qpn, Psn::default());
+        bth.congestion = Bth::BECN;
+        let headers = ExtendedHeaders::default();
+        let payload = Payload::Bytes(&[0; CNP_PAYLOAD_LEN_BYTES]);
+        let pushed = out.push(&connection.flow, bth, &headers, payload, context.backend);
+        self.owes_notification = pushed.is_err();
+    }
+
+    /// When [`QueuePair::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        if self.state != QpState::ReadyToSend {
+            return None;
+        }
+        let pacer = self.pacer.resumes_at();
+        let requester = self.requester.poll_timeout();
+        [pacer, requester].into_iter().flatten().min()
+    }
+
+    /// Time has come: send again, or give up.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, completions: &mut VecDeque<Completion>) {
+        if self.state != QpState::ReadyToSend {
+            return;
+        }
+        self.pacer.on_timeout(now);
+        if let Some(failure) = self.requester.handle_timeout(now) {
+            self.fail(failure, completions);
+        }
+    }
+
+    /// Ends all work: what is outstanding is flushed.
+    pub(crate) fn fail(&mut self, failure: QpFailure, completions: &mut VecDeque<Completion>) {
+        if self.state == QpState::Error {
+            return;
+        }
+        self.transition(Transition::Fail);
+        self.failure = Some(failure);
+        let status = match failure {
+            QpFailure::Request(status) => status,
+            QpFailure::Responder(_) | QpFailure::Closed => WorkStatus::Flushed,
+        };
+        self.requester.flush(status, completions);
+        self.responder.flush(completions);
+    }
+
+    /// Why it failed, once.
+    pub(crate) fn take_failure(&mut self) -> Option<QpFailure> {
+        self.failure.take()
+    }
+
+    /// Places of requests that succeeded without saying so are free at once.
+    fn count_unsignaled(&mut self) {
+        self.sends_held -= self.requester.take_silent();
+    }
+
+    fn transition(&mut self, transition: Transition) {
+        self.state = self
+            .state
+            .apply(transition)
+            .expect("callers look at the state before they change it");
+    }
+}
+
+/// How far [`QueuePair::poll_transmit`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transmitted {
+    /// Nothing more can be sent before something comes in, is posted, or times out.
+    All,
+    /// The budget is spent.
+    BudgetSpent,
+    /// Congestion: the rest waits for its time.
+    Waiting,
+    /// The list is full.
+    ListFull,
+    /// It failed over the attempt.
+    Failed(QpFailure),
+}
+
+/// How long a peer is told to wait.
+fn rnr_timer(config: &QpConfig) -> RnrTimer {
+    RnrTimer::at_least(config.rnr_wait)
+}
+
+/// Bytes after the BTH of a congestion notification packet; they mean nothing.
+const CNP_PAYLOAD_LEN_BYTES: usize = 16;
+
+/// Sequence numbers start here plus the first PSN, so that there is room below for old packets.
+const SEQUENCE_BASE: u64 = 1 << 32;
+
+fn first_sequence(psn: Psn) -> u64 {
+    SEQUENCE_BASE + u64::from(psn.get())
+}

@@ -1,0 +1,385 @@
+//! The requester: requests in order, cut into packets.
+//!
+//! It goes back to the oldest packet that is not acknowledged where one was lost ("go back N"), and asks for the rest of an
+//! RDMA READ from where its responses end.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::retry::Retry;
+use super::window::Window;
+use super::{Connection, Context, QpFailure, Transmitted, first_sequence};
+use crate::backend::Backend;
+use crate::transmit::{ExtendedHeaders, Payload, PushError, TransmitList};
+use crate::wire::{
+    Bth, Ieth, ImmDt, Opcode, PathMtu, Position, Psn, Qpn, Reth, SendTail, WriteTail,
+};
+use crate::work::{
+    Completion, Data, MESSAGE_LEN_MAX_BYTES, MessageTooLong, SendOp, SendRequest, Signal,
+    WorkStatus,
+};
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// There is no such queue pair.
+    #[error("no such queue pair")]
+    NoSuchQp,
+    /// Not yet connected.
+    #[error("the queue pair is not connected")]
+    NotConnected,
+    /// It has failed.
+    #[error("the queue pair has failed")]
+    Failed,
+    /// As many requests are outstanding as it was made for.
+    #[error("the queue is full")]
+    Full,
+    /// The peer answers no RDMA READ.
+    #[error("the peer answers no RDMA READ")]
+    NoReads,
+    /// The message is too long.
+    #[error(transparent)]
+    TooLong(#[from] MessageTooLong),
+}
+
+/// A request in the send queue (work queue element).
+#[derive(Debug)]
+pub(super) struct Wqe {
+    pub(super) request: SendRequest,
+    /// The sequence number of its first packet; an RDMA READ has one for each packet of its response.
+    pub(super) first: u64,
+    /// The one after its last.
+    pub(super) end: u64,
+    /// The number of its first packet among all packets that are sent.
+    first_packet: u64,
+    /// An RDMA READ that was asked for since the requester went back last.
+    pub(super) is_open_read: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) qpn: Qpn,
+    pub(super) queue: VecDeque<Wqe>,
+    pub(super) mtu: PathMtu,
+    initiator_depth: u8,
+    /// The sequence number of the next request.
+    next: u64,
+    next_packet: u64,
+    /// The oldest sequence number that is not acknowledged.
+    pub(super) unacked: u64,
+    /// The sequence number that is sent next, the request that it belongs to, and its packet number.
+    pub(super) sending: u64,
+    pub(super) cursor: usize,
+    sending_packet: u64,
+    /// The sequence number after the newest that ever was sent.
+    pub(super) sent_end: u64,
+    pub(super) open_reads: u8,
+    pub(super) window: Window,
+    pub(super) retry: Retry,
+    /// The oldest unacknowledged sequence number when the requester went back last: once is enough.
+    pub(super) went_back_at: Option<u64>,
+    /// Requests that succeeded and were not to say so.
+    silent: u16,
+    /// The sequence number of the packet that failed, once one has.
+    blamed: Option<u64>,
+}
+
+impl Requester {
+    /// Packets after which an acknowledgement is asked for within a message.
+    const ACK_INTERVAL: u64 = 32;
+
+    pub(super) fn new(qpn: Qpn, depth: u16) -> Self {
+        Self {
+            qpn,
+            queue: VecDeque::with_capacity(usize::from(depth)),
+            mtu: PathMtu::B1024,
+            initiator_depth: 0,
+            next: 0,
+            next_packet: 0,
+            unacked: 0,
+            sending: 0,
+            cursor: 0,
+            sending_packet: 0,
+            sent_end: 0,
+            open_reads: 0,
+            window: Window::new(),
+            retry: Retry::new(0, 0),
+            went_back_at: None,
+            silent: 0,
+            blamed: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, connection: &Connection, initiator_depth: u8, retry_max: u8) {
+        let first = first_sequence(connection.send_psn);
+        self.mtu = connection.path_mtu;
+        self.initiator_depth = initiator_depth;
+        self.next = first;
+        self.unacked = first;
+        self.sending = first;
+        self.sent_end = first;
+        self.retry = Retry::new(retry_max, connection.rnr_retry_max);
+    }
+
+    pub(super) fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
+        let len = request.op.len_bytes();
+        if len > MESSAGE_LEN_MAX_BYTES {
+            return Err(MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES).into());
+        }
+        let is_read = request.op.is_read();
+        if is_read && self.initiator_depth == 0 {
+            return Err(PostError::NoReads);
+        }
+        let packets = u64::from(self.mtu.packets(len));
+        self.queue.push_back(Wqe {
+            request,
+            first: self.next,
+            end: self.next + packets,
+            first_packet: self.next_packet,
+            is_open_read: false,
+        });
+        self.next += packets;
+        self.next_packet += if is_read { 1 } else { packets };
+        Ok(())
+    }
+
+    /// Sends what window, depth and budget allow.
+    pub(super) fn poll_transmit<B: Backend>(
+        &mut self,
+        connection: &Connection,
+        budget: &mut u32,
+        context: &mut Context<'_, B>,
+        out: &mut TransmitList,
+    ) -> Transmitted {
+        if self.retry.is_paused(context.now) {
+            return Transmitted::All;
+        }
+        while let Some(wqe) = self.queue.get(self.cursor) {
+            let is_read = wqe.request.op.is_read();
+            let open_packets = self.sending_packet - self.unacked_packet();
+            if open_packets >= self.window.packets()
+                || is_read && self.open_reads >= self.initiator_depth
+                || self.sending - self.unacked >= Self::SEQUENCES_OPEN_MAX
+            {
+                return Transmitted::All;
+            }
+            if *budget == 0 {
+                return Transmitted::BudgetSpent;
+            }
+            let is_burst_end = open_packets + 1 >= self.window.packets() || *budget == 1;
+            match self.send_one(connection, is_burst_end, context.backend, out) {
+                Ok(()) => {}
+                Err(PushError::Full) => return Transmitted::ListFull,
+                Err(PushError::Fault(_)) => {
+                    self.blame(self.sending);
+                    return Transmitted::Failed(QpFailure::Request(WorkStatus::LocalMemory));
+                }
+            }
+            self.retry.on_sent(context.now, self.sending);
+            self.advance_sending();
+            *budget -= 1;
+        }
+        Transmitted::All
+    }
+
+    /// Sequence numbers that may be open: a peer tells old from new by half of the 24-bit space.
+    const SEQUENCES_OPEN_MAX: u64 = 1 << 22;
+
+    /// Builds the packet at `sending`.
+    fn send_one<B: Backend>(
+        &self,
+        connection: &Connection,
+        is_burst_end: bool,
+        backend: &mut B,
+        out: &mut TransmitList,
+    ) -> Result<(), PushError> {
+        let wqe = &self.queue[self.cursor];
+        let op = &wqe.request.op;
+        let index = (self.sending - wqe.first) as u32;
+        let offset = index * self.mtu.bytes();
+        let left = op.len_bytes() - offset;
+        if let SendOp::Read(_, remote) = op {
+            let bth = self.bth(connection, Opcode::ReadRequest).with_ack_request();
+            let va = remote.va.wrapping_add(u64::from(offset));
+            let headers = ExtendedHeaders::default().with(&Reth::new(va, remote.rkey, left));
+            return out.push(&connection.flow, bth, &headers, Payload::None, backend);
+        }
+        let position = Position::of(index, (wqe.end - wqe.first) as u32);
+        let (opcode, headers, data) = describe(op, position);
+        let mut bth = self.bth(connection, opcode);
+        if position.is_last() {
+            bth = bth.with_ack_request();
+            if !matches!(op, SendOp::Write(..)) {
+                bth = bth.with_solicited_event();
+            }
+        } else if is_burst_end || (self.sending + 1) % Self::ACK_INTERVAL == 0 {
+            bth = bth.with_ack_request();
+        }
+        let payload = Payload::of(data, offset, left.min(self.mtu.bytes()));
+        out.push(&connection.flow, bth, &headers, payload, backend)
+    }
+
+    fn bth(&self, connection: &Connection, opcode: Opcode) -> Bth {
+        let psn = Psn::from_sequence(self.sending);
+        Bth::new(opcode.to_wire(), connection.remote_qpn, psn)
+    }
+
+    /// The packet at `sending` has been built.
+    fn advance_sending(&mut self) {
+        let wqe = &mut self.queue[self.cursor];
+        if wqe.request.op.is_read() {
+            wqe.is_open_read = true;
+            self.open_reads += 1;
+            self.sending = wqe.end;
+        } else {
+            self.sending += 1;
+        }
+        self.sending_packet += 1;
+        if self.sending == wqe.end {
+            self.cursor += 1;
+        }
+        self.sent_end = self.sent_end.max(self.sending);
+    }
+
+    /// The number of the packet at `unacked`.
+    fn unacked_packet(&self) -> u64 {
+        match self.queue.front() {
+            None => self.next_packet,
+            Some(wqe) if wqe.request.op.is_read() => wqe.first_packet,
+            Some(wqe) => wqe.first_packet + (self.unacked - wqe.first),
+        }
+    }
+
+    /// Sends again from the oldest packet that is not acknowledged on.
+    pub(super) fn go_back(&mut self) {
+        self.went_back_at = Some(self.unacked);
+        self.send_from_unacked();
+    }
+
+    fn send_from_unacked(&mut self) {
+        let open = self.queue.iter_mut().take(self.cursor + 1);
+        open.for_each(|wqe| wqe.is_open_read = false);
+        self.open_reads = 0;
+        self.sending = self.unacked;
+        self.cursor = 0;
+        self.sending_packet = self.unacked_packet();
+    }
+
+    /// The request at the head of the queue is done.
+    pub(super) fn complete_head(&mut self, completions: &mut VecDeque<Completion>) {
+        let Some(wqe) = self.queue.pop_front() else {
+            return;
+        };
+        self.unacked = wqe.end;
+        self.cursor = self.cursor.saturating_sub(1);
+        if wqe.is_open_read {
+            self.open_reads -= 1;
+        }
+        match wqe.request.signal {
+            Signal::Always => {
+                completions.push_back(wqe.request.completion(self.qpn, WorkStatus::Success));
+            }
+            Signal::OnError => self.silent += 1,
+        }
+    }
+
+    /// After `unacked` moved: what was acknowledged need not be sent again, though the requester had gone back to it.
+    pub(super) fn skip_acknowledged(&mut self, packets_before: u64) {
+        if self.sending < self.unacked {
+            self.send_from_unacked();
+        }
+        let packets = self.unacked_packet().saturating_sub(packets_before);
+        self.window.on_acknowledged(packets);
+    }
+
+    /// For [`Requester::skip_acknowledged`].
+    pub(super) fn packets_acknowledged(&self) -> u64 {
+        self.unacked_packet()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.retry.poll_timeout()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<QpFailure> {
+        match self.retry.handle_timeout(now) {
+            Err(status) => Some(QpFailure::Request(status)),
+            Ok(false) => None,
+            Ok(true) => {
+                self.window.on_loss();
+                self.go_back();
+                self.retry.on_retransmission(now);
+                None
+            }
+        }
+    }
+
+    /// Requests that succeeded silently since this was asked last.
+    pub(super) fn take_silent(&mut self) -> u16 {
+        std::mem::take(&mut self.silent)
+    }
+
+    /// The packet at `sequence` is the one that fails.
+    pub(super) fn blame(&mut self, sequence: u64) {
+        self.blamed = Some(sequence);
+    }
+
+    /// Ends all requests: the one that failed, the oldest where none was blamed, with `status`, the others flushed.
+    pub(super) fn flush(&mut self, status: WorkStatus, completions: &mut VecDeque<Completion>) {
+        let blamed = self.blamed.unwrap_or(self.unacked);
+        for wqe in self.queue.drain(..) {
+            let is_blamed = (wqe.first..wqe.end).contains(&blamed);
+            let status = if is_blamed {
+                status
+            } else {
+                WorkStatus::Flushed
+            };
+            completions.push_back(wqe.request.completion(self.qpn, status));
+        }
+        self.cursor = 0;
+        self.open_reads = 0;
+        self.retry.stop();
+    }
+}
+
+/// Opcode, headers and data of a packet of a SEND or WRITE.
+fn describe(op: &SendOp, position: Position) -> (Opcode, ExtendedHeaders, &Data) {
+    let mut headers = ExtendedHeaders::default();
+    let mut send_tail = SendTail::Plain;
+    let mut write_tail = WriteTail::Plain;
+    if let (true, SendOp::Write(data, remote) | SendOp::WriteImmediate(data, remote, _)) =
+        (position.is_first(), op)
+    {
+        headers = headers.with(&Reth::new(remote.va, remote.rkey, data.len_bytes()));
+    }
+    if position.is_last() {
+        match op {
+            SendOp::SendImmediate(_, immediate) => {
+                send_tail = SendTail::Immediate;
+                headers = headers.with(&ImmDt {
+                    data: (*immediate).into(),
+                });
+            }
+            SendOp::WriteImmediate(_, _, immediate) => {
+                write_tail = WriteTail::Immediate;
+                headers = headers.with(&ImmDt {
+                    data: (*immediate).into(),
+                });
+            }
+            SendOp::SendInvalidate(_, key) => {
+                send_tail = SendTail::Invalidate;
+                headers = headers.with(&Ieth { rkey: key.0.into() });
+            }
+            SendOp::Send(_) | SendOp::Write(..) | SendOp::Read(..) => {}
+        }
+    }
+    match op {
+        SendOp::Send(data) | SendOp::SendImmediate(data, _) | SendOp::SendInvalidate(data, _) => {
+            (Opcode::Send(position, send_tail), headers, data)
+        }
+        SendOp::Write(data, _) | SendOp::WriteImmediate(data, _, _) => {
+            (Opcode::Write(position, write_tail), headers, data)
+        }
+        SendOp::Read(..) => unreachable!("an RDMA READ is not cut into packets here"),
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory that is a vector.
+
+use block::{ByteRange, Placement, RegionId};
+
+use crate::backend::{AtomicOp, Backend, MemoryFault};
+use crate::wire::Icrc;
+
+/// One region, number 0, of plain memory, and pseudo-random numbers.
+#[derive(Clone, Debug)]
+pub struct TestMemory {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether every access fails.
+    pub is_broken: bool,
+    state: u64,
+}
+
+impl TestMemory {
+    /// No bytes; numbers follow from `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            bytes: Vec::new(),
+            is_broken: false,
+            state: seed,
+        }
+    }
+
+    /// `len_bytes` zeros; numbers follow from `seed`.
+    pub fn zeroed(seed: u64, len_bytes: usize) -> Self {
+        let mut memory = Self::new(seed);
+        memory.bytes.resize(len_bytes, 0);
+        memory
+    }
+
+    /// The placement of some of the bytes.
+    pub const fn place(offset: u64, len: u64) -> Placement {
+        Placement {
+            region: RegionId(0),
+            range: ByteRange { offset, len },
+        }
+    }
+
+    /// The bytes of a placement.
+    pub fn at(&self, place: Placement) -> &[u8] {
+        let start = place.range.offset as usize;
+        &self.bytes[start..start + place.range.len as usize]
+    }
+
+    fn check(&self, region: RegionId) -> Result<(), MemoryFault> {
+        if self.is_broken || region != RegionId(0) {
+            return Err(MemoryFault);
+        }
+        Ok(())
+    }
+}
+
+impl Backend for TestMemory {
+    fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.check(region)?;
+        let start = offset as usize;
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
+        self.check(placement.region)?;
+        icrc.update(self.at(placement));
+        Ok(())
+    }
+
+    fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
+        self.check(region)?;
+        let start = offset as usize;
+        let slot = &mut self.bytes[start..start + 8];
+        let original = u64::from_ne_bytes(slot.try_into().map_err(|_| MemoryFault)?);
+        slot.copy_from_slice(&op.apply(original).to_ne_bytes());
+        Ok(original)
+    }
+
+    /// The splitmix64 generator.
+    fn random(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,337 @@
+//! Work requests and their completions.
+//!
+//! Read first: InfiniBand Architecture volume 1, chapter 10, "work requests".
+
+use block::{ByteRange, Placement, RegionId};
+
+use crate::wire::{Qpn, Rkey};
+
+/// Whatever the poster knows a request by; given back with its completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WorkId(pub u64);
+
+/// Up to [`Gather::PARTS_MAX`] placements that together are one message, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    parts: [Placement; Self::PARTS_MAX],
+    count: u8,
+    len_bytes: u32,
+}
+
+/// More parts, or bytes, than a message takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageTooLong {
+    /// Too many parts.
+    #[error("a message gathers from {0} places at most")]
+    Parts(usize),
+    /// Too many bytes.
+    #[error("a message has {0} bytes at most")]
+    Bytes(u32),
+}
+
+/// The longest message that is sent, in bytes. The architecture allows 2^31; at the smallest path MTU this much is a quarter of all
+/// packet sequence numbers, so that old and new stay apart.
+pub const MESSAGE_LEN_MAX_BYTES: u32 = 1 << 30;
+
+impl Gather {
+    /// The most parts.
+    pub const PARTS_MAX: usize = 4;
+
+    /// No bytes at all.
+    pub const EMPTY: Self = Self {
+        parts: [Placement {
+            region: RegionId(0),
+            range: ByteRange { offset: 0, len: 0 },
+        }; Self::PARTS_MAX],
+        count: 0,
+        len_bytes: 0,
+    };
+
+    /// The bytes of `parts`, one after the other.
+    pub fn new(parts: &[Placement]) -> Result<Self, MessageTooLong> {
+        let mut gather = Self::EMPTY;
+        for part in parts {
+            gather.push(*part)?;
+        }
+        Ok(gather)
+    }
+
+    /// Appends the bytes of `part`.
+    pub fn push(&mut self, part: Placement) -> Result<(), MessageTooLong> {
+        let too_long = MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES);
+        let len = u32::try_from(part.range.len).map_err(|_| too_long)?;
+        let sum = self.len_bytes.checked_add(len).ok_or(too_long)?;
+        if sum > MESSAGE_LEN_MAX_BYTES {
+            return Err(too_long);
+        }
+        let slot = self
+            .parts
+            .get_mut(usize::from(self.count))
+            .ok_or(MessageTooLong::Parts(Self::PARTS_MAX))?;
+        *slot = part;
+        self.count += 1;
+        self.len_bytes = sum;
+        Ok(())
+    }
+
+    /// Bytes in all.
+    pub const fn len_bytes(&self) -> u32 {
+        self.len_bytes
+    }
+
+    /// The placements of `len` bytes from `offset` on, which must lie inside.
+    pub(crate) fn slice(&self, offset: u32, len: u32) -> impl Iterator<Item = Placement> {
+        let (mut skip, mut left) = (u64::from(offset), u64::from(len));
+        let parts = &self.parts[..usize::from(self.count)];
+        parts.iter().filter_map(move |part| {
+            let from = skip.min(part.range.len);
+            skip -= from;
+            let take = left.min(part.range.len - from);
+            left -= take;
+            (take > 0).then_some(Placement {
+                region: part.region,
+                range: ByteRange {
+                    offset: part.range.offset + from,
+                    len: take,
+                },
+            })
+        })
+    }
+}
+
+/// A few bytes that travel inside the request, so that their owner need not keep them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline {
+    bytes: [u8; Self::LEN_MAX_BYTES],
+    len: u8,
+}
+
+impl Inline {
+    /// The most bytes.
+    pub const LEN_MAX_BYTES: usize = 96;
+
+    /// A copy of `bytes`; `None` where there are too many.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut inline = Self {
+            bytes: [0; Self::LEN_MAX_BYTES],
+            len: bytes.len().try_into().ok()?,
+        };
+        inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(inline)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// The bytes of a message that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Here.
+    Inline(Inline),
+    /// There; they stay as they are until the request's completion.
+    Gather(Gather),
+}
+
+impl Data {
+    /// Bytes in all.
+    pub const fn len_bytes(&self) -> u32 {
+        match self {
+            Self::Inline(inline) => inline.len as u32,
+            Self::Gather(gather) => gather.len_bytes,
+        }
+    }
+}
+
+/// Remote memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The address of its first byte.
+    pub va: u64,
+    /// The key.
+    pub rkey: Rkey,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// Sends a message to a posted receive.
+    Send(Data),
+    /// The same, with immediate data.
+    SendImmediate(Data, u32),
+    /// The same, and makes a key of the peer's worthless.
+    SendInvalidate(Data, Rkey),
+    /// Writes to remote memory.
+    Write(Data, Remote),
+    /// The same, and completes a posted receive with immediate data.
+    WriteImmediate(Data, Remote, u32),
+    /// Reads remote memory.
+    Read(Gather, Remote),
+}
+
+impl SendOp {
+    /// The message's length in bytes.
+    pub const fn len_bytes(&self) -> u32 {
+        match self {
+            Self::Send(data)
+            | Self::SendImmediate(data, _)
+            | Self::SendInvalidate(data, _)
+            | Self::Write(data, _)
+            | Self::WriteImmediate(data, _, _) => data.len_bytes(),
+            Self::Read(into, _) => into.len_bytes,
+        }
+    }
+
+    pub(crate) const fn is_read(&self) -> bool {
+        matches!(self, Self::Read(..))
+    }
+
+    const fn kind(&self) -> WorkKind {
+        match self {
+            Self::Send(_) | Self::SendImmediate(..) | Self::SendInvalidate(..) => WorkKind::Send,
+            Self::Write(..) | Self::WriteImmediate(..) => WorkKind::Write,
+            Self::Read(..) => WorkKind::Read,
+        }
+    }
+}
+
+/// Whether a request that succeeds says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Always.
+    Always,
+    /// Only when it fails.
+    OnError,
+}
+
+/// A request to the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRequest {
+    /// Its name.
+    pub id: WorkId,
+    /// What it does.
+    pub op: SendOp,
+    /// Whether it says that it succeeded.
+    pub signal: Signal,
+}
+
+impl SendRequest {
+    pub(crate) const fn completion(&self, qpn: Qpn, status: WorkStatus) -> Completion {
+        Completion {
+            qpn,
+            id: self.id,
+            kind: self.op.kind(),
+            status,
+            len_bytes: self.op.len_bytes(),
+            immediate: None,
+            invalidated: None,
+        }
+    }
+}
+
+/// A receive: where the next message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvRequest {
+    /// Its name.
+    pub id: WorkId,
+    /// Where the message goes.
+    pub into: Placement,
+}
+
+/// What completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// A SEND of ours.
+    Send,
+    /// An RDMA WRITE of ours.
+    Write,
+    /// An RDMA READ of ours.
+    Read,
+    /// A posted receive: by a SEND of the peer's, or a WRITE with immediate data.
+    Recv,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkStatus {
+    /// Done.
+    Success,
+    /// The queue pair failed or was closed before it was done.
+    Flushed,
+    /// The message was longer than the receive.
+    LocalLength,
+    /// The local memory failed.
+    LocalMemory,
+    /// The response does not fit the request.
+    BadResponse,
+    /// The peer calls the request invalid.
+    RemoteInvalidRequest,
+    /// The peer's memory does not allow it.
+    RemoteAccess,
+    /// The peer failed.
+    RemoteOperation,
+    /// No answer, however often it was sent.
+    RetryExceeded,
+    /// The peer never had a receive.
+    RnrRetryExceeded,
+}
+
+/// A request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The queue pair that it was posted to.
+    pub qpn: Qpn,
+    /// Its name.
+    pub id: WorkId,
+    /// What it was.
+    pub kind: WorkKind,
+    /// How it ended; with anything but success the queue pair is in the error state.
+    pub status: WorkStatus,
+    /// The message's length in bytes.
+    pub len_bytes: u32,
+    /// The peer's immediate data.
+    pub immediate: Option<u32>,
+    /// The key of ours that the peer made worthless.
+    pub invalidated: Option<Rkey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(offset: u64, len: u64) -> Placement {
+        Placement {
+            region: RegionId(0),
+            range: ByteRange { offset, len },
+        }
+    }
+
+    fn slice(gather: &Gather, offset: u32, len: u32) -> Vec<(u64, u64)> {
+        gather
+            .slice(offset, len)
+            .map(|p| (p.range.offset, p.range.len))
+            .collect()
+    }
+
+    #[test]
+    fn slices_cross_parts_in_order() {
+        let gather = Gather::new(&[place(10, 5), place(100, 0), place(200, 7)]).unwrap();
+        assert_eq!(gather.len_bytes(), 12);
+        assert_eq!(slice(&gather, 0, 12), [(10, 5), (200, 7)]);
+        assert_eq!(slice(&gather, 3, 4), [(13, 2), (200, 2)]);
+        assert_eq!(slice(&gather, 5, 2), [(200, 2)]);
+        assert_eq!(slice(&gather, 12, 0), []);
+    }
+
+    #[test]
+    fn messages_are_bounded() {
+        let parts = [place(0, 1); 5];
+        assert_eq!(Gather::new(&parts), Err(MessageTooLong::Parts(4)));
+        let long = [place(0, 1 << 30), place(0, 1)];
+        assert!(matches!(Gather::new(&long), Err(MessageTooLong::Bytes(_))));
+        assert!(Inline::new(&[0; 97]).is_none());
+        assert_eq!(Inline::new(b"abc").unwrap().bytes(), b"abc");
+    }
+}
