@@ -17,6 +17,10 @@ pub enum Change {
     AddPortal(Text<Portal>),
     /// A portal is closed.
     RemovePortal(Text<Portal>),
+    /// Hosts are referred to another discovery service.
+    AddReferral(Text<Portal>),
+    /// They are not any more.
+    RemoveReferral(Text<Portal>),
     /// A host is created or changed.
     SetHost(Text<HostName>, Host),
     /// A host is removed.
@@ -40,6 +44,12 @@ impl Definitions {
             }
             Change::RemovePortal(portal) => {
                 self.portals.remove(&portal);
+            }
+            Change::AddReferral(referral) => {
+                self.referrals.insert(referral);
+            }
+            Change::RemoveReferral(referral) => {
+                self.referrals.remove(&referral);
             }
             Change::SetHost(name, host) => {
                 self.hosts.insert(name, host);
@@ -70,12 +80,16 @@ impl Definitions {
         changes.extend(set(&self.volumes, &to.volumes, Change::SetVolume));
         let gone = self.portals.difference(&to.portals);
         changes.extend(gone.map(|portal| Change::RemovePortal(*portal)));
+        let gone = self.referrals.difference(&to.referrals);
+        changes.extend(gone.map(|referral| Change::RemoveReferral(*referral)));
         changes.extend(removed(&self.targets, &to.targets, Change::RemoveTarget));
         changes.extend(set(&self.targets, &to.targets, Change::SetTarget));
         changes.extend(removed(&self.hosts, &to.hosts, Change::RemoveHost));
         changes.extend(removed(&self.volumes, &to.volumes, Change::RemoveVolume));
         let new = to.portals.difference(&self.portals);
         changes.extend(new.map(|portal| Change::AddPortal(*portal)));
+        let new = to.referrals.difference(&self.referrals);
+        changes.extend(new.map(|referral| Change::AddReferral(*referral)));
         changes
     }
 
@@ -123,6 +137,8 @@ impl fmt::Display for Described<'_> {
         match self.change {
             Change::AddPortal(portal) => write!(f, "+ portal {portal}"),
             Change::RemovePortal(portal) => write!(f, "- portal {portal}"),
+            Change::AddReferral(referral) => write!(f, "+ referral {referral}"),
+            Change::RemoveReferral(referral) => write!(f, "- referral {referral}"),
             Change::SetHost(name, host) => {
                 let before = self.before.hosts.get(name);
                 write_set(f, "host", name, before.map(fields), &fields(host))

@@ -38,6 +38,10 @@ pub struct Definitions {
     /// Where protocols listen, as URLs.
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420"]))]
     pub portals: BTreeSet<Text<Portal>>,
+    /// Other discovery services that hosts are referred to, as URLs.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://192.0.2.7:8009"]))]
+    pub referrals: BTreeSet<Text<Portal>>,
     /// Hosts by name.
     #[schema(value_type = BTreeMap<String, Host>)]
     pub hosts: BTreeMap<Text<HostName>, Host>,

@@ -29,7 +29,7 @@ pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, Contents, HostView, KindView, NamespaceView, PortalState,
-    PortalView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+    PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
 };
 
 use busy::Busy;

@@ -26,8 +26,9 @@ pub use definitions::{
 };
 pub use engine::{
     Applied, ApplyMode, AttachmentView, CapacityView, Contents, Engine, EngineError, HostView,
-    KindView, NamespaceView, OpenError, PortalState, PortalView, RestoreError, SessionView,
-    StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    KindView, NamespaceView, OpenError, PortalState, PortalView, ReferralView, RestoreError,
+    SessionView, StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch,
+    VolumeView,
 };
 pub use plan::PlanError;
 pub use store::StoreError;

@@ -46,6 +46,8 @@ pub(crate) enum Step {
     RemoveTarget(TargetName, Target),
     AddPortal(PortalDefinition),
     RemovePortal(PortalDefinition),
+    AddReferral(PortalDefinition),
+    RemoveReferral(PortalDefinition),
 }
 
 /// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data comes after the change
@@ -77,13 +79,13 @@ impl Step {
                 ..
             } if to_bytes >= from_bytes => Phase::Volumes,
             Self::Resize { .. } | Self::RemoveVolume(..) => Phase::Destroy,
-            Self::RemovePortal(_) => Phase::ClosePortals,
+            Self::RemovePortal(_) | Self::RemoveReferral(_) => Phase::ClosePortals,
             Self::Detach(..) => Phase::Detach,
             Self::SetPolicy { .. } => Phase::Policies,
             Self::CreateTarget(..) | Self::Attach(..) => Phase::Targets,
             Self::RemoveTarget(..) => Phase::RemoveTargets,
             Self::RemoveHost(..) => Phase::RemoveHosts,
-            Self::AddPortal(_) => Phase::OpenPortals,
+            Self::AddPortal(_) | Self::AddReferral(_) => Phase::OpenPortals,
         }
     }
 
@@ -116,6 +118,7 @@ impl Step {
             | Self::Attach(name, ..)
             | Self::Detach(name, ..) => format!("target {name}"),
             Self::AddPortal(portal) | Self::RemovePortal(portal) => format!("portal {portal}"),
+            Self::AddReferral(to) | Self::RemoveReferral(to) => format!("referral {to}"),
         }
     }
 
@@ -161,6 +164,8 @@ impl Step {
             Self::RemoveTarget(name, target) => Self::CreateTarget(name, target),
             Self::AddPortal(portal) => Self::RemovePortal(portal),
             Self::RemovePortal(portal) => Self::AddPortal(portal),
+            Self::AddReferral(referral) => Self::RemoveReferral(referral),
+            Self::RemoveReferral(referral) => Self::AddReferral(referral),
         }
     }
 }
@@ -187,6 +192,8 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
         match change {
             Change::AddPortal(portal) => steps.push(Step::AddPortal(portal.0.0)),
             Change::RemovePortal(portal) => steps.push(Step::RemovePortal(portal.0.0)),
+            Change::AddReferral(to) => steps.push(Step::AddReferral(to.0.0)),
+            Change::RemoveReferral(to) => steps.push(Step::RemoveReferral(to.0.0)),
             Change::SetHost(name, to) => steps.push(match before.hosts.get(name) {
                 None => Step::CreateHost(name.0.clone(), to.clone()),
                 Some(from) => Step::ChangeHost {

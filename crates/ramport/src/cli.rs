@@ -95,6 +95,9 @@ pub(crate) enum DaemonVerb {
     /// Portals: addresses where protocols listen
     #[command(subcommand)]
     Portal(PortalVerb),
+    /// Referrals: other discovery services that discovering hosts are told of
+    #[command(subcommand)]
+    Referral(ReferralVerb),
     /// Sessions: hosts connected to targets
     #[command(subcommand)]
     Session(SessionVerb),
@@ -506,6 +509,27 @@ pub(crate) enum PortalVerb {
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420
+    #[arg(value_parser = parse_portal)]
+    pub(crate) url: Portal,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReferralVerb {
+    /// Refer hosts that discover to another discovery service, too
+    Create(ReferralArgs),
+    /// List referrals
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a referral
+    Show(ReferralArgs),
+    /// Refer hosts there no more
+    #[command(visible_alias = "rm")]
+    Remove(ReferralArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReferralArgs {
+    /// The discovery service: nvme+tcp://192.0.2.7:8009
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }

@@ -3,6 +3,7 @@
 mod filter;
 mod host;
 mod portal;
+mod referral;
 mod session;
 mod target;
 mod tree;
@@ -30,6 +31,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<(), Failu
         DaemonVerb::Target(verb) => target::run(&daemon, verb),
         DaemonVerb::Host(verb) => host::run(&daemon, verb),
         DaemonVerb::Portal(verb) => portal::run(&daemon, &verb),
+        DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
         DaemonVerb::Ls => tree::show(&daemon),
         DaemonVerb::Apply(args) => apply(&daemon, &args),

@@ -248,6 +248,41 @@ fn a_target_for_this_machine_is_not_opened_to_the_network() {
 }
 
 #[test]
+fn hosts_that_discover_are_referred_to_other_services_until_that_is_taken_back() {
+    let mut daemon = Daemon::start("referral");
+    let portals = daemon.json(&["portal", "list"]);
+    let portal = portals[0]["url"].as_str().expect("a URL").to_owned();
+    let told = daemon.mistake(&["referral", "create", &portal]);
+    assert!(told.contains("refer to another machine"), "{told}");
+    let told = daemon.mistake(&["referral", "create", "0.0.0.0"]);
+    assert!(told.contains("give the address and port"), "{told}");
+    // Loopback, as hosts that came by loopback alone are told of that.
+    let service = "nvme+tcp://127.0.0.9:8009";
+    daemon.ok(&["referral", "create", service]);
+    assert!(daemon.ok(&["referral", "ls"]).contains(service));
+    assert!(daemon.ok(&["ls"]).contains(service));
+    daemon.kill_and_restart();
+    let is_referral = |record: &&Value| record["kind"] == "referral";
+    let records = daemon.json(&["discover", &portal]);
+    let found = records.as_array().expect("a list").iter().find(is_referral);
+    let found = found.expect("the referral");
+    assert_eq!(found["address"], "127.0.0.9");
+    assert_eq!(found["service"], "8009");
+    assert_eq!(found["subsystem"], "nqn.2014-08.org.nvmexpress.discovery");
+    daemon.ok(&["referral", "remove", service]);
+    let records = daemon.json(&["discover", &portal]);
+    assert!(
+        !records
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|r| is_referral(&r))
+    );
+    let told = daemon.mistake(&["referral", "remove", service]);
+    assert!(told.contains("ramport referral ls"), "{told}");
+}
+
+#[test]
 fn a_file_is_shown_then_applied_and_exported_as_the_same() {
     let daemon = Daemon::start("apply");
     let file = daemon.folder.join("wanted.toml");

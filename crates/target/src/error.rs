@@ -20,6 +20,9 @@ pub enum ServerError {
     /// No such portal.
     #[error("there is no portal {0}; `ramport portal ls` lists those that exist")]
     UnknownPortal(PortalDefinition),
+    /// No such referral.
+    #[error("there is no referral to {0}; `ramport referral ls` lists those that exist")]
+    UnknownReferral(PortalDefinition),
     /// No such session.
     #[error("there is no session {0}; it may have ended")]
     UnknownSession(SessionId),
@@ -45,6 +48,17 @@ pub enum ServerError {
     /// The portal is open already.
     #[error("portal {0} is open already")]
     PortalExists(PortalDefinition),
+    /// Hosts are referred there already.
+    #[error("hosts are referred to {0} already")]
+    ReferralExists(PortalDefinition),
+    /// The referral leads to this server.
+    #[error("{0} is a portal of this server, which tells of itself; refer to another machine")]
+    ReferralToSelf(PortalDefinition),
+    /// No host can reach the referral's address.
+    #[error(
+        "no host can reach {0}; give the address and port of a discovery service, such as nvme+tcp://192.0.2.7:8009"
+    )]
+    ReferralAddress(PortalDefinition),
     /// The namespace ID is taken.
     #[error("namespace {nsid} of {target} is volume {volume} already; choose another number")]
     NamespaceExists {
@@ -202,12 +216,15 @@ impl ServerError {
             | Self::UnknownTarget(_)
             | Self::UnknownHost(_)
             | Self::UnknownPortal(_)
+            | Self::UnknownReferral(_)
             | Self::UnknownSession(_)
             | Self::UnknownNamespace { .. } => ErrorKind::NotFound,
             Self::VolumeExists(_)
             | Self::TargetExists(_)
             | Self::HostExists(_)
             | Self::PortalExists(_)
+            | Self::ReferralExists(_)
+            | Self::ReferralToSelf(_)
             | Self::NamespaceExists { .. }
             | Self::VolumeInUse { .. }
             | Self::TargetInUse { .. }
@@ -217,6 +234,7 @@ impl ServerError {
             Self::NamespaceId { .. }
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
+            | Self::ReferralAddress(_)
             | Self::Listen { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }

@@ -9,6 +9,7 @@
 
 mod hosts;
 mod portals;
+mod referrals;
 mod sessions;
 mod targets;
 mod volumes;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
-use nvme::target::{DiscoveryRecord, Limits, OpenError};
+use nvme::target::{DiscoveryRecord, Limits, OpenError, PortId};
 use nvme::wire::discovery::{SubsystemType, TransportType};
 use nvme::wire::fabrics::NqnField;
 use uuid::Uuid;
@@ -31,7 +32,7 @@ use crate::offered::Offered;
 use crate::registry::Registry;
 use crate::{
     HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
-    TargetDefinition, TargetName, VolumeName,
+    TargetDefinition, TargetName, Transport, VolumeName,
 };
 use portals::PortalEntry;
 use targets::TargetEntry;
@@ -90,6 +91,8 @@ struct State {
     targets: BTreeMap<TargetName, TargetEntry>,
     hosts: BTreeMap<HostName, HostDefinition>,
     portals: BTreeMap<PortalDefinition, PortalEntry>,
+    /// Other discovery services.
+    referrals: BTreeSet<PortalDefinition>,
     last_port: u16,
     is_stopping: bool,
 }
@@ -194,7 +197,7 @@ impl Core {
             let record = DiscoveryRecord {
                 kind: SubsystemType::Current,
                 subsystem_nqn: nqn_field(DISCOVERY_NQN),
-                transport: TransportType::Tcp,
+                transport: transport_type(portal),
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
                 port: entry.port,
@@ -209,6 +212,17 @@ impl Core {
                 ..record.clone()
             }));
         }
+        records.extend(state.referrals.iter().map(|referral| DiscoveryRecord {
+            kind: SubsystemType::Referral,
+            subsystem_nqn: nqn_field(DISCOVERY_NQN),
+            transport: transport_type(referral),
+            address: referral.address.ip(),
+            service_port: referral.address.port(),
+            // Another machine's portals have numbers of their own, which are not known here.
+            port: PortId(0),
+            admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
+            visible_to: None,
+        }));
         self.discovery
             .with(|subsystem| subsystem.set_discovery_records(records));
     }
@@ -257,6 +271,12 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+fn transport_type(portal: &PortalDefinition) -> TransportType {
+    match portal.transport {
+        Transport::NvmeTcp => TransportType::Tcp,
     }
 }
 

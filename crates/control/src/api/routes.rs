@@ -16,8 +16,8 @@ use super::answer::{ApiError, ErrorBody, call, read};
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    Applied, ApplyMode, CapacityView, Engine, HostView, PortalView, SessionView, StatusView,
-    TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    Applied, ApplyMode, CapacityView, Engine, HostView, PortalView, ReferralView, SessionView,
+    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -67,6 +67,11 @@ pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
         .route(
             "/v1/portals/{url}",
             get(get_portal).post(add_portal).delete(remove_portal),
+        )
+        .route("/v1/referrals", get(list_referrals))
+        .route(
+            "/v1/referrals/{url}",
+            get(get_referral).post(add_referral).delete(remove_referral),
         )
         .route("/v1/sessions", get(list_sessions))
         .route("/v1/sessions/{id}", get(get_session).delete(end_session))
@@ -131,6 +136,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         get_portal,
         add_portal,
         remove_portal,
+        list_referrals,
+        get_referral,
+        add_referral,
+        remove_referral,
         list_sessions,
         get_session,
         end_session,
@@ -501,6 +510,48 @@ async fn add_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Cr
 async fn remove_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Done {
     call(engine, move |engine| {
         engine.remove_portal(parse(&url)?)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Every other discovery service that hosts are referred to
+#[utoipa::path(get, path = "/v1/referrals", responses((status = 200, body = Vec<ReferralView>)))]
+async fn list_referrals(State(engine): State<Engine>) -> Answer<Vec<ReferralView>> {
+    call(engine, |engine| Ok(Json(engine.referrals()))).await
+}
+
+/// One referral
+#[utoipa::path(get, path = "/v1/referrals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 200, body = ReferralView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
+async fn get_referral(
+    State(engine): State<Engine>,
+    Path(url): Path<String>,
+) -> Answer<ReferralView> {
+    call(engine, move |engine| {
+        Ok(Json(engine.referral(parse(&url)?)?))
+    })
+    .await
+}
+
+/// Refer hosts to another discovery service
+#[utoipa::path(post, path = "/v1/referrals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 201, body = ReferralView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn add_referral(
+    State(engine): State<Engine>,
+    Path(url): Path<String>,
+) -> Created<ReferralView> {
+    call(engine, move |engine| {
+        let referral = parse(&url)?;
+        engine.add_referral(referral)?;
+        Ok((StatusCode::CREATED, Json(engine.referral(referral)?)))
+    })
+    .await
+}
+
+/// Refer hosts there no more
+#[utoipa::path(delete, path = "/v1/referrals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 204, description = "It is gone"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_referral(State(engine): State<Engine>, Path(url): Path<String>) -> Done {
+    call(engine, move |engine| {
+        engine.remove_referral(parse(&url)?)?;
         Ok(StatusCode::NO_CONTENT)
     })
     .await

@@ -110,6 +110,14 @@ POST   400 /v1/portals/localhost
 GET    404 /v1/portals/127.0.0.1:1
 DELETE 404 /v1/portals/127.0.0.1:1
 GET    200 /v1/portals
+POST   201 /v1/referrals/192.0.2.7:8009
+POST   409 /v1/referrals/nvme+tcp:%2F%2F192.0.2.7:8009
+POST   400 /v1/referrals/0.0.0.0
+GET    200 /v1/referrals/192.0.2.7:8009
+GET    404 /v1/referrals/192.0.2.8
+GET    200 /v1/referrals
+DELETE 204 /v1/referrals/192.0.2.7:8009
+DELETE 404 /v1/referrals/192.0.2.7:8009
 GET    200 /v1/sessions
 GET    404 /v1/sessions/9
 GET    400 /v1/sessions/x

@@ -41,6 +41,8 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
             for n in portals {
                 let portal = format!("127.0.0.1:{}", 4420 + n).parse().expect("a portal");
                 definitions.portals.insert(portal);
+                let referral = format!("192.0.2.{n}:8009").parse().expect("a referral");
+                definitions.referrals.insert(referral);
             }
             definitions
         })

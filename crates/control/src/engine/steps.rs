@@ -95,6 +95,8 @@ pub(super) fn take(
         Step::RemoveTarget(name, _) => server.remove_target(name, force)?,
         Step::AddPortal(portal) => return server.add_portal(*portal).map(Some),
         Step::RemovePortal(portal) => server.remove_portal(*portal)?,
+        Step::AddReferral(referral) => server.add_referral(*referral)?,
+        Step::RemoveReferral(referral) => server.remove_referral(*referral)?,
     }
     Ok(None)
 }

@@ -318,6 +318,24 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| is_closed)
     }
 
+    /// Refers hosts that discover to another discovery service, too.
+    pub fn add_referral(&self, referral: Portal) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        if self.read().referrals.contains(&Text(referral)) {
+            return Err(ServerError::ReferralExists(referral.0).into());
+        }
+        let change = Change::AddReferral(Text(referral));
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// Refers hosts there no more.
+    pub fn remove_referral(&self, referral: Portal) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        self.referral(referral)?;
+        let change = Change::RemoveReferral(Text(referral));
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
     /// Whether a portal is defined that could not be opened.
     pub fn has_closed_portals(&self) -> bool {
         let open = self.server().portals();

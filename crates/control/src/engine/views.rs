@@ -112,6 +112,13 @@ pub struct PortalView {
     pub connections: usize,
 }
 
+/// Another discovery service that hosts are referred to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReferralView {
+    /// Where it is, as a URL.
+    pub url: String,
+}
+
 /// Whether a portal listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -277,6 +284,21 @@ impl Engine {
             .collect()
     }
 
+    /// Every referral.
+    pub fn referrals(&self) -> Vec<ReferralView> {
+        let definitions = self.read();
+        let referrals = definitions.referrals.iter();
+        referrals.map(|to| referral_view(to.0)).collect()
+    }
+
+    /// One referral.
+    pub fn referral(&self, referral: Portal) -> Result<ReferralView, ServerError> {
+        if !self.read().referrals.contains(&Text(referral)) {
+            return Err(ServerError::UnknownReferral(referral.0));
+        }
+        Ok(referral_view(referral))
+    }
+
     /// One portal.
     pub fn portal(&self, portal: Portal) -> Result<PortalView, ServerError> {
         if !self.read().portals.contains(&Text(portal)) {
@@ -410,6 +432,12 @@ fn portal_view(portal: Portal, infos: &[PortalInfo]) -> PortalView {
             None => PortalState::Closed,
         },
         connections: info.map_or(0, |info| info.connections),
+    }
+}
+
+fn referral_view(referral: Portal) -> ReferralView {
+    ReferralView {
+        url: referral.to_string(),
     }
 }
 

@@ -90,6 +90,8 @@ fn take(model: &mut Definitions, step: &Step) {
         }
         Step::AddPortal(portal) => assert!(model.portals.insert(Text(Portal(*portal)))),
         Step::RemovePortal(portal) => assert!(model.portals.remove(&Text(Portal(*portal)))),
+        Step::AddReferral(to) => assert!(model.referrals.insert(Text(Portal(*to)))),
+        Step::RemoveReferral(to) => assert!(model.referrals.remove(&Text(Portal(*to)))),
         step => take_of_volume(model, step),
     }
 }

@@ -1,7 +1,8 @@
 //! `ramport ls`: everything as a tree.
 
 use control::{
-    CapacityView, HostView, PortalView, SessionView, StatusView, TargetView, VolumeView,
+    CapacityView, HostView, PortalView, ReferralView, SessionView, StatusView, TargetView,
+    VolumeView,
 };
 use serde_json::json;
 
@@ -17,6 +18,7 @@ struct Everything {
     targets: Vec<TargetView>,
     hosts: Vec<HostView>,
     portals: Vec<PortalView>,
+    referrals: Vec<ReferralView>,
     sessions: Vec<SessionView>,
 }
 
@@ -44,6 +46,7 @@ pub(super) fn show(daemon: &Daemon) -> Result<(), Failure> {
         targets: client.get("/v1/targets")?,
         hosts: client.get("/v1/hosts")?,
         portals: client.get("/v1/portals")?,
+        referrals: client.get("/v1/referrals")?,
         sessions: client.get("/v1/sessions")?,
     };
     if daemon.is_json() {
@@ -54,6 +57,7 @@ pub(super) fn show(daemon: &Daemon) -> Result<(), Failure> {
             "targets": all.targets,
             "hosts": all.hosts,
             "portals": all.portals,
+            "referrals": all.referrals,
             "sessions": all.sessions,
         }));
     }
@@ -78,6 +82,13 @@ fn tree(all: &Everything) -> Node {
         ),
         ("volumes without a target", detached),
         ("portals", all.portals.iter().map(portal_node).collect()),
+        (
+            "referrals",
+            all.referrals
+                .iter()
+                .map(|referral| Node::leaf(referral.url.clone()))
+                .collect(),
+        ),
         ("hosts", all.hosts.iter().map(host_node).collect()),
         ("discovery sessions", elsewhere.map(session_node).collect()),
     ];

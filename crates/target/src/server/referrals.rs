@@ -1,0 +1,57 @@
+//! Referrals: other discovery services, which the discovery log names beside this server's own targets.
+
+use super::{Server, State};
+use crate::{PortalDefinition, ServerError};
+
+/// The most referrals.
+const REFERRALS_MAX: usize = 256;
+
+impl Server {
+    /// Refers hosts that discover to the discovery service at `referral`, too. Persistent ones are told.
+    pub fn add_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        state.check_new_referral(referral)?;
+        state.referrals.insert(referral);
+        self.core().publish(&state);
+        Ok(())
+    }
+
+    /// Refers hosts there no more.
+    pub fn remove_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        if !state.referrals.remove(&referral) {
+            return Err(ServerError::UnknownReferral(referral));
+        }
+        self.core().publish(&state);
+        Ok(())
+    }
+
+    /// Every referral.
+    pub fn referrals(&self) -> Vec<PortalDefinition> {
+        self.state().referrals.iter().copied().collect()
+    }
+}
+
+impl State {
+    fn check_new_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
+        if self.referrals.contains(&referral) {
+            return Err(ServerError::ReferralExists(referral));
+        }
+        if self.portals.contains_key(&referral) {
+            return Err(ServerError::ReferralToSelf(referral));
+        }
+        let address = referral.address;
+        if address.ip().is_unspecified() || address.ip().is_multicast() || address.port() == 0 {
+            return Err(ServerError::ReferralAddress(referral));
+        }
+        if self.referrals.len() >= REFERRALS_MAX {
+            return Err(ServerError::TooMany {
+                what: "referrals",
+                max: REFERRALS_MAX,
+            });
+        }
+        Ok(())
+    }
+}
