@@ -7,6 +7,7 @@
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — what can be asked of a volume;
 //! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be copied;
+//! - [`Buffers`] — the memory of a host's own commands;
 //! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!
@@ -21,13 +22,17 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod buffers;
 mod op;
 mod send;
 mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
+pub use buffers::{BufferRange, Buffers};
 pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
 pub use send::{Placement, RegionId, Segment, SendList};
 pub use session::StreamSession;

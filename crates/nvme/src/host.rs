@@ -9,7 +9,6 @@
 //! - [`LogReader`] reads a discovery log;
 //! - [`Shutdown`] takes leave.
 
-mod buffers;
 mod command;
 mod connect;
 mod discovery;
@@ -18,7 +17,7 @@ mod setup;
 mod shutdown;
 mod upkeep;
 
-pub use buffers::{BufferRange, Buffers};
+pub use block::{BufferRange, Buffers};
 pub use command::{Command, CommandKey, Outcome, Transfer};
 pub use connect::{HostName, connect_admin, connect_io};
 pub use discovery::{DiscoveryError, LogReader, LogStep};

@@ -4,8 +4,8 @@
 mod backend;
 pub mod fuzz;
 mod peer;
-mod volume;
+
+pub use block::testing::VecVolume;
 
 pub use backend::{TestBackend, subsystem};
 pub use peer::{Chunks, Pdu, Peer, host, io_peer, pdus};
-pub use volume::VecVolume;

@@ -1,10 +1,10 @@
-//! A volume in a vector.
+//! A volume in a vector, for tests, fuzz targets and simulations.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::{
+use crate::{
     Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Lba, Op, OpKind, RawSpan, ReadDest,
     Status, Volume,
 };
