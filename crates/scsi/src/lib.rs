@@ -26,6 +26,7 @@
 mod commands;
 mod copy;
 mod device;
+pub mod host;
 mod inquiry;
 pub mod medium;
 mod mode;
@@ -41,7 +42,7 @@ pub use device::{Begin, Device, Lun, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MA
 pub use device::{UNITS_MAX, View};
 pub use inquiry::{TargetPort, UnitIdentity};
 pub use medium::{Medium, VerifyMode};
-pub use report::lun_bytes;
+pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use sense::SenseKey;
 pub use sense::{Asc, FieldPointer, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat};

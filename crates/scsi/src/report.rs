@@ -58,6 +58,18 @@ pub fn lun_bytes(lun: Lun) -> [u8; 8] {
     [method | high, low, 0, 0, 0, 0, 0, 0]
 }
 
+/// A LUN field in single-level form (peripheral or flat addressing), where it is one.
+pub fn parse_lun(lun: [u8; 8]) -> Option<Lun> {
+    if lun[2..] != [0; 6] {
+        return None;
+    }
+    match lun[0] >> 6 {
+        0 if lun[0] == 0 => Some(u16::from(lun[1])),
+        1 => Some(u16::from_be_bytes([lun[0] & 0x3F, lun[1]])),
+        _ => None,
+    }
+}
+
 /// READ DEFECT DATA (10): an empty list in the asked format.
 pub(crate) fn defects_10(cdb: &[u8; 16]) -> Vec<u8> {
     vec![0, cdb[2] & 0x1F, 0, 0]
