@@ -42,6 +42,12 @@ impl Algorithm {
         })
     }
 
+    /// CHAP_A as an initiator offers it.
+    pub fn offer() -> String {
+        let numbers = Self::ALL.map(|(number, _)| number.to_string());
+        numbers.join(",")
+    }
+
     /// The number in CHAP_A.
     pub fn number(self) -> u32 {
         let found = Self::ALL.iter().find(|(_, algorithm)| *algorithm == self);

@@ -1,7 +1,8 @@
-//! An iSCSI target (RFC 7143) without sockets: PDUs, login, CHAP, negotiation.
+//! iSCSI (RFC 7143) without sockets, both ends: PDUs, login, CHAP, negotiation, tasks.
 //!
-//! It stands between a byte stream and the `scsi` device server. It knows sessions, connections and tasks. It
-//! refuses to know sockets, clocks, random numbers and volumes' kinds.
+//! The target's end ([`Connection`]) stands between a byte stream and the `scsi` device server; the initiator's end
+//! ([`initiator::Session`]) between commands of `scsi::host` and a byte stream. They know sessions, connections and
+//! tasks. They refuse to know sockets, clocks, random numbers and volumes' kinds.
 //!
 //! ```
 //! use iscsi::{Parameters, Phase, TextBuilder};
@@ -19,9 +20,12 @@ mod chap;
 mod command;
 mod connection;
 mod control;
+pub mod initiator;
 mod login;
 pub mod params;
 mod task;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text;
 mod transmit;
 pub mod wire;

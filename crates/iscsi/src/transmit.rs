@@ -457,6 +457,12 @@ pub(crate) fn push_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
     }
     let pushed = out.push(segment);
     assert!(pushed, "room for the segment was checked");
+    push_end_of_segment(segment, digest, out);
+}
+
+/// Appends what follows a data segment that is in the list: padding and digest. The caller has checked that there is
+/// room.
+pub(crate) fn push_end_of_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
     if digest == Digest::Crc32c {
         push_trailer(segment.len(), crc32c::crc32c(segment), out);
     } else {

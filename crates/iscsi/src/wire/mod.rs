@@ -7,6 +7,7 @@ pub mod data;
 pub mod login;
 pub mod other;
 
+pub use scsi::parse_lun;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -149,18 +150,6 @@ pub mod response {
     pub const ASYNC: u8 = 0x32;
     /// Reject.
     pub const REJECT: u8 = 0x3F;
-}
-
-/// A LUN field in single-level form (peripheral or flat addressing), where it is one.
-pub fn parse_lun(lun: [u8; 8]) -> Option<u16> {
-    if lun[2..] != [0; 6] {
-        return None;
-    }
-    match lun[0] >> 6 {
-        0 if lun[0] == 0 => Some(u16::from(lun[1])),
-        1 => Some(u16::from_be_bytes([lun[0] & 0x3F, lun[1]])),
-        _ => None,
-    }
 }
 
 /// `a` is before `b` in 32-bit serial number arithmetic (RFC 7143 §4.2.2.1).
