@@ -41,7 +41,7 @@ const RULES: &[Rule] = &[
     rule("nvme", &["block"]),
     rule("roce", &["block"]),
     unsafe_rule("net", &["block", "memory"]),
-    rule("initiator", &["block", "nvme", "net"]),
+    rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
     rule("target", &["block", "memory", "volume", "nvme", "net"]),
     rule("control", &["block", "volume", "target"]),
     rule("bench", &["block", "initiator", "net", "nvme"]),

@@ -8,9 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{Segment, SendList};
-use nvme::host::{Buffers, Command, CommandKey, Outcome};
-use nvme::tcp::{HostConfig, HostSession, NoRoom};
+use block::{BufferRange, Buffers, Segment, SendList};
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
@@ -19,14 +17,53 @@ use rustix::{
 use crate::ConnectionError;
 use crate::socket::{Interest, sleep};
 
+/// The host's end of a protocol over a byte stream, without a socket.
+pub(crate) trait Core {
+    /// How a command ended.
+    type Outcome;
+    /// Why the connection has to end.
+    type Error: Into<ConnectionError>;
+
+    /// Takes all of `input`, in any chunking.
+    fn handle_bytes(
+        &mut self,
+        input: &[u8],
+        buffers: &mut Buffers,
+        done: &mut Vec<Self::Outcome>,
+    ) -> Result<(), Self::Error>;
+
+    /// Where the next received bytes belong, as long as they are data of a long read.
+    fn direct(&self) -> Option<BufferRange>;
+
+    /// So many bytes have been received into the start of what [`direct`](Self::direct) gave.
+    fn handle_placed(
+        &mut self,
+        len_bytes: u32,
+        buffers: &Buffers,
+        done: &mut Vec<Self::Outcome>,
+    ) -> Result<(), Self::Error>;
+
+    /// Whether most of what will arrive are data of long reads.
+    fn expects_bulk(&self) -> bool;
+
+    /// Puts as much as fits of what is to be sent into `out`.
+    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList);
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) would add anything to an empty list.
+    fn wants_transmit(&self) -> bool;
+
+    /// So many more bytes of the list have been sent.
+    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Self::Outcome>);
+}
+
 /// A socket with its session.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Connection<S: Core> {
     stream: Arc<TcpStream>,
-    session: HostSession,
+    session: S,
     list: SendList,
     inbox: Box<[u8]>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<S::Outcome>,
     /// Whether the operating system had no room for all that is to be sent.
     blocked: Blocked,
 }
@@ -72,14 +109,15 @@ const SENDS_PER_TURN: usize = 64;
 /// follow the last of them, since these have to be copied.
 const BULK_INBOX_BYTES: usize = 4096;
 
-impl Connection {
-    pub(crate) fn new(stream: TcpStream, config: HostConfig, sizes: Sizes) -> Self {
+impl<S: Core> Connection<S> {
+    /// A session that has just begun over `stream`, with at most `keys` commands in flight.
+    pub(crate) fn new(stream: TcpStream, session: S, sizes: Sizes, keys: u16) -> Self {
         Self {
             stream: Arc::new(stream),
-            session: HostSession::new(config),
+            session,
             list: SendList::with_capacity(sizes.list_bytes),
             inbox: vec![0; sizes.inbox_bytes].into_boxed_slice(),
-            outcomes: Vec::with_capacity(usize::from(config.keys)),
+            outcomes: Vec::with_capacity(usize::from(keys)),
             blocked: Blocked::No,
         }
     }
@@ -99,21 +137,12 @@ impl Connection {
         }
     }
 
-    pub(crate) fn room(&self) -> u16 {
-        self.session.room()
-    }
-
-    pub(crate) fn submit(
-        &mut self,
-        key: CommandKey,
-        command: &Command,
-        buffers: &Buffers,
-    ) -> Result<(), NoRoom> {
-        self.session.submit(key, command, buffers)
+    pub(crate) fn session(&mut self) -> &mut S {
+        &mut self.session
     }
 
     /// What has ended since the last call; the vector is the caller's to drain.
-    pub(crate) fn outcomes(&mut self) -> &mut Vec<Outcome> {
+    pub(crate) fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
         &mut self.outcomes
     }
 
@@ -137,13 +166,26 @@ impl Connection {
         &mut self,
         buffers: &mut Buffers,
         timeout: Duration,
-    ) -> Result<Outcome, ConnectionError> {
+    ) -> Result<S::Outcome, ConnectionError> {
+        self.wait_until(buffers, timeout, |connection| {
+            (!connection.outcomes.is_empty()).then(|| connection.outcomes.remove(0))
+        })
+    }
+
+    /// Takes turns until `look` finds something, for `timeout` at most.
+    pub(crate) fn wait_until<T>(
+        &mut self,
+        buffers: &mut Buffers,
+        timeout: Duration,
+        mut look: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, ConnectionError> {
         let deadline = Instant::now() + timeout;
         loop {
-            self.turn(buffers)?;
-            if !self.outcomes.is_empty() {
-                return Ok(self.outcomes.remove(0));
+            let turned = self.turn(buffers);
+            if let Some(found) = look(self) {
+                return Ok(found);
             }
+            turned?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ConnectionError::Silent { waited: timeout });
@@ -206,11 +248,13 @@ impl Connection {
             let placed_bytes = received_bytes.min(placed_max);
             if placed_bytes > 0 {
                 self.session
-                    .handle_placed(placed_bytes as u32, buffers, &mut self.outcomes);
+                    .handle_placed(placed_bytes as u32, buffers, &mut self.outcomes)
+                    .map_err(S::Error::into)?;
             }
             let input = &self.inbox[..received_bytes - placed_bytes];
             self.session
-                .handle_bytes(input, buffers, &mut self.outcomes)?;
+                .handle_bytes(input, buffers, &mut self.outcomes)
+                .map_err(S::Error::into)?;
             if received_bytes < placed_max + inbox_bytes {
                 // The socket is empty, most likely; a call that says so is saved.
                 return Ok(());

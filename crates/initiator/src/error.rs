@@ -1,12 +1,14 @@
 //! What can go wrong: a command's end, a submission, a queue, an attachment; each has its own enum.
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
+use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
+use scsi::host::CommandFailure;
 
-use crate::{Operation, Slot};
+use crate::{Operation, Scheme, Slot};
 
 /// Why a command did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +16,9 @@ pub enum CommandError {
     /// The controller says so.
     #[error("{0}")]
     Status(Status),
+    /// The target says so.
+    #[error("{0}")]
+    Scsi(CommandFailure),
     /// The connection was lost while the command was in flight; whether it was executed is unknown.
     #[error("the connection was lost while the command was in flight")]
     ConnectionLost,
@@ -82,9 +87,9 @@ pub enum QueueError {
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The URL names no subsystem where a device is wanted.
-    #[error("the URL names no subsystem; add it as the path, e.g. {example}")]
-    NoSubsystem {
+    /// The URL names no subsystem or target where a device is wanted.
+    #[error("the URL names nothing to attach to; add it as the path, e.g. {example}")]
+    NoTarget {
         /// The URL with one.
         example: String,
     },
@@ -178,6 +183,66 @@ pub enum ConnectError {
         /// Why.
         source: DiscoveryError,
     },
+    /// What was asked for is not of this protocol.
+    #[error("{scheme}:// can't be asked that")]
+    Scheme {
+        /// The protocol.
+        scheme: Scheme,
+    },
+    /// An iSCSI session could not be made, or ended.
+    #[error("{address}: {source}")]
+    Session {
+        /// Where to.
+        address: SocketAddr,
+        /// What happened.
+        source: ConnectionError,
+    },
+    /// The logical unit could not be set up.
+    #[error("{address}: {source}")]
+    Unit {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: scsi::host::SetupError,
+    },
+    /// Another logical unit has taken the place of the one that was attached.
+    #[error("{address}: LUN {lun} is another one than before")]
+    ReplacedUnit {
+        /// Where to.
+        address: SocketAddr,
+        /// Its number.
+        lun: u16,
+    },
+    /// Each portal sends the login on to another.
+    #[error("{host} and the portals that it names send the login on to each other")]
+    MovesOn {
+        /// The first host.
+        host: String,
+    },
+    /// A CHAP user without a secret.
+    #[error(
+        "there is no secret for CHAP user {user}; write {user}%SECRET@, set {variable}, or name a file: chap=FILE"
+    )]
+    NoSecret {
+        /// The user.
+        user: String,
+        /// The environment's variable.
+        variable: &'static str,
+    },
+    /// The file of CHAP secrets can't be read.
+    #[error("can't read the CHAP secrets in {}: {source}", path.display())]
+    SecretsFile {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The file of CHAP secrets has another form.
+    #[error("{} does not hold CHAP secrets; its lines are user, secret and, where the target has to prove itself, the target's user and secret", path.display())]
+    SecretsForm {
+        /// Which.
+        path: PathBuf,
+    },
     /// The operating system gave no thread or descriptor.
     #[error("the operating system refused a thread or descriptor: {source}")]
     Resources {
@@ -189,8 +254,8 @@ pub enum ConnectError {
 /// Why a connection can't go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The controller closed it.
-    #[error("the controller closed the connection")]
+    /// The other side closed it.
+    #[error("the other side closed the connection")]
     Closed,
     /// The operating system reports an error.
     #[error("the connection failed: {0}")]
@@ -198,6 +263,9 @@ pub enum ConnectionError {
     /// The protocol was broken, or the controller terminated the connection.
     #[error(transparent)]
     Protocol(#[from] HostError),
+    /// The login failed, the protocol was broken, or the target ended the session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
     /// The controller did not answer in time.
     #[error("no answer within {waited:?}")]
     Silent {

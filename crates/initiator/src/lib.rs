@@ -1,12 +1,12 @@
 //! Hosts that reach a volume over the network: URLs, sockets, reconnection.
 //!
-//! [`Device::connect`] attaches to the namespace that a [`Url`] names and gives [`Queue`]s, one for each thread
+//! [`Device::connect`] attaches to the namespace or logical unit that a [`Url`] names and gives [`Queue`]s, one for each thread
 //! that wants one. A queue's owner fills a slot's buffer, [submits](Queue::submit) a [`Request`] for it and
 //! [polls](Queue::poll) for [`Completion`]s; read data lie in the slot's buffer then. What keeps the attachment
 //! alive (keep-alive, reconnection with back-off) is done by a thread of the [`Device`]'s own.
 //!
-//! This crate knows sockets, names and time. It does not know what the protocol's bytes mean: that is
-//! `nvme::host` and `nvme::tcp`.
+//! This crate knows sockets, names and time. It does not know what the protocols' bytes mean: that is
+//! `nvme::host` and `nvme::tcp`, `scsi::host` and `iscsi::initiator`.
 //!
 //! ```
 //! use initiator::Url;
@@ -17,15 +17,16 @@
 
 #![forbid(unsafe_code)]
 
-mod association;
 mod connection;
 mod device;
-mod discover;
 mod error;
-mod identity;
-mod keeper;
+mod iscsi_tcp;
+mod line;
+mod machine;
 mod mailbox;
+mod nvme_tcp;
 mod options;
+mod pauses;
 mod queue;
 mod request;
 mod slots;
@@ -33,9 +34,10 @@ mod socket;
 mod url;
 
 pub use device::{Device, DeviceInfo};
-pub use discover::{DiscoveryRecord, RecordKind, discover};
 pub use error::{CommandError, ConnectError, ConnectionError, QueueError, QueueName, SubmitError};
+pub use iscsi_tcp::{TargetRecord, discover_targets};
+pub use nvme_tcp::{DiscoveryRecord, RecordKind, discover};
 pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
 pub use queue::{Link, Queue};
 pub use request::{Completion, Operation, Request, Slot};
-pub use url::{Scheme, Switch, Url, UrlError};
+pub use url::{Scheme, Secret, Switch, Url, UrlError};

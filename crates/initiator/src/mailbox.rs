@@ -4,7 +4,7 @@ use std::{
     io,
     net::{Shutdown, TcpStream},
     sync::{
-        Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -12,14 +12,12 @@ use std::{
 use block::{Blocks, Geometry};
 
 use crate::QueueError;
-use crate::connection::Connection;
+use crate::line::Line;
 use crate::socket::Waker;
 
 /// What all threads of a device share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The association whose loss was reported last.
-    lost_generation: AtomicU64,
     is_stopping: AtomicBool,
     /// Wakes the keeper.
     pub(crate) keeper: Waker,
@@ -40,6 +38,8 @@ pub(crate) struct Mailbox {
     letters: AtomicU64,
     letter: Mutex<Option<Letter>>,
     is_abandoned: AtomicBool,
+    /// The newest generation of connections whose loss was reported.
+    lost_generation: AtomicU64,
     /// The socket of the connection that was delivered last.
     stream: Mutex<Weak<TcpStream>>,
     /// Readable as long as there is a letter.
@@ -51,8 +51,8 @@ pub(crate) struct Mailbox {
 pub(crate) enum Letter {
     /// A new connection.
     Connection {
-        connection: Box<Connection>,
-        /// The association that it belongs to.
+        line: Box<Line>,
+        /// Its number among the connections of the queue (NVMe: of its association).
         generation: u64,
     },
     /// There will be no more.
@@ -62,7 +62,6 @@ pub(crate) enum Letter {
 impl Shared {
     pub(crate) fn new(geometry: Geometry) -> io::Result<Self> {
         Ok(Self {
-            lost_generation: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             keeper: Waker::new()?,
             geometry: GeometryCell {
@@ -81,16 +80,6 @@ impl Shared {
         self.geometry.blocks.store(blocks.0, Ordering::Relaxed);
     }
 
-    /// A connection of association `generation` was lost.
-    pub(crate) fn report_loss(&self, generation: u64) {
-        self.lost_generation.fetch_max(generation, Ordering::AcqRel);
-        self.keeper.wake();
-    }
-
-    pub(crate) fn is_lost(&self, generation: u64) -> bool {
-        self.lost_generation.load(Ordering::Acquire) >= generation
-    }
-
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.keeper.wake();
@@ -102,11 +91,16 @@ impl Shared {
 }
 
 impl Mailbox {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn several(count: u16) -> io::Result<Vec<Arc<Self>>> {
+        (0..count).map(|_| Self::new().map(Arc::new)).collect()
+    }
+
+    fn new() -> io::Result<Self> {
         Ok(Self {
             letters: AtomicU64::new(0),
             letter: Mutex::new(None),
             is_abandoned: AtomicBool::new(false),
+            lost_generation: AtomicU64::new(0),
             stream: Mutex::new(Weak::new()),
             waker: Waker::new()?,
         })
@@ -114,8 +108,8 @@ impl Mailbox {
 
     /// Puts a letter in, in place of one that was not yet read.
     pub(crate) fn deliver(&self, letter: Letter) {
-        if let Letter::Connection { connection, .. } = &letter {
-            *lock(&self.stream) = std::sync::Arc::downgrade(connection.stream());
+        if let Letter::Connection { line, .. } = &letter {
+            *lock(&self.stream) = Arc::downgrade(line.stream());
         }
         *lock(&self.letter) = Some(letter);
         self.letters.fetch_add(1, Ordering::Release);
@@ -130,6 +124,17 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Option<Letter> {
         self.waker.clear();
         lock(&self.letter).take()
+    }
+
+    /// The queue's connection of `generation` was lost; `keeper` is to be woken.
+    pub(crate) fn report_loss(&self, generation: u64, keeper: &Waker) {
+        self.lost_generation.fetch_max(generation, Ordering::AcqRel);
+        keeper.wake();
+    }
+
+    /// Whether the connection of `generation` was lost.
+    pub(crate) fn is_lost(&self, generation: u64) -> bool {
+        self.lost_generation.load(Ordering::Acquire) >= generation
     }
 
     /// Ends the connection that was delivered last, so that its owner notices.

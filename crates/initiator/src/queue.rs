@@ -8,11 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::Geometry;
-use nvme::host::{BufferRange, Buffers, CommandKey, Fused, io};
-use nvme::wire::{Nsid, StatusCode};
+use block::{Buffers, Geometry};
 
-use crate::connection::Connection;
+use crate::line::{Books, Line, Rescue, Standing};
 use crate::mailbox::{Letter, Mailbox, Shared};
 use crate::slots::Slots;
 use crate::socket::{Interest, sleep};
@@ -38,15 +36,26 @@ pub struct Queue {
     next_sweep: Option<Instant>,
 }
 
-/// What the controller and the options allow a queue.
+/// What the other side and the options allow a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueTerms {
     pub(crate) depth: u16,
-    pub(crate) nsid: Nsid,
     pub(crate) transfer_max_bytes: usize,
-    /// The key of the second command of slot 0's fused pair; those of the others follow.
-    pub(crate) second_keys: CommandKey,
-    pub(crate) fused: Fused,
+    /// Buffers beyond those of the slots, for the line's own commands.
+    pub(crate) spare_slots: u16,
+    /// Bytes of each buffer behind the part that is the caller's, for lists that commands carry.
+    pub(crate) tail_bytes: usize,
+    pub(crate) blocks_max: BlocksMax,
+}
+
+/// The most blocks of a command, by kind; 0 where the other side does not know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlocksMax {
+    pub(crate) data: u64,
+    pub(crate) verify: u64,
+    pub(crate) zeroes: u64,
+    pub(crate) deallocate: u64,
+    pub(crate) compare_and_write: u64,
 }
 
 /// Whether a queue has a connection at present.
@@ -59,20 +68,9 @@ pub enum Link {
 }
 
 enum State {
-    Up {
-        connection: Box<Connection>,
-        generation: u64,
-    },
+    Up { line: Box<Line>, generation: u64 },
     Down,
     Ended(QueueError),
-}
-
-/// What outcomes say of their queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Good,
-    /// The controller has deleted it.
-    QueueDeleted,
 }
 
 /// How often commands that take too long are looked for.
@@ -85,8 +83,6 @@ impl Queue {
         terms: QueueTerms,
         options: &DeviceOptions,
     ) -> Self {
-        // The list of a deallocate stands behind the part of the buffer that is the caller's.
-        let slot_bytes = options.buffer_bytes + io::DEALLOCATE_RANGE_BYTES;
         let mut queue = Self {
             terms,
             on_loss: options.on_loss,
@@ -95,7 +91,10 @@ impl Queue {
             mailbox,
             letters_seen: 0,
             state: State::Down,
-            buffers: Buffers::new(terms.depth, slot_bytes),
+            buffers: Buffers::new(
+                terms.depth + terms.spare_slots,
+                options.buffer_bytes + terms.tail_bytes,
+            ),
             slots: Slots::new(terms.depth),
             waiting: VecDeque::with_capacity(terms.depth.into()),
             next_sweep: None,
@@ -134,8 +133,9 @@ impl Queue {
 
     /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
+        self.assert_slot(slot);
         let buffer = self.buffers.slot(slot.0);
-        &buffer[..buffer.len() - io::DEALLOCATE_RANGE_BYTES]
+        &buffer[..buffer.len() - self.terms.tail_bytes]
     }
 
     /// The buffer of `slot`, to fill before a write. Panics where a command is in flight in `slot`, since it could
@@ -147,7 +147,7 @@ impl Queue {
             slot.0
         );
         let buffer = self.buffers.slot_mut(slot.0);
-        let len = buffer.len() - io::DEALLOCATE_RANGE_BYTES;
+        let len = buffer.len() - self.terms.tail_bytes;
         &mut buffer[..len]
     }
 
@@ -171,10 +171,16 @@ impl Queue {
         if self.mailbox.letters() != self.letters_seen {
             self.read_mail(done);
         }
-        if let State::Up { connection, .. } = &mut self.state {
-            let turned = connection.turn(&mut self.buffers);
-            let standing = self.take_outcomes(done);
-            if turned.is_err() || standing == Standing::QueueDeleted {
+        if let State::Up { line, .. } = &mut self.state {
+            let turned = line.turn(&mut self.buffers);
+            let standing = line.settle(&mut Books {
+                slots: &mut self.slots,
+                waiting: &mut self.waiting,
+                done,
+                shared: &self.shared,
+                buffers: &self.buffers,
+            });
+            if turned.is_err() || standing == Standing::Ended {
                 self.lose_connection(done);
             } else if !self.waiting.is_empty() {
                 self.start_waiting();
@@ -226,7 +232,7 @@ impl Queue {
     /// waits until their descriptors can be written, too.
     pub fn wants_write(&self) -> bool {
         match &self.state {
-            State::Up { connection, .. } => connection.interest() == Interest::ReadWrite,
+            State::Up { line, .. } => line.interest() == Interest::ReadWrite,
             State::Down | State::Ended(_) => false,
         }
     }
@@ -249,18 +255,20 @@ impl Queue {
             return Err(SubmitError::SlotBusy { slot });
         }
         let blocks = request.extent.blocks.0;
+        let most = &self.terms.blocks_max;
         let (blocks_max, buffers) = match request.operation {
             Operation::Flush => return Ok(()),
-            Operation::Deallocate => (io::DEALLOCATE_BLOCKS_MAX, 0),
-            Operation::WriteZeroes(_) | Operation::Verify => (io::BLOCKS_MAX, 0),
-            Operation::Read | Operation::Write | Operation::Compare => (io::BLOCKS_MAX, 1),
-            Operation::CompareAndWrite if self.terms.fused == Fused::Unsupported => {
-                return Err(SubmitError::Unsupported {
-                    operation: request.operation,
-                });
-            }
-            Operation::CompareAndWrite => (io::BLOCKS_MAX, 2),
+            Operation::Deallocate => (most.deallocate, 0),
+            Operation::WriteZeroes(_) => (most.zeroes, 0),
+            Operation::Verify => (most.verify, 0),
+            Operation::Read | Operation::Write | Operation::Compare => (most.data, 1),
+            Operation::CompareAndWrite => (most.compare_and_write, 2),
         };
+        if blocks_max == 0 {
+            return Err(SubmitError::Unsupported {
+                operation: request.operation,
+            });
+        }
         if blocks == 0 || blocks > blocks_max {
             return Err(SubmitError::BlockCount {
                 blocks,
@@ -268,7 +276,7 @@ impl Queue {
             });
         }
         let len_bytes = blocks << self.block_shift();
-        let buffer_bytes = (self.buffers.slot_bytes() - io::DEALLOCATE_RANGE_BYTES) as u64;
+        let buffer_bytes = (self.buffers.slot_bytes() - self.terms.tail_bytes) as u64;
         let max_bytes = match buffers {
             0 => return Ok(()),
             1 => self.terms.transfer_max_bytes as u64,
@@ -288,61 +296,17 @@ impl Queue {
     }
 
     /// Hands a slot's command to the session; `false` where it has to wait.
+    #[inline]
     fn start(&mut self, slot: u16) -> bool {
-        let State::Up { connection, .. } = &mut self.state else {
+        let shift = self.block_shift();
+        let State::Up { line, .. } = &mut self.state else {
             return false;
         };
-        let request = *self.slots.request(slot);
-        let (nsid, extent) = (self.terms.nsid, request.extent);
-        let shift = self.shared.geometry().block_size.shift();
-        let data = BufferRange::first(slot, (extent.blocks.0 << shift) as u32);
-        let command = match request.operation {
-            Operation::Read => io::read(nsid, extent, data),
-            Operation::Write => io::write(nsid, extent, data),
-            Operation::Flush => io::flush(nsid),
-            Operation::WriteZeroes(unmap) => io::write_zeroes(nsid, extent, unmap),
-            Operation::Verify => io::verify(nsid, extent),
-            Operation::Compare => io::compare(nsid, extent, data),
-            Operation::Deallocate => {
-                let list = BufferRange {
-                    slot,
-                    offset: (self.buffers.slot_bytes() - io::DEALLOCATE_RANGE_BYTES) as u32,
-                    len_bytes: io::DEALLOCATE_RANGE_BYTES as u32,
-                };
-                io::deallocate(nsid, extent, list, self.buffers.range_mut(list))
-            }
-            Operation::CompareAndWrite => return self.start_pair(slot, data),
-        };
-        let key = CommandKey(slot);
-        let started = connection.submit(key, &command, &self.buffers).is_ok();
+        let started = line.start(self.slots.request(slot), shift, &mut self.buffers);
         if started {
             self.slots.start(slot);
         }
         started
-    }
-
-    /// Starts a fused pair, of which both or none are submitted.
-    fn start_pair(&mut self, slot: u16, expected: BufferRange) -> bool {
-        const PAIR: u16 = 2;
-        let State::Up { connection, .. } = &mut self.state else {
-            return false;
-        };
-        if connection.room() < PAIR {
-            return false;
-        }
-        let extent = self.slots.request(slot).extent;
-        let new = BufferRange {
-            offset: expected.len_bytes,
-            ..expected
-        };
-        let pair = io::compare_and_write(self.terms.nsid, extent, expected, new);
-        let keys = [slot, self.terms.second_keys.0 + slot];
-        for (key, command) in keys.into_iter().zip(pair) {
-            let submitted = connection.submit(CommandKey(key), &command, &self.buffers);
-            assert!(submitted.is_ok(), "there was room for both");
-        }
-        self.slots.start(slot);
-        true
     }
 
     fn start_waiting(&mut self) {
@@ -352,24 +316,6 @@ impl Queue {
             }
             self.waiting.pop_front();
         }
-    }
-
-    fn take_outcomes(&mut self, done: &mut Vec<Completion>) -> Standing {
-        let mut standing = Standing::Good;
-        let State::Up { connection, .. } = &mut self.state else {
-            return standing;
-        };
-        for outcome in connection.outcomes().drain(..) {
-            if outcome.status.raw_code() == StatusCode::AbortedSqDeletion as u16 {
-                // The connection is about to end; the command is in flight until then.
-                standing = Standing::QueueDeleted;
-                continue;
-            }
-            if let Some(completion) = self.slots.end(&outcome, self.terms.second_keys) {
-                done.push(completion);
-            }
-        }
-        standing
     }
 
     /// Looks into the mailbox.
@@ -382,14 +328,8 @@ impl Queue {
         // The keeper may know of a loss before this end notices.
         self.lose_connection(done);
         match letter {
-            Letter::Connection {
-                connection,
-                generation,
-            } => {
-                self.state = State::Up {
-                    connection,
-                    generation,
-                };
+            Letter::Connection { line, generation } => {
+                self.state = State::Up { line, generation };
                 self.start_waiting();
             }
             Letter::End(error) => self.state = State::Ended(error),
@@ -402,7 +342,7 @@ impl Queue {
         let State::Up { generation, .. } = &self.state else {
             return;
         };
-        self.shared.report_loss(*generation);
+        self.mailbox.report_loss(*generation, &self.shared.keeper);
         self.state = State::Down;
         for slot in (0..self.terms.depth).rev() {
             if !self.slots.is_in_flight(slot) {
@@ -413,7 +353,7 @@ impl Queue {
                 self.slots.hold(slot);
                 self.waiting.push_front(slot);
             } else {
-                done.push(self.slots.fail(slot, CommandError::ConnectionLost));
+                done.push(self.slots.end(slot, Err(CommandError::ConnectionLost)));
             }
         }
     }
@@ -422,24 +362,40 @@ impl Queue {
     #[cold]
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         for slot in self.waiting.drain(..) {
-            done.push(self.slots.fail(slot, CommandError::NotSubmitted));
+            done.push(self.slots.end(slot, Err(CommandError::NotSubmitted)));
         }
     }
 
-    /// Gives the connection up where a command has been in flight for too long.
+    /// Gives the connection up where a command has been in flight for too long and can't be aborted.
     #[cold]
     fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
         self.next_sweep = Some(now + SWEEP_INTERVAL);
-        if self.slots.sweep(now, self.command_timeout).is_some() {
-            self.lose_connection(done);
+        while let Some(slot) = self.slots.sweep(now, self.command_timeout) {
+            let rescue = match &mut self.state {
+                State::Up { line, .. } => line.rescue(slot.0),
+                State::Down | State::Ended(_) => return,
+            };
+            match rescue {
+                Rescue::Aborting => self.slots.give_time(slot.0),
+                Rescue::None => return self.lose_connection(done),
+            }
         }
+    }
+
+    fn assert_slot(&self, slot: Slot) {
+        let depth = self.terms.depth;
+        assert!(
+            slot.0 < depth,
+            "slot {} is beyond the depth of {depth}",
+            slot.0
+        );
     }
 
     /// Sleeps until something arrives, a command may be due, or `timeout` is over.
     fn doze(&self, timeout: Duration) {
         let timeout = timeout.min(SWEEP_INTERVAL);
         let entry = match &self.state {
-            State::Up { connection, .. } => (connection.descriptor(), connection.interest()),
+            State::Up { line, .. } => (line.descriptor(), line.interest()),
             State::Down | State::Ended(_) => (self.mailbox.waker.descriptor(), Interest::Read),
         };
         if sleep(&[entry], Some(timeout)).is_err() {
@@ -451,7 +407,7 @@ impl Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.state {
-            State::Up { connection, .. } => connection.descriptor(),
+            State::Up { line, .. } => line.descriptor(),
             State::Down | State::Ended(_) => self.mailbox.waker.descriptor(),
         }
     }
@@ -460,6 +416,9 @@ impl AsFd for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.mailbox.abandon();
+        if let State::Up { line, .. } = &mut self.state {
+            line.take_leave(&mut self.buffers);
+        }
     }
 }
 

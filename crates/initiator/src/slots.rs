@@ -3,8 +3,6 @@
 use std::time::{Duration, Instant};
 
 use block::{Blocks, Extent, Lba};
-use nvme::host::{CommandKey, Outcome};
-use nvme::wire::{Status, StatusCode};
 
 use crate::{CommandError, Completion, Operation, Request, Slot};
 
@@ -23,8 +21,6 @@ struct Entry {
     request: Request,
     /// The time of the sweep before the command started.
     since: Option<Instant>,
-    /// The status of the half of a fused pair that ended first.
-    first_half: Option<Status>,
 }
 
 /// How far a slot's command is.
@@ -45,7 +41,6 @@ impl Slots {
                 extent: Extent::new(Lba(0), Blocks(0)),
             },
             since: None,
-            first_half: None,
         });
         Self {
             entries: entries.collect(),
@@ -81,7 +76,6 @@ impl Slots {
         let entry = &mut self.entries[usize::from(slot)];
         entry.phase = Phase::InFlight;
         entry.since = self.clock;
-        entry.first_half = None;
     }
 
     /// The command has to start anew.
@@ -89,44 +83,19 @@ impl Slots {
         self.entries[usize::from(slot)].phase = Phase::Waiting;
     }
 
-    pub(crate) fn fail(&mut self, slot: u16, error: CommandError) -> Completion {
+    /// The slot's command has ended.
+    pub(crate) fn end(&mut self, slot: u16, result: Result<(), CommandError>) -> Completion {
         self.entries[usize::from(slot)].phase = Phase::Idle;
         self.busy -= 1;
         Completion {
             slot: Slot(slot),
-            result: Err(error),
+            result,
         }
     }
 
-    /// A command of the session has ended; `None` where it is a half of a fused pair whose other half has not.
-    pub(crate) fn end(&mut self, outcome: &Outcome, second_keys: CommandKey) -> Option<Completion> {
-        let key = outcome.key.0;
-        let slot = if key < second_keys.0 {
-            key
-        } else {
-            key - second_keys.0
-        };
-        let entry = &mut self.entries[usize::from(slot)];
-        let mut status = outcome.status;
-        if entry.request.operation == Operation::CompareAndWrite {
-            match entry.first_half.take() {
-                None => {
-                    entry.first_half = Some(status);
-                    return None;
-                }
-                Some(first) => status = pair_status(first, status),
-            }
-        }
-        entry.phase = Phase::Idle;
-        self.busy -= 1;
-        Some(Completion {
-            slot: Slot(slot),
-            result: if status.is_success() {
-                Ok(())
-            } else {
-                Err(CommandError::Status(status))
-            },
-        })
+    /// The slot's command gets as much time again.
+    pub(crate) fn give_time(&mut self, slot: u16) {
+        self.entries[usize::from(slot)].since = self.clock;
     }
 
     /// Finds a command that has been in flight for more than `timeout`.
@@ -142,31 +111,9 @@ impl Slots {
     }
 }
 
-/// The status of a pair: of the half that failed of its own accord.
-fn pair_status(first: Status, second: Status) -> Status {
-    let is_follower = first.code() == Some(StatusCode::AbortedFailedFused);
-    if first.is_success() || (is_follower && !second.is_success()) {
-        second
-    } else {
-        first
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_half_that_failed_gives_the_status_of_a_pair() {
-        let failed = Status::from(StatusCode::CompareFailure);
-        let follower = Status::from(StatusCode::AbortedFailedFused);
-        let ok = Status::SUCCESS;
-        assert_eq!(pair_status(ok, ok), ok);
-        assert_eq!(pair_status(failed, follower), failed);
-        assert_eq!(pair_status(follower, failed), failed);
-        assert_eq!(pair_status(ok, failed), failed);
-        assert_eq!(pair_status(follower, ok), follower);
-    }
 
     #[test]
     fn a_command_is_late_after_the_timeout_and_not_before() {
@@ -180,7 +127,7 @@ mod tests {
         assert_eq!(slots.sweep(began + timeout, timeout), None);
         let late = began + timeout + Duration::from_secs(1);
         assert_eq!(slots.sweep(late, timeout), Some(Slot(1)));
-        slots.fail(1, CommandError::ConnectionLost);
+        slots.end(1, Err(CommandError::ConnectionLost));
         assert_eq!(slots.sweep(late, timeout), None);
     }
 }

@@ -9,18 +9,15 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{ConnectError, Url};
+use crate::ConnectError;
 
-/// The addresses of a URL's host, in the resolver's order.
-pub(crate) fn resolve(url: &Url) -> Result<Vec<SocketAddr>, ConnectError> {
+/// The addresses of a host, in the resolver's order.
+pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
     let failed = |source| ConnectError::Resolve {
-        host: url.host().to_owned(),
+        host: host.to_owned(),
         source,
     };
-    let addresses: Vec<SocketAddr> = (url.host(), url.port())
-        .to_socket_addrs()
-        .map_err(failed)?
-        .collect();
+    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
     if addresses.is_empty() {
         return Err(failed(io::ErrorKind::NotFound.into()));
     }

@@ -1,19 +1,47 @@
-//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…`.
+//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…` and
+//! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-/// Names a namespace (or, without a path, a discovery service) and how to reach it.
+/// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach it. What is shown of
+/// it parses to the same URL, but for the secret, which is never shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
     host: String,
     port: u16,
-    subsystem: Option<String>,
-    namespace: u32,
+    target: Option<String>,
+    /// Namespace identifier or LUN.
+    unit: u32,
     header_digest: Switch,
     data_digest: Switch,
     queues: Option<u16>,
-    host_nqn: Option<String>,
+    /// The host's NQN or the initiator's name.
+    own_name: Option<String>,
+    user: Option<String>,
+    secret: Option<Secret>,
+    secrets_file: Option<PathBuf>,
+}
+
+/// A secret, which nothing prints.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// The protocol that a URL speaks.
@@ -21,6 +49,8 @@ pub struct Url {
 pub enum Scheme {
     /// `nvme+tcp`: NVMe/TCP.
     NvmeTcp,
+    /// `iscsi`: iSCSI over TCP.
+    Iscsi,
 }
 
 /// Something that is on or off.
@@ -37,23 +67,25 @@ pub enum Switch {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// There is no `scheme://`.
-    #[error("{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN")]
+    #[error(
+        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN or iscsi://HOST[:PORT]/IQN/LUN"
+    )]
     NoScheme {
         /// The text.
         text: String,
     },
     /// A scheme that is not known.
-    #[error("scheme {scheme:?} is not supported; use nvme+tcp://")]
+    #[error("scheme {scheme:?} is not supported; use nvme+tcp:// or iscsi://")]
     UnknownScheme {
         /// The scheme.
         scheme: String,
     },
     /// There is no host.
-    #[error("the URL has no host; write nvme+tcp://HOST[:PORT]/SUBNQN")]
+    #[error("the URL has no host; write it behind ://, as in nvme+tcp://HOST[:PORT]/SUBNQN")]
     NoHost,
     /// An IPv6 address without its closing bracket, or something behind it that is no port.
     #[error(
-        "{authority:?} is no HOST or HOST:PORT; an IPv6 address stands in brackets: [::1]:4420"
+        "{authority:?} is no HOST or HOST:PORT; an IPv6 address stands in brackets, and a port behind it: [::1]:4420"
     )]
     Authority {
         /// What stands between `://` and the path.
@@ -65,8 +97,8 @@ pub enum UrlError {
         /// The text.
         port: String,
     },
-    /// The subsystem's name is too long.
-    #[error("the subsystem's name has {len_bytes} bytes; at most {max_bytes} are possible")]
+    /// A name is too long.
+    #[error("the name has {len_bytes} bytes; at most {max_bytes} are possible")]
     NameTooLong {
         /// Its length.
         len_bytes: usize,
@@ -80,10 +112,24 @@ pub enum UrlError {
         text: String,
     },
     /// An option that does not exist.
-    #[error("option {option:?} does not exist; there are: ns, hdgst, ddgst, queues, hostnqn")]
+    #[error("option {option:?} does not exist; there are: {known}")]
     UnknownOption {
         /// The option.
         option: String,
+        /// Those that the scheme has.
+        known: &'static str,
+    },
+    /// A LUN that is not one.
+    #[error("{text:?} is no LUN; write the path as /IQN/LUN with a number from 0 to 16383")]
+    Lun {
+        /// What stands behind the last `/`.
+        text: String,
+    },
+    /// A user before the host, where the protocol has none.
+    #[error("{scheme}:// has no user; only iscsi:// takes USER%SECRET@ before the host")]
+    User {
+        /// The protocol.
+        scheme: Scheme,
     },
     /// An option's value is not possible.
     #[error("{option}={value} is not possible; {expected}")]
@@ -98,8 +144,8 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// The longest NQN in bytes.
-    pub const NQN_BYTES_MAX: usize = 223;
+    /// The longest NQN or iSCSI name in bytes.
+    pub const NAME_BYTES_MAX: usize = 223;
 
     /// The protocol.
     pub fn scheme(&self) -> Scheme {
@@ -111,19 +157,24 @@ impl Url {
         &self.host
     }
 
-    /// The port; 4420 where the URL has none.
+    /// The port; the protocol's own where the URL has none.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The subsystem's NQN, where the URL has a path.
-    pub fn subsystem(&self) -> Option<&str> {
-        self.subsystem.as_deref()
+    /// The subsystem's NQN or the target's name, where the URL has a path.
+    pub fn target(&self) -> Option<&str> {
+        self.target.as_deref()
     }
 
-    /// The namespace identifier (`ns=`); 1 where the URL has none.
+    /// The namespace identifier (`ns=`); 1 where an `nvme+tcp` URL has none.
     pub fn namespace(&self) -> u32 {
-        self.namespace
+        self.unit
+    }
+
+    /// The LUN; 0 where an `iscsi` URL has none.
+    pub fn lun(&self) -> u16 {
+        self.unit as u16
     }
 
     /// Whether header digests are asked for (`hdgst=`).
@@ -136,58 +187,109 @@ impl Url {
         self.data_digest
     }
 
-    /// How many I/O queues are asked for (`queues=`).
+    /// How many I/O queues (`queues=`) or sessions (`sessions=`) are asked for.
     pub fn queues(&self) -> Option<u16> {
         self.queues
     }
 
     /// The name by which the host calls itself (`hostnqn=`).
     pub fn host_nqn(&self) -> Option<&str> {
-        self.host_nqn.as_deref()
+        self.own_name.as_deref()
+    }
+
+    /// The name by which the initiator calls itself (`initiator=`).
+    pub fn initiator(&self) -> Option<&str> {
+        self.own_name.as_deref()
+    }
+
+    /// The user of CHAP before the host.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The secret of CHAP behind the user.
+    pub fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref()
+    }
+
+    /// The file of CHAP's users and secrets (`chap=`).
+    pub fn secrets_file(&self) -> Option<&Path> {
+        self.secrets_file.as_deref()
     }
 
     /// The discovery service at the same host and port.
     #[must_use]
     pub fn service(&self) -> Self {
         Self {
-            subsystem: None,
+            target: None,
             ..self.clone()
         }
     }
 
-    /// The same service, another subsystem.
+    /// The same service, another subsystem or target.
     #[must_use]
-    pub fn with_subsystem(&self, subnqn: &str) -> Self {
+    pub fn with_target(&self, name: &str) -> Self {
         Self {
-            subsystem: Some(subnqn.to_owned()),
+            target: Some(name.to_owned()),
             ..self.clone()
         }
     }
 
     fn set_option(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
-        match option {
-            "ns" => {
-                self.namespace = number(
+        match (self.scheme, option) {
+            (Scheme::NvmeTcp, "ns") => {
+                self.unit = number(
                     "ns",
                     value,
                     1..=u64::from(u32::MAX) - 1,
                     "it is a namespace identifier, from 1 on",
                 )? as u32;
             }
-            "hdgst" => self.header_digest = switch("hdgst", value)?,
-            "ddgst" => self.data_digest = switch("ddgst", value)?,
-            "queues" => {
-                let range = 1..=u64::from(u16::MAX) - 1;
-                let queues = number("queues", value, range, "it is a number from 1 to 65534")?;
-                self.queues = Some(queues as u16);
+            (_, "hdgst") => self.header_digest = switch("hdgst", value)?,
+            (_, "ddgst") => self.data_digest = switch("ddgst", value)?,
+            (Scheme::NvmeTcp, "queues") => self.queues = Some(queues("queues", value)?),
+            (Scheme::Iscsi, "sessions") => self.queues = Some(queues("sessions", value)?),
+            (Scheme::NvmeTcp, "hostnqn") | (Scheme::Iscsi, "initiator") => {
+                self.own_name = Some(decode_name(value)?);
             }
-            "hostnqn" => self.host_nqn = Some(decode_name(value)?),
+            (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
             _ => {
                 return Err(UrlError::UnknownOption {
                     option: option.to_owned(),
+                    known: self.scheme.options(),
                 });
             }
         }
+        Ok(())
+    }
+
+    fn set_path(&mut self, path: &str) -> Result<(), UrlError> {
+        let name = match (self.scheme, path.rsplit_once('/')) {
+            (Scheme::Iscsi, Some((name, lun))) => {
+                self.unit = parse_lun(lun)?;
+                name
+            }
+            _ => path,
+        };
+        if !name.is_empty() {
+            self.target = Some(decode_name(name)?);
+        }
+        Ok(())
+    }
+
+    /// `user%secret`, as libiscsi writes it: everything behind the first `%` is the secret.
+    fn set_user(&mut self, text: &str) -> Result<(), UrlError> {
+        if self.scheme != Scheme::Iscsi {
+            return Err(UrlError::User {
+                scheme: self.scheme,
+            });
+        }
+        let (user, secret) = match text.split_once('%') {
+            Some((user, secret)) => (user, Some(Secret(secret.to_owned()))),
+            None => (text, None),
+        };
+        self.user = Some(user.to_owned());
+        self.secret = secret;
         Ok(())
     }
 }
@@ -199,31 +301,35 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme {
             text: text.to_owned(),
         })?;
-        let scheme = match scheme {
-            "nvme+tcp" => Scheme::NvmeTcp,
-            other => {
-                return Err(UrlError::UnknownScheme {
-                    scheme: other.to_owned(),
-                });
-            }
-        };
+        let known = Scheme::ALL.into_iter().find(|known| known.name() == scheme);
+        let scheme = known.ok_or_else(|| UrlError::UnknownScheme {
+            scheme: scheme.to_owned(),
+        })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(user), authority),
+            None => (None, authority),
+        };
         let (host, port) = split_authority(authority)?;
         let mut url = Self {
             scheme,
             host: host.to_owned(),
             port: port.unwrap_or(scheme.default_port()),
-            subsystem: None,
-            namespace: 1,
+            target: None,
+            unit: scheme.default_unit(),
             header_digest: Switch::Off,
             data_digest: Switch::Off,
             queues: None,
-            host_nqn: None,
+            own_name: None,
+            user: None,
+            secret: None,
+            secrets_file: None,
         };
-        if !path.is_empty() {
-            url.subsystem = Some(decode_name(path)?);
+        if let Some(user) = user {
+            url.set_user(user)?;
         }
+        url.set_path(path)?;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
             url.set_option(option, value)?;
@@ -235,45 +341,97 @@ impl FromStr for Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)?;
         } else {
             write!(f, "{}:{}", self.host, self.port)?;
         }
-        let Some(subsystem) = &self.subsystem else {
-            return Ok(());
-        };
-        write!(f, "/{}?ns={}", encode_name(subsystem), self.namespace)?;
+        let mut options = Vec::new();
+        if let Some(target) = &self.target {
+            write!(f, "/{}", encode_name(target))?;
+            match self.scheme {
+                Scheme::NvmeTcp => options.push(format!("ns={}", self.unit)),
+                Scheme::Iscsi => write!(f, "/{}", self.unit)?,
+            }
+        }
         if self.header_digest == Switch::On {
-            f.write_str("&hdgst=on")?;
+            options.push("hdgst=on".to_owned());
         }
         if self.data_digest == Switch::On {
-            f.write_str("&ddgst=on")?;
+            options.push("ddgst=on".to_owned());
         }
-        if let Some(queues) = self.queues {
-            write!(f, "&queues={queues}")?;
+        let (queues, own_name) = match self.scheme {
+            Scheme::NvmeTcp => ("queues", "hostnqn"),
+            Scheme::Iscsi => ("sessions", "initiator"),
+        };
+        if let Some(count) = self.queues {
+            options.push(format!("{queues}={count}"));
         }
-        if let Some(host_nqn) = &self.host_nqn {
-            write!(f, "&hostnqn={}", encode_name(host_nqn))?;
+        if let Some(name) = &self.own_name {
+            options.push(format!("{own_name}={}", encode_name(name)));
+        }
+        if let Some(path) = &self.secrets_file {
+            options.push(format!("chap={}", encode_name(&path.to_string_lossy())));
+        }
+        for (option, separator) in options
+            .iter()
+            .zip(std::iter::once('?').chain(std::iter::repeat('&')))
+        {
+            write!(f, "{separator}{option}")?;
         }
         Ok(())
     }
 }
 
 impl Scheme {
+    /// Every scheme.
+    const ALL: [Self; 2] = [Self::NvmeTcp, Self::Iscsi];
+
     /// The port of a URL that has none.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::NvmeTcp => 4420,
+            Self::Iscsi => 3260,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::NvmeTcp => "nvme+tcp",
+            Self::Iscsi => "iscsi",
+        }
+    }
+
+    /// The namespace identifier or LUN of a URL that has none: the first.
+    fn default_unit(self) -> u32 {
+        match self {
+            Self::NvmeTcp => 1,
+            Self::Iscsi => 0,
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Self::NvmeTcp => "ns, hdgst, ddgst, queues, hostnqn",
+            Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
+        }
+    }
+
+    /// A name that a target could have.
+    pub(crate) fn example_target(self) -> &'static str {
+        match self {
+            Self::NvmeTcp => "nqn.2014-08.org.example:rd0",
+            Self::Iscsi => "iqn.2026-11.com.example:rd0",
         }
     }
 }
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NvmeTcp => "nvme+tcp",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -311,6 +469,22 @@ fn parse_port(text: &str) -> Result<u16, UrlError> {
     }
 }
 
+fn parse_lun(text: &str) -> Result<u32, UrlError> {
+    // Beyond this a LUN has no single-level form.
+    const LUN_MAX: u32 = (1 << 14) - 1;
+    match text.parse::<u32>() {
+        Ok(lun) if lun <= LUN_MAX => Ok(lun),
+        _ => Err(UrlError::Lun {
+            text: text.to_owned(),
+        }),
+    }
+}
+
+fn queues(option: &'static str, value: &str) -> Result<u16, UrlError> {
+    let range = 1..=u64::from(u16::MAX) - 1;
+    Ok(number(option, value, range, "it is a number from 1 to 65534")? as u16)
+}
+
 fn number(
     option: &'static str,
     value: &str,
@@ -340,6 +514,17 @@ fn switch(option: &'static str, value: &str) -> Result<Switch, UrlError> {
 }
 
 fn decode_name(text: &str) -> Result<String, UrlError> {
+    let name = decode(text)?;
+    if name.len() > Url::NAME_BYTES_MAX {
+        return Err(UrlError::NameTooLong {
+            len_bytes: name.len(),
+            max_bytes: Url::NAME_BYTES_MAX,
+        });
+    }
+    Ok(name)
+}
+
+fn decode(text: &str) -> Result<String, UrlError> {
     let bad = || UrlError::Encoding {
         text: text.to_owned(),
     };
@@ -358,12 +543,6 @@ fn decode_name(text: &str) -> Result<String, UrlError> {
     }
     if bytes.contains(&0) {
         return Err(bad());
-    }
-    if bytes.len() > Url::NQN_BYTES_MAX {
-        return Err(UrlError::NameTooLong {
-            len_bytes: bytes.len(),
-            max_bytes: Url::NQN_BYTES_MAX,
-        });
     }
     String::from_utf8(bytes).map_err(|_| bad())
 }
@@ -396,6 +575,9 @@ mod tests {
             "nvme+tcp://[::1]:4421/rd0?ns=7&hdgst=on&ddgst=on&queues=4&hostnqn=nqn.x:y",
             "nvme+tcp://h/a%20b%25?ns=2&hdgst=off",
             "nvme+tcp://10.0.0.1:8009",
+            "iscsi://10.0.0.1/iqn.2026-11.com.example:a/7?sessions=2&hdgst=on&ddgst=on&initiator=iqn.x:y",
+            "iscsi://alice@[::1]:3261/iqn.x:y/0?chap=%2Fetc%2Fchap",
+            "iscsi://h",
         ] {
             let url = parse(text).unwrap();
             assert_eq!(parse(&url.to_string()).unwrap(), url, "{text}");
@@ -408,8 +590,22 @@ mod tests {
         assert_eq!((url.port(), url.namespace()), (4420, 1));
         assert_eq!(url.header_digest(), Switch::Off);
         assert_eq!(url.data_digest(), Switch::Off);
-        assert_eq!(url.subsystem(), Some("rd0"));
-        assert_eq!(parse("nvme+tcp://disk.example/").unwrap().subsystem(), None);
+        assert_eq!(url.target(), Some("rd0"));
+        assert_eq!(parse("nvme+tcp://disk.example/").unwrap().target(), None);
+        let url = parse("iscsi://disk.example/iqn.x:y").unwrap();
+        assert_eq!(
+            (url.port(), url.lun(), url.target()),
+            (3260, 0, Some("iqn.x:y"))
+        );
+    }
+
+    #[test]
+    fn a_secret_is_taken_and_never_shown() {
+        let url = parse("iscsi://alice%s3c@ret@h:1/iqn.x:y/3").unwrap();
+        assert_eq!(url.user(), Some("alice"));
+        assert_eq!(url.secret().map(Secret::reveal), Some("s3c@ret"));
+        assert_eq!((url.host(), url.port(), url.lun()), ("h", 1, 3));
+        assert!(!format!("{url} {url:?}").contains("s3c"));
     }
 
     #[test]
@@ -429,6 +625,11 @@ mod tests {
             ("nvme+tcp://h/rd0?hdgst=yes", "on or off"),
             ("nvme+tcp://h/rd0?nsid=1", "there are: ns"),
             ("nvme+tcp://h/rd0?queues=0", "1 to 65534"),
+            ("iscsi://h/iqn.x/y", "/IQN/LUN"),
+            ("iscsi://h/iqn.x/16384", "0 to 16383"),
+            ("iscsi://h/iqn.x/0?ns=1", "there are: hdgst"),
+            ("iscsi://h/iqn.x/0?sessions=0", "1 to 65534"),
+            ("nvme+tcp://alice@h/rd0", "only iscsi://"),
             ("nvme+tcp://h/rd%2", "percent-encoded"),
             ("nvme+tcp://h/rd%00", "percent-encoded"),
             ("nvme+tcp://h/rd%ff", "percent-encoded"),

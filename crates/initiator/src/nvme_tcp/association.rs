@@ -10,13 +10,14 @@ use nvme::host::{
     self, Buffers, Command, CommandKey, Facts, HostName, Outcome, Purpose, Setup, SetupConfig,
     SetupStep, Shutdown, ShutdownStep, Upkeep,
 };
-use nvme::tcp::HostConfig;
 use nvme::tcp::wire::Dgst;
+use nvme::tcp::{HostConfig, HostSession};
 use nvme::wire::fabrics::ConnectData;
 
+use super::identity;
 use crate::connection::{Connection, Sizes};
 use crate::error::QueueName;
-use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, identity, socket};
+use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, socket};
 
 /// What to attach to, and how.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) address: SocketAddr,
-    pub(crate) connection: Connection,
+    pub(crate) connection: Connection<HostSession>,
     pub(crate) buffers: Buffers,
     pub(crate) facts: Facts,
 }
@@ -66,6 +67,7 @@ impl Admin {
     ) -> Result<Outcome, ConnectionError> {
         let submitted = self
             .connection
+            .session()
             .submit(Shutdown::KEY, command, &self.buffers);
         submitted.map_err(|_| ConnectionError::Closed)?;
         loop {
@@ -96,7 +98,7 @@ impl Plan {
     /// Makes an admin queue at the first of the host's addresses that takes it.
     pub(crate) fn connect_admin(&self, purpose: Purpose) -> Result<Admin, ConnectError> {
         let mut failure = None;
-        for address in socket::resolve(&self.url)? {
+        for address in socket::resolve(self.url.host(), self.url.port())? {
             match self.connect_admin_at(address, purpose) {
                 Ok(admin) => return Ok(admin),
                 Err(error) => failure = failure.or(Some(error)),
@@ -112,7 +114,7 @@ impl Plan {
         queue_id: u16,
         depth: u16,
         keys: u16,
-    ) -> Result<Connection, ConnectError> {
+    ) -> Result<Connection<HostSession>, ConnectError> {
         let name = QueueName(queue_id);
         let stream = socket::connect(admin.address, self.options.connect_timeout)?;
         let config = HostConfig {
@@ -121,7 +123,7 @@ impl Plan {
             in_flight_max: depth,
             in_capsule_max_bytes: admin.facts.controller.in_capsule_max_bytes,
         };
-        let mut connection = Connection::new(stream, config, Sizes::IO);
+        let mut connection = Connection::new(stream, HostSession::new(config), Sizes::IO, keys);
         let mut buffers = Buffers::new(1, size_of::<ConnectData>());
         let command = host::connect_io(
             &self.name,
@@ -157,7 +159,8 @@ impl Plan {
             in_flight_max: ADMIN_SQ_ENTRIES - 1,
             in_capsule_max_bytes: 0,
         };
-        let mut connection = Connection::new(stream, config, Sizes::ADMIN);
+        let mut connection =
+            Connection::new(stream, HostSession::new(config), Sizes::ADMIN, Upkeep::KEYS);
         let mut buffers = Buffers::new(Upkeep::KEYS, Setup::BUFFER_BYTES);
         let mut setup = Setup::new(SetupConfig {
             name: self.name,
@@ -200,14 +203,14 @@ impl Plan {
 
 /// Submits a command and waits for its outcome.
 pub(crate) fn carry(
-    connection: &mut Connection,
+    connection: &mut Connection<HostSession>,
     buffers: &mut Buffers,
     key: CommandKey,
     command: &Command,
     timeout: Duration,
 ) -> Result<Outcome, ConnectionError> {
     // Where the connection has ended, waiting for the outcome says how.
-    if connection.submit(key, command, buffers).is_err() {
+    if connection.session().submit(key, command, buffers).is_err() {
         return Err(ConnectionError::Closed);
     }
     connection.wait_outcome(buffers, timeout)

@@ -5,9 +5,9 @@ use std::time::Duration;
 use nvme::host::{LogReader, LogStep, Purpose, Setup};
 use nvme::wire::discovery::DiscoveryEntry;
 
-use crate::association::{Plan, carry, lost};
+use super::association::{Plan, carry, lost};
 use crate::error::QueueName;
-use crate::{ConnectError, DeviceOptions, Url};
+use crate::{ConnectError, DeviceOptions, Scheme, Url};
 
 /// One entry of a discovery log: where a subsystem, or another discovery service, can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ pub enum RecordKind {
 /// The records of the discovery service at the URL's host and port; its path, where there is one, is the name of the
 /// discovery subsystem. `timeout` is for each step.
 pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, ConnectError> {
+    if url.scheme() != Scheme::NvmeTcp {
+        return Err(ConnectError::Scheme {
+            scheme: url.scheme(),
+        });
+    }
     let options = DeviceOptions {
         connect_timeout: timeout,
         keep_alive: Duration::ZERO,

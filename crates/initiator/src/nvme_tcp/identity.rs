@@ -1,24 +1,18 @@
 //! By which name this machine calls itself towards subsystems.
 
-use std::fs;
-
 use nvme::host::HostName;
 use nvme::wire::discovery::DISCOVERY_NQN;
 use nvme::wire::fabrics::NqnField;
 use uuid::Uuid;
 
+use crate::machine::{self, first_line};
 use crate::{ConnectError, Url};
 
 /// Where nvme-cli and the kernel's host keep the machine's names.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
 const HOST_ID_FILE: &str = "/etc/nvme/hostid";
-/// What tells machines apart where these are missing.
-const MACHINE_FILES: [&str; 2] = ["/etc/machine-id", "/etc/hostname"];
 
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-
-/// Under which identifiers are derived from names.
-const NAMESPACE: Uuid = Uuid::from_u128(0x5b1c_7bd1_9f2e_4d43_8a6b_72d0_3f6a_11c7);
 
 /// The names to connect with. The host's is that of the URL, else the machine's, else one that stays the same for
 /// the machine. Without a subsystem the URL means the discovery subsystem.
@@ -30,7 +24,7 @@ pub(crate) fn host_name(url: &Url) -> Result<HostName, ConnectError> {
     Ok(HostName {
         host_nqn: field(&host_nqn)?,
         host_id: host_id.into_bytes(),
-        subsystem_nqn: field(url.subsystem().unwrap_or(DISCOVERY_NQN))?,
+        subsystem_nqn: field(url.target().unwrap_or(DISCOVERY_NQN))?,
     })
 }
 
@@ -40,9 +34,7 @@ fn machine_name() -> (String, Uuid) {
         let id = id.unwrap_or_else(|| id_of(&nqn));
         return (nqn, id);
     }
-    let machine = MACHINE_FILES.iter().find_map(|path| first_line(path));
-    let machine = machine.unwrap_or_default();
-    let id = Uuid::new_v5(&NAMESPACE, machine.as_bytes());
+    let id = machine::id();
     (format!("{UUID_PREFIX}{id}"), id)
 }
 
@@ -50,13 +42,7 @@ fn machine_name() -> (String, Uuid) {
 fn id_of(nqn: &str) -> Uuid {
     nqn.strip_prefix(UUID_PREFIX)
         .and_then(|id| Uuid::try_parse(id).ok())
-        .unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, nqn.as_bytes()))
-}
-
-fn first_line(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().next()?.trim();
-    (!line.is_empty()).then(|| line.to_owned())
+        .unwrap_or_else(|| machine::id_of(nqn))
 }
 
 fn field(name: &str) -> Result<NqnField, ConnectError> {

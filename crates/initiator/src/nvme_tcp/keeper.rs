@@ -1,18 +1,16 @@
 //! The thread that keeps a device's association: keep-alives, events, and a new one after a loss.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use nvme::host::{NamespaceFacts, Upkeep, UpkeepConfig, UpkeepEvent};
-use rand::{Rng as _, SeedableRng as _, rngs::SmallRng};
 
-use crate::association::{Admin, Plan};
+use super::association::{Admin, Plan};
+use super::line::{NvmeLine, NvmeTerms};
+use crate::line::Line;
 use crate::mailbox::{Letter, Mailbox, Shared};
+use crate::pauses::{Pauses, pause};
 use crate::socket::{Interest, sleep};
-use crate::{Backoff, ConnectError, ConnectionError, QueueError};
+use crate::{ConnectError, ConnectionError, QueueError};
 
 /// The keeper's possessions.
 #[derive(Debug)]
@@ -23,6 +21,7 @@ pub(crate) struct Keeper {
     /// What the queues were promised.
     pub(crate) depth: u16,
     pub(crate) keys: u16,
+    pub(crate) terms: NvmeTerms,
     pub(crate) namespace: NamespaceFacts,
     /// The number of the present association, from 1.
     pub(crate) generation: u64,
@@ -73,8 +72,9 @@ impl Keeper {
         }
         for (mailbox, connection) in self.mailboxes.iter().zip(connections) {
             if let Some(connection) = connection {
+                let line = NvmeLine::new(connection, self.terms, self.depth);
                 mailbox.deliver(Letter::Connection {
-                    connection: Box::new(connection),
+                    line: Box::new(Line::Nvme(line)),
                     generation: self.generation,
                 });
             }
@@ -102,7 +102,7 @@ impl Keeper {
             if self.shared.is_stopping() {
                 return End::Stopped;
             }
-            if self.shared.is_lost(self.generation) {
+            if self.is_lost() {
                 return End::Lost;
             }
             if self.turn(&mut upkeep, admin).is_err() {
@@ -124,6 +124,12 @@ impl Keeper {
         }
     }
 
+    /// Whether any connection of the association was lost: it ends as a whole.
+    fn is_lost(&self) -> bool {
+        let mut mailboxes = self.mailboxes.iter();
+        mailboxes.any(|mailbox| mailbox.is_lost(self.generation))
+    }
+
     fn turn(&self, upkeep: &mut Upkeep, admin: &mut Admin) -> Result<(), ConnectionError> {
         loop {
             let now = Instant::now();
@@ -131,6 +137,7 @@ impl Keeper {
             while let Some((key, command)) = upkeep.poll_command(now) {
                 if admin
                     .connection
+                    .session()
                     .submit(key, &command, &admin.buffers)
                     .is_err()
                 {
@@ -172,7 +179,7 @@ impl Keeper {
                     last: error.to_string(),
                 });
             }
-            self.pause(pauses.next());
+            pause(&self.shared, pauses.next());
         }
     }
 
@@ -208,73 +215,5 @@ impl Keeper {
             self.shared.set_blocks(now.geometry.blocks);
         }
         Ok(admin)
-    }
-
-    /// Sleeps, unless the device is dropped meanwhile.
-    fn pause(&self, pause: Duration) {
-        let until = Instant::now() + pause;
-        loop {
-            self.shared.keeper.clear();
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.shared.is_stopping() {
-                return;
-            }
-            if sleep(
-                &[(self.shared.keeper.descriptor(), Interest::Read)],
-                Some(left),
-            )
-            .is_err()
-            {
-                thread::sleep(left);
-            }
-        }
-    }
-}
-
-/// The pauses between attempts: means double up to a limit, each is drawn around its mean.
-#[derive(Debug)]
-struct Pauses {
-    mean: Duration,
-    max: Duration,
-    random: SmallRng,
-}
-
-impl Pauses {
-    fn new(backoff: Backoff, generation: u64) -> Self {
-        Self {
-            mean: backoff.first,
-            max: backoff.max,
-            random: SmallRng::seed_from_u64(backoff.seed ^ generation),
-        }
-    }
-
-    fn next(&mut self) -> Duration {
-        let pause = self.mean.mul_f64(self.random.random_range(0.5..1.5));
-        self.mean = (self.mean * 2).min(self.max);
-        pause
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_with_jitter_up_to_the_limit_and_repeat_with_the_seed() {
-        let backoff = Backoff {
-            first: Duration::from_millis(100),
-            max: Duration::from_secs(1),
-            ..Backoff::default()
-        };
-        let draw = |generation| {
-            let mut pauses = Pauses::new(backoff, generation);
-            std::array::from_fn::<_, 8, _>(|_| pauses.next())
-        };
-        let means = [100, 200, 400, 800, 1000, 1000, 1000, 1000].map(Duration::from_millis);
-        for (pause, mean) in draw(1).into_iter().zip(means) {
-            assert!(mean / 2 <= pause && pause <= mean * 3 / 2, "{pause:?}");
-        }
-        assert_eq!(draw(1), draw(1));
-        assert_ne!(draw(1), draw(2));
     }
 }

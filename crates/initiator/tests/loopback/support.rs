@@ -1,4 +1,4 @@
-//! A target on loopback: the session core behind one thread per connection.
+//! Targets on loopback: the session cores behind one thread per connection.
 
 use std::{
     io::{Read as _, Write as _},
@@ -11,64 +11,49 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest, Segment, SendList, StreamSession as _};
+use block::testing::VecVolume;
+use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest, Segment, SendList, StreamSession};
 use initiator::Url;
+use iscsi::Connection;
+use iscsi::testing::TestTarget;
 use nvme::target::{Limits, Subsystem};
 use nvme::tcp::{TargetConfig, TargetSession};
-use nvme::testing::{TestBackend, VecVolume, subsystem};
+use nvme::testing::{TestBackend, subsystem};
 
-/// A target that serves one volume as namespace 1 until it is dropped.
-pub struct Target {
+/// Accepts connections until it is dropped.
+pub struct Acceptor {
     pub address: SocketAddr,
-    pub volume: Arc<VecVolume>,
-    pub subsystem: Arc<Mutex<Subsystem>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     stop: Arc<AtomicBool>,
     /// Connections accepted so far.
     pub accepted: Arc<AtomicU64>,
-    /// Hosts that have shut their controller down.
-    pub farewells: Arc<AtomicU64>,
 }
 
-impl Target {
-    pub fn start(blocks: u64) -> Self {
-        let volume = Arc::new(VecVolume::new(BlockSize::B512, blocks));
+impl Acceptor {
+    /// Calls `serve` in a thread for each connection, with its number.
+    fn start(serve: impl Fn(u64, &TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let target = Self {
+        let acceptor = Self {
             address: listener.local_addr().unwrap(),
-            subsystem: subsystem(Limits::default(), &[Arc::clone(&volume)]),
-            volume,
             streams: Arc::default(),
             stop: Arc::default(),
             accepted: Arc::default(),
-            farewells: Arc::default(),
         };
-        let (subsystem, streams) = (target.subsystem.clone(), target.streams.clone());
-        let (stop, accepted) = (target.stop.clone(), target.accepted.clone());
-        let farewells = target.farewells.clone();
+        let (streams, stop) = (acceptor.streams.clone(), acceptor.stop.clone());
+        let (accepted, serve) = (acceptor.accepted.clone(), Arc::new(serve));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let wake = accepted.fetch_add(1, Ordering::Relaxed);
+                let number = accepted.fetch_add(1, Ordering::Relaxed);
                 streams.lock().unwrap().push(stream.try_clone().unwrap());
-                let backend = TestBackend::new(subsystem.clone(), wake);
-                let farewells = farewells.clone();
-                thread::spawn(move || serve(&stream, backend, &farewells));
+                let serve = Arc::clone(&serve);
+                thread::spawn(move || serve(number, &stream));
             }
         });
-        target
-    }
-
-    pub fn url(&self, query: &str) -> Url {
-        format!(
-            "nvme+tcp://{}/nqn.2014-08.org.example:test?{query}",
-            self.address
-        )
-        .parse()
-        .unwrap()
+        acceptor
     }
 
     /// Ends every connection.
@@ -79,11 +64,102 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for Acceptor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.cut();
         let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// An NVMe/TCP target that serves one volume as namespace 1 until it is dropped.
+pub struct Target {
+    pub volume: Arc<VecVolume>,
+    pub subsystem: Arc<Mutex<Subsystem>>,
+    /// Hosts that have shut their controller down.
+    pub farewells: Arc<AtomicU64>,
+    acceptor: Acceptor,
+}
+
+impl Target {
+    pub fn start(blocks: u64) -> Self {
+        let volume = Arc::new(VecVolume::new(BlockSize::B512, blocks));
+        let subsystem = subsystem(Limits::default(), &[Arc::clone(&volume)]);
+        let served = subsystem.clone();
+        let farewells = Arc::new(AtomicU64::new(0));
+        let counted = farewells.clone();
+        let acceptor = Acceptor::start(move |wake, stream| {
+            let backend = TestBackend::new(served.clone(), wake);
+            let session = TargetSession::new(Instant::now(), TargetConfig::default());
+            let note = |input: &[u8]| {
+                counted.fetch_add(is_farewell(input).into(), Ordering::Relaxed);
+            };
+            serve(stream, session, backend, drain_nvme, note);
+        });
+        Self {
+            volume,
+            subsystem,
+            farewells,
+            acceptor,
+        }
+    }
+
+    pub fn url(&self, query: &str) -> Url {
+        format!(
+            "nvme+tcp://{}/nqn.2014-08.org.example:test?{query}",
+            self.address
+        )
+        .parse()
+        .unwrap()
+    }
+}
+
+impl std::ops::Deref for Target {
+    type Target = Acceptor;
+
+    fn deref(&self) -> &Acceptor {
+        &self.acceptor
+    }
+}
+
+/// An iSCSI target that serves volumes as LUNs until it is dropped.
+pub struct IscsiTarget {
+    pub target: TestTarget,
+    acceptor: Acceptor,
+}
+
+impl IscsiTarget {
+    pub fn start(blocks: u64) -> Self {
+        let volumes = (0..2).map(|_| Arc::new(VecVolume::new(BlockSize::B512, blocks)));
+        Self::of(TestTarget::new(volumes.collect()))
+    }
+
+    pub fn of(target: TestTarget) -> Self {
+        let served = target.clone();
+        let acceptor = Acceptor::start(move |_, stream| {
+            serve(
+                stream,
+                Connection::new(),
+                served.backend(),
+                |connection, backend| backend.drain(Instant::now(), connection),
+                |_| {},
+            );
+        });
+        Self { target, acceptor }
+    }
+
+    pub fn url(&self, lun: u16, query: &str) -> Url {
+        let name = TestTarget::NAME;
+        let text = format!("iscsi://{}/{name}/{lun}?{query}", self.address);
+        text.parse().unwrap()
+    }
+}
+
+impl std::ops::Deref for IscsiTarget {
+    type Target = Acceptor;
+
+    fn deref(&self) -> &Acceptor {
+        &self.acceptor
     }
 }
 
@@ -100,39 +176,36 @@ fn is_farewell(input: &[u8]) -> bool {
     sqe[0] == FABRICS && sqe[4] == PROPERTY_SET && sqe[44] == CC && sqe[49] & 0xC0 == SHN_NORMAL
 }
 
-fn serve(stream: &TcpStream, mut backend: TestBackend, farewells: &AtomicU64) {
-    let mut stream = stream;
+/// Serves one connection; `note` sees what is received.
+fn serve<S: StreamSession>(
+    mut stream: &TcpStream,
+    mut session: S,
+    mut backend: S::Backend,
+    drain: impl Fn(&mut S, &mut S::Backend) -> Vec<u8>,
+    note: impl Fn(&[u8]),
+) {
     stream.set_nodelay(true).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(20)))
         .unwrap();
-    let mut session = TargetSession::new(Instant::now(), TargetConfig::default());
-    let mut list = SendList::with_capacity(1 << 20);
     let mut inbox = vec![0; 256 * 1024];
     loop {
-        match stream.read(&mut inbox) {
+        let taken = match stream.read(&mut inbox) {
             Ok(0) => break,
             Ok(len) => {
-                farewells.fetch_add(is_farewell(&inbox[..len]).into(), Ordering::Relaxed);
-                let now = Instant::now();
-                let result = session.handle_bytes(now, &inbox[..len], &mut backend);
-                if send(&mut session, &mut list, &mut backend, stream).is_err() || result.is_err() {
-                    break;
-                }
+                note(&inbox[..len]);
+                session.handle_bytes(Instant::now(), &inbox[..len], &mut backend)
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                // Events of the subsystem and delayed completions.
+                // Events of shared state and delayed completions.
                 let now = Instant::now();
-                if session.handle_wake(now, &mut backend).is_err()
-                    || session.handle_timeout(now, &mut backend).is_err()
-                    || send(&mut session, &mut list, &mut backend, stream).is_err()
-                {
-                    break;
-                }
+                let woken = session.handle_wake(now, &mut backend);
+                woken.and_then(|()| session.handle_timeout(now, &mut backend))
             }
             Err(_) => break,
-        }
-        if session.is_closing() {
+        };
+        let sent = stream.write_all(&drain(&mut session, &mut backend));
+        if sent.is_err() || taken.is_err() || session.is_closing() {
             break;
         }
     }
@@ -140,15 +213,11 @@ fn serve(stream: &TcpStream, mut backend: TestBackend, farewells: &AtomicU64) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn send(
-    session: &mut TargetSession<TestBackend>,
-    list: &mut SendList,
-    backend: &mut TestBackend,
-    mut stream: &TcpStream,
-) -> std::io::Result<()> {
+fn drain_nvme(session: &mut TargetSession<TestBackend>, backend: &mut TestBackend) -> Vec<u8> {
+    let mut list = SendList::with_capacity(1 << 20);
+    let mut bytes = Vec::new();
     while session.wants_transmit() {
-        session.poll_transmit(Instant::now(), backend, list);
-        let mut bytes = Vec::new();
+        session.poll_transmit(Instant::now(), backend, &mut list);
         for segment in list.segments() {
             match segment {
                 Segment::Bytes(part) => bytes.extend_from_slice(part),
@@ -164,9 +233,7 @@ fn send(
                 }
             }
         }
-        let len = list.len_bytes();
-        list.consume(len);
-        stream.write_all(&bytes)?;
+        list.consume(list.len_bytes());
     }
-    Ok(())
+    bytes
 }

@@ -258,7 +258,7 @@ fn discovery_lists_the_target_where_it_was_asked() {
 #[test]
 fn a_name_that_is_not_served_is_told_so() {
     let rig = Rig::start(MIB);
-    let url = url(rig.address, "").with_subsystem("other");
+    let url = url(rig.address, "").with_target("other");
     let error = Device::connect(&url, &options()).unwrap_err();
     assert!(matches!(error, ConnectError::Setup { .. }), "{error}");
     assert!(error.to_string().contains("no subsystem"), "{error}");

@@ -1,16 +1,14 @@
 //! Devices over loopback against the target's session core.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::Target;
 use block::{Blocks, Extent, Lba, Unmap};
 use initiator::{
     Backoff, CommandError, Completion, Device, DeviceOptions, Link, OnLoss, Operation, Queue,
     QueueError, Request, Slot, WaitStrategy,
 };
 use nvme::wire::StatusCode;
-use support::Target;
 
 const BLOCK: usize = 512;
 

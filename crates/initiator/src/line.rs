@@ -1,0 +1,114 @@
+//! A queue's connection, whatever protocol it speaks.
+
+use std::{collections::VecDeque, net::TcpStream, os::fd::BorrowedFd, sync::Arc};
+
+use block::Buffers;
+
+use crate::iscsi_tcp::IscsiLine;
+use crate::mailbox::Shared;
+use crate::nvme_tcp::NvmeLine;
+use crate::slots::Slots;
+use crate::socket::Interest;
+use crate::{Completion, ConnectionError, Request};
+
+/// A connection and what a protocol needs to carry a queue's requests over it.
+#[derive(Debug)]
+pub(crate) enum Line {
+    Nvme(NvmeLine),
+    Iscsi(IscsiLine),
+}
+
+/// What outcomes say of their connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Good,
+    /// The other side has ended it, in order.
+    Ended,
+}
+
+/// What is done about a command that takes too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rescue {
+    /// The other side was asked to abort it, which takes time.
+    Aborting,
+    /// Nothing helps: the connection counts as lost.
+    None,
+}
+
+/// What a queue lends its line to book outcomes.
+pub(crate) struct Books<'a> {
+    pub(crate) slots: &'a mut Slots,
+    /// Slots whose command has to be sent again.
+    pub(crate) waiting: &'a mut VecDeque<u16>,
+    pub(crate) done: &'a mut Vec<Completion>,
+    pub(crate) shared: &'a Shared,
+    pub(crate) buffers: &'a Buffers,
+}
+
+impl Line {
+    pub(crate) fn stream(&self) -> &Arc<TcpStream> {
+        match self {
+            Self::Nvme(line) => line.connection.stream(),
+            Self::Iscsi(line) => line.connection.stream(),
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Nvme(line) => line.connection.descriptor(),
+            Self::Iscsi(line) => line.connection.descriptor(),
+        }
+    }
+
+    pub(crate) fn interest(&self) -> Interest {
+        match self {
+            Self::Nvme(line) => line.connection.interest(),
+            Self::Iscsi(line) => line.connection.interest(),
+        }
+    }
+
+    /// Hands a request to the session; `false` where it has to wait. `shift` is the block size's.
+    #[inline]
+    pub(crate) fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
+        match self {
+            Self::Nvme(line) => line.start(request, shift, buffers),
+            Self::Iscsi(line) => line.start(request, shift, buffers),
+        }
+    }
+
+    /// Sends what is to be sent and takes what has arrived, without waiting.
+    #[inline]
+    pub(crate) fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        match self {
+            Self::Nvme(line) => line.connection.turn(buffers),
+            Self::Iscsi(line) => line.connection.turn(buffers),
+        }
+    }
+
+    /// Books what has ended.
+    #[inline]
+    pub(crate) fn settle(&mut self, books: &mut Books<'_>) -> Standing {
+        match self {
+            Self::Nvme(line) => line.settle(books),
+            Self::Iscsi(line) => line.settle(books),
+        }
+    }
+
+    /// The queue is no longer needed.
+    pub(crate) fn take_leave(&mut self, buffers: &mut Buffers) {
+        match self {
+            // An association ends as a whole, by its admin queue.
+            Self::Nvme(_) => {}
+            Self::Iscsi(line) => line.take_leave(buffers),
+        }
+    }
+
+    /// The command of `slot` takes too long.
+    pub(crate) fn rescue(&mut self, slot: u16) -> Rescue {
+        match self {
+            // An abort needs the admin queue, and the fabric's answer to a stuck command is a new association.
+            Self::Nvme(_) => Rescue::None,
+            Self::Iscsi(line) => line.rescue(slot),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! NVMe/TCP: an association of an admin queue and I/O queues, and the thread that keeps it.
+
+mod association;
+mod discover;
+mod identity;
+mod keeper;
+mod line;
+
+use std::{
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use nvme::host::{CommandKey, Fused, Purpose, io};
+use nvme::wire::Nsid;
+
+use self::association::Plan;
+use self::keeper::Keeper;
+use self::line::NvmeTerms;
+use crate::device::Attached;
+use crate::mailbox::{Mailbox, Shared};
+use crate::queue::{BlocksMax, QueueTerms};
+use crate::{ConnectError, DeviceInfo, DeviceOptions, Url};
+
+pub use self::discover::{DiscoveryRecord, RecordKind, discover};
+pub(crate) use self::line::NvmeLine;
+
+/// Attaches to the namespace that `url` names.
+pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, ConnectError> {
+    let plan = Plan::new(url, options)?;
+    let nsid = Nsid(url.namespace());
+    let queues = url.queues().unwrap_or(options.queues);
+    let admin = plan.connect_admin(Purpose::Io { nsid, queues })?;
+    let namespace = admin
+        .facts
+        .namespace
+        .expect("a set-up for I/O ends with the namespace known");
+    let controller = &admin.facts.controller;
+    let queue_depth_max = u16::try_from(controller.queue_entries_max - 1).unwrap_or(u16::MAX);
+    let depth = options.depth.min(queue_depth_max).max(1);
+    // A fused pair takes a second key.
+    let (keys, compare_and_write) = match controller.fused {
+        Fused::Unsupported => (depth, 0),
+        Fused::CompareAndWrite => (depth * 2, io::BLOCKS_MAX),
+    };
+    let resources = |source| ConnectError::Resources { source };
+    let shared = Arc::new(Shared::new(namespace.geometry).map_err(resources)?);
+    let mailboxes = Mailbox::several(admin.facts.io_queues).map_err(resources)?;
+    let transfer_max_bytes = controller.transfer_max_bytes.unwrap_or(u64::MAX);
+    let terms = QueueTerms {
+        depth,
+        transfer_max_bytes: options
+            .buffer_bytes
+            .min(usize::try_from(transfer_max_bytes).unwrap_or(usize::MAX)),
+        spare_slots: 0,
+        // The list of a deallocate.
+        tail_bytes: io::DEALLOCATE_RANGE_BYTES,
+        blocks_max: BlocksMax {
+            data: io::BLOCKS_MAX,
+            verify: io::BLOCKS_MAX,
+            zeroes: io::BLOCKS_MAX,
+            deallocate: io::DEALLOCATE_BLOCKS_MAX,
+            compare_and_write,
+        },
+    };
+    let info = DeviceInfo {
+        model: controller.model.clone(),
+        serial: controller.serial.clone(),
+        firmware: controller.firmware.clone(),
+        target: controller.subsystem_nqn.clone(),
+        controller_id: Some(controller.id),
+        unit: nsid.0,
+        queue_depth_max,
+    };
+    let mut keeper = Keeper {
+        plan,
+        shared: Arc::clone(&shared),
+        mailboxes: mailboxes.clone(),
+        depth,
+        keys,
+        terms: NvmeTerms {
+            nsid,
+            second_keys: CommandKey(depth),
+        },
+        namespace,
+        generation: 0,
+    };
+    keeper.deliver_connections(&admin)?;
+    let keeper: JoinHandle<()> = thread::Builder::new()
+        .name(format!("keep ns {nsid}"))
+        .spawn(move || keeper.run(admin))
+        .map_err(resources)?;
+    Ok(Attached {
+        info,
+        shared,
+        mailboxes,
+        terms,
+        keeper,
+    })
+}

@@ -1,0 +1,188 @@
+//! A connection of an I/O queue, and requests as commands of it.
+
+use block::{BufferRange, Buffers, SendList};
+use nvme::host::{CommandKey, Outcome, io};
+use nvme::tcp::{HostError, HostSession};
+use nvme::wire::{Nsid, Status, StatusCode};
+
+use crate::connection::{Connection, Core};
+use crate::line::{Books, Standing};
+use crate::{CommandError, Operation, Request};
+
+/// An I/O queue's connection.
+#[derive(Debug)]
+pub(crate) struct NvmeLine {
+    pub(crate) connection: Connection<HostSession>,
+    terms: NvmeTerms,
+    /// By slot: the status of the half of a fused pair that ended first.
+    halves: Box<[Option<Status>]>,
+}
+
+/// What an association gives its queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NvmeTerms {
+    pub(crate) nsid: Nsid,
+    /// The key of the second command of slot 0's fused pair; those of the others follow.
+    pub(crate) second_keys: CommandKey,
+}
+
+impl NvmeLine {
+    pub(crate) fn new(connection: Connection<HostSession>, terms: NvmeTerms, depth: u16) -> Self {
+        Self {
+            connection,
+            terms,
+            halves: vec![None; usize::from(depth)].into_boxed_slice(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
+        let (nsid, slot, extent) = (self.terms.nsid, request.slot.0, request.extent);
+        let data = BufferRange::first(slot, (extent.blocks.0 << shift) as u32);
+        let command = match request.operation {
+            Operation::Read => io::read(nsid, extent, data),
+            Operation::Write => io::write(nsid, extent, data),
+            Operation::Flush => io::flush(nsid),
+            Operation::WriteZeroes(unmap) => io::write_zeroes(nsid, extent, unmap),
+            Operation::Verify => io::verify(nsid, extent),
+            Operation::Compare => io::compare(nsid, extent, data),
+            Operation::Deallocate => {
+                let list = BufferRange {
+                    slot,
+                    offset: (buffers.slot_bytes() - io::DEALLOCATE_RANGE_BYTES) as u32,
+                    len_bytes: io::DEALLOCATE_RANGE_BYTES as u32,
+                };
+                io::deallocate(nsid, extent, list, buffers.range_mut(list))
+            }
+            Operation::CompareAndWrite => return self.start_pair(request, data, buffers),
+        };
+        let key = CommandKey(slot);
+        let session = self.connection.session();
+        session.submit(key, &command, buffers).is_ok()
+    }
+
+    /// Starts a fused pair, of which both or none are submitted.
+    fn start_pair(&mut self, request: &Request, expected: BufferRange, buffers: &Buffers) -> bool {
+        const PAIR: u16 = 2;
+        let session = self.connection.session();
+        if session.room() < PAIR {
+            return false;
+        }
+        let new = BufferRange {
+            offset: expected.len_bytes,
+            ..expected
+        };
+        let pair = io::compare_and_write(self.terms.nsid, request.extent, expected, new);
+        let slot = request.slot.0;
+        let keys = [slot, self.terms.second_keys.0 + slot];
+        for (key, command) in keys.into_iter().zip(pair) {
+            let submitted = session.submit(CommandKey(key), &command, buffers);
+            assert!(submitted.is_ok(), "there was room for both");
+        }
+        self.halves[usize::from(slot)] = None;
+        true
+    }
+
+    #[inline]
+    pub(crate) fn settle(&mut self, books: &mut Books<'_>) -> Standing {
+        let mut standing = Standing::Good;
+        for outcome in self.connection.outcomes().drain(..) {
+            if outcome.status.raw_code() == StatusCode::AbortedSqDeletion as u16 {
+                // The connection is about to end; the command is in flight until then.
+                standing = Standing::Ended;
+                continue;
+            }
+            let key = outcome.key.0;
+            let slot = key.checked_sub(self.terms.second_keys.0).unwrap_or(key);
+            let mut status = outcome.status;
+            if books.slots.request(slot).operation == Operation::CompareAndWrite {
+                let half = &mut self.halves[usize::from(slot)];
+                match half.take() {
+                    None => {
+                        *half = Some(status);
+                        continue;
+                    }
+                    Some(first) => status = pair_status(first, status),
+                }
+            }
+            let result = if status.is_success() {
+                Ok(())
+            } else {
+                Err(CommandError::Status(status))
+            };
+            books.done.push(books.slots.end(slot, result));
+        }
+        standing
+    }
+}
+
+impl Core for HostSession {
+    type Outcome = Outcome;
+    type Error = HostError;
+
+    fn handle_bytes(
+        &mut self,
+        input: &[u8],
+        buffers: &mut Buffers,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        self.handle_bytes(input, buffers, done)
+    }
+
+    fn direct(&self) -> Option<BufferRange> {
+        self.direct()
+    }
+
+    fn handle_placed(
+        &mut self,
+        len_bytes: u32,
+        buffers: &Buffers,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        self.handle_placed(len_bytes, buffers, done);
+        Ok(())
+    }
+
+    fn expects_bulk(&self) -> bool {
+        self.expects_bulk()
+    }
+
+    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
+        self.poll_transmit(buffers, out);
+    }
+
+    fn wants_transmit(&self) -> bool {
+        self.wants_transmit()
+    }
+
+    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
+        self.handle_sent(len_bytes, done);
+    }
+}
+
+/// The status of a pair: of the half that failed of its own accord.
+fn pair_status(first: Status, second: Status) -> Status {
+    let is_follower = first.code() == Some(StatusCode::AbortedFailedFused);
+    if first.is_success() || (is_follower && !second.is_success()) {
+        second
+    } else {
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_half_that_failed_gives_the_status_of_a_pair() {
+        let failed = Status::from(StatusCode::CompareFailure);
+        let follower = Status::from(StatusCode::AbortedFailedFused);
+        let ok = Status::SUCCESS;
+        assert_eq!(pair_status(ok, ok), ok);
+        assert_eq!(pair_status(failed, follower), failed);
+        assert_eq!(pair_status(follower, failed), failed);
+        assert_eq!(pair_status(ok, failed), failed);
+        assert_eq!(pair_status(follower, ok), follower);
+    }
+}

@@ -1,0 +1,5 @@
+//! Devices over loopback against the targets' session cores.
+
+mod iscsi_tcp;
+mod nvme_tcp;
+mod support;
