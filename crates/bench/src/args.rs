@@ -13,7 +13,7 @@ use crate::{
 /// Measure volumes over the network, block devices and files, in fio's vocabulary
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Args {
-    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NAME[?ns=1], block devices, files
+    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1], iscsi://HOST[:PORT]/IQN/LUN, block devices, files
     #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
     pub sources: Vec<Source>,
 
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub iodepth: u16,
 
-    /// Jobs per source, each with a connection (queue) of its own
+    /// Jobs per source, each with a connection (queue, session) of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub numjobs: u16,
 
@@ -239,7 +239,7 @@ mod tests {
             ("file --bs 4x", "4k"),
             ("file --rw randomread", "randread"),
             ("file --runtime soon", "500ms"),
-            ("iscsi://host/x", "nvme+tcp"),
+            ("rbd://host/x", "nvme+tcp"),
             ("", "nvme+tcp"),
             ("--rw read", "URL|PATH"),
         ] {

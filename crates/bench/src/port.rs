@@ -55,10 +55,10 @@ pub enum PortError {
     File(#[from] io::Error),
 }
 
-/// A queue of an NVMe device or of a file. Slots number its buffers from 0 on.
+/// A queue of a device behind a network or of a file. Slots number its buffers from 0 on.
 #[derive(Debug)]
 pub(crate) enum Port {
-    Nvme {
+    Network {
         queue: Box<Queue>,
         block_shift: u32,
         done: Vec<Completion>,
@@ -70,8 +70,8 @@ pub(crate) enum Port {
 }
 
 impl Port {
-    pub(crate) fn nvme(queue: Queue, block_shift: u32) -> Self {
-        Self::Nvme {
+    pub(crate) fn network(queue: Queue, block_shift: u32) -> Self {
+        Self::Network {
             done: Vec::with_capacity(usize::from(queue.depth())),
             queue: Box::new(queue),
             block_shift,
@@ -87,14 +87,14 @@ impl Port {
 
     pub(crate) fn buffer(&self, slot: u16) -> &[u8] {
         match self {
-            Self::Nvme { queue, .. } => queue.buffer(Slot(slot)),
+            Self::Network { queue, .. } => queue.buffer(Slot(slot)),
             Self::File { io, .. } => io.buffer(slot),
         }
     }
 
     pub(crate) fn buffer_mut(&mut self, slot: u16) -> &mut [u8] {
         match self {
-            Self::Nvme { queue, .. } => queue.buffer_mut(Slot(slot)),
+            Self::Network { queue, .. } => queue.buffer_mut(Slot(slot)),
             Self::File { io, .. } => io.buffer_mut(slot),
         }
     }
@@ -104,7 +104,7 @@ impl Port {
     #[inline]
     pub(crate) fn submit(&mut self, slot: u16, direction: Direction, offset_bytes: u64, len: u32) {
         match self {
-            Self::Nvme {
+            Self::Network {
                 queue, block_shift, ..
             } => {
                 let operation = match direction {
@@ -138,7 +138,7 @@ impl Port {
     #[inline]
     pub(crate) fn poll(&mut self, now: Instant, out: &mut Vec<Done>) -> Result<(), PortError> {
         match self {
-            Self::Nvme { queue, done, .. } => {
+            Self::Network { queue, done, .. } => {
                 queue.poll(now, done)?;
             }
             Self::File { io, done } => {
@@ -159,7 +159,7 @@ impl Port {
         out: &mut Vec<Done>,
     ) -> Result<(), PortError> {
         match self {
-            Self::Nvme { queue, done, .. } => {
+            Self::Network { queue, done, .. } => {
                 queue.wait(wait.into(), timeout.unwrap_or(SLEEP_MAX), done)?;
             }
             Self::File { io, done } => match wait {
@@ -178,7 +178,7 @@ impl Port {
     #[inline]
     fn collect(&mut self, out: &mut Vec<Done>) {
         match self {
-            Self::Nvme { done, .. } => out.extend(done.drain(..).map(|completion| Done {
+            Self::Network { done, .. } => out.extend(done.drain(..).map(|completion| Done {
                 slot: completion.slot.0,
                 result: completion.result.map_err(IoError::Command),
             })),
@@ -192,7 +192,7 @@ impl Port {
     /// Whether completions make [`descriptor`](Self::descriptor) readable.
     pub(crate) fn signals(&self) -> bool {
         match self {
-            Self::Nvme { queue, .. } => queue.link() == Link::Up && !queue.wants_write(),
+            Self::Network { queue, .. } => queue.link() == Link::Up && !queue.wants_write(),
             Self::File { io, .. } => io.engine() == FileEngine::IoUring,
         }
     }
@@ -200,7 +200,7 @@ impl Port {
     /// What to wait for, for a thread with several queues.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Nvme { queue, .. } => queue.descriptor(),
+            Self::Network { queue, .. } => queue.descriptor(),
             Self::File { io, .. } => io.as_fd(),
         }
     }
@@ -208,7 +208,7 @@ impl Port {
     /// The connection's socket, where there is one.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Nvme { queue, .. } => Some(queue.descriptor()),
+            Self::Network { queue, .. } => Some(queue.descriptor()),
             Self::File { .. } => None,
         }
     }

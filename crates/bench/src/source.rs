@@ -1,4 +1,4 @@
-//! What is measured: a namespace over the network, a block device, a file.
+//! What is measured: a namespace or logical unit over the network, a block device, a file.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ use crate::{BenchError, order::SplitMix, port::Port};
 /// Where I/O goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A namespace behind a URL.
+    /// A namespace or logical unit behind a URL.
     Url(Box<Url>),
     /// A block device or a file.
     Path(PathBuf),
@@ -139,7 +139,7 @@ fn attach_url(url: &Url, demand: &Demand) -> Result<Attachment, BenchError> {
     let geometry = device.geometry();
     let ports = queues
         .into_iter()
-        .map(|queue| Port::nvme(queue, geometry.block_size.shift()))
+        .map(|queue| Port::network(queue, geometry.block_size.shift()))
         .collect();
     Ok(Attachment {
         name,

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::Verdict;
 use control::{Applied, CapacityView, Client, Definitions, Endpoint, Token};
+use initiator::Scheme;
 use serde_json::json;
 
 use crate::cli::{ApplyArgs, Connection, DaemonVerb, DiscoverArgs};
@@ -197,6 +198,51 @@ pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<Ex
 
 /// Asks a discovery service; needs no daemon.
 pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
+    match args.url.scheme() {
+        Scheme::NvmeTcp => discover_subsystems(connection, args),
+        Scheme::Iscsi => discover_targets(connection, args),
+    }
+}
+
+/// iSCSI: SendTargets.
+fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
+    let records = initiator::discover_targets(&args.url, args.timeout.0)
+        .with_context(|| format!("can't ask {}", args.url))?;
+    if connection.json {
+        let records: Vec<_> = records
+            .iter()
+            .map(|record| {
+                json!({
+                    "target": record.target,
+                    "address": record.address,
+                    "port": record.port,
+                    "portal_group": record.portal_group,
+                })
+            })
+            .collect();
+        return output::json(&records);
+    }
+    if records.is_empty() {
+        return output::line("it offers nothing to this initiator");
+    }
+    let rows = records.iter().map(|record| {
+        let group = record.portal_group.map(|group| group.to_string());
+        vec![
+            record.target.clone(),
+            record.address.clone(),
+            record.port.to_string(),
+            group.unwrap_or_default(),
+        ]
+    });
+    output::table(
+        &["TARGET", "ADDRESS", "PORT", "GROUP"],
+        &["PORT", "GROUP"],
+        rows,
+    )
+}
+
+/// NVMe over Fabrics: the discovery log.
+fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     let records = initiator::discover(&args.url, args.timeout.0)
         .with_context(|| format!("can't ask {}", args.url))?;
     if connection.json {
