@@ -36,8 +36,9 @@ pub struct TargetConfig {
     pub cpda: Pda,
     /// The most data of one H2CData (MAXH2CDATA): a multiple of 4, at least 4096.
     pub maxh2cdata_bytes: u32,
-    /// The most data that one R2T asks for; a multiple of 4096. Longer commands need several, of which as many are
-    /// outstanding as the host allows.
+    /// The most data that one R2T asks for, of a host that takes several R2Ts of a command at once; a multiple of 4096.
+    /// Longer commands need several, of which as many are outstanding as the host takes. A host that takes one at a time
+    /// is asked for everything at once, since every further R2T would cost it a round trip.
     pub r2t_max_bytes: u32,
     /// Reads of at least this many bytes are placed into the send list; shorter ones are copied.
     pub place_min_bytes: u32,
@@ -51,7 +52,7 @@ impl Default for TargetConfig {
             dgst: Dgst::HEADER | Dgst::DATA,
             cpda: Pda(0),
             maxh2cdata_bytes: 128 << 10,
-            r2t_max_bytes: 8 << 20,
+            r2t_max_bytes: 256 << 10,
             place_min_bytes: 16 << 10,
             connect_timeout: Duration::from_secs(30),
         }

@@ -12,6 +12,9 @@ use crate::wire::Cid;
 /// The most R2Ts of one command that are outstanding, whatever the host allows.
 const R2TS_PER_COMMAND_MAX: u32 = 4;
 
+/// Longer than any command's data, so that they are one piece.
+const UNCUT_BYTES: u32 = 1 << 31;
+
 /// The book of all transfers.
 #[derive(Debug)]
 pub(super) struct Transfers {
@@ -58,6 +61,9 @@ impl Transfers {
     /// The host takes this many R2Ts of one command at once.
     pub(super) fn set_r2ts_max(&mut self, r2ts_max: u64) {
         self.r2ts_max = r2ts_max.min(u64::from(R2TS_PER_COMMAND_MAX)) as u32;
+        if self.r2ts_max <= 1 {
+            self.piece_bytes = UNCUT_BYTES;
+        }
     }
 
     /// Begins to ask for the data of the command in `slot`, of `slots_len` in all.

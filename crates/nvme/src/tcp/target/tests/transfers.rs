@@ -19,7 +19,7 @@ fn pieces(volume: &Arc<VecVolume>, r2ts_max: u32) -> (Peer, Peer) {
 
 #[test]
 fn as_many_r2ts_are_outstanding_as_the_host_takes() {
-    for (r2ts_max, outstanding) in [(1, 1), (2, 2), (4, 4), (1000, 4)] {
+    for (r2ts_max, outstanding) in [(2, 2), (4, 4), (1000, 4)] {
         let volume = volume();
         let (mut io, _admin) = pieces(&volume, r2ts_max);
         let capsule = io.capsule(&write_by_r2t(1, 0, 48), &[]);
@@ -55,6 +55,39 @@ fn as_many_r2ts_are_outstanding_as_the_host_takes() {
 }
 
 #[test]
+fn a_host_that_takes_one_r2t_at_a_time_is_asked_for_everything_at_once() {
+    let volume = volume();
+    let (mut io, _admin) = pieces(&volume, 1);
+    let capsule = io.capsule(&write_by_r2t(1, 0, 48), &[]);
+    io.send(&capsule).expect("a good capsule");
+    let r2ts = io.pdus();
+    assert_eq!(types(&r2ts), [PduType::R2t]);
+    let r2t = r2ts[0].data_header();
+    assert_eq!((r2t.datao.get(), r2t.datal.get()), (0, 48 * 512));
+}
+
+#[test]
+fn by_default_a_mebibyte_is_asked_for_by_four_r2ts_at_once() {
+    let volume = volume();
+    let (_, admin) = peer(&volume);
+    let mut io = Peer::new(TargetConfig::default(), admin.backend.subsystem(), 3);
+    io.initialize(Pda(0), Dgst::NONE, 8);
+    let controller = admin.session.queue().connection().expect("connected");
+    let cqe = io.connect(2, controller.controller.0, 128);
+    assert!(cqe.status().is_success(), "{:?}", cqe.status());
+    let capsule = io.capsule(&write_by_r2t(1, 0, 2048), &[]);
+    io.send(&capsule).expect("a good capsule");
+    let asked: Vec<_> = io
+        .pdus()
+        .iter()
+        .map(|pdu| (pdu.pdu_type, pdu.data_header()))
+        .map(|(kind, r2t)| (kind, r2t.datao.get(), r2t.datal.get()))
+        .collect();
+    let quarter = |n: u32| (PduType::R2t, n * (256 << 10), 256 << 10);
+    assert_eq!(asked, [0, 1, 2, 3].map(quarter));
+}
+
+#[test]
 fn data_of_many_commands_may_come_interleaved_in_odd_pieces() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);
@@ -85,7 +118,7 @@ fn data_of_many_commands_may_come_interleaved_in_odd_pieces() {
 /// How H2CData that differs from the good one ends the connection.
 fn violation(change: impl Fn(&Peer, u16) -> Vec<u8>) -> Violation {
     let volume = volume();
-    let (mut io, _admin) = pieces(&volume, 1);
+    let (mut io, _admin) = pieces(&volume, 2);
     let capsule = io.capsule(&write_by_r2t(1, 0, 48), &[]);
     io.send(&capsule).expect("a good capsule");
     let ttag = io.pdus()[0].data_header().ttag.get();
