@@ -6,6 +6,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::DemoArgs;
+use crate::cli::{Connection, DemoArgs};
 use crate::failure::Failure;
 use crate::verbs::open_to_others;
 use crate::{output, paths};
@@ -38,10 +39,16 @@ const START_TIME: Duration = Duration::from_secs(10);
 const STOP_TIME: Duration = Duration::from_secs(10);
 
 /// Serves, checks, measures, and goes on serving until a signal.
-pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let daemon = Arc::new(DemoDaemon::start()?);
+pub(crate) fn run(connection: &Connection, args: &DemoArgs) -> Result<(), Failure> {
+    let daemon = Arc::new(DemoDaemon::start(connection.socket.as_deref())?);
     end_by_signal(Arc::clone(&daemon))?;
     let outcome = show(&daemon, args);
+    if daemon.is_ending.load(Ordering::Acquire) {
+        // What was going on broke off because the daemon was told to end. Whoever told it ends this process.
+        loop {
+            thread::park();
+        }
+    }
     daemon.stop();
     outcome
 }
@@ -81,6 +88,7 @@ fn end_by_signal(daemon: Arc<DemoDaemon>) -> Result<(), Failure> {
             runtime.block_on(async {
                 tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             });
+            daemon.is_ending.store(true, Ordering::Release);
             daemon.stop();
             process::exit(0);
         })?;
@@ -183,14 +191,17 @@ struct DemoDaemon {
     folder: PathBuf,
     socket: PathBuf,
     port: u16,
+    /// A signal has told it to end.
+    is_ending: AtomicBool,
 }
 
 impl DemoDaemon {
-    fn start() -> Result<Self, Failure> {
+    /// Starts it on this socket, or on one that is free.
+    fn start(socket: Option<&Path>) -> Result<Self, Failure> {
         let folder = env::temp_dir().join(format!("ramport-demo-{}", process::id()));
         fs::create_dir_all(&folder)
             .with_context(|| format!("can't make the folder {}", folder.display()))?;
-        let socket = demo_socket(&folder);
+        let socket = socket.map_or_else(|| demo_socket(&folder), Path::to_path_buf);
         let port = free_port();
         let program = env::current_exe().context("can't find the program itself")?;
         let child = Command::new(program)
@@ -210,6 +221,7 @@ impl DemoDaemon {
             folder,
             socket,
             port,
+            is_ending: AtomicBool::new(false),
         })
     }
 

@@ -29,7 +29,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli { connection, verb } = cli;
     match verb {
         Verb::Serve(args) => serve::run(&connection, args).map(|()| ExitCode::SUCCESS),
-        Verb::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
+        Verb::Demo(args) => demo::run(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Bench(args) => verbs::bench(&connection, *args),
         Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Completions(args) => {

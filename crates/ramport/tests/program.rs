@@ -1,5 +1,6 @@
 //! The program as a person uses it: the real binary, a real daemon.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -366,5 +367,131 @@ fn completions_and_manual_pages_come_from_the_same_source() {
     assert!(output.status.success());
     let page = std::fs::read_to_string(folder.join("ramport-volume-create.1")).expect("a page");
     assert!(page.contains("512MiB"));
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+/// `ramport demo` with its things in a folder of its own.
+struct Demo {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Demo {
+    fn start(name: &str, args: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let child = ramport()
+            .args(["demo", "--size", "16M"])
+            .args(args)
+            .arg("--socket")
+            .arg(folder.join("socket"))
+            .env("TMPDIR", &folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the demonstration starts");
+        Self { child, folder }
+    }
+
+    /// What it prints until it ends, or until a line that contains `last`.
+    fn read_until(&mut self, last: &str) -> String {
+        let output = self.child.stdout.take().expect("piped");
+        let mut text = String::new();
+        for line in BufReader::new(output).lines() {
+            let line = line.expect("text");
+            text.push_str(&line);
+            text.push('\n');
+            if !last.is_empty() && line.contains(last) {
+                break;
+            }
+        }
+        text
+    }
+
+    /// Asserts that nothing is left of it.
+    fn assert_clean(&self) {
+        let left: Vec<_> = std::fs::read_dir(&self.folder)
+            .expect("the folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn the_demonstration_verifies_measures_and_says_how_to_attach() {
+    let mut demo = Demo::start("demo", &["--once"]);
+    let text = demo.read_until("");
+    let status = demo.child.wait().expect("ended");
+    assert!(status.success(), "{status}: {text}");
+    let url = text
+        .split_whitespace()
+        .find(|w| w.starts_with("nvme+tcp://"));
+    let url = url.expect("the URL of the RAM disk");
+    let port = url.split([':', '/']).nth(4).expect("a port");
+    for expected in [
+        // Every block of 16 MiB was written and came back.
+        "16 MiB",
+        &format!("nvme discover -t tcp -a 127.0.0.1 -s {port}"),
+        &format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n nqn.2025-01.io.ramport:rd0"),
+        "portal create nvme+tcp://",
+        "nvme discover -t tcp -a ",
+        "nvme disconnect -n nqn.2025-01.io.ramport:rd0",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing:\n{text}");
+    }
+    for shape in ["512 B", "4 KiB", "128 KiB"] {
+        assert!(text.contains(shape), "{shape} was not measured:\n{text}");
+    }
+    demo.assert_clean();
+}
+
+#[test]
+fn ctrl_c_ends_the_demonstration_with_its_daemon() {
+    let mut demo = Demo::start("interrupt", &[]);
+    let text = demo.read_until("A RAM disk of");
+    assert!(text.contains("nvme+tcp://127.0.0.1:"), "{text}");
+    let pid = i32::try_from(demo.child.id()).expect("a process ID");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process ID");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("sent");
+    let status = demo.child.wait().expect("ended");
+    assert!(status.success(), "{status}");
+    demo.assert_clean();
+}
+
+#[test]
+fn the_systemd_unit_is_valid_and_sandboxed() {
+    let folder = std::env::temp_dir().join(format!("ramport-unit-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    let unit = include_str!("../../../packaging/ramport.service");
+    let here = env!("CARGO_BIN_EXE_ramport");
+    let unit = unit.replace("/usr/local/bin/ramport", here);
+    let path = folder.join("ramport.service");
+    std::fs::write(&path, unit).expect("written");
+    let analyze = |args: &[&str]| {
+        Command::new("systemd-analyze")
+            .args(args)
+            .arg(&path)
+            .env("SYSTEMD_LOG_LEVEL", "notice")
+            .output()
+    };
+    let Ok(verified) = analyze(&["verify", "--man=no"]) else {
+        eprintln!("SKIPPED: there is no systemd-analyze here to verify the unit with");
+        return;
+    };
+    let told = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(verified.status.success() && told.is_empty(), "{told}");
+    // 0 is fully confined, 100 is not at all; above the threshold it fails.
+    let security = analyze(&["security", "--offline=true", "--no-pager", "--threshold=15"]);
+    let security = security.expect("it was there just now");
+    let told = String::from_utf8_lossy(&security.stdout).into_owned();
+    assert!(security.status.success(), "{told}");
     std::fs::remove_dir_all(folder).expect("removed");
 }
