@@ -1,5 +1,8 @@
 //! Both ends together.
 
+mod connections;
+mod faults;
+mod hostile;
 mod simulation;
 mod transfers;
 

@@ -121,7 +121,12 @@ impl Responder {
             Ok(sequences) => {
                 self.told_to_go_back = false;
                 self.expected += sequences;
-                if packet.bth.wants_ack() || self.responses.withdraw_refusal() {
+                let was_refused = self.responses.withdraw_refusal();
+                let has_response = !matches!(packet.opcode, Opcode::Send(..) | Opcode::Write(..));
+                if has_response {
+                    // The response acknowledges everything before it, too.
+                    self.responses.withdraw_acknowledgement();
+                } else if packet.bth.wants_ack() || was_refused {
                     self.responses.acknowledge(self.expected - 1);
                 }
                 Ok(None)

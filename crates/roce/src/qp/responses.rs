@@ -115,6 +115,11 @@ impl Responses {
         self.acknowledgement = Some(Acknowledgement { sequence, syndrome });
     }
 
+    /// A response says the same.
+    pub(super) fn withdraw_acknowledgement(&mut self) {
+        self.acknowledgement = None;
+    }
+
     /// The packet that was to be sent again has come after all; whether anything had been said about it.
     pub(super) fn withdraw_refusal(&mut self) -> bool {
         let is_refusal = |a: &Acknowledgement| a.syndrome != Syndrome::Ack;

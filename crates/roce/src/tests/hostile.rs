@@ -1,0 +1,559 @@
+//! Peers that send what they must not.
+
+use proptest::prelude::*;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+use crate::testing::forge;
+use crate::wire::{
+    Aeth, AtomicAckEth, AtomicEth, AtomicOpcode, Bth, Extended, Ieth, ImmDt, NakCode, Opcode,
+    Packet, Position, Psn, Reth, SendTail, Syndrome, WriteTail,
+};
+use crate::{Flow, QpState, Received};
+
+/// End 1, attacked by whoever has end 0's numbers.
+struct Victim {
+    both: Connected,
+    psn: u32,
+    remote: Remote,
+}
+
+/// Names remote memory.
+type Aim = fn(&Victim) -> Reth;
+/// Sends packets.
+type Attack = fn(&mut Victim);
+
+const FIRST: Opcode = Opcode::Write(Position::First, WriteTail::Plain);
+const MIDDLE: Opcode = Opcode::Write(Position::Middle, WriteTail::Plain);
+const LAST: Opcode = Opcode::Write(Position::Last, WriteTail::Plain);
+const ONLY: Opcode = Opcode::Write(Position::Only, WriteTail::Plain);
+const SEND_FIRST: Opcode = Opcode::Send(Position::First, SendTail::Plain);
+const SEND_LAST: Opcode = Opcode::Send(Position::Last, SendTail::Plain);
+const SEND_ONLY: Opcode = Opcode::Send(Position::Only, SendTail::Plain);
+const REGION_BYTES: u32 = 4096;
+
+impl Victim {
+    fn new() -> Self {
+        Self::with(config(), EVERYTHING)
+    }
+
+    /// A victim whose queue pair and region allow this much.
+    fn with(config: QpConfig, access: Access) -> Self {
+        let mut both = Connected::with(11, V6, PathMtu::B256, [super::config(), config]);
+        let remote = both.register(1, place(SINK, u64::from(REGION_BYTES)), access);
+        both.recv(1, 1, place(SINK + 20_000, 1000));
+        // The next PSN is learnt from a packet that is not delivered.
+        both.post(0, 0, SendOp::Send(inline(b"")));
+        let sent = both.pair.intercept(0);
+        let psn = Packet::parse(&sent[0].2).unwrap().bth.psn().get();
+        Self { both, psn, remote }
+    }
+
+    fn flow(&self) -> Flow {
+        self.both.pair.flow(0)
+    }
+
+    fn inject(&mut self, opcode: Opcode, psn: u32, extended: &[u8], payload: &[u8]) {
+        let dest = self.both.qpns[1];
+        let datagram = forge::packet(&self.flow(), opcode, dest, Psn::new(psn), extended, payload);
+        self.both.pair.inject(1, &datagram);
+    }
+
+    /// The next packet in sequence.
+    fn next(&mut self, opcode: Opcode, extended: &[u8], payload: &[u8]) {
+        self.inject(opcode, self.psn, extended, payload);
+        self.psn += 1;
+    }
+
+    fn reth(&self, offset: u64, len: u32) -> Reth {
+        Reth::new(self.remote.va.wrapping_add(offset), self.remote.rkey, len)
+    }
+
+    /// What the victim answers.
+    fn answers(&mut self) -> Vec<(Opcode, u32, Extended)> {
+        let sent = self.both.pair.intercept(1);
+        let parsed = sent.iter().map(|s| Packet::parse(&s.2).unwrap());
+        parsed
+            .map(|p| (p.opcode, p.bth.psn().get(), p.extended))
+            .collect()
+    }
+
+    fn state(&mut self) -> QpState {
+        let qpn = self.both.qpns[1];
+        let endpoint = &mut self.both.pair.ends[1].endpoint;
+        endpoint.qp_state(qpn).unwrap()
+    }
+
+    /// The last packet was refused by `code`, and ended the queue pair.
+    fn assert_refused(&mut self, code: NakCode, what: &str) {
+        let answers = self.answers();
+        let Some((Opcode::Acknowledge, psn, Extended::Acknowledge(aeth))) = answers.last() else {
+            panic!("{what}: {answers:?}");
+        };
+        assert_eq!(aeth.syndrome(), Some(Syndrome::Nak(code)), "{what}");
+        assert_eq!(*psn, Psn::new(self.psn - 1).get(), "{what}");
+        assert_eq!(self.state(), QpState::Error, "{what}");
+    }
+
+    fn sink(&self) -> &[u8] {
+        let sink = place(SINK, MEMORY_BYTES as u64 - SINK);
+        self.both.bytes(1, sink)
+    }
+}
+
+#[test]
+fn wrong_keys_ranges_and_rights_are_refused_and_touch_nothing() {
+    let no_write = Access {
+        write: false,
+        ..EVERYTHING
+    };
+    let foreign = QpConfig {
+        domain: ProtectionDomain(2),
+        ..config()
+    };
+    let beyond = u64::from(REGION_BYTES);
+    let access = NakCode::RemoteAccessError;
+    let cases: [(&str, QpConfig, Access, Aim); 7] = [
+        ("wrong key", config(), EVERYTHING, |v| {
+            Reth::new(v.remote.va, Rkey(v.remote.rkey.0 ^ 1), 4)
+        }),
+        ("key 0", config(), EVERYTHING, |v| {
+            Reth::new(v.remote.va, Rkey(0), 4)
+        }),
+        ("beyond the end", config(), EVERYTHING, |v| {
+            v.reth(u64::from(REGION_BYTES) - 3, 4)
+        }),
+        ("before the start", config(), EVERYTHING, |v| {
+            v.reth(u64::MAX, 4)
+        }),
+        ("wraps", config(), EVERYTHING, |v| {
+            Reth::new(u64::MAX - 1, v.remote.rkey, 4)
+        }),
+        ("region without the right", config(), no_write, |v| {
+            v.reth(0, 4)
+        }),
+        ("another domain", foreign, EVERYTHING, |v| v.reth(0, 4)),
+    ];
+    for (what, qp, rights, reth) in cases {
+        let mut victim = Victim::with(qp, rights);
+        let reth = reth(&victim);
+        victim.next(ONLY, reth.as_bytes(), &[0xEE; 4]);
+        victim.assert_refused(access, what);
+        assert!(victim.sink().iter().all(|b| *b == 0), "{what}");
+        let mut victim = Victim::with(
+            qp,
+            Access {
+                read: false,
+                ..rights
+            },
+        );
+        victim.next(Opcode::ReadRequest, reth.as_bytes(), &[]);
+        victim.assert_refused(access, what);
+    }
+    let mut victim = Victim::new();
+    let reth = victim.reth(0, 300 + beyond as u32);
+    victim.next(FIRST, reth.as_bytes(), &[0xEE; 256]);
+    victim.assert_refused(access, "the end of a message lies beyond");
+    assert!(victim.sink().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn queue_pairs_without_rights_refuse_operations() {
+    let none = QpConfig {
+        access: Access::default(),
+        ..config()
+    };
+    let invalid = NakCode::InvalidRequest;
+    let mut victim = Victim::with(none, EVERYTHING);
+    victim.next(ONLY, victim.reth(0, 4).as_bytes(), &[1; 4]);
+    victim.assert_refused(invalid, "write");
+    let mut victim = Victim::with(none, EVERYTHING);
+    victim.next(Opcode::ReadRequest, victim.reth(0, 4).as_bytes(), &[]);
+    victim.assert_refused(invalid, "read");
+    let mut victim = Victim::with(none, EVERYTHING);
+    let atomic = atomic(&victim, 0);
+    let add = Opcode::Atomic(AtomicOpcode::FetchAdd);
+    victim.next(add, atomic.as_bytes(), &[]);
+    victim.assert_refused(invalid, "atomic");
+}
+
+#[test]
+fn messages_whose_packets_do_not_fit_are_refused() {
+    let cases: [(&str, Attack); 13] = [
+        ("first packet too short", |v| {
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 255]);
+        }),
+        ("only packet too long", |v| {
+            v.next(ONLY, v.reth(0, 600).as_bytes(), &[1; 600]);
+        }),
+        ("less than it said", |v| {
+            v.next(ONLY, v.reth(0, 8).as_bytes(), &[1; 4]);
+        }),
+        ("more than it said", |v| {
+            v.next(ONLY, v.reth(0, 4).as_bytes(), &[1; 8]);
+        }),
+        ("first packet has all that it said", |v| {
+            v.next(FIRST, v.reth(0, 256).as_bytes(), &[1; 256]);
+        }),
+        ("last packet empty", |v| {
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 256]);
+            v.next(LAST, &[], &[]);
+        }),
+        ("last packet too early", |v| {
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 256]);
+            v.next(LAST, &[], &[1; 88]);
+        }),
+        ("longer than any message", |v| {
+            v.next(FIRST, v.reth(0, (1 << 31) + 1).as_bytes(), &[1; 256]);
+        }),
+        ("middle without a first", |v| v.next(MIDDLE, &[], &[1; 256])),
+        ("a first within a message", |v| {
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 256]);
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 256]);
+        }),
+        ("a send within a write", |v| {
+            v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 256]);
+            v.next(SEND_LAST, &[], &[1; 4]);
+        }),
+        ("a read within a send", |v| {
+            v.next(SEND_FIRST, &[], &[1; 256]);
+            v.next(Opcode::ReadRequest, v.reth(0, 4).as_bytes(), &[]);
+        }),
+        ("a misaligned atomic", |v| {
+            let atomic = atomic(v, 4);
+            v.next(
+                Opcode::Atomic(AtomicOpcode::CompareSwap),
+                atomic.as_bytes(),
+                &[],
+            );
+        }),
+    ];
+    for (what, attack) in cases {
+        let mut victim = Victim::new();
+        attack(&mut victim);
+        victim.assert_refused(NakCode::InvalidRequest, what);
+    }
+}
+
+#[test]
+fn a_message_longer_than_its_receive_fails_both() {
+    let mut victim = Victim::new();
+    victim.both.recv(1, 2, place(SINK, 8));
+    victim.next(SEND_ONLY, &[], &[7; 200]);
+    victim.next(SEND_ONLY, &[], &[7; 200]);
+    victim.assert_refused(NakCode::InvalidRequest, "too long");
+    let received = statuses(&victim.both.pair.ends[1].completions);
+    assert_eq!(
+        received,
+        [(1, WorkStatus::Success), (2, WorkStatus::LocalLength)]
+    );
+    assert_eq!(victim.sink()[..16], [0; 16]);
+}
+
+#[test]
+fn only_keys_that_may_be_are_invalidated_by_peers() {
+    let fixed = Access {
+        invalidate: false,
+        ..EVERYTHING
+    };
+    let mut victim = Victim::with(config(), fixed);
+    let key = victim.remote.rkey;
+    let ieth = Ieth { rkey: key.0.into() };
+    let opcode = Opcode::Send(Position::Only, SendTail::Invalidate);
+    victim.next(opcode, ieth.as_bytes(), b"x");
+    victim.assert_refused(NakCode::RemoteAccessError, "invalidate");
+    assert!(victim.both.pair.ends[1].endpoint.invalidate(key));
+    let received = statuses(&victim.both.pair.ends[1].completions);
+    assert_eq!(received, [(1, WorkStatus::RemoteAccess)]);
+}
+
+#[test]
+fn packets_beyond_a_gap_bring_one_nak_and_no_effect() {
+    let mut victim = Victim::new();
+    for ahead in 1..500 {
+        let psn = victim.psn + ahead;
+        victim.inject(ONLY, psn, victim.reth(0, 4).as_bytes(), &[1; 4]);
+    }
+    let answers = victim.answers();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!(answers[0].1, victim.psn);
+    assert!(victim.sink().iter().all(|b| *b == 0));
+    assert_eq!(victim.state(), QpState::ReadyToSend);
+    let counters = victim.both.pair.ends[1].endpoint.counters();
+    assert_eq!(counters.out_of_sequence, 499);
+}
+
+#[test]
+fn duplicates_change_nothing() {
+    let mut victim = Victim::new();
+    victim.next(ONLY, victim.reth(0, 4).as_bytes(), &[1; 4]);
+    victim.answers();
+    for behind in 1..100 {
+        let psn = victim.psn - behind;
+        victim.inject(ONLY, psn, victim.reth(8, 4).as_bytes(), &[9; 4]);
+    }
+    let answers = victim.answers();
+    assert_eq!(answers.len(), 1, "acknowledged together");
+    assert_eq!(answers[0].1, victim.psn - 1);
+    assert_eq!(victim.sink()[..12], [1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+fn atomic(victim: &Victim, offset: u64) -> AtomicEth {
+    AtomicEth {
+        va: (victim.remote.va + offset).into(),
+        rkey: victim.remote.rkey.0.into(),
+        swap_or_add: 5.into(),
+        compare: 0.into(),
+    }
+}
+
+#[test]
+fn atomics_are_executed_once_and_answered_again() {
+    let mut victim = Victim::new();
+    let add = Opcode::Atomic(AtomicOpcode::FetchAdd);
+    let header = atomic(&victim, 8);
+    victim.next(add, header.as_bytes(), &[]);
+    victim.next(add, header.as_bytes(), &[]);
+    let swap = Opcode::Atomic(AtomicOpcode::CompareSwap);
+    victim.next(swap, header.as_bytes(), &[]);
+    let originals = |answers: Vec<(Opcode, u32, Extended)>| -> Vec<(u32, u64)> {
+        let original = |extended| match extended {
+            Extended::AtomicAcknowledge(_, AtomicAckEth { original }) => Some(original.get()),
+            _ => None,
+        };
+        answers
+            .into_iter()
+            .filter_map(|(_, psn, extended)| Some((psn, original(extended)?)))
+            .collect()
+    };
+    let first = victim.psn - 3;
+    let right = vec![(first, 0), (first + 1, 5), (first + 2, 10)];
+    assert_eq!(originals(victim.answers()), right);
+    victim.inject(add, first, header.as_bytes(), &[]);
+    assert_eq!(originals(victim.answers()), right[..1]);
+    let value = u64::from_ne_bytes(*victim.sink()[8..].first_chunk().unwrap());
+    assert_eq!(
+        value, 10,
+        "the comparison failed, the repetition did nothing"
+    );
+}
+
+#[test]
+fn floods_of_reads_are_bounded() {
+    let shallow = QpConfig {
+        responder_resources: 2,
+        ..config()
+    };
+    let mut victim = Victim::with(shallow, EVERYTHING);
+    for _ in 0..5 {
+        let reth = victim.reth(0, 256);
+        victim.next(Opcode::ReadRequest, reth.as_bytes(), &[]);
+    }
+    victim.assert_refused(NakCode::InvalidRequest, "more reads than agreed");
+    let mut victim = Victim::with(shallow, EVERYTHING);
+    let reth = victim.reth(0, 4096);
+    let first = victim.psn;
+    victim.next(Opcode::ReadRequest, reth.as_bytes(), &[]);
+    for _ in 0..1000 {
+        victim.inject(Opcode::ReadRequest, first, reth.as_bytes(), &[]);
+    }
+    assert_eq!(
+        victim.answers().len(),
+        16,
+        "a repeated request is answered once"
+    );
+    let longer = victim.reth(0, 4096);
+    victim.inject(Opcode::ReadRequest, first + 15, longer.as_bytes(), &[]);
+    assert_eq!(victim.answers(), [], "a repetition never asks for more");
+}
+
+#[test]
+fn responses_to_nothing_are_dropped() {
+    let mut both = Connected::new(PathMtu::B256);
+    let flow = both.pair.flow(1);
+    both.post(0, 1, SendOp::Send(data(SOURCE, 600)));
+    let sent = both.pair.intercept(0);
+    let first = Packet::parse(&sent[0].2).unwrap().bth.psn().get();
+    let ack = Aeth::new(Syndrome::Ack, 1);
+    let atomic = [ack.as_bytes(), &[0; 8]].concat();
+    let dest = both.qpns[0];
+    let mut respond = |opcode, psn: u32, extended: &[u8], payload: &[u8]| {
+        let datagram = forge::packet(&flow, opcode, dest, Psn::new(psn), extended, payload);
+        both.pair.inject(0, &datagram);
+    };
+    respond(Opcode::Acknowledge, first + 3, ack.as_bytes(), &[]);
+    respond(
+        Opcode::Acknowledge,
+        first.wrapping_sub(1),
+        ack.as_bytes(),
+        &[],
+    );
+    respond(Opcode::Acknowledge, first + (1 << 22), ack.as_bytes(), &[]);
+    respond(Opcode::AtomicAcknowledge, first, &atomic, &[]);
+    let only = Opcode::ReadResponse(Position::Only);
+    respond(only, first, ack.as_bytes(), &[1; 100]);
+    let counters = both.pair.ends[0].endpoint.counters();
+    assert_eq!(counters.unexpected, 5);
+    assert!(both.pair.ends[0].completions.is_empty());
+    let qpn = both.qpns[0];
+    let state = both.pair.ends[0].endpoint.qp_state(qpn);
+    assert_eq!(state, Some(QpState::ReadyToSend));
+}
+
+#[test]
+fn responses_of_the_wrong_length_fail_the_read_and_write_nothing() {
+    for (position, len) in [
+        (Position::First, 255),
+        (Position::First, 100),
+        (Position::Only, 256),
+        (Position::Last, 256),
+    ] {
+        let mut both = Connected::new(PathMtu::B256);
+        let flow = both.pair.flow(1);
+        let into = Gather::new(&[place(SINK, 300)]).unwrap();
+        let remote = Remote {
+            va: 0,
+            rkey: Rkey(1),
+        };
+        both.post(0, 1, SendOp::Read(into, remote));
+        let sent = both.pair.intercept(0);
+        let psn = Packet::parse(&sent[0].2).unwrap().bth.psn();
+        let ack = Aeth::new(Syndrome::Ack, 1);
+        let opcode = Opcode::ReadResponse(position);
+        let payload = vec![0xEE; len];
+        let datagram = forge::packet(&flow, opcode, both.qpns[0], psn, ack.as_bytes(), &payload);
+        both.pair.inject(0, &datagram);
+        let done = both.complete(0, 1);
+        assert_eq!(statuses(&done), [(1, WorkStatus::BadResponse)]);
+        assert!(both.bytes(0, place(SINK, 400)).iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn strangers_partitions_and_unknown_numbers_are_dropped_and_counted() {
+    let mut victim = Victim::new();
+    let (dest, psn) = (victim.both.qpns[1], Psn::new(victim.psn));
+    let reth = victim.reth(0, 4);
+    let stranger = Flow::new(
+        "[fd09::66]:4791".parse().unwrap(),
+        "[fd09::2]:4791".parse().unwrap(),
+    )
+    .unwrap();
+    let forged = forge::packet(&stranger, ONLY, dest, psn, reth.as_bytes(), &[1; 4]);
+    let received = Received {
+        flow: stranger,
+        bytes: &forged,
+        segment_len_bytes: None,
+        identification: crate::wire::Ipv4Identification::Unknown,
+        congestion_experienced: false,
+    };
+    victim.both.pair.inject_received(1, &received);
+    let flow = victim.flow();
+    let mut bth = Bth::new(ONLY.to_wire(), dest, psn);
+    bth.pkey = 0x7ABC.into();
+    let other_partition = forge::datagram(&flow, bth, reth.as_bytes(), &[1; 4]);
+    victim.both.pair.inject(1, &other_partition);
+    let nobody = Qpn::new(dest.get() ^ 1 << 20);
+    let to_nobody = forge::packet(&flow, ONLY, nobody, psn, reth.as_bytes(), &[1; 4]);
+    victim.both.pair.inject(1, &to_nobody);
+    let mut bad_sum = forge::packet(&flow, ONLY, dest, psn, reth.as_bytes(), &[1; 4]);
+    *bad_sum.last_mut().unwrap() ^= 1;
+    victim.both.pair.inject(1, &bad_sum);
+    let bth = Bth::new(0x1C, dest, psn);
+    let unknown = forge::datagram(&flow, bth, reth.as_bytes(), &[1; 4]);
+    victim.both.pair.inject(1, &unknown);
+    let counters = victim.both.pair.ends[1].endpoint.counters();
+    assert_eq!(
+        (
+            counters.stranger,
+            counters.bad_pkey,
+            counters.no_such_qp,
+            counters.bad_icrc,
+            counters.malformed
+        ),
+        (1, 1, 1, 1, 1)
+    );
+    assert_eq!(victim.answers(), []);
+    assert!(victim.sink().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn truncated_datagrams_are_dropped_at_every_length() {
+    let mut victim = Victim::new();
+    let reth = victim.reth(0, 256);
+    let imm = ImmDt { data: 1.into() };
+    let headers = [reth.as_bytes(), imm.as_bytes()].concat();
+    let opcode = Opcode::Write(Position::Only, WriteTail::Immediate);
+    let (dest, psn) = (victim.both.qpns[1], Psn::new(victim.psn));
+    let whole = forge::packet(&victim.flow(), opcode, dest, psn, &headers, &[1; 256]);
+    for len in 0..whole.len() {
+        victim.both.pair.inject(1, &whole[..len]);
+    }
+    assert_eq!(victim.answers(), []);
+    assert!(victim.sink().iter().all(|b| *b == 0));
+    victim.both.pair.inject(1, &whole);
+    assert_eq!(victim.sink()[..256], [1; 256]);
+}
+
+proptest! {
+    /// Whatever comes with a right checksum from the peer's address: bytes outside of the region and of posted receives stay as
+    /// they are, answers are bounded, nothing panics.
+    #[test]
+    fn nothing_outside_of_what_was_granted_is_written(
+        packets in proptest::collection::vec(
+            (
+                prop_oneof![0u8..0x18, any::<u8>()],
+                0u32..4,
+                prop_oneof![Just(0u64), 0u64..5000, any::<u64>()],
+                prop_oneof![Just(0u32), 0u32..600, any::<u32>()],
+                any::<bool>(),
+                proptest::collection::vec(any::<u8>(), 0..70),
+                0usize..300,
+            ),
+            1..40,
+        )
+    ) {
+        let mut victim = Victim::new();
+        let before = victim.both.pair.ends[1].memory.bytes.clone();
+        let mut psn = victim.psn;
+        for (code, ahead, offset, len, right_key, noise, payload_len) in packets {
+            let mut reth = victim.reth(offset, len);
+            if !right_key {
+                reth.rkey = 7.into();
+            }
+            let headers = match Opcode::from_wire(code).map(Opcode::extended_len_bytes) {
+                Some(16) => reth.as_bytes().to_vec(),
+                Some(20) => [reth.as_bytes(), &[0; 4]].concat(),
+                Some(n) => noise.iter().copied().chain(std::iter::repeat(0)).take(n).collect(),
+                None => noise,
+            };
+            let bth = Bth::new(code, victim.both.qpns[1], Psn::new(psn + ahead / 3)).with_ack_request();
+            let datagram = forge::datagram(&victim.flow(), bth, &headers, &vec![0xEE; payload_len]);
+            victim.both.pair.inject(1, &datagram);
+            if ahead < 2 {
+                psn += 1;
+            }
+            prop_assert!(victim.answers().len() <= (1 << 24));
+        }
+        let after = &victim.both.pair.ends[1].memory.bytes;
+        let region = SINK as usize..SINK as usize + REGION_BYTES as usize;
+        let recv = SINK as usize + 20_000..SINK as usize + 21_000;
+        for (at, (old, new)) in before.iter().zip(after).enumerate() {
+            prop_assert!(old == new || region.contains(&at) || recv.contains(&at), "byte {}", at);
+        }
+    }
+
+    #[test]
+    fn any_bytes_with_a_right_checksum_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut victim = Victim::new();
+        let sealed = forge::seal(&victim.flow(), &bytes);
+        victim.both.pair.inject(1, &sealed);
+        if let Ok((bth, _)) = Bth::read_from_prefix(&bytes[..]) {
+            let addressed = Bth { dest_qpn: crate::wire::U24::new(victim.both.qpns[1].get()), ..bth };
+            let body = [addressed.as_bytes(), &bytes[12..]].concat();
+            let sealed = forge::seal(&victim.flow(), &body);
+            victim.both.pair.inject(1, &sealed);
+        }
+        victim.answers();
+    }
+}
