@@ -42,9 +42,9 @@ pub struct Ramport {
 }
 
 impl Ramport {
-    pub const URL: &str = "nvme+tcp://127.0.0.1:44980/nqn.2025-01.example:bench";
+    pub const URL: &str = "nvme+tcp://127.0.0.1:24980/nqn.2025-01.example:bench";
     pub const PERF: &str =
-        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:44980 subnqn:nqn.2025-01.example:bench";
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24980 subnqn:nqn.2025-01.example:bench";
 
     pub fn start(root: &Path, volume_mib: &str) -> io::Result<Self> {
         let program = root.join("target/release/ramport");
@@ -60,7 +60,7 @@ impl Ramport {
                 "--memory",
                 "2G",
             ])
-            .args(["--nvme-tcp", "127.0.0.1:44980", "--log-level", "warn"])
+            .args(["--nvme-tcp", "127.0.0.1:24980", "--log-level", "warn"])
             .arg("--state")
             .arg(folder.join("state"))
             .spawn()?;
@@ -188,9 +188,9 @@ pub struct Spdk {
 }
 
 impl Spdk {
-    pub const URL: &str = "nvme+tcp://127.0.0.1:44981/nqn.2016-06.io.spdk:bench";
+    pub const URL: &str = "nvme+tcp://127.0.0.1:24981/nqn.2016-06.io.spdk:bench";
     pub const PERF: &str =
-        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:44981 subnqn:nqn.2016-06.io.spdk:bench";
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24981 subnqn:nqn.2016-06.io.spdk:bench";
     const SOCKET: &str = "/tmp/spdk-bench.sock";
 
     pub fn start(folder: &Path, volume_mib: &str) -> io::Result<Self> {
@@ -210,7 +210,7 @@ impl Spdk {
             &format!("bdev_malloc_create -b M0 {volume_mib} 512"),
             &format!("nvmf_create_subsystem {nqn} -a -s SPDK0"),
             &format!("nvmf_subsystem_add_ns {nqn} M0"),
-            &format!("nvmf_subsystem_add_listener {nqn} -t tcp -a 127.0.0.1 -s 44981"),
+            &format!("nvmf_subsystem_add_listener {nqn} -t tcp -a 127.0.0.1 -s 24981"),
         ] {
             let mut command = Command::new("/usr/bin/python3");
             command.arg(folder.join("scripts/rpc.py"));
