@@ -55,6 +55,10 @@ impl fmt::Display for Shape {
 const READ_PERCENT: &str = "70";
 /// The size of each side's volume in MiB.
 const VOLUME_MIB: &str = "512";
+/// The same in bytes: the bare exchange over memory like a volume's.
+const VOLUME_BYTES: u64 = 512 << 20;
+/// Memory that the processor's caches hold: the bare exchange at its fastest.
+const CACHED_BYTES: u64 = 1 << 20;
 
 /// How to measure.
 pub struct Options {
@@ -102,6 +106,7 @@ impl Options {
 #[derive(Default)]
 struct Row {
     bare: Vec<Figures>,
+    bare_volume: Vec<Figures>,
     ramport: Vec<Figures>,
     ramport_perf: Vec<Figures>,
     spdk: Vec<Figures>,
@@ -132,9 +137,10 @@ pub fn run(root: &Path, options: &Options) -> io::Result<()> {
     for run in 1..=options.runs {
         for (shape, row) in &mut rows {
             eprintln!("run {run}: {shape}");
-            if let Some(figures) = bare(root, *shape, &options.seconds)? {
-                row.bare.push(figures);
-            }
+            row.bare
+                .extend(bare(root, *shape, &options.seconds, CACHED_BYTES)?);
+            row.bare_volume
+                .extend(bare(root, *shape, &options.seconds, VOLUME_BYTES)?);
             row.ramport
                 .push(ramport.measure(Ramport::URL, *shape, &options.seconds)?);
             let Some(spdk) = &spdk else { continue };
@@ -185,19 +191,23 @@ fn iops(runs: &[Figures]) -> Option<f64> {
 fn print(rows: &[(Shape, Row)], idle: f64) {
     println!("medians; IOPS by client and target (ours: ramport bench, perf: spdk_nvme_perf)");
     println!(
-        "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}",
+        "{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>7}{:>7}{:>7}{:>8}{:>8}{:>8}{:>9}{:>8}{:>9}",
         "shape",
         "bare",
+        "bare/vol",
         "ours",
         "ours/perf",
         "SPDK",
         "SPDK/perf",
         "%bare",
+        "%vol",
         "xSPDK",
         "us/IO",
         "SPDK us",
         "p99 us",
-        "SPDK p99"
+        "SPDK p99",
+        "sd us",
+        "SPDK sd"
     );
     for (shape, row) in rows {
         let best = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
@@ -205,19 +215,27 @@ fn print(rows: &[(Shape, Row)], idle: f64) {
         let spdk = best(iops(&row.spdk), iops(&row.spdk_perf));
         let over = |a: Option<f64>, b: Option<f64>, scale: f64| Some(a? / b? * scale);
         println!(
-            "{:<22}{}{}{}{}{}{}{}{}{}{}{}",
+            "{:<20}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}",
             shape.to_string(),
-            cell(iops(&row.bare), 11, 0),
-            cell(iops(&row.ramport), 11, 0),
-            cell(iops(&row.ramport_perf), 11, 0),
-            cell(iops(&row.spdk), 11, 0),
-            cell(iops(&row.spdk_perf), 11, 0),
-            cell(over(iops(&row.ramport), iops(&row.bare), 100.0), 8, 0),
-            cell(over(ours, spdk, 1.0), 8, 2),
-            cell(median(&row.ramport, |figures| figures.target_us), 9, 2),
-            cell(median(&row.spdk, |figures| figures.target_us), 9, 2),
-            cell(median(&row.ramport, |figures| figures.p99_us), 9, 1),
+            cell(iops(&row.bare), 10, 0),
+            cell(iops(&row.bare_volume), 10, 0),
+            cell(iops(&row.ramport), 10, 0),
+            cell(iops(&row.ramport_perf), 10, 0),
+            cell(iops(&row.spdk), 10, 0),
+            cell(iops(&row.spdk_perf), 10, 0),
+            cell(over(iops(&row.ramport), iops(&row.bare), 100.0), 7, 0),
+            cell(
+                over(iops(&row.ramport), iops(&row.bare_volume), 100.0),
+                7,
+                0
+            ),
+            cell(over(ours, spdk, 1.0), 7, 2),
+            cell(median(&row.ramport, |figures| figures.target_us), 8, 2),
+            cell(median(&row.spdk, |figures| figures.target_us), 8, 2),
+            cell(median(&row.ramport, |figures| figures.p99_us), 8, 1),
             cell(median(&row.spdk, |figures| figures.p99_us), 9, 1),
+            cell(median(&row.ramport, |figures| figures.stddev_us), 8, 1),
+            cell(median(&row.spdk, |figures| figures.stddev_us), 9, 1),
         );
     }
     println!("ramport without I/O: {:.3} % of a core", idle * 100.0);
@@ -238,6 +256,7 @@ fn to_json(rows: &[(Shape, Row)], idle: f64) -> Value {
             json!({
                 "rw": shape.rw, "bs": shape.bs, "iodepth": shape.depth,
                 "bare": all(&row.bare),
+                "bare_volume": all(&row.bare_volume),
                 "ramport": all(&row.ramport),
                 "ramport_perf": all(&row.ramport_perf),
                 "spdk": all(&row.spdk),

@@ -147,6 +147,11 @@ impl Lane {
         }
     }
 
+    /// The most I/Os in flight.
+    pub(crate) fn depth(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// Fills the queue.
     #[inline]
     pub(crate) fn issue(&mut self, now: Instant) {

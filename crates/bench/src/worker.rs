@@ -99,7 +99,13 @@ impl Worker {
             let lane = &mut self.lanes[0];
             lane.issue(now);
             let waited = match wait {
-                Wait::Spin => lane.port.poll(now, &mut run.done),
+                Wait::Spin => {
+                    let polled = lane.port.poll(now, &mut run.done);
+                    if run.done.is_empty() {
+                        pause(lane);
+                    }
+                    polled
+                }
                 Wait::Sleep | Wait::Adaptive(_) => {
                     let patience = lane.patience(now);
                     lane.port.wait(wait, patience, &mut run.done)
@@ -180,6 +186,15 @@ fn breakdown(lane: &Lane, error: PortError) -> Breakdown {
     Breakdown {
         source: lane.source,
         error,
+    }
+}
+
+/// Lets some time pass between two looks at a deep queue: each look takes the socket's lock from the system, which is
+/// about to deliver more. A queue of one looks again at once.
+fn pause(lane: &Lane) {
+    const HINTS_MAX: usize = 24;
+    for _ in 1..lane.depth().min(HINTS_MAX) {
+        std::hint::spin_loop();
     }
 }
 

@@ -35,6 +35,6 @@ pub use access::{Access, HostIdentity};
 pub use buffers::{BufferRange, Buffers};
 pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
 pub use send::{Placement, RegionId, Segment, SendList};
-pub use session::StreamSession;
+pub use session::{Pace, StreamSession};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
 pub use volume::{Allocation, RawSpan, Volume};

@@ -17,6 +17,13 @@ pub trait StreamSession {
     /// its last word is already queued for transmission when this is returned.
     type Error: std::error::Error;
 
+    /// How many bytes to receive at most before the next call of [`handle_bytes`](Self::handle_bytes). A session
+    /// that answers many short commands wants few at a time, so that its peer can go on with the first replies
+    /// while it makes the next.
+    fn turn_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Takes all of `input`, in any chunking, and executes the commands that it completes.
     fn handle_bytes(
         &mut self,
@@ -57,4 +64,56 @@ pub trait StreamSession {
 
     /// The connection ended, for whatever reason: release shared state. Called exactly once, last.
     fn handle_close(&mut self, now: Instant, backend: &mut Self::Backend);
+}
+
+/// How many bytes bring about as many commands as a session does well to answer at a time.
+///
+/// Peers that keep many commands in flight would otherwise send them all at once, wait for all replies, and leave the
+/// session idle meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    bytes: usize,
+}
+
+impl Pace {
+    /// Commands of a turn. Fewer cost more system calls than they win time.
+    const COMMANDS: usize = 64;
+    /// The least bytes of a turn.
+    const BYTES_MIN: usize = 4 << 10;
+
+    /// So many commands that are to be paced came with so many bytes.
+    pub fn note(&mut self, input_bytes: usize, commands: usize) {
+        self.bytes = match input_bytes.checked_div(commands) {
+            Some(each) => (each * Self::COMMANDS).max(Self::BYTES_MIN),
+            None => usize::MAX,
+        };
+    }
+
+    /// See [`StreamSession::turn_bytes`].
+    pub const fn turn_bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { bytes: usize::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_takes_some_dozens_of_commands_or_all_data_there_are() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.turn_bytes(), usize::MAX);
+        pace.note(72 * 100, 100);
+        assert_eq!(pace.turn_bytes(), 72 * 64);
+        pace.note(10, 10);
+        assert_eq!(pace.turn_bytes(), 4096);
+        pace.note(100_000, 0);
+        assert_eq!(pace.turn_bytes(), usize::MAX);
+    }
 }

@@ -251,7 +251,8 @@ impl Connection {
         if !self.readable || !matches!(self.phase, Phase::Open) {
             return Ok(0);
         }
-        let len = match self.receive_into(&mut scratch.receive)? {
+        let room = scratch.receive.len().min(self.driven.turn_bytes());
+        let len = match self.receive_into(&mut scratch.receive[..room])? {
             Some(0) => return Err(CloseReason::PeerClosed),
             Some(len) => len,
             None => return Ok(0),

@@ -87,6 +87,8 @@ pub enum CloseReason {
 
 /// A session with its backend, made by [`drive`].
 pub trait Driven {
+    /// See [`StreamSession::turn_bytes`].
+    fn turn_bytes(&self) -> usize;
     /// See [`StreamSession::handle_bytes`].
     fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason>;
     /// See [`StreamSession::poll_transmit`].
@@ -132,6 +134,10 @@ where
     S::Backend: Attachment,
     S::Error: Send + Sync + 'static,
 {
+    fn turn_bytes(&self) -> usize {
+        self.session.turn_bytes()
+    }
+
     fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason> {
         self.session
             .handle_bytes(now, input, &mut self.backend)

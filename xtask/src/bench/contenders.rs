@@ -263,8 +263,13 @@ impl Drop for Spdk {
     }
 }
 
-/// The bare exchange of a shape, both ends polling; none for mixed I/O.
-pub fn bare(root: &Path, shape: Shape, seconds: &str) -> io::Result<Option<Figures>> {
+/// The bare exchange of a shape, both ends polling, where the server's data are in so much memory; none for mixed I/O.
+pub fn bare(
+    root: &Path,
+    shape: Shape,
+    seconds: &str,
+    memory_bytes: u64,
+) -> io::Result<Option<Figures>> {
     let direction = match shape.rw {
         "randread" | "read" => "read",
         "randwrite" | "write" => "write",
@@ -286,6 +291,7 @@ pub fn bare(root: &Path, shape: Shape, seconds: &str) -> io::Result<Option<Figur
                 seconds,
             ])
             .args(["--work", "messages", "--cpus", TARGET_CORE, CLIENT_CORE])
+            .args(["--memory-bytes", &memory_bytes.to_string()])
             .arg("--json")
             .arg(&json),
     )?;

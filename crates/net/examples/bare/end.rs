@@ -6,8 +6,6 @@ use crate::Work;
 
 /// Bytes of an end's receive buffer, and of the buffer that it sends from, where its messages are not longer.
 pub const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes of the memory that data come from and go to.
-const POOL_BYTES: usize = 1 << 20;
 
 /// The parts of a message.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +38,7 @@ pub struct End<'a> {
     /// `out[head..tail]` is to be sent.
     head: usize,
     tail: usize,
+    /// What data come from and go to.
     pool: Vec<u8>,
     messages: &'a AtomicU64,
     stop: &'a AtomicBool,
@@ -48,8 +47,8 @@ pub struct End<'a> {
 impl<'a> End<'a> {
     pub fn new(
         work: Work,
-        incoming: Sizes,
-        outgoing: Sizes,
+        [incoming, outgoing]: [Sizes; 2],
+        memory_bytes: usize,
         owed: u32,
         messages: &'a AtomicU64,
         stop: &'a AtomicBool,
@@ -65,7 +64,7 @@ impl<'a> End<'a> {
             out: vec![0x5a; BUFFER_BYTES.max(outgoing.message())],
             head: 0,
             tail: 0,
-            pool: vec![0xa5; POOL_BYTES.max(outgoing.data).max(incoming.data)],
+            pool: pool(memory_bytes.max(outgoing.data).max(incoming.data)),
             messages,
             stop,
         }
@@ -157,10 +156,31 @@ impl<'a> End<'a> {
     }
 }
 
-/// Where in a pool the data of a message lie.
+/// Where in a pool the data of a message lie: anywhere, but always at the same place.
 fn place(tag: usize, len: usize, pool_len: usize) -> usize {
+    let mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     match pool_len.checked_div(len) {
-        Some(places) => tag % places * len,
+        Some(places) => mixed % places * len,
         None => 0,
     }
+}
+
+/// Memory that was written, in huge pages where the system has them.
+fn pool(len: usize) -> Vec<u8> {
+    let mut pool = Vec::with_capacity(len);
+    let pages = (&raw mut *pool.spare_capacity_mut()).cast::<u8>();
+    let start = pages.align_offset(4096);
+    if start < len {
+        // Without huge pages it works as well.
+        // SAFETY: the range is whole pages inside this allocation, and the advice changes no byte.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                pages.add(start).cast(),
+                (len - start) & !4095,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+    }
+    pool.resize(len, 0xa5);
+    pool
 }

@@ -49,6 +49,7 @@ pub fn exchange(
         work,
         calls,
         sleepers,
+        memory_bytes,
     } = case;
     let (server_idle, client_idle) = match sleepers {
         Sleepers::None => (Idle::Spin, Idle::Spin),
@@ -67,8 +68,16 @@ pub fn exchange(
     };
     let request = sizes(Shape::COMMAND_BYTES, shape.request_bytes());
     let reply = sizes(Shape::REPLY_BYTES, shape.reply_bytes());
-    let server_end = End::new(work, request, reply, 0, &requests, &stop);
-    let client_end = End::new(work, reply, request, shape.depth, &replies, &stop);
+    let server_end = End::new(work, [request, reply], memory_bytes, 0, &requests, &stop);
+    let slots_bytes = shape.depth as usize * shape.len_bytes as usize;
+    let client_end = End::new(
+        work,
+        [reply, request],
+        slots_bytes,
+        shape.depth,
+        &replies,
+        &stop,
+    );
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let end = Placed {

@@ -3,7 +3,8 @@
 //! with the data of a read; or it sends 72 bytes with the data of a write and gets 24 bytes. What a target reaches
 //! with the same sizes, depth and cores can be given as a share of this.
 //!
-//! `cargo run --release -p net --example bare -- --json bare.json`
+//! `cargo run --release -p net --example bare -- --json bare.json`; with `--memory-bytes 536870912` the server reads and writes
+//! memory as a volume of 512 MiB does, which the processor's caches do not hold.
 
 #![expect(
     clippy::cast_precision_loss,
@@ -53,6 +54,9 @@ struct Args {
         default_value = "none,server,both"
     )]
     sleepers: Vec<Sleepers>,
+    /// Bytes of memory that the server's data come from and go to, anywhere in it; how large a volume is matters
+    #[arg(long, default_value_t = 1 << 20)]
+    memory_bytes: usize,
     /// Seconds for each measurement
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -182,6 +186,7 @@ struct Case {
     work: Work,
     calls: Calls,
     sleepers: Sleepers,
+    memory_bytes: usize,
 }
 
 /// One row of the result.
@@ -209,6 +214,7 @@ fn main() -> std::io::Result<()> {
                     work,
                     calls,
                     sleepers,
+                    memory_bytes: args.memory_bytes,
                 }));
             }
         }

@@ -19,7 +19,7 @@ mod transmit;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use block::{SendList, StreamSession};
+use block::{Pace, SendList, StreamSession};
 
 use self::receive::Receiver;
 use self::transfer::Transfers;
@@ -53,7 +53,7 @@ impl Default for TargetConfig {
             cpda: Pda(0),
             maxh2cdata_bytes: 128 << 10,
             r2t_max_bytes: 256 << 10,
-            place_min_bytes: 16 << 10,
+            place_min_bytes: 4 << 10,
             connect_timeout: Duration::from_secs(30),
         }
     }
@@ -91,6 +91,7 @@ pub struct TargetSession<B> {
     transmitter: Transmitter,
     /// Digests and alignment of what the host sends.
     incoming: Layout,
+    pace: Pace,
     stage: Stage,
     connect_deadline: Instant,
     backend: PhantomData<fn(&mut B)>,
@@ -127,6 +128,7 @@ impl<B> TargetSession<B> {
             transfers: Transfers::new(config.r2t_max_bytes),
             transmitter: Transmitter::new(config.place_min_bytes),
             incoming: Layout::default(),
+            pace: Pace::default(),
             stage: Stage::Started,
             connect_deadline: now + config.connect_timeout,
             backend: PhantomData,
@@ -142,6 +144,10 @@ impl<B> TargetSession<B> {
 impl<B: Backend> StreamSession for TargetSession<B> {
     type Backend = B;
     type Error = SessionError;
+
+    fn turn_bytes(&self) -> usize {
+        self.pace.turn_bytes()
+    }
 
     fn handle_bytes(
         &mut self,

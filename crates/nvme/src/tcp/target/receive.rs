@@ -28,6 +28,9 @@ pub(super) struct Receiver {
     body: Option<Body>,
     /// Data of a PDU that were cut, where a digest follows.
     cut: Vec<u8>,
+    /// Commands with little data that have come in this turn. Those with more spend their time in the system's
+    /// copying, of which many at a time are better.
+    short_commands: usize,
 }
 
 /// The rest of a PDU whose header is done.
@@ -58,6 +61,7 @@ impl Default for Receiver {
             header_len: 0,
             body: None,
             cut: Vec::new(),
+            short_commands: 0,
         }
     }
 }
@@ -94,6 +98,13 @@ impl<B: Backend> TargetSession<B> {
         backend: &mut B,
     ) -> Result<(), SessionError> {
         self.queue.start_turn(now);
+        self.receiver.short_commands = 0;
+        let result = self.receive_all(input, backend);
+        self.pace.note(input.len(), self.receiver.short_commands);
+        result
+    }
+
+    fn receive_all(&mut self, input: &[u8], backend: &mut B) -> Result<(), SessionError> {
         let mut rest = input;
         let mut ahead = Ahead::default();
         loop {
@@ -233,9 +244,11 @@ impl<B: Backend> TargetSession<B> {
             }));
         }
         let sqe = Sqe::ref_from_bytes(&capsule.sqe).expect("an entry has 64 bytes");
-        let begun = self
-            .queue
-            .begin(sqe, data_pointer(sqe, data_len), backend)?;
+        let pointer = data_pointer(sqe, data_len);
+        if pointer.is_ok_and(|data| data.len_bytes() < self.config.place_min_bytes) {
+            self.receiver.short_commands += 1;
+        }
+        let begun = self.queue.begin(sqe, pointer, backend)?;
         Ok(match begun {
             Begun::Receive {
                 slot,
