@@ -189,9 +189,8 @@ impl BenchError {
             | Self::Combination { .. }
             | Self::Pin { .. } => true,
             Self::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::Attach { .. } | Self::Port { .. } | Self::Write { .. } | Self::Draw { .. } => {
-                false
-            }
+            Self::Attach { source, .. } => source.is_mistake(),
+            Self::Port { .. } | Self::Write { .. } | Self::Draw { .. } => false,
         }
     }
 }

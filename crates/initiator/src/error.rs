@@ -114,7 +114,7 @@ pub enum ConnectError {
         expected: &'static str,
     },
     /// The host's name has no address.
-    #[error("can't find the address of {host}: {source}")]
+    #[error("can't find the address of {host}: {source}; check the name, or give the address")]
     Resolve {
         /// The name.
         host: String,
@@ -122,7 +122,9 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// No TCP connection.
-    #[error("can't connect to {address}: {source}")]
+    #[error(
+        "can't connect to {address}: {source}; check address and port (`ramport portal ls` there lists where it listens)"
+    )]
     Connect {
         /// Where to.
         address: SocketAddr,
@@ -249,6 +251,30 @@ pub enum ConnectError {
         /// What it says.
         source: io::Error,
     },
+}
+
+impl ConnectError {
+    /// Whether the person who asked can mend it by asking otherwise, or elsewhere.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::NoTarget { .. }
+            | Self::Name { .. }
+            | Self::Option { .. }
+            | Self::Resolve { .. }
+            | Self::Connect { .. }
+            | Self::Scheme { .. }
+            | Self::NoSecret { .. }
+            | Self::SecretsFile { .. }
+            | Self::SecretsForm { .. } => true,
+            Self::Setup { source, .. } => matches!(
+                source,
+                SetupError::UnknownSubsystem
+                    | SetupError::HostNotAllowed
+                    | SetupError::NoNamespace { .. }
+            ),
+            _ => false,
+        }
+    }
 }
 
 /// Why a connection can't go on.

@@ -25,9 +25,25 @@ impl Failure {
             Self::Mistake(error) => (error, 2),
             Self::Broken(error) => (error, 1),
         };
-        eprintln!("ramport: {error:#}");
+        eprintln!("ramport: {}", told(error));
         ExitCode::from(code)
     }
+}
+
+/// The error and its causes, without those that the text before them has said already.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
 }
 
 impl From<ClientError> for Failure {
@@ -49,5 +65,21 @@ impl From<anyhow::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Broken(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let error = anyhow!("refused").context("can't connect: refused");
+        assert_eq!(
+            told(&error.context("can't ask")),
+            "can't ask: can't connect: refused"
+        );
     }
 }

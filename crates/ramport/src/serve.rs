@@ -30,7 +30,15 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(|size| size.0),
     })
-    .context("can't start")?;
+    .map_err(|error| {
+        let is_mistake = error.is_mistake();
+        let error = anyhow::Error::from(error).context("can't start");
+        if is_mistake {
+            Failure::Mistake(error)
+        } else {
+            Failure::Broken(error)
+        }
+    })?;
     let engine = Engine::open(server, &state).map_err(Failure::mistake)?;
     open_portals(&engine, &args)?;
     let has_tcp = config.tcp.is_some();

@@ -243,8 +243,15 @@ fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), 
 
 /// NVMe over Fabrics: the discovery log.
 fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = initiator::discover(&args.url, args.timeout.0)
-        .with_context(|| format!("can't ask {}", args.url))?;
+    let records = initiator::discover(&args.url, args.timeout.0).map_err(|error| {
+        let is_mistake = error.is_mistake();
+        let error = anyhow::Error::from(error).context(format!("can't ask {}", args.url));
+        if is_mistake {
+            Failure::Mistake(error)
+        } else {
+            Failure::Broken(error)
+        }
+    })?;
     if connection.json {
         let records: Vec<_> = records
             .iter()

@@ -225,6 +225,15 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
         ),
         (&["volume", "filter", "set", "a"], "--delay"),
         (&["volumes"], "volume"),
+        (&["serve", "--cores", "9999"], "use 1 to 256"),
+        (
+            &["discover", "nvme+tcp://127.0.0.1:1"],
+            "check address and port",
+        ),
+        (
+            &["bench", "nvme+tcp://127.0.0.1:1/x"],
+            "check address and port",
+        ),
     ] {
         let told = daemon.mistake(args);
         assert!(told.contains(mend), "{args:?}: {told}");

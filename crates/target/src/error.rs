@@ -256,6 +256,17 @@ pub enum StartError {
     AvailableMemory(#[source] io::Error),
 }
 
+impl StartError {
+    /// Whether the person who asked can mend it by asking otherwise.
+    pub fn is_mistake(&self) -> bool {
+        use net::StartError::{Core, Thread, ThreadCount};
+        match self {
+            Self::Reactors(ThreadCount { .. } | Core { .. }) => true,
+            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) => false,
+        }
+    }
+}
+
 /// What is worth telling a person though it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {

@@ -51,6 +51,10 @@ impl Reservations {
     /// Reservation Register. Change Persist Through Power Loss State (CPTPL) is read and not followed: nothing
     /// persists, which RESCAP and PTPLS say; hosts ask for it without looking.
     fn on_register(&mut self, host: HostId, sqe: &Sqe, data: &[u8]) -> Result<Notices, Failure> {
+        const CPTPL_RESERVED: u32 = 0b01;
+        if sqe.cdw10.get() >> 30 == CPTPL_RESERVED {
+            return Err(invalid());
+        }
         let keys = keys(data)?;
         let key = keys.other.get();
         let proof = if sqe.cdw10.get() & IGNORE_EXISTING_KEY == 0 {

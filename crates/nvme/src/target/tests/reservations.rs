@@ -357,3 +357,18 @@ fn a_command_whose_connection_ends_is_not_waited_for() {
     assert!(subsystem.acknowledge(&victim));
     assert_eq!(subsystem.poll_kept(&issuer), None);
 }
+
+#[test]
+fn a_register_that_asks_for_persistence_is_executed_and_told_that_there_is_none() {
+    const PERSIST: u32 = 0b11 << 30;
+    const RESERVED: u32 = 0b01 << 30;
+    let mut pair = Pair::new();
+    let refused = pair.error(0, opcode::RESERVATION_REGISTER, RESERVED, [0, 100]);
+    assert_eq!(refused, StatusCode::InvalidField);
+    pair.ok(0, opcode::RESERVATION_REGISTER, PERSIST, 0, 100);
+    let Reply::Data(bytes) = pair.report(4096) else {
+        panic!("data are expected");
+    };
+    let (head, _) = ReservationStatus::read_from_prefix(&bytes).expect("64 bytes");
+    assert_eq!((head.controllers.get(), head.persists), (1, 0));
+}
