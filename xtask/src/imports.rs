@@ -42,7 +42,10 @@ const RULES: &[Rule] = &[
     rule("roce", &["block"]),
     unsafe_rule("net", &["block", "memory"]),
     rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
-    rule("target", &["block", "memory", "volume", "nvme", "net"]),
+    rule(
+        "target",
+        &["block", "memory", "volume", "nvme", "scsi", "iscsi", "net"],
+    ),
     rule("control", &["block", "volume", "target"]),
     rule("bench", &["block", "initiator", "net", "nvme"]),
     rule(

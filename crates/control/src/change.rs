@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use target::{HostName, TargetName, VolumeName};
 
-use crate::definitions::{Definitions, Host, Target, Volume};
+use crate::definitions::{Definitions, Host, Secret, Target, Volume};
 use crate::text::{Portal, Text};
 
 /// One definition set or removed.
@@ -192,11 +192,28 @@ fn write_set(
     Ok(())
 }
 
-/// A value without the quotes that JSON puts around text.
+/// A value without the quotes that JSON puts around text, and without secrets.
 fn plain(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => {
+            let mut told = other.clone();
+            hide_secrets(&mut told);
+            told.to_string()
+        }
+    }
+}
+
+fn hide_secrets(value: &mut serde_json::Value) {
+    let Some(fields) = value.as_object_mut() else {
+        return;
+    };
+    for (field, value) in fields {
+        if field == "secret" {
+            *value = Secret::HIDDEN.into();
+        } else {
+            hide_secrets(value);
+        }
     }
 }
 

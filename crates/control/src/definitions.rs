@@ -13,6 +13,7 @@
 //! # Ok::<(), control::DefinitionsError>(())
 //! ```
 
+mod chap;
 mod convert;
 mod filters;
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use target::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
 use utoipa::ToSchema;
 
+pub use chap::{Chap, MutualChap, Secret};
 pub use convert::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
@@ -102,7 +104,12 @@ pub struct Target {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Access>>)]
     pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
-    /// Its volumes by namespace ID.
+    /// The LUNs that a host on the list of an iSCSI target sees, each with the number in `namespaces`; all, under those
+    /// numbers, for hosts that are not here.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
+    pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
+    /// Its volumes by number: the namespace ID, from 1, or the LUN of an iSCSI target, from 0.
     #[schema(value_type = BTreeMap<String, String>, example = json!({"1": "rd0"}))]
     pub namespaces: BTreeMap<Nsid, Text<VolumeName>>,
 }
@@ -117,7 +124,7 @@ pub enum Access {
     ReadOnly,
 }
 
-/// A namespace ID, from 1.
+/// The number of a volume in a target: a namespace ID, or a LUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "NsidForm", into = "String")]
 pub struct Nsid(pub u32);
@@ -131,6 +138,9 @@ pub struct Host {
     /// Where it may come from: addresses and ranges; anywhere, where empty.
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
     pub addresses: Vec<Text<AddressRange>>,
+    /// What it has to prove when it logs in over iSCSI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chap: Option<Chap>,
 }
 
 /// How a host is recognised.
@@ -220,12 +230,12 @@ impl From<BlockLen> for u64 {
     }
 }
 
-/// A text that is no namespace ID.
+/// A text that is no namespace ID or LUN.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no namespace ID; write a number from 1")]
+#[error("{0:?} is no namespace ID or LUN; write a number")]
 pub struct NsidFault(String);
 
-/// How a namespace ID may stand: JSON and TOML keys are text.
+/// How such a number may stand: JSON and TOML keys are text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum NsidForm {
@@ -238,7 +248,6 @@ impl TryFrom<NsidForm> for Nsid {
 
     fn try_from(form: NsidForm) -> Result<Self, NsidFault> {
         match form {
-            NsidForm::Number(0) => Err(NsidFault(0.to_string())),
             NsidForm::Number(nsid) => Ok(Self(nsid)),
             NsidForm::Text(text) => text.parse(),
         }
@@ -250,8 +259,8 @@ impl FromStr for Nsid {
 
     fn from_str(text: &str) -> Result<Self, NsidFault> {
         match text.parse() {
-            Ok(nsid) if nsid > 0 => Ok(Self(nsid)),
-            _ => Err(NsidFault(text.to_owned())),
+            Ok(nsid) => Ok(Self(nsid)),
+            Err(_) => Err(NsidFault(text.to_owned())),
         }
     }
 }

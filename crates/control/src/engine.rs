@@ -28,8 +28,9 @@ pub use error::{EngineError, OpenError};
 pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, Contents, HostView, KindView, NamespaceView, PortalState,
-    PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiSessionView, KindView,
+    NamespaceView, PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
+    VolumeView,
 };
 
 use busy::Busy;
@@ -74,9 +75,9 @@ impl Engine {
         })
     }
 
-    /// Everything that is defined.
+    /// Everything that is defined, without the secrets.
     pub fn definitions(&self) -> Definitions {
-        self.read().clone()
+        self.read().clone().without_secrets()
     }
 
     /// Stops the server: what is in flight is answered, what has not ended after `patience` is cut off.

@@ -20,15 +20,15 @@ pub use api::{
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
-    Access, BlockLen, DefinitionFault, Definitions, DefinitionsError, DelayFilter, FaultFilter,
-    FaultRule, FaultStatus, FaultedKind, Filters, Host, Nsid, Provisioning, RateLimitFilter,
-    Target, ToldBy, Volume,
+    Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
+    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
+    Provisioning, RateLimitFilter, Secret, Target, ToldBy, Volume,
 };
 pub use engine::{
-    Applied, ApplyMode, AttachmentView, CapacityView, Contents, Engine, EngineError, HostView,
-    KindView, NamespaceView, OpenError, PortalState, PortalView, ReferralView, RestoreError,
-    SessionView, StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch,
-    VolumeView,
+    Applied, ApplyMode, AttachmentView, CapacityView, ChapView, Contents, Engine, EngineError,
+    HostView, IscsiSessionView, KindView, NamespaceView, OpenError, PortalState, PortalView,
+    ReferralView, RestoreError, SessionView, StatisticsView, StatusView, TargetAccess, TargetView, Task,
+    VolumePatch, VolumeView,
 };
 pub use plan::PlanError;
 pub use store::StoreError;

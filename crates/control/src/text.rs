@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use target::{AddressRange, HostName, PortalDefinition, TargetName, Transport, VolumeName};
+use target::{
+    AddressRange, HostName, PortalDefinition, PortalGroup, TargetName, Transport, VolumeName,
+};
 use volume::{ByteSize, SizeError};
 
 /// A value that is written as text. Reading checks it, and a mistake is told with what it stands in.
@@ -201,7 +203,8 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`. Without a scheme it is NVMe/TCP, without a port the protocol's own.
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of its portal group.
+/// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
 
@@ -209,8 +212,15 @@ pub struct Portal(pub PortalDefinition);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortalFault {
     /// The scheme is of no protocol that is served.
-    #[error("has a protocol that is not served; write nvme+tcp://ADDRESS:PORT")]
+    #[error(
+        "has a protocol that is not served; write nvme+tcp://ADDRESS:PORT or iscsi://ADDRESS:PORT"
+    )]
     Scheme,
+    /// What follows the comma is no portal group, or the protocol has none.
+    #[error(
+        "has no portal group after the comma; write iscsi://ADDRESS:PORT,NUMBER with a number from 1 to 65535"
+    )]
+    Group,
     /// What follows is no address.
     #[error(
         "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (names are not looked up)"
@@ -229,13 +239,25 @@ impl FromStr for Portal {
                 rest.trim_end_matches('/'),
             ),
         };
+        let (address, group) = match address.rsplit_once(',') {
+            Some((address, tag)) if transport == Transport::Iscsi => {
+                let tag = tag.parse().map_err(|_| PortalFault::Group)?;
+                (address, PortalGroup(tag))
+            }
+            Some(_) => return Err(PortalFault::Group),
+            None => (address, PortalGroup::default()),
+        };
         let bare = address.trim_start_matches('[').trim_end_matches(']');
         let address = match (address.parse(), bare.parse()) {
             (Ok(address), _) => address,
             (_, Ok(ip)) => std::net::SocketAddr::new(ip, default_port(transport)),
             _ => return Err(PortalFault::Address),
         };
-        Ok(Self(PortalDefinition { transport, address }))
+        Ok(Self(PortalDefinition {
+            transport,
+            address,
+            group,
+        }))
     }
 }
 
@@ -249,6 +271,7 @@ impl fmt::Display for Portal {
 pub const fn default_port(transport: Transport) -> u16 {
     match transport {
         Transport::NvmeTcp => 4420,
+        Transport::Iscsi => 3260,
     }
 }
 
@@ -277,11 +300,26 @@ mod tests {
         let fault = shown("localhost:4420").expect_err("a name").to_string();
         assert!(fault.contains("\"localhost:4420\" has no IP address; write"));
         assert!(
-            shown("iscsi://192.0.2.1")
+            shown("nfs://192.0.2.1")
                 .expect_err("not served")
                 .to_string()
                 .contains("nvme+tcp")
         );
+    }
+
+    #[test]
+    fn iscsi_portals_may_have_a_group() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for text in ["iscsi://192.0.2.1", "iscsi://192.0.2.1:3260,1"] {
+            assert_eq!(shown(text).as_deref(), Ok("iscsi://192.0.2.1:3260"));
+        }
+        for text in ["iscsi://[2001:db8::1],7", "iscsi://2001:db8::1,7"] {
+            assert_eq!(shown(text).as_deref(), Ok("iscsi://[2001:db8::1]:3260,7"));
+        }
+        for text in ["iscsi://192.0.2.1,0", "iscsi://192.0.2.1,x", "192.0.2.1,2"] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains("portal group"), "{fault}");
+        }
     }
 
     #[test]

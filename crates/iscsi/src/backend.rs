@@ -7,6 +7,7 @@ use block::OpKind;
 use scsi::{Device, Lun, NexusId, View};
 
 use crate::chap::Credentials;
+use crate::login::{LoggedIn, LoginStatus};
 
 /// The ends of a session, as its login names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +58,24 @@ pub struct Opened {
     pub nexus: NexusId,
 }
 
-/// One line of SendTargets: a target and an address.
+/// What SendTargets tells of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
     /// TargetName.
     pub name: String,
-    /// TargetAddress without the portal group tag: `address:port`.
-    pub addresses: Vec<(IpAddr, u16)>,
+    /// Where it is reached.
+    pub addresses: Vec<TargetAddress>,
+}
+
+/// TargetAddress: where a target is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetAddress {
+    /// The portal's address.
+    pub ip: IpAddr,
+    /// Its TCP port.
+    pub port: u16,
     /// TargetPortalGroupTag.
-    pub portal_group: u16,
+    pub group: u16,
 }
 
 /// The accounting of a finished command.
@@ -99,6 +109,16 @@ pub trait Backend {
     /// Joins a further connection to the session `tsih`.
     fn join(&mut self, ends: SessionEnds<'_>, tsih: u16, cid: u16) -> Result<Opened, OpenError>;
 
+    /// The login is done: full feature phase begins, of a discovery session or of the one that was opened.
+    fn logged_in(&mut self, login: &LoggedIn);
+
+    /// A login was refused; names are empty or absent where it did not come so far.
+    fn login_refused(&mut self, initiator: &str, target: Option<&str>, status: LoginStatus);
+
+    /// The connection's commands gather `len_bytes` of data-out, no more, from now on. False, and no change, where
+    /// the program has no room for that.
+    fn charge(&mut self, len_bytes: u64) -> bool;
+
     /// What the host may discover.
     fn targets(&mut self, initiator: &str) -> Vec<TargetRecord>;
 
@@ -115,11 +135,12 @@ pub trait Backend {
     /// A command ended.
     fn completed(&mut self, command: Completed);
 
-    /// The (device) LUNs whose commands of this nexus another one aborted, since the last call. LUNs are as the
+    /// The LUNs whose commands of this nexus another one aborted, since the last call. LUNs are as the
     /// nexus sees them.
     fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun>;
 
-    /// Whether the session was ended from outside (reinstated, target removed, access withdrawn).
+    /// Whether the session was ended from outside (reinstated, target removed, access withdrawn). Asked once per
+    /// batch, so it has to be cheap.
     fn is_ended(&mut self, opened: Opened) -> bool;
 
     /// The session ended: its last connection closed.

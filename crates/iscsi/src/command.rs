@@ -48,7 +48,10 @@ impl<B: Backend> Connection<B> {
             self.reject(reason::TASK_IN_PROGRESS);
             return Sink::Discard;
         }
-        let task = begin(now, &command, opened.nexus, !immediate, backend);
+        let mut task = begin(now, &command, opened.nexus, !immediate, backend);
+        if !full.tasks.make_room(task.gathers, backend) {
+            refuse(&mut task);
+        }
         let writes = matches!(task.progress, Progress::Receiving);
         let Some(slot) = full.tasks.insert(task) else {
             self.reject(reason::TOO_MANY_IMMEDIATE);
@@ -318,6 +321,7 @@ fn begin<B: Backend>(
         next_sn: 0,
         next_data_out_sn: 0,
         gathered: Vec::new(),
+        gathers: 0,
         response: Response::good(),
         windowed,
         queued: false,
@@ -361,6 +365,7 @@ fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B)
         Begin::Parameters { len_bytes } => {
             task.wanted_len = u64::from(len_bytes);
             task.len = task.wanted_len.min(task.expected_len);
+            task.gathers = task.len;
             task.work = Work::Parameters;
             task.progress = Progress::Receiving;
         }
@@ -374,10 +379,14 @@ fn set_medium(task: &mut Task, transfer: Medium) {
     );
     task.wanted_len = data_out.max(data_in);
     task.len = task.wanted_len.min(task.expected_len);
-    (task.work, task.progress) = match transfer {
-        Medium::Read(extent) => (Work::Read(extent), Progress::Sending),
-        Medium::Write(extent) => (Work::Write(extent), Progress::Receiving),
-        other => (Work::Gathered(other), Progress::Receiving),
+    (task.work, task.progress, task.gathers) = match transfer {
+        Medium::Read(extent) => (Work::Read(extent), Progress::Sending, 0),
+        // Only a part of a block is kept.
+        Medium::Write(extent) => {
+            let block_len = task.block_size.bytes();
+            (Work::Write(extent), Progress::Receiving, block_len)
+        }
+        other => (Work::Gathered(other), Progress::Receiving, task.len),
     };
 }
 
@@ -480,6 +489,17 @@ fn kind_of(task: &Task) -> Option<OpKind> {
 fn fail(task: &mut Task, key: SenseKey, asc: scsi::Asc) {
     task.response = Response::check(Sense::new(key, asc));
     finish(task);
+}
+
+/// There is no room for what the command gathers: TASK SET FULL, since other commands take it.
+fn refuse(task: &mut Task) {
+    finish(task);
+    (task.len, task.gathers) = (0, 0);
+    task.response = Response {
+        status: ScsiStatus::TaskSetFull,
+        sense: None,
+        data_in: Vec::new(),
+    };
 }
 
 /// Ends a task: what is still to come for it is thrown away.

@@ -410,6 +410,7 @@ impl<B: Backend> StreamSession for Connection<B> {
         backend: &mut B,
     ) -> Result<(), PeerError> {
         self.started.get_or_insert(now);
+        self.close_if_ended(backend);
         while !input.is_empty() && !self.closing {
             let used = self.advance(now, input, backend)?;
             input = &input[used..];
@@ -418,15 +419,26 @@ impl<B: Backend> StreamSession for Connection<B> {
     }
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
+        self.close_if_ended(backend);
         self.transmit(now, backend, out);
     }
 
     fn wants_transmit(&self) -> bool {
+        if self.closing {
+            return false;
+        }
         let tasks = match &self.stage {
             Stage::Full(full) => full.tasks.has_ready(),
             Stage::Login(_) => false,
         };
         tasks || !self.replies.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        match &self.stage {
+            Stage::Full(full) => full.tasks.is_empty() && self.replies.is_empty(),
+            Stage::Login(_) => true,
+        }
     }
 
     fn is_closing(&self) -> bool {

@@ -9,12 +9,12 @@ use scsi::{Lun, Response, ScsiStatus};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use crate::backend::{Backend, TargetRecord};
+use crate::backend::{Backend, TargetAddress, TargetRecord};
 use crate::command::is_plausible;
 use crate::connection::{Connection, Full, Stage};
 use crate::login::{LoginStatus, SessionKind};
 use crate::params::{Digest, Phase};
-use crate::task::{Progress, Work};
+use crate::task::{Progress, Tasks, Work};
 use crate::text::{self, TextBuilder};
 use crate::transmit::{push_header, push_segment};
 use crate::wire::command::{TaskManagementRequest, function, function_response};
@@ -218,6 +218,7 @@ impl<B: Backend> Connection<B> {
             };
             let login = std::mem::take(login.as_mut());
             if let Some(logged_in) = login.logged_in() {
+                backend.logged_in(&logged_in);
                 self.enter_full_feature(logged_in);
             }
         }
@@ -362,7 +363,7 @@ impl<B: Backend> Connection<B> {
             },
             function::TARGET_WARM_RESET | function::TARGET_COLD_RESET => {
                 full.abort(None);
-                backend.with_device(scsi::Device::reset_all);
+                backend.with_device(|device| device.reset_all(nexus));
                 function_response::COMPLETE
             }
             function::TASK_REASSIGN => function_response::NO_REASSIGN,
@@ -379,7 +380,19 @@ impl<B: Backend> Connection<B> {
         for lun in backend.take_aborts(opened.nexus) {
             full.answer_aborted(lun);
         }
-        if backend.is_ended(opened) {
+        self.close_if_ended(backend);
+    }
+
+    /// Closes the connection where its session was ended from outside: nothing more is executed or answered, since
+    /// an answer that the end of the nexus has spoiled would be taken for the medium's.
+    pub(crate) fn close_if_ended(&mut self, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if full.opened().is_some_and(|opened| backend.is_ended(opened)) {
+            full.tasks = Tasks::new();
+            self.replies.clear();
+            self.due.clear();
             self.closing = true;
         }
     }
@@ -466,9 +479,8 @@ fn wanted<B: Backend>(full: &Full, value: &str, backend: &mut B) -> Option<Vec<T
 
 fn describe(record: &TargetRecord, answer: &mut TextBuilder) {
     answer.push("TargetName", &record.name);
-    for (address, port) in &record.addresses {
-        let group = record.portal_group;
-        let text = match address {
+    for TargetAddress { ip, port, group } in &record.addresses {
+        let text = match ip {
             std::net::IpAddr::V4(v4) => format!("{v4}:{port},{group}"),
             std::net::IpAddr::V6(v6) => format!("[{v6}]:{port},{group}"),
         };

@@ -30,10 +30,11 @@ pub mod text;
 mod transmit;
 pub mod wire;
 
-pub use backend::TargetRecord;
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
+pub use backend::{TargetAddress, TargetRecord};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
 pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
+pub use login::{LoggedIn, LoginStatus, SessionKind};
 pub use params::{Digest, Parameters, Phase, Unacceptable};
 pub use task::COMMANDS_MAX;
 pub use text::TextBuilder;

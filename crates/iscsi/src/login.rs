@@ -77,6 +77,25 @@ impl LoginStatus {
     /// Out of resources.
     pub const OUT_OF_RESOURCES: Self = Self(3, 2);
 
+    /// What it means, in words.
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::SUCCESS => "success",
+            Self::AUTHENTICATION_FAILURE => {
+                "the host did not prove that it knows its CHAP secret, or can't do CHAP"
+            }
+            Self::AUTHORIZATION_FAILURE => "the host is not allowed to use the target",
+            Self::NOT_FOUND => "there is no such target",
+            Self::UNSUPPORTED_VERSION => "the host speaks another version of iSCSI",
+            Self::MISSING_PARAMETER => "the host did not give its name or the target's",
+            Self::SESSION_TYPE => "the host asks for a kind of session that does not exist",
+            Self::NO_SESSION => "there is no session that the connection could join",
+            Self::UNAVAILABLE => "the target is being removed",
+            Self::OUT_OF_RESOURCES => "there is no room for another session",
+            _ => "the host's login is malformed",
+        }
+    }
+
     fn of(error: OpenError) -> Self {
         match error {
             OpenError::NotFound => Self::NOT_FOUND,
@@ -85,6 +104,13 @@ impl LoginStatus {
             OpenError::NoSession => Self::NO_SESSION,
             OpenError::Unavailable => Self::UNAVAILABLE,
         }
+    }
+}
+
+impl std::fmt::Display for LoginStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(class, detail) = *self;
+        write!(f, "{} ({class:02x}{detail:02x}h)", self.meaning())
     }
 }
 
@@ -204,13 +230,16 @@ impl Login {
     ) -> Reply {
         match self.try_handle(request, segment, backend) {
             Ok(reply) => reply,
-            Err(status) => Reply {
-                flags: request.flags & 0x0C,
-                tsih: request.tsih.get(),
-                text: Vec::new(),
-                status,
-                done: false,
-            },
+            Err(status) => {
+                backend.login_refused(&self.initiator, self.target.as_deref(), status);
+                Reply {
+                    flags: request.flags & 0x0C,
+                    tsih: request.tsih.get(),
+                    text: Vec::new(),
+                    status,
+                    done: false,
+                }
+            }
         }
     }
 

@@ -202,6 +202,36 @@ impl Parameters {
         }
     }
 
+    /// The keys with their values in force, for people. Of the two declared lengths, `MaxXmitDataSegmentLength` is the
+    /// initiator's.
+    pub fn in_force(&self) -> Vec<(&'static str, String)> {
+        let digest = |digest| match digest {
+            Digest::None => "None".to_owned(),
+            Digest::Crc32c => "CRC32C".to_owned(),
+        };
+        let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();
+        vec![
+            ("HeaderDigest", digest(self.header_digest)),
+            ("DataDigest", digest(self.data_digest)),
+            ("MaxConnections", self.connections_max.to_string()),
+            ("InitialR2T", yes_no(self.initial_r2t)),
+            ("ImmediateData", yes_no(self.immediate_data)),
+            ("MaxRecvDataSegmentLength", RECV_SEGMENT_LEN_MAX.to_string()),
+            (
+                "MaxXmitDataSegmentLength",
+                self.send_segment_len_max.to_string(),
+            ),
+            ("MaxBurstLength", self.burst_len_max.to_string()),
+            ("FirstBurstLength", self.first_burst_len_max.to_string()),
+            ("MaxOutstandingR2T", self.outstanding_r2t_max.to_string()),
+            ("DataPDUInOrder", yes_no(self.data_pdu_in_order)),
+            ("DataSequenceInOrder", yes_no(self.data_sequence_in_order)),
+            ("DefaultTime2Wait", self.time2wait_s.to_string()),
+            ("DefaultTime2Retain", self.time2retain_s.to_string()),
+            ("ErrorRecoveryLevel", self.error_recovery_level.to_string()),
+        ]
+    }
+
     /// FirstBurstLength never exceeds MaxBurstLength (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);

@@ -6,6 +6,8 @@ use std::time::Instant;
 use block::{BlockSize, Extent, RegionId};
 use scsi::{Lun, Medium, Response};
 
+use crate::backend::Backend;
+
 /// How many commands a session may have outstanding (its command window).
 pub const COMMANDS_MAX: usize = 256;
 /// Slots beyond the window, for commands of immediate delivery.
@@ -71,6 +73,8 @@ pub(crate) struct Task {
     /// The part of a block that has come, or the whole of gathered data.
     pub(crate) gathered: Vec<u8>,
     pub(crate) response: Response,
+    /// Bytes of data-out that may have to be gathered before they can be executed.
+    pub(crate) gathers: u64,
     /// Counted in the command window.
     pub(crate) windowed: bool,
     /// In the queue of those that have something to send.
@@ -108,7 +112,16 @@ pub(crate) struct Tasks {
     /// Slots with something to send, oldest first.
     ready: VecDeque<usize>,
     windowed: usize,
+    /// What all tasks together may have to gather, bytes.
+    gathers: u64,
+    /// What the program was asked to have room for, bytes; at least `gathers`.
+    charged: u64,
 }
+
+/// The most data-out that the commands of one connection gather together, bytes.
+const GATHERS_MAX: u64 = 16 << 20;
+/// The program is asked for room in steps of so many bytes, so that plain commands do not ask each time.
+const CHARGE_STEP: u64 = 256 << 10;
 
 impl Tasks {
     pub(crate) fn new() -> Self {
@@ -118,12 +131,40 @@ impl Tasks {
             free: Vec::new(),
             ready: VecDeque::new(),
             windowed: 0,
+            gathers: 0,
+            charged: 0,
         }
     }
 
     /// How many more commands the window takes.
     pub(crate) fn window(&self) -> usize {
         COMMANDS_MAX - self.windowed
+    }
+
+    /// Whether there is no task at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Asks for room for a command that gathers `len_bytes`; false where there is none.
+    pub(crate) fn make_room(&mut self, len_bytes: u64, backend: &mut impl Backend) -> bool {
+        let want = self.gathers + len_bytes;
+        if want <= self.charged {
+            return true;
+        }
+        let charge = want.next_multiple_of(CHARGE_STEP);
+        let has_room = charge <= GATHERS_MAX && backend.charge(charge);
+        if has_room {
+            self.charged = charge;
+        }
+        has_room
+    }
+
+    /// Gives back what is no longer needed, once nothing is gathered.
+    pub(crate) fn give_room_back(&mut self, backend: &mut impl Backend) {
+        if self.gathers == 0 && self.charged > CHARGE_STEP && backend.charge(CHARGE_STEP) {
+            self.charged = CHARGE_STEP;
+        }
     }
 
     /// Puts a task into a free slot; `None` where there is none.
@@ -139,6 +180,7 @@ impl Tasks {
         };
         task.generation = self.generations[slot];
         self.windowed += usize::from(task.windowed);
+        self.gathers += task.gathers;
         self.slots[slot] = Some(task);
         Some(slot)
     }
@@ -154,6 +196,7 @@ impl Tasks {
     pub(crate) fn remove(&mut self, slot: usize) -> Option<Task> {
         let task = self.slots.get_mut(slot)?.take()?;
         self.windowed -= usize::from(task.windowed);
+        self.gathers -= task.gathers;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         Some(task)

@@ -46,7 +46,7 @@ impl<B: Backend> Connection<B> {
             let reply = self.replies.pop_front().expect("there is a front");
             self.send_reply(reply, digest, out);
         }
-        loop {
+        while !self.closing {
             let Stage::Full(full) = &mut self.stage else {
                 return;
             };
@@ -60,6 +60,7 @@ impl<B: Backend> Connection<B> {
                     full.tasks.pop_ready();
                     if let Some(task) = full.tasks.remove(slot) {
                         Full::completed(&task, backend);
+                        full.tasks.give_room_back(backend);
                     }
                 }),
             }

@@ -127,6 +127,16 @@ impl Charge {
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
+
+    /// Holds `len_bytes` from now on. Where more is not left, nothing changes.
+    pub fn resize(&mut self, len_bytes: u64) -> Result<(), MemoryError> {
+        match len_bytes.checked_sub(self.len_bytes) {
+            Some(more) => self.budget.try_charge(more)?,
+            None => self.budget.refund(self.len_bytes - len_bytes),
+        }
+        self.len_bytes = len_bytes;
+        Ok(())
+    }
 }
 
 impl Drop for Charge {
@@ -156,6 +166,19 @@ mod tests {
         budget.try_charge(40).expect("exactly what is left");
         budget.refund(40);
         drop(held);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_charge_grows_only_into_what_is_left() {
+        let budget = Arc::new(Budget::new(100));
+        let mut charge = budget.reserve(60).expect("fits");
+        assert!(charge.resize(101).is_err());
+        assert_eq!((charge.len_bytes(), budget.used_bytes()), (60, 60));
+        charge.resize(100).expect("exactly what is left");
+        charge.resize(10).expect("less is always there");
+        assert_eq!(budget.used_bytes(), 10);
+        drop(charge);
         assert_eq!(budget.used_bytes(), 0);
     }
 

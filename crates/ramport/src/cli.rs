@@ -13,8 +13,11 @@ use crate::failure::Failure;
 
 mod values;
 
-pub(crate) use values::{Attach, Cores};
-use values::{parse_attach, parse_cores, parse_fault, parse_period, parse_portal, parse_range};
+pub(crate) use values::{Attach, Cores, HostLuns};
+use values::{
+    parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_period,
+    parse_portal, parse_range,
+};
 
 /// Lends this machine's RAM to other machines as disks
 #[derive(Debug, Parser)]
@@ -122,12 +125,15 @@ pub(crate) struct ServeArgs {
     /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,
-    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420
+    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260
     #[arg(long, value_name = "URL", value_parser = parse_portal)]
     pub(crate) listen: Vec<Portal>,
     /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
     pub(crate) nvme_tcp: Vec<Portal>,
+    /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not 1
+    #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
+    pub(crate) iscsi: Vec<Portal>,
     /// A group whose members may use the socket: a name or a number
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
@@ -389,10 +395,15 @@ pub(crate) enum TargetVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetCreateArgs {
-    /// Its name: an NQN such as nqn.2025-01.com.example:rd0
-    pub(crate) name: String,
-    /// A volume of it, in the order of namespace IDs, or with its number: rd0, rd1=7
-    #[arg(long, value_name = "VOLUME[=NSID]", value_parser = parse_attach)]
+    /// Its name, which decides the protocol: an NQN such as nqn.2025-01.com.example:rd0 for NVMe, an IQN such as
+    /// iqn.2025-01.com.example:rd0 for iSCSI
+    #[arg(required_unless_present = "iscsi")]
+    pub(crate) name: Option<String>,
+    /// Make it an iSCSI target; without a name it gets one
+    #[arg(long)]
+    pub(crate) iscsi: bool,
+    /// A volume of it, in the order of namespace IDs (from 1) or LUNs (from 0), or with its number: rd0, rd1=7
+    #[arg(long, value_name = "VOLUME[=NUMBER]", value_parser = parse_attach)]
     pub(crate) volume: Vec<Attach>,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
@@ -405,7 +416,7 @@ pub(crate) struct TargetSetArgs {
     #[command(flatten)]
     pub(crate) access: AccessArgs,
     /// Let hosts on this machine alone use it
-    #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host"])]
+    #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host", "luns"])]
     pub(crate) local: bool,
 }
 
@@ -421,6 +432,10 @@ pub(crate) struct AccessArgs {
     /// This host, for reading
     #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
     pub(crate) read_only_host: Vec<String>,
+    /// The LUNs that a host on the list of an iSCSI target sees, each with its number in the target
+    /// [default: all, under those numbers]
+    #[arg(long, value_name = "HOST=LUN:NUMBER,…", value_parser = parse_host_luns)]
+    pub(crate) luns: Vec<HostLuns>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -446,8 +461,8 @@ pub(crate) struct AttachArgs {
     pub(crate) name: String,
     /// The volume
     pub(crate) volume: String,
-    /// The namespace ID [default: the lowest free one]
-    #[arg(long)]
+    /// The namespace ID, or the LUN in an iSCSI target [default: the lowest free one]
+    #[arg(long, visible_alias = "lun", value_name = "NUMBER")]
     pub(crate) nsid: Option<u32>,
 }
 
@@ -455,7 +470,8 @@ pub(crate) struct AttachArgs {
 pub(crate) struct DetachArgs {
     /// The target
     pub(crate) name: String,
-    /// The namespace ID
+    /// The namespace ID, or the LUN in an iSCSI target
+    #[arg(value_name = "NUMBER")]
     pub(crate) nsid: u32,
     /// Even while hosts use it
     #[arg(long)]
@@ -481,7 +497,8 @@ pub(crate) enum HostVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Its name: the host NQN that it gives (/etc/nvme/hostnqn there), or any word with --told-by-address
+    /// Its name: the host NQN that it gives (/etc/nvme/hostnqn there), its iSCSI initiator name
+    /// (/etc/iscsi/initiatorname.iscsi there), or any word with --told-by-address
     pub(crate) name: String,
     /// Where it may come from: 192.0.2.7, 192.0.2.0/24 [default: anywhere]
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
@@ -489,6 +506,29 @@ pub(crate) struct HostArgs {
     /// Recognise it by its address alone
     #[arg(long, requires = "address")]
     pub(crate) told_by_address: bool,
+    #[command(flatten)]
+    pub(crate) chap: ChapArgs,
+}
+
+/// What a host has to prove when it logs in over iSCSI.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "CHAP (iSCSI)")]
+pub(crate) struct ChapArgs {
+    /// The name that the host gives [default: the host's own]
+    #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
+    pub(crate) chap_user: Option<String>,
+    /// The file with the host's secret, of 12 to 255 bytes (- is standard input); its last line end does not count
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chap_secret_file: Option<PathBuf>,
+    /// The name that targets give to the host [default: ramport]
+    #[arg(long, value_name = "NAME", requires = "mutual_secret_file")]
+    pub(crate) mutual_user: Option<String>,
+    /// The file with the secret that targets prove to the host
+    #[arg(long, value_name = "FILE", requires = "chap_secret_file")]
+    pub(crate) mutual_secret_file: Option<PathBuf>,
+    /// Ask for no proof any more
+    #[arg(long, conflicts_with = "chap_secret_file")]
+    pub(crate) no_chap: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -508,7 +548,7 @@ pub(crate) enum PortalVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
-    /// Its URL: nvme+tcp://192.0.2.1:4420
+    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, or iscsi://192.0.2.1:3260,2 for portal group 2
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }

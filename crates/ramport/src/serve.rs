@@ -99,7 +99,8 @@ fn api_config(
 /// loopback.
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
-    let mut wanted: Vec<Portal> = args.listen.iter().chain(&args.nvme_tcp).copied().collect();
+    let named = args.listen.iter().chain(&args.nvme_tcp);
+    let mut wanted: Vec<Portal> = named.chain(&args.iscsi).copied().collect();
     if wanted.is_empty() && defined.is_empty() {
         wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);
     }

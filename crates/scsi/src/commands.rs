@@ -296,17 +296,10 @@ impl Device {
     }
 
     fn report_luns(&mut self, id: NexusId, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
-        let units = &self.units;
+        let luns: Vec<Lun> = self.seen_by(id).iter().map(|(lun, _)| *lun).collect();
         let Some(nexus) = self.nexuses.get_mut(&id) else {
             return Err(Sense::illegal(Asc::LUN_NOT_SUPPORTED));
         };
-        let exists = |device_lun: &Lun| units.contains_key(device_lun);
-        let luns: Vec<Lun> = nexus
-            .luns
-            .iter()
-            .filter(|(_, to)| exists(to))
-            .map(|(lun, _)| *lun)
-            .collect();
         let data = report::luns(cdb[2], &luns)?;
         nexus.clear_attention(Asc::LUNS_CHANGED);
         self.touch();
@@ -389,19 +382,15 @@ impl Device {
     ) -> Result<crate::device::View, Response> {
         let target = list.targets[index];
         let unreachable = || Response::check(copy::copy_target_unreachable());
-        let nexus = self.nexuses.get(&id).ok_or_else(unreachable)?;
         let named = |device_lun: &Lun| {
             self.units
                 .get(device_lun)
                 .is_some_and(|unit| unit.identity.naa() == target.naa)
         };
-        let lun = nexus
-            .luns
-            .iter()
-            .find(|(_, to)| named(to))
-            .map(|(lun, _)| *lun);
+        let seen = self.seen_by(id);
+        let lun = seen.iter().find(|(_, to)| named(to));
         let view = lun
-            .and_then(|lun| self.view(id, lun))
+            .and_then(|(lun, _)| self.view(id, *lun))
             .ok_or_else(unreachable)?;
         let block_len = view.volume.geometry().block_size.bytes();
         if target.block_len != 0 && u64::from(target.block_len) != block_len {

@@ -29,6 +29,37 @@ pub type Lun = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NexusId(pub u64);
 
+/// Which logical units a nexus sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LunMap {
+    /// All, under the device's own LUNs, those that come later among them.
+    #[default]
+    All,
+    /// These: the LUN that the nexus uses, and the device's.
+    Listed(BTreeMap<Lun, Lun>),
+}
+
+impl LunMap {
+    /// The device's LUN behind a LUN of the nexus. Whether there is such a logical unit is another question.
+    fn device_lun(&self, lun: Lun) -> Option<Lun> {
+        match self {
+            Self::All => Some(lun),
+            Self::Listed(map) => map.get(&lun).copied(),
+        }
+    }
+
+    /// The LUN under which the nexus sees a logical unit.
+    fn own_lun(&self, device_lun: Lun) -> Option<Lun> {
+        match self {
+            Self::All => Some(device_lun),
+            Self::Listed(map) => map
+                .iter()
+                .find(|(_, to)| **to == device_lun)
+                .map(|(lun, _)| *lun),
+        }
+    }
+}
+
 /// A logical unit.
 pub(crate) struct Unit {
     pub(crate) volume: Arc<dyn Volume>,
@@ -46,8 +77,7 @@ pub(crate) struct Unit {
 /// An I_T nexus.
 pub(crate) struct Nexus {
     pub(crate) ports: NexusPorts,
-    /// Which logical units it sees, by its own LUNs.
-    pub(crate) luns: BTreeMap<Lun, Lun>,
+    pub(crate) luns: LunMap,
     attentions: BTreeMap<Lun, VecDeque<Asc>>,
     pub(crate) last_copy: Option<crate::copy::CopyResult>,
     /// A nexus that may only read.
@@ -179,20 +209,27 @@ impl Device {
             removal_prevented: Vec::new(),
         };
         self.units.insert(lun, unit);
-        self.luns_changed();
+        self.luns_changed(lun);
     }
 
     /// Removes a logical unit.
     pub fn remove_unit(&mut self, lun: Lun) {
         self.units.remove(&lun);
-        self.luns_changed();
+        self.luns_changed(lun);
     }
 
-    fn luns_changed(&mut self) {
+    /// Tells those that see (or saw) `changed`, at every logical unit that they have.
+    fn luns_changed(&mut self, changed: Lun) {
         let all: Vec<Lun> = self.units.keys().copied().collect();
         for nexus in self.nexuses.values_mut() {
+            if nexus.luns.own_lun(changed).is_none() {
+                continue;
+            }
             for lun in &all {
                 nexus.attend(*lun, Asc::LUNS_CHANGED);
+            }
+            if !self.units.contains_key(&changed) {
+                nexus.attentions.remove(&changed);
             }
         }
         self.touch();
@@ -221,12 +258,11 @@ impl Device {
         }
     }
 
-    /// Opens a nexus; `luns` maps the LUNs that it sees to the device's, all of them where it is `None`.
-    /// `None` where the device has no room for another.
+    /// Opens a nexus that sees `luns`; `None` where the device has no room for another.
     pub fn open_nexus(
         &mut self,
         ports: NexusPorts,
-        luns: Option<BTreeMap<Lun, Lun>>,
+        luns: LunMap,
         access: block::Access,
     ) -> Option<NexusId> {
         if self.nexuses.len() >= NEXUSES_MAX || access == block::Access::Denied {
@@ -234,7 +270,6 @@ impl Device {
         }
         let id = NexusId(self.next_nexus);
         self.next_nexus += 1;
-        let luns = luns.unwrap_or_else(|| self.units.keys().map(|lun| (*lun, *lun)).collect());
         let mut nexus = Nexus {
             ports,
             luns,
@@ -242,8 +277,7 @@ impl Device {
             last_copy: None,
             read_only: access == block::Access::ReadOnly,
         };
-        let seen: Vec<Lun> = nexus.luns.values().copied().collect();
-        for lun in seen {
+        for lun in self.units.keys().copied() {
             nexus.attend(lun, Asc::POWER_ON_OR_RESET);
         }
         self.nexuses.insert(id, nexus);
@@ -262,26 +296,54 @@ impl Device {
         self.touch();
     }
 
-    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none.
+    /// Changes what a nexus may do, and what it sees; the caller ends one that may do nothing.
+    pub fn set_access(&mut self, id: NexusId, access: block::Access, luns: LunMap) {
+        let Some(nexus) = self.nexuses.get_mut(&id) else {
+            return;
+        };
+        nexus.read_only = access != block::Access::ReadWrite;
+        if nexus.luns != luns {
+            nexus.luns = luns;
+            for lun in self.units.keys() {
+                nexus.attend(*lun, Asc::LUNS_CHANGED);
+            }
+        }
+        self.touch();
+    }
+
+    /// The device's LUN behind a LUN of a nexus, where there is a logical unit.
+    pub(crate) fn device_lun(&self, id: NexusId, lun: Lun) -> Option<Lun> {
+        let lun = self.nexuses.get(&id)?.luns.device_lun(lun)?;
+        self.units.contains_key(&lun).then_some(lun)
+    }
+
+    /// The logical units that a nexus sees: its own LUN and the device's, in the order of its own.
+    pub(crate) fn seen_by(&self, id: NexusId) -> Vec<(Lun, Lun)> {
+        let Some(nexus) = self.nexuses.get(&id) else {
+            return Vec::new();
+        };
+        let mut seen: Vec<_> = self
+            .units
+            .keys()
+            .filter_map(|lun| Some((nexus.luns.own_lun(*lun)?, *lun)))
+            .collect();
+        seen.sort_unstable();
+        seen
+    }
+
+    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none. The transport of `by` itself aborts that
+    /// nexus's own commands.
     pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
-        let Some(lun) = self
-            .nexuses
-            .get(&by)
-            .and_then(|nexus| nexus.luns.get(&lun).copied())
-        else {
+        let Some(lun) = self.device_lun(by, lun) else {
             return false;
         };
-        self.reset_one(lun, Asc::DEVICE_RESET);
+        self.reset_one(by, lun, Asc::DEVICE_RESET);
         true
     }
 
     /// CLEAR TASK SET by `by` at its LUN: the commands of all other nexuses are aborted.
     pub fn clear_task_set(&mut self, by: NexusId, lun: Lun) {
-        let Some(lun) = self
-            .nexuses
-            .get(&by)
-            .and_then(|nexus| nexus.luns.get(&lun).copied())
-        else {
+        let Some(lun) = self.device_lun(by, lun) else {
             return;
         };
         let others: Vec<_> = self
@@ -294,34 +356,36 @@ impl Device {
         self.attend_all(lun, Asc::COMMANDS_CLEARED, Some(by));
     }
 
-    /// TARGET RESET: every logical unit.
-    pub fn reset_all(&mut self) {
+    /// TARGET RESET by `by`: every logical unit. As with [`reset_unit`](Self::reset_unit), the transport of `by` aborts
+    /// that nexus's own commands.
+    pub fn reset_all(&mut self, by: NexusId) {
         let luns: Vec<Lun> = self.units.keys().copied().collect();
         for lun in luns {
-            self.reset_one(lun, Asc::POWER_ON_OR_RESET);
+            self.reset_one(by, lun, Asc::POWER_ON_OR_RESET);
         }
     }
 
-    fn reset_one(&mut self, lun: Lun, asc: Asc) {
+    fn reset_one(&mut self, by: NexusId, lun: Lun, asc: Asc) {
         if let Some(unit) = self.units.get_mut(&lun) {
             unit.reserved_by = None;
             unit.removal_prevented.clear();
             unit.mode = ModeState::default();
             unit.stopped = false;
         }
-        let sees = |nexus: &Nexus| nexus.luns.values().any(|seen| *seen == lun);
-        let all = self
-            .nexuses
-            .iter()
-            .filter(|(_, nexus)| sees(nexus))
-            .map(|(id, _)| (*id, lun));
-        self.aborts.extend(all.collect::<Vec<_>>());
+        let others = self.nexuses.keys().filter(|id| **id != by);
+        self.aborts.extend(others.map(|id| (*id, lun)));
         self.attend_all(lun, asc, None);
     }
 
-    /// The next nexus whose commands at a (device) LUN its transport must abort.
+    /// The next nexus whose commands at a LUN (its own) its transport must abort.
     pub fn poll_abort(&mut self) -> Option<(NexusId, Lun)> {
-        self.aborts.pop_front()
+        while let Some((id, lun)) = self.aborts.pop_front() {
+            let nexus = self.nexuses.get(&id);
+            if let Some(lun) = nexus.and_then(|nexus| nexus.luns.own_lun(lun)) {
+                return Some((id, lun));
+            }
+        }
+        None
     }
 
     /// Establishes a unit attention for every nexus but `but`.
@@ -358,7 +422,7 @@ impl Device {
     /// What a transport may remember about `lun` of a nexus.
     pub fn view(&self, id: NexusId, lun: Lun) -> Option<View> {
         let nexus = self.nexuses.get(&id)?;
-        let lun = *nexus.luns.get(&lun)?;
+        let lun = nexus.luns.device_lun(lun)?;
         let unit = self.units.get(&lun)?;
         let quiet = !nexus.has_attention(lun) && !unit.stopped;
         let allowed = |class| quiet && !unit.conflicts(id, &nexus.ports, class);
@@ -386,8 +450,7 @@ impl Device {
         let nexus = self.nexuses.get_mut(&id).ok_or_else(|| no_unit(cdb))?;
         let device_lun = nexus
             .luns
-            .get(&lun)
-            .copied()
+            .device_lun(lun)
             .filter(|lun| self.units.contains_key(lun));
         let Some(device_lun) = device_lun else {
             return self.without_unit(id, cdb).map(Begin::Done);
@@ -463,14 +526,7 @@ impl Device {
     /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything is looked up
     /// anew: the nexus or the logical unit may have gone in between.
     pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Response {
-        let device_lun = self
-            .nexuses
-            .get(&id)
-            .and_then(|nexus| nexus.luns.get(&lun).copied());
-        match (
-            device_lun.filter(|lun| self.units.contains_key(lun)),
-            opcodes::find(cdb),
-        ) {
+        match (self.device_lun(id, lun), opcodes::find(cdb)) {
             (Some(lun), Ok(opcode)) => match self.check_access(id, lun, opcode) {
                 Ok(()) => self.run(id, lun, opcode, cdb, list),
                 Err(response) => response,

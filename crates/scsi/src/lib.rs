@@ -9,11 +9,11 @@
 //! [`Device::generation`] stands still.
 //!
 //! ```
-//! use scsi::{Begin, Device, NexusPorts, TargetPort};
+//! use scsi::{Begin, Device, LunMap, NexusPorts, TargetPort};
 //! let port = TargetPort { relative_id: 1, name: "iqn.2026-01.example:a,t,0x0001".into(), group: 1 };
 //! let mut device = Device::new("iqn.2026-01.example:a".into(), vec![port]);
 //! let ports = NexusPorts { initiator: "iqn.host,i,0x000000000001".into(), target_port: 1 };
-//! let nexus = device.open_nexus(ports, None, block::Access::ReadWrite).expect("room");
+//! let nexus = device.open_nexus(ports, LunMap::All, block::Access::ReadWrite).expect("room");
 //! let mut report_luns = [0; 16];
 //! report_luns[0] = 0xA0;
 //! report_luns[9] = 64;
@@ -38,7 +38,9 @@ mod sense;
 #[cfg(test)]
 mod testing;
 
-pub use device::{Begin, Device, Lun, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response};
+pub use device::{
+    Begin, Device, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
+};
 pub use device::{UNITS_MAX, View};
 pub use inquiry::{TargetPort, UnitIdentity};
 pub use medium::{Medium, VerifyMode};

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use block::{Access, BlockSize};
 use target::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, Provisioning, Server, ServerConfig,
-    TargetDefinition, Transport, VolumeDefinition, VolumeName,
+    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning, Server,
+    ServerConfig, TargetDefinition, Transport, VolumeDefinition, VolumeName,
 };
 
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -48,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let portal = server.add_portal(PortalDefinition {
         transport: Transport::NvmeTcp,
         address,
+        group: PortalGroup::default(),
     })?;
     println!("{portal}/{name}?ns=1");
     loop {

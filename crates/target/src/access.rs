@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use block::{Access, HostIdentity};
 use nvme::target::HostFilter;
+use scsi::{Lun, LunMap};
 
-use crate::{HostDefinition, HostName, HostPolicy, ToldBy};
+use crate::{AllowedHost, HostDefinition, HostName, HostPolicy, ToldBy};
 
 /// A target's policy with the definitions of the hosts that it names: what the check needs, as it was when policy or
 /// hosts last changed.
@@ -13,7 +14,44 @@ use crate::{HostDefinition, HostName, HostPolicy, ToldBy};
 pub(crate) enum AccessList {
     Local,
     Any(Access),
-    Listed(Vec<(HostDefinition, Access)>),
+    Listed(Vec<Entry>),
+}
+
+/// A host on a target's list.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    host: HostDefinition,
+    grant: Grant,
+}
+
+/// What a host may do with a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) access: Access,
+    /// The LUNs that it sees, where the target has LUNs.
+    pub(crate) luns: LunMap,
+}
+
+impl Grant {
+    pub(crate) const fn all(access: Access) -> Self {
+        Self {
+            access,
+            luns: LunMap::All,
+        }
+    }
+
+    fn of(allowed: &AllowedHost) -> Self {
+        let map = |luns: &BTreeMap<Lun, u32>| {
+            let known = luns
+                .iter()
+                .filter_map(|(&lun, &number)| Some((lun, Lun::try_from(number).ok()?)));
+            LunMap::Listed(known.collect())
+        };
+        Self {
+            access: allowed.access,
+            luns: allowed.luns.as_ref().map_or(LunMap::All, map),
+        }
+    }
 }
 
 impl AccessList {
@@ -25,8 +63,9 @@ impl AccessList {
             HostPolicy::Listed(list) => Self::Listed(
                 list.iter()
                     .filter_map(|allowed| {
-                        let host = hosts.get(&allowed.host)?;
-                        Some((host.clone(), allowed.access))
+                        let host = hosts.get(&allowed.host)?.clone();
+                        let grant = Grant::of(allowed);
+                        Some(Entry { host, grant })
                     })
                     .collect(),
             ),
@@ -35,16 +74,23 @@ impl AccessList {
 
     /// What the host `who` may do.
     pub(crate) fn check(&self, who: HostIdentity<'_>) -> Access {
+        self.grant(who).access
+    }
+
+    /// What the host `who` may do and see. Of several entries that are about it the most generous counts, and among
+    /// equals one that tells it by name.
+    pub(crate) fn grant(&self, who: HostIdentity<'_>) -> Grant {
         match self {
-            Self::Local if who.address.to_canonical().is_loopback() => Access::ReadWrite,
-            Self::Local => Access::Denied,
-            Self::Any(access) => *access,
+            Self::Local if who.address.to_canonical().is_loopback() => {
+                Grant::all(Access::ReadWrite)
+            }
+            Self::Local => Grant::all(Access::Denied),
+            Self::Any(access) => Grant::all(*access),
             Self::Listed(list) => list
                 .iter()
-                .filter(|(host, _)| is_told(host, who))
-                .map(|&(_, access)| access)
-                .max()
-                .unwrap_or(Access::Denied),
+                .filter(|entry| is_told(&entry.host, who))
+                .max_by_key(|entry| (entry.grant.access, entry.host.told_by == ToldBy::Name))
+                .map_or(Grant::all(Access::Denied), |entry| entry.grant.clone()),
         }
     }
 }
@@ -56,7 +102,7 @@ impl HostFilter for AccessList {
 }
 
 /// Whether `who` is `host`.
-fn is_told(host: &HostDefinition, who: HostIdentity<'_>) -> bool {
+pub(crate) fn is_told(host: &HostDefinition, who: HostIdentity<'_>) -> bool {
     let by_address = host
         .addresses
         .iter()
@@ -82,6 +128,7 @@ mod tests {
                 .iter()
                 .map(|text| text.parse().expect("a range"))
                 .collect(),
+            chap: None,
         }
     }
 
@@ -101,6 +148,7 @@ mod tests {
                 .map(|&(name, access)| AllowedHost {
                     host: name.parse().expect("a name"),
                     access,
+                    luns: None,
                 })
                 .collect(),
         )
@@ -153,6 +201,30 @@ mod tests {
             decide(&policy, &hosts, "nqn.h2", "192.0.2.1"),
             Access::ReadOnly
         );
+    }
+
+    #[test]
+    fn a_hosts_own_luns_win_over_those_of_its_network() {
+        let hosts = [
+            host("all", ToldBy::Address, &["0.0.0.0/0"]),
+            host("iqn.h1", ToldBy::Name, &[]),
+        ];
+        let entry = |name: &str, luns| AllowedHost {
+            host: name.parse().expect("a name"),
+            access: Access::ReadWrite,
+            luns,
+        };
+        let own = BTreeMap::from([(0, 7)]);
+        let policy = HostPolicy::Listed(vec![entry("iqn.h1", Some(own)), entry("all", None)]);
+        let hosts = hosts.iter().map(|h| (h.name.clone(), h.clone())).collect();
+        let list = AccessList::new(&policy, &hosts);
+        let luns = |name| {
+            let address = "192.0.2.1".parse().expect("an address");
+            let name = Some(name);
+            list.grant(HostIdentity { name, address }).luns
+        };
+        assert_eq!(luns("iqn.h1"), LunMap::Listed(BTreeMap::from([(0, 7)])));
+        assert_eq!(luns("iqn.h2"), LunMap::All);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! moves, and counters have one writer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use block::{Access, HostIdentity, RegionId, Volume};
 use net::{Accepted, Attachment, CloseReason, Reactors};
@@ -17,8 +17,9 @@ use volume::Charge;
 
 use crate::HostName;
 use crate::offered::Offered;
+use crate::registry::Member;
 use crate::server::Core;
-use crate::tally::{Batch, Tally, Totals};
+use crate::views::{Done, Views};
 
 /// A connection's way to the server.
 pub(crate) struct ConnectionBackend {
@@ -26,15 +27,10 @@ pub(crate) struct ConnectionBackend {
     accepted: Accepted,
     portal: PortId,
     binding: Option<Binding>,
-    /// Namespaces that the connection has used, by number.
-    views: Vec<View>,
-    /// The view used last: most connections use one.
-    last: usize,
+    /// Namespaces that the connection has used.
+    views: Views<Nsid, Permit>,
     /// The generation that `views` were looked up at.
     seen: u64,
-    regions: Regions,
-    /// Commands completed in this turn, until it is known how long they took.
-    batches: Vec<PendingBatch>,
     _charge: Charge,
     /// For the output that is kept when the peer does not read: taken when that first happens, since a peer that
     /// stalls once will again.
@@ -47,36 +43,7 @@ struct Binding {
     host: HostName,
     access: Access,
     controller: Option<ControllerId>,
-    session_totals: Option<Arc<Totals>>,
 }
-
-/// A namespace as it was when the generation last moved.
-struct View {
-    nsid: Nsid,
-    region: RegionId,
-    volume: Arc<dyn Volume>,
-    permit: Permit,
-    tally: Arc<Tally>,
-    volume_totals: Option<Arc<Totals>>,
-}
-
-/// The volumes that placements can name. A number is never used for another volume, and one that has gone is kept
-/// until nothing waits to be sent from it.
-#[derive(Default)]
-struct Regions {
-    last: u32,
-    retired: Vec<(RegionId, Arc<dyn Volume>)>,
-}
-
-struct PendingBatch {
-    nsid: Nsid,
-    /// When they were completed by the queue.
-    now: Instant,
-    batch: Batch,
-}
-
-/// Batches kept apart in one turn; beyond them, a batch is counted before its reply is sent.
-const BATCHES_MAX: usize = 32;
 
 impl ConnectionBackend {
     pub(crate) fn new(core: Arc<Core>, accepted: Accepted, portal: PortId, charge: Charge) -> Self {
@@ -86,11 +53,8 @@ impl ConnectionBackend {
             accepted,
             portal,
             binding: None,
-            views: Vec::new(),
-            last: 0,
+            views: Views::new(),
             seen: 0,
-            regions: Regions::default(),
-            batches: Vec::new(),
             _charge: charge,
             stall_charge: None,
         }
@@ -98,81 +62,6 @@ impl ConnectionBackend {
 
     fn offered(&self) -> Option<&Arc<Offered>> {
         self.binding.as_ref().map(|binding| &binding.offered)
-    }
-
-    /// Looks every kept namespace up again.
-    fn refresh(&mut self, generation: u64) {
-        self.seen = generation;
-        let Some(binding) = &self.binding else { return };
-        let Some(controller) = binding.controller else {
-            return;
-        };
-        let mut kept = Vec::with_capacity(self.views.len());
-        for mut view in self.views.drain(..) {
-            match binding.offered.view(controller, view.nsid) {
-                Some(now) if Arc::ptr_eq(&now.volume, &view.volume) => {
-                    view.permit = now.permit;
-                    kept.push(view);
-                }
-                _ => {
-                    leave(binding, &view);
-                    self.regions.retired.push((view.region, view.volume));
-                }
-            }
-        }
-        self.views = kept;
-    }
-
-    /// The place of a namespace among the views, looked up where it is not yet among them.
-    fn find(&mut self, nsid: Nsid) -> Option<usize> {
-        if self.views.get(self.last).is_some_and(|v| v.nsid == nsid) {
-            return Some(self.last);
-        }
-        let at = match self.views.binary_search_by_key(&nsid, |view| view.nsid) {
-            Ok(at) => at,
-            Err(at) => {
-                let view = self.look_up(nsid)?;
-                self.views.insert(at, view);
-                at
-            }
-        };
-        self.last = at;
-        Some(at)
-    }
-
-    fn look_up(&mut self, nsid: Nsid) -> Option<View> {
-        let binding = self.binding.as_ref()?;
-        let found = binding.offered.view(binding.controller?, nsid)?;
-        let tally = Arc::new(Tally::default());
-        let volume_totals = found.totals;
-        let of_session = binding.session_totals.iter();
-        for totals in of_session.chain(&volume_totals) {
-            totals.enter(&tally);
-        }
-        binding.offered.totals().enter(&tally);
-        self.regions.last += 1;
-        Some(View {
-            nsid,
-            region: RegionId(self.regions.last),
-            volume: found.volume,
-            permit: found.permit,
-            tally,
-            volume_totals,
-        })
-    }
-
-    fn record(&mut self, pending: &PendingBatch, sent: Instant) {
-        let waited = sent.saturating_duration_since(pending.now);
-        let batch = Batch {
-            latency_ns: pending.batch.latency_ns + nanos(waited),
-            ..pending.batch
-        };
-        if let Ok(at) = self
-            .views
-            .binary_search_by_key(&pending.nsid, |view| view.nsid)
-        {
-            self.views[at].tally.record(&batch);
-        }
     }
 }
 
@@ -212,7 +101,6 @@ impl Backend for ConnectionBackend {
             host,
             access,
             controller: None,
-            session_totals: None,
         });
         Ok(access)
     }
@@ -221,10 +109,11 @@ impl Backend for ConnectionBackend {
         let Some(binding) = &mut self.binding else {
             return;
         };
-        let (session, totals) =
-            self.core
-                .registry
-                .bind(&self.accepted, &binding.offered, controller, &binding.host);
+        let member = Member::Controller(Arc::clone(&binding.offered), controller);
+        let (session, totals) = self
+            .core
+            .registry
+            .bind(&self.accepted, member, &binding.host);
         tracing::debug!(
             connection = %self.accepted.id,
             %session,
@@ -234,7 +123,8 @@ impl Backend for ConnectionBackend {
             "a host has connected a queue"
         );
         binding.controller = Some(controller);
-        binding.session_totals = Some(totals);
+        self.views.count_in(totals);
+        self.views.count_in(Arc::clone(binding.offered.totals()));
         // Between the check and the session's entry in the registry, policy or target may have changed.
         let who = HostIdentity {
             name: Some(binding.host.as_str()),
@@ -255,76 +145,41 @@ impl Backend for ConnectionBackend {
     }
 
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
-        let generation = self.offered()?.generation();
+        let binding = self.binding.as_ref()?;
+        let controller = binding.controller?;
+        let look_up = |nsid| binding.offered.view(controller, nsid);
+        let generation = binding.offered.generation();
         if generation != self.seen {
-            self.refresh(generation);
+            self.seen = generation;
+            self.views.refresh(look_up);
         }
-        let at = self.find(nsid)?;
-        let view = &self.views[at];
+        let view = self.views.find(nsid, || look_up(nsid))?;
         Some(NamespaceRef {
             volume: &*view.volume,
             region: view.region,
-            permit: view.permit,
+            permit: view.part,
         })
     }
 
     fn completed(&mut self, command: &Completed) {
-        let is_success = command.status == Status::SUCCESS;
-        let latency_ns = nanos(command.now.saturating_duration_since(command.started));
-        let bytes = if is_success {
-            u64::from(command.len_bytes)
-        } else {
-            0
-        };
-        if let Some(last) = self.batches.last_mut()
-            && last.nsid == command.nsid
-            && last.batch.kind == command.kind
-            && last.batch.latency_ns == latency_ns
-            && last.now == command.now
-        {
-            last.batch.operations += 1;
-            last.batch.bytes += bytes;
-            last.batch.errors += u64::from(!is_success);
-            return;
-        }
-        let pending = PendingBatch {
-            nsid: command.nsid,
+        self.views.note(&Done {
+            key: command.nsid,
+            kind: command.kind,
+            bytes: u64::from(command.len_bytes),
+            is_success: command.status == Status::SUCCESS,
+            started: command.started,
             now: command.now,
-            batch: Batch {
-                kind: command.kind,
-                operations: 1,
-                bytes,
-                errors: u64::from(!is_success),
-                latency_ns,
-            },
-        };
-        if self.batches.len() < BATCHES_MAX {
-            self.batches.push(pending);
-        } else {
-            self.record(&pending, command.now);
-        }
+        });
     }
 }
 
 impl Attachment for ConnectionBackend {
     fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
-        if let Some(view) = self.views.get(self.last)
-            && view.region == region
-        {
-            return Some(&*view.volume);
-        }
-        let current = self.views.iter().find(|view| view.region == region);
-        let retired = || self.regions.retired.iter().find(|(id, _)| *id == region);
-        match current {
-            Some(view) => Some(&*view.volume),
-            None => retired().map(|(_, volume)| &**volume),
-        }
+        self.views.volume(region)
     }
 
     fn may_send(&self, region: RegionId) -> bool {
-        let is_it = |view: &&View| view.region == region;
-        let last = self.views.get(self.last).filter(is_it);
-        let Some(view) = last.or_else(|| self.views.iter().find(is_it)) else {
+        let Some(view) = self.views.of_region(region) else {
             // Of a namespace that is gone, what was placed before still goes out.
             return true;
         };
@@ -332,12 +187,12 @@ impl Attachment for ConnectionBackend {
             return false;
         };
         let permit = if binding.offered.generation() == self.seen {
-            Some(view.permit)
+            Some(view.part)
         } else {
             // Something has changed since the session last looked.
             let controller = binding.controller;
-            let now = controller.and_then(|id| binding.offered.view(id, view.nsid));
-            now.map(|now| now.permit)
+            let now = controller.and_then(|id| binding.offered.view(id, view.key));
+            now.map(|now| now.part)
         };
         permit.is_none_or(|permit| permit.check(CommandClass::Read).is_ok())
     }
@@ -348,11 +203,7 @@ impl Attachment for ConnectionBackend {
     }
 
     fn handle_sent(&mut self, now: Instant) {
-        let mut batches = std::mem::take(&mut self.batches);
-        for pending in batches.drain(..) {
-            self.record(&pending, now);
-        }
-        self.batches = batches;
+        self.views.handle_sent(now);
     }
 
     fn handle_stalled(&mut self) {
@@ -362,44 +213,35 @@ impl Attachment for ConnectionBackend {
     }
 
     fn handle_drained(&mut self) {
-        self.regions.retired.clear();
+        self.views.handle_drained();
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        let connection = self.accepted.id;
-        let peer = self.accepted.peer;
-        match reason {
-            CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
-                tracing::debug!(%connection, %peer, %reason, "a connection has ended");
-            }
-            CloseReason::Panicked => {
-                tracing::error!(%connection, %peer, %reason, "a connection was ended");
-            }
-            _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
-        }
+        tell_of_end(&self.accepted, reason);
     }
 }
 
 impl Drop for ConnectionBackend {
     fn drop(&mut self) {
-        if let Some(binding) = &self.binding {
-            for view in &self.views {
-                leave(binding, view);
-            }
-        }
+        self.views.leave_all();
         self.core.registry.connection_closed(self.accepted.id);
     }
 }
 
-/// Folds what was counted for a namespace into the sums that outlive the connection.
-fn leave(binding: &Binding, view: &View) {
-    let sums = binding.session_totals.iter().chain(&view.volume_totals);
-    for totals in sums {
-        totals.leave(&view.tally);
+/// Logs why a connection ended, as loudly as the reason deserves.
+pub(crate) fn tell_of_end(accepted: &Accepted, reason: &CloseReason) {
+    let Accepted {
+        id: connection,
+        peer,
+        ..
+    } = accepted;
+    match reason {
+        CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
+            tracing::debug!(%connection, %peer, %reason, "a connection has ended");
+        }
+        CloseReason::Panicked => {
+            tracing::error!(%connection, %peer, %reason, "a connection was ended");
+        }
+        _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
     }
-    binding.offered.totals().leave(&view.tally);
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

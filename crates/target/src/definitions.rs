@@ -1,11 +1,13 @@
 //! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them real.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 
 use block::{Access, BlockSize};
 
-use crate::{HostName, TargetName, VolumeName};
+use crate::{HostName, Protocol, TargetName, VolumeName};
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub enum Force {
 /// A target: what is offered under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetDefinition {
-    /// Its name: the subsystem NQN.
+    /// Its name, which decides the protocol: a subsystem NQN, or an iSCSI target name.
     pub name: TargetName,
     /// Who may use it.
     pub hosts: HostPolicy,
@@ -51,10 +53,10 @@ pub struct TargetDefinition {
     pub namespaces: Vec<NamespaceDefinition>,
 }
 
-/// A volume as a namespace of a target.
+/// A volume as a namespace of an NVMe target, or a LUN of an iSCSI target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceDefinition {
-    /// Namespace ID, from 1.
+    /// Namespace ID, from 1; or LUN, from 0.
     pub nsid: u32,
     /// The volume.
     pub volume: VolumeName,
@@ -79,6 +81,9 @@ pub struct AllowedHost {
     pub host: HostName,
     /// What it may do.
     pub access: Access,
+    /// The LUNs that it sees (iSCSI), each with the volume's number in the target; all, under those numbers, where
+    /// absent.
+    pub luns: Option<BTreeMap<u16, u32>>,
 }
 
 /// A host. It is recognised by its name, where it has to give one, and by its address, where there are any.
@@ -90,6 +95,83 @@ pub struct HostDefinition {
     pub told_by: ToldBy,
     /// Where it may come from; anywhere, where empty.
     pub addresses: Vec<AddressRange>,
+    /// What it has to prove when it logs in over iSCSI; nothing, where absent.
+    pub chap: Option<ChapDefinition>,
+}
+
+/// CHAP for an iSCSI host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChapDefinition {
+    /// The name that the host gives with its response.
+    pub user: String,
+    /// What the host proves that it knows.
+    pub secret: ChapSecret,
+    /// What targets prove to the host where it asks for that: name and secret.
+    pub mutual: Option<(String, ChapSecret)>,
+}
+
+/// A CHAP secret. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ChapSecret(Vec<u8>);
+
+/// How CHAP can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChapFault {
+    /// A secret is too short or too long.
+    #[error(
+        "a CHAP secret has {min} to {max} bytes; draw one with `head -c 12 /dev/urandom | base64`",
+        min = ChapSecret::LEN_MIN,
+        max = ChapSecret::LEN_MAX
+    )]
+    SecretLength,
+    /// A name is empty or too long.
+    #[error("a CHAP user name has 1 to 255 bytes")]
+    UserLength,
+    /// Both directions have one secret, so that anyone could send a target's own challenge back to it.
+    #[error("the secrets of both directions are the same; give each its own (RFC 7143 §12.1.3)")]
+    SameSecret,
+}
+
+impl ChapSecret {
+    /// Shorter secrets can be found by trying (RFC 7143 §9.2.1: 96 bits).
+    pub const LEN_MIN: usize = 12;
+    /// The longest.
+    pub const LEN_MAX: usize = 255;
+
+    /// A secret of these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, ChapFault> {
+        let bytes = bytes.into();
+        if (Self::LEN_MIN..=Self::LEN_MAX).contains(&bytes.len()) {
+            Ok(Self(bytes))
+        } else {
+            Err(ChapFault::SecretLength)
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ChapSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChapSecret(hidden)")
+    }
+}
+
+impl ChapDefinition {
+    /// Whether it can be used.
+    pub fn check(&self) -> Result<(), ChapFault> {
+        let mutual_user = self.mutual.as_ref().map(|(user, _)| user);
+        let mut users = std::iter::once(&self.user).chain(mutual_user);
+        if !users.all(|user| (1..=255).contains(&user.len())) {
+            return Err(ChapFault::UserLength);
+        }
+        match &self.mutual {
+            Some((_, secret)) if *secret == self.secret => Err(ChapFault::SameSecret),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How a host is recognised.
@@ -130,6 +212,26 @@ pub struct PortalDefinition {
     pub transport: Transport,
     /// Where; port 0 lets the system choose.
     pub address: SocketAddr,
+    /// The portal group that it belongs to (iSCSI; 1 for other protocols).
+    pub group: PortalGroup,
+}
+
+/// A portal group (RFC 7143 §4.2.7.1): portals that the connections of one session may be spread over. For SCSI, each
+/// group of a target is one target port. Its tag is a number from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortalGroup(pub NonZeroU16);
+
+impl PortalGroup {
+    /// Its tag on the wire.
+    pub const fn tag(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl Default for PortalGroup {
+    fn default() -> Self {
+        Self(NonZeroU16::MIN)
+    }
 }
 
 /// A protocol that a portal can speak.
@@ -137,13 +239,24 @@ pub struct PortalDefinition {
 pub enum Transport {
     /// NVMe over TCP.
     NvmeTcp,
+    /// iSCSI.
+    Iscsi,
 }
 
 impl Transport {
+    /// Which targets are reached through it.
+    pub const fn protocol(self) -> Protocol {
+        match self {
+            Self::NvmeTcp => Protocol::Nvme,
+            Self::Iscsi => Protocol::Iscsi,
+        }
+    }
+
     /// Its name in URLs.
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::NvmeTcp => "nvme+tcp",
+            Self::Iscsi => "iscsi",
         }
     }
 
@@ -151,6 +264,7 @@ impl Transport {
     pub fn from_scheme(scheme: &str) -> Option<Self> {
         match scheme {
             "nvme+tcp" => Some(Self::NvmeTcp),
+            "iscsi" => Some(Self::Iscsi),
             _ => None,
         }
     }
@@ -158,7 +272,11 @@ impl Transport {
 
 impl fmt::Display for PortalDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport.scheme(), self.address)
+        write!(f, "{}://{}", self.transport.scheme(), self.address)?;
+        if self.group == PortalGroup::default() {
+            return Ok(());
+        }
+        write!(f, ",{}", self.group.tag())
     }
 }
 

@@ -28,7 +28,7 @@ pub enum ServerError {
     UnknownSession(SessionId),
     /// No such namespace.
     #[error(
-        "target {target} has no namespace {nsid}; `ramport target show {target}` lists its namespaces"
+        "target {target} has no volume {nsid}; `ramport target show {target}` lists its volumes with their numbers"
     )]
     UnknownNamespace {
         /// The target.
@@ -54,13 +54,16 @@ pub enum ServerError {
     /// The referral leads to this server.
     #[error("{0} is a portal of this server, which tells of itself; refer to another machine")]
     ReferralToSelf(PortalDefinition),
+    /// Its protocol has no referrals.
+    #[error("hosts can't be referred to {0}: only NVMe has discovery services that refer to others")]
+    ReferralProtocol(PortalDefinition),
     /// No host can reach the referral's address.
     #[error(
         "no host can reach {0}; give the address and port of a discovery service, such as nvme+tcp://192.0.2.7:8009"
     )]
     ReferralAddress(PortalDefinition),
     /// The namespace ID is taken.
-    #[error("namespace {nsid} of {target} is volume {volume} already; choose another number")]
+    #[error("number {nsid} of {target} is volume {volume} already; choose another number")]
     NamespaceExists {
         /// The target.
         target: TargetName,
@@ -69,16 +72,18 @@ pub enum ServerError {
         /// The volume behind it.
         volume: VolumeName,
     },
-    /// Namespace IDs go from 1 to a limit.
-    #[error("a namespace ID is a number from 1 to {max}, not {nsid}")]
+    /// Namespace IDs and LUNs go up to a limit.
+    #[error("a volume's number in this target is from {min} to {max}, not {nsid}")]
     NamespaceId {
         /// What was given.
         nsid: u32,
+        /// The lowest: 1 for namespace IDs, 0 for LUNs.
+        min: u32,
         /// The highest.
         max: u32,
     },
-    /// No namespace ID is free.
-    #[error("target {target} has all {max} namespaces that a target can have; use another target")]
+    /// No namespace ID or LUN is free.
+    #[error("target {target} has all {max} volumes that a target can have; use another target")]
     NamespacesFull {
         /// The target.
         target: TargetName,
@@ -159,13 +164,21 @@ pub enum ServerError {
     },
     /// A target would be open to the network without anyone having said so.
     #[error(
-        "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NQN) or say --allow-any-host"
+        "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NAME) or say --allow-any-host"
     )]
     OpenToNetwork {
         /// The target.
         target: TargetName,
         /// The portal.
         portal: PortalDefinition,
+    },
+    /// A host's CHAP can't be so.
+    #[error("host {host}: {fault}")]
+    Chap {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: crate::ChapFault,
     },
     /// A host that is told by its address has none.
     #[error("host {0} is told by its address but has none; give --address")]
@@ -235,6 +248,8 @@ impl ServerError {
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
             | Self::ReferralAddress(_)
+            | Self::ReferralProtocol(_)
+            | Self::Chap { .. }
             | Self::Listen { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }

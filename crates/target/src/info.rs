@@ -76,7 +76,8 @@ pub struct PortalInfo {
     pub connections: usize,
 }
 
-/// A session: a host connected to a target through a portal. For NVMe this is a controller with all its queues.
+/// A session: a host connected to a target through a portal. For NVMe this is a controller with all its queues, for
+/// iSCSI a session with all its connections.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Its number, never used twice while the server runs.
@@ -89,14 +90,33 @@ pub struct SessionInfo {
     pub peer: SocketAddr,
     /// The address of ours that it came to.
     pub local: SocketAddr,
-    /// The controller ID.
-    pub controller: u16,
+    /// What it is to its protocol.
+    pub protocol: SessionProtocol,
     /// How many connections (queues) it has.
     pub connections: usize,
     /// When it began.
     pub since: SystemTime,
     /// What it has done.
     pub statistics: IoStatistics,
+}
+
+/// What a session is to its protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionProtocol {
+    /// A controller.
+    NvmeTcp {
+        /// The controller ID.
+        controller: u16,
+    },
+    /// An iSCSI session.
+    Iscsi {
+        /// The initiator's part of the session ID.
+        isid: [u8; 6],
+        /// The target's part; 0 for discovery.
+        tsih: u16,
+        /// The negotiated keys with their values, as RFC 7143 names them.
+        parameters: Vec<(&'static str, String)>,
+    },
 }
 
 /// A session's number.

@@ -14,23 +14,26 @@ mod capacity;
 mod definitions;
 mod error;
 mod info;
+mod iscsi;
 mod names;
 mod offered;
 mod registry;
 mod server;
 mod statistics;
 mod tally;
+mod views;
 
 pub use capacity::Capacity;
 pub use definitions::{
-    AddressRange, AddressRangeFault, AllowedHost, Force, HostDefinition, HostPolicy,
-    NamespaceDefinition, PortalDefinition, Provisioning, TargetDefinition, ToldBy, Transport,
-    VolumeDefinition,
+    AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapSecret, Force,
+    HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    TargetDefinition, ToldBy, Transport, VolumeDefinition,
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use info::{
-    Attachment, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, TargetInfo, VolumeInfo,
+    Attachment, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, SessionProtocol, TargetInfo,
+    VolumeInfo,
 };
-pub use names::{HostName, NameFault, TargetName, VolumeName};
+pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use server::{Cores, Server, ServerConfig};
 pub use statistics::{IoStatistics, KindStatistics, Latency};

@@ -23,6 +23,9 @@ pub enum NameFault {
         /// What may stand in the name.
         allowed: &'static str,
     },
+    /// It begins like an iSCSI qualified name and does not go on like one.
+    #[error("is no iSCSI qualified name; write iqn.YEAR-MONTH.REVERSED.DOMAIN:WORD")]
+    NotAnIqn,
     /// It is the name of something that always exists.
     #[error("belongs to the discovery service; choose another")]
     Reserved,
@@ -32,11 +35,12 @@ pub enum NameFault {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
-/// A target's name: an NQN, or another name of up to 223 bytes that hosts accept as one (with a warning).
+/// A target's name: an iSCSI name (`iqn.`, `eui.`, `naa.`), an NQN, or another name of up to 223 bytes that NVMe hosts
+/// accept as one (with a warning).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetName(String);
 
-/// A host's name here: its NQN, or any label for a host that is told by its addresses.
+/// A host's name here: its NQN or iSCSI initiator name, or any label for a host that is told by its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
@@ -60,19 +64,41 @@ impl TargetName {
         &self.0
     }
 
+    /// The protocol that the target is offered over: iSCSI for names in a form of iSCSI's (RFC 7143 §4.2.7.1), NVMe for
+    /// all others.
+    pub fn protocol(&self) -> Protocol {
+        let forms = ["iqn.", "eui.", "naa."];
+        if forms.iter().any(|form| self.0.starts_with(form)) {
+            Protocol::Iscsi
+        } else {
+            Protocol::Nvme
+        }
+    }
+
     /// Whether it has the form of an NQN (`nqn.yyyy-mm.reversed.domain[:anything]`). Linux, SPDK and QEMU accept
     /// other names too; some other hosts do not.
     pub fn is_nqn(&self) -> bool {
-        let Some(rest) = self.0.strip_prefix("nqn.") else {
-            return false;
-        };
-        let (date, rest) = rest.split_at_checked(8).unwrap_or((rest, ""));
-        let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
-            4 => byte == b'-',
-            7 => byte == b'.',
-            _ => byte.is_ascii_digit(),
-        });
-        is_date && date.len() == 8 && !rest.is_empty() && !rest.starts_with(':')
+        self.0.strip_prefix("nqn.").is_some_and(has_date_and_domain)
+    }
+}
+
+/// The protocol that a target is offered over. A target's name decides: hosts of each protocol name targets, and
+/// themselves, in its own form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// NVMe over Fabrics: subsystems with namespaces, numbered from 1.
+    Nvme,
+    /// iSCSI: targets with LUNs, numbered from 0.
+    Iscsi,
+}
+
+impl Protocol {
+    /// The lowest number of a volume in a target.
+    pub const fn first_number(self) -> u32 {
+        match self {
+            Self::Nvme => 1,
+            Self::Iscsi => 0,
+        }
     }
 }
 
@@ -106,7 +132,11 @@ impl FromStr for TargetName {
         if text == DISCOVERY_NQN {
             return Err(NameFault::Reserved);
         }
-        Ok(Self(text.to_owned()))
+        let name = Self(text.to_owned());
+        if name.protocol() == Protocol::Iscsi {
+            check_iscsi_name(text)?;
+        }
+        Ok(name)
     }
 }
 
@@ -135,6 +165,34 @@ impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// iSCSI names are compared after they were put in lower case, and have few characters (RFC 7143 §4.2.7.2); they are
+/// asked for in that form. After the date of an `iqn.` name comes the domain that gave it out.
+fn check_iscsi_name(text: &str) -> Result<(), NameFault> {
+    let is_allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':');
+    check(
+        text,
+        NQN_MAX_BYTES,
+        is_allowed,
+        "lower-case letters, digits, '.', '-' and ':'",
+    )?;
+    match text.strip_prefix("iqn.") {
+        Some(rest) if !has_date_and_domain(rest) => Err(NameFault::NotAnIqn),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a name goes on, after its type, with `yyyy-mm.reversed.domain[:anything]`.
+fn has_date_and_domain(rest: &str) -> bool {
+    let (date, rest) = rest.split_at_checked(8).unwrap_or((rest, ""));
+    let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
+        4 => byte == b'-',
+        7 => byte == b'.',
+        _ => byte.is_ascii_digit(),
+    });
+    is_date && date.len() == 8 && !rest.is_empty() && !rest.starts_with(':')
 }
 
 fn check_nqn_like(text: &str) -> Result<(), NameFault> {
@@ -200,5 +258,21 @@ mod tests {
             DISCOVERY_NQN.parse::<TargetName>(),
             Err(NameFault::Reserved)
         );
+    }
+
+    #[test]
+    fn a_targets_name_decides_its_protocol() {
+        let protocol = |text: &str| text.parse::<TargetName>().map(|name| name.protocol());
+        assert_eq!(protocol("iqn.2025-01.io.ramport:a"), Ok(Protocol::Iscsi));
+        assert_eq!(protocol("eui.02004567a425678d"), Ok(Protocol::Iscsi));
+        assert_eq!(protocol("nqn.2025-01.io.ramport:a"), Ok(Protocol::Nvme));
+        assert_eq!(protocol("plain"), Ok(Protocol::Nvme));
+        for text in ["iqn.a", "iqn.2025-01", "iqn.2025-1.io:a"] {
+            assert_eq!(protocol(text), Err(NameFault::NotAnIqn), "{text}");
+        }
+        assert!(matches!(
+            protocol("iqn.2025-01.io.Ramport"),
+            Err(NameFault::Character { character: 'R', .. })
+        ));
     }
 }

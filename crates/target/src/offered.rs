@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::{OpKind, Volume};
+use block::OpKind;
 use net::{ConnectionId, ReactorHandle};
 use nvme::target::{
-    ControllerId, Generation, Limits, Namespace, NamespaceIds, Statistics, Subsystem,
+    ControllerId, Generation, Limits, Namespace, NamespaceIds, Permit, Statistics, Subsystem,
     SubsystemConfig, Usage,
 };
 use nvme::wire::Nsid;
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use volume::{Budget, Charge, RamVolume};
 
 use crate::tally::Totals;
+use crate::views::Found;
 use crate::{TargetName, VolumeName};
 
 /// A target, or the discovery service, as connections reach it.
@@ -42,13 +43,6 @@ pub(crate) struct VolumeHandle {
 #[derive(Default)]
 struct NamespaceBook {
     volumes: Mutex<BTreeMap<Nsid, VolumeHandle>>,
-}
-
-/// What a connection needs to serve a namespace.
-pub(crate) struct NamespaceView {
-    pub(crate) volume: Arc<dyn Volume>,
-    pub(crate) totals: Option<Arc<Totals>>,
-    pub(crate) permit: nvme::target::Permit,
 }
 
 /// What every controller calls itself.
@@ -130,17 +124,17 @@ impl Offered {
     }
 
     /// What `controller` sees of a namespace now.
-    pub(crate) fn view(&self, controller: ControllerId, nsid: Nsid) -> Option<NamespaceView> {
+    pub(crate) fn view(&self, controller: ControllerId, nsid: Nsid) -> Option<Found<Permit>> {
         let subsystem = self.lock();
         let volume = Arc::clone(&subsystem.namespace(nsid)?.volume);
-        Some(NamespaceView {
+        Some(Found {
             volume,
             totals: self
                 .namespaces
                 .lock()
                 .get(&nsid)
                 .map(|volume| Arc::clone(&volume.totals)),
-            permit: subsystem.permit(controller, nsid),
+            part: subsystem.permit(controller, nsid),
         })
     }
 

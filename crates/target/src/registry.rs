@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use block::HostIdentity;
 use net::{Accepted, ConnectionId};
 use nvme::target::{ControllerId, PortId};
 
+use crate::access::Grant;
+use crate::iscsi::{Member as IscsiMember, Negotiated};
 use crate::offered::Offered;
 use crate::tally::Totals;
-use crate::{HostName, SessionId, SessionInfo, TargetName};
+use crate::{HostName, SessionId, SessionInfo, SessionProtocol, TargetName};
 
 /// Which connections and sessions there are. A leaf among the locks; taken when connections come, log in and go.
 #[derive(Default)]
@@ -30,12 +33,48 @@ struct ConnectionEntry {
     session: Option<SessionId>,
 }
 
-/// A host connected to a target: a controller with its queues.
+/// What a session is to its protocol.
+#[derive(Clone)]
+pub(crate) enum Member {
+    /// A controller of a subsystem, the discovery service among them.
+    Controller(Arc<Offered>, ControllerId),
+    /// An iSCSI session, with what was negotiated at its first login.
+    Iscsi(IscsiMember, Arc<Negotiated>),
+}
+
+impl Member {
+    /// The target; none for discovery.
+    fn target(&self) -> Option<&TargetName> {
+        match self {
+            Self::Controller(offered, _) => offered.name(),
+            Self::Iscsi(member, _) => member.target_name(),
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Controller(a, x), Self::Controller(b, y)) => Arc::ptr_eq(a, b) && x == y,
+            (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
+            _ => false,
+        }
+    }
+
+    /// Ends the session: its connections are closed.
+    pub(crate) fn end(&self) {
+        match self {
+            Self::Controller(offered, controller) => {
+                offered.with(|subsystem| subsystem.delete_controller(*controller));
+            }
+            Self::Iscsi(member, _) => member.end(),
+        }
+    }
+}
+
+/// A host connected to a target.
 #[derive(Clone)]
 pub(crate) struct Session {
-    pub(crate) offered: Arc<Offered>,
+    pub(crate) member: Member,
     pub(crate) host: HostName,
-    pub(crate) controller: ControllerId,
     pub(crate) peer: SocketAddr,
     local: SocketAddr,
     connections: usize,
@@ -52,19 +91,16 @@ impl Registry {
         self.lock().connections.insert(id, entry);
     }
 
-    /// A connection has become a queue of a controller: the session's first, or one more. Returns the session and its
-    /// totals.
+    /// A connection has become one of a session: its first, or one more. Returns the session and its totals.
     pub(crate) fn bind(
         &self,
         accepted: &Accepted,
-        offered: &Arc<Offered>,
-        controller: ControllerId,
+        member: Member,
         host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
         let mut inner = self.lock();
-        let existing = inner.sessions.iter_mut().find(|(_, session)| {
-            session.controller == controller && Arc::ptr_eq(&session.offered, offered)
-        });
+        let mut sessions = inner.sessions.iter_mut();
+        let existing = sessions.find(|(_, session)| session.member.is(&member));
         let (id, totals) = match existing {
             Some((&id, session)) if session.host == *host => {
                 session.connections += 1;
@@ -74,9 +110,8 @@ impl Registry {
                 inner.last_session += 1;
                 let id = SessionId(inner.last_session);
                 let session = Session {
-                    offered: Arc::clone(offered),
+                    member,
                     host: host.clone(),
-                    controller,
                     peer: accepted.peer,
                     local: accepted.local,
                     connections: 1,
@@ -128,7 +163,7 @@ impl Registry {
     /// How many sessions a target has.
     pub(crate) fn sessions_of(&self, target: &TargetName) -> usize {
         let inner = self.lock();
-        let is_of = |session: &&Session| session.offered.name() == Some(target);
+        let is_of = |session: &&Session| session.member.target() == Some(target);
         inner.sessions.values().filter(is_of).count()
     }
 
@@ -146,14 +181,45 @@ impl Registry {
 }
 
 impl Session {
+    /// Who the session's host is, for the access check.
+    pub(crate) fn identity(&self) -> HostIdentity<'_> {
+        HostIdentity {
+            name: Some(self.host.as_str()),
+            address: self.peer.ip(),
+        }
+    }
+
+    pub(crate) fn target(&self) -> Option<&TargetName> {
+        self.member.target()
+    }
+
+    /// Tells the session what its host may do now; nothing ends it.
+    pub(crate) fn set_grant(&self, grant: Grant) {
+        match &self.member {
+            Member::Controller(offered, controller) => {
+                offered.with(|subsystem| subsystem.set_access(*controller, grant.access));
+            }
+            Member::Iscsi(member, _) => member.set_grant(grant),
+        }
+    }
+
     pub(crate) fn info(&self, id: SessionId) -> SessionInfo {
         SessionInfo {
             id,
-            target: self.offered.name().cloned(),
+            target: self.target().cloned(),
             host: self.host.clone(),
             peer: self.peer,
             local: self.local,
-            controller: self.controller.0,
+            protocol: match &self.member {
+                Member::Controller(_, controller) => SessionProtocol::NvmeTcp {
+                    controller: controller.0,
+                },
+                Member::Iscsi(member, negotiated) => SessionProtocol::Iscsi {
+                    isid: negotiated.isid,
+                    tsih: member.tsih(),
+                    parameters: negotiated.keys.clone(),
+                },
+            },
             connections: self.connections,
             since: self.since,
             statistics: self.totals.sum(),

@@ -8,6 +8,8 @@
 //! Locks are taken from left to right. The data path takes none.
 
 mod hosts;
+mod iscsi;
+mod nvme_tcp;
 mod portals;
 mod referrals;
 mod sessions;
@@ -20,9 +22,7 @@ use std::time::Duration;
 
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
-use nvme::target::{DiscoveryRecord, Limits, OpenError, PortId};
-use nvme::wire::discovery::{SubsystemType, TransportType};
-use nvme::wire::fabrics::NqnField;
+use nvme::target::OpenError;
 use uuid::Uuid;
 use volume::{Budget, HostMemory};
 
@@ -32,10 +32,10 @@ use crate::offered::Offered;
 use crate::registry::Registry;
 use crate::{
     HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
-    TargetDefinition, TargetName, Transport, VolumeName,
+    TargetDefinition, TargetName, VolumeName,
 };
 use portals::PortalEntry;
-use targets::TargetEntry;
+use targets::{Service, TargetEntry};
 use volumes::VolumeEntry;
 
 /// What a server is started with.
@@ -77,7 +77,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) budget: Arc<Budget>,
     discovery: Arc<Offered>,
-    handle: ReactorHandle,
+    pub(crate) handle: ReactorHandle,
     /// Tells this machine from others.
     machine: Uuid,
 }
@@ -166,11 +166,12 @@ impl Core {
         if state.is_stopping {
             return Err(OpenError::Busy);
         }
-        let target = state
-            .targets
-            .get(&name)
-            .ok_or(OpenError::UnknownSubsystem)?;
-        Ok((Arc::clone(&target.offered), target.access.check(who)))
+        let target = state.targets.get(&name);
+        let target = target.ok_or(OpenError::UnknownSubsystem)?;
+        match &target.service {
+            Service::Nvme(offered) => Ok((Arc::clone(offered), target.access.check(who))),
+            Service::Iscsi(_) => Err(OpenError::UnknownSubsystem),
+        }
     }
 
     /// What the host `who` may do with a target now; nothing, where it was removed.
@@ -179,7 +180,11 @@ impl Core {
             return Access::ReadWrite;
         };
         match self.state().targets.get(name) {
-            Some(target) if Arc::ptr_eq(&target.offered, offered) => target.access.check(who),
+            Some(TargetEntry {
+                service: Service::Nvme(now),
+                access,
+                ..
+            }) if Arc::ptr_eq(now, offered) => access.check(who),
             _ => Access::Denied,
         }
     }
@@ -190,57 +195,23 @@ impl Core {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the discovery log tell of the targets and portals as they are now.
+    /// Makes discovery tell of the targets and portals as they are now.
     fn publish(&self, state: &State) {
-        let mut records = Vec::new();
-        for (portal, entry) in &state.portals {
-            let record = DiscoveryRecord {
-                kind: SubsystemType::Current,
-                subsystem_nqn: nqn_field(DISCOVERY_NQN),
-                transport: transport_type(portal),
-                address: portal.address.ip(),
-                service_port: portal.address.port(),
-                port: entry.port,
-                admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
-                visible_to: None,
-            };
-            records.push(record.clone());
-            records.extend(state.targets.iter().map(|(name, target)| DiscoveryRecord {
-                kind: SubsystemType::Nvm,
-                subsystem_nqn: nqn_field(name.as_str()),
-                visible_to: Some(target.access.clone()),
-                ..record.clone()
-            }));
+        self.publish_to_nvme(state);
+        let groups = state.iscsi_groups();
+        for target in state.targets.values() {
+            if let Service::Iscsi(target) = &target.service {
+                target.set_groups(groups.iter().copied());
+            }
         }
-        records.extend(state.referrals.iter().map(|referral| DiscoveryRecord {
-            kind: SubsystemType::Referral,
-            subsystem_nqn: nqn_field(DISCOVERY_NQN),
-            transport: transport_type(referral),
-            address: referral.address.ip(),
-            service_port: referral.address.port(),
-            // Another machine's portals have numbers of their own, which are not known here.
-            port: PortId(0),
-            admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
-            visible_to: None,
-        }));
-        self.discovery
-            .with(|subsystem| subsystem.set_discovery_records(records));
     }
 
     /// Tells every session what its host may do now; ends those of hosts that may do nothing.
     fn renew_sessions(&self, state: &State) {
         for (_, session) in self.registry.sessions() {
-            let Some(target) = session.offered.name().and_then(|n| state.targets.get(n)) else {
-                continue;
-            };
-            let who = HostIdentity {
-                name: Some(session.host.as_str()),
-                address: session.peer.ip(),
-            };
-            let access = target.access.check(who);
-            session
-                .offered
-                .with(|subsystem| subsystem.set_access(session.controller, access));
+            if let Some(target) = session.target().and_then(|name| state.targets.get(name)) {
+                session.set_grant(target.access.grant(session.identity()));
+            }
         }
     }
 }
@@ -258,12 +229,15 @@ impl State {
         targets: impl Iterator<Item = &'a TargetDefinition>,
         portals: impl Iterator<Item = &'a PortalDefinition>,
     ) -> Result<(), ServerError> {
-        let mut outside = portals.filter(|portal| !portal.address.ip().is_loopback());
-        let Some(&portal) = outside.next() else {
-            return Ok(());
-        };
+        let outside: Vec<_> = portals
+            .filter(|portal| !portal.address.ip().is_loopback())
+            .collect();
         for target in targets {
-            if target.hosts == HostPolicy::Local {
+            let protocol = target.name.protocol();
+            let is_reached = |portal: &&&PortalDefinition| portal.transport.protocol() == protocol;
+            if let (HostPolicy::Local, Some(&&portal)) =
+                (&target.hosts, outside.iter().find(is_reached))
+            {
                 return Err(ServerError::OpenToNetwork {
                     target: target.name.clone(),
                     portal,
@@ -272,16 +246,6 @@ impl State {
         }
         Ok(())
     }
-}
-
-fn transport_type(portal: &PortalDefinition) -> TransportType {
-    match portal.transport {
-        Transport::NvmeTcp => TransportType::Tcp,
-    }
-}
-
-fn nqn_field(name: &str) -> NqnField {
-    NqnField::new(name).expect("target names are not longer than NQNs")
 }
 
 /// What tells this machine from others: its machine ID, or, where it has none, a number for this run.

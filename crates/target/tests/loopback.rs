@@ -14,8 +14,8 @@ use nvme::wire::StatusCode;
 use tap::Tap;
 use target::{
     AllowedHost, Cores, Force, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
-    PortalDefinition, Provisioning, Server, ServerConfig, ServerError, TargetDefinition,
-    TargetName, ToldBy, Transport, VolumeDefinition, VolumeName,
+    PortalDefinition, PortalGroup, Provisioning, Server, ServerConfig, ServerError,
+    TargetDefinition, TargetName, ToldBy, Transport, VolumeDefinition, VolumeName,
 };
 use volume::filters::{Delay, FilterSpec, Latency};
 
@@ -111,6 +111,7 @@ fn loopback() -> PortalDefinition {
     PortalDefinition {
         transport: Transport::NvmeTcp,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        group: PortalGroup::default(),
     }
 }
 
@@ -322,6 +323,7 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
             name: name.parse().expect("a name"),
             told_by: ToldBy::Name,
             addresses: Vec::new(),
+            chap: None,
         };
         server.create_host(definition).expect("a host");
     }
@@ -329,6 +331,7 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
         let allowed = names.iter().map(|&(name, access)| AllowedHost {
             host: name.parse().expect("a name"),
             access,
+            luns: None,
         });
         HostPolicy::Listed(allowed.collect())
     };
@@ -408,6 +411,7 @@ fn a_portal_for_other_machines_needs_a_host_list() {
     let outside = PortalDefinition {
         transport: Transport::NvmeTcp,
         address: SocketAddr::from(([0, 0, 0, 0], 0)),
+        group: PortalGroup::default(),
     };
     let refused = fixture.server.add_portal(outside);
     let refused = refused.expect_err("refused").to_string();

@@ -44,7 +44,7 @@ pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
         )
         .route("/v1/volumes/{name}/erase", post(erase_volume))
         .route("/v1/volumes/{name}/acknowledge", post(acknowledge_loss))
-        .route("/v1/targets", get(list_targets))
+        .route("/v1/targets", get(list_targets).post(create_iscsi_target))
         .route(
             "/v1/targets/{name}",
             get(get_target).post(create_target).delete(remove_target),
@@ -123,6 +123,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         list_targets,
         get_target,
         create_target,
+        create_iscsi_target,
         set_target_access,
         remove_target,
         attach_volume,
@@ -181,7 +182,7 @@ struct ApplyQuery {
 struct Attach {
     /// The volume.
     volume: String,
-    /// The namespace ID; the lowest free one where absent.
+    /// The namespace ID or LUN; the lowest free one where absent.
     #[serde(default)]
     nsid: Option<u32>,
 }
@@ -189,7 +190,7 @@ struct Attach {
 /// Where a volume was attached.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 struct Attached {
-    /// The namespace ID.
+    /// The namespace ID or LUN.
     nsid: u32,
 }
 
@@ -240,7 +241,7 @@ async fn apply_definitions(
     };
     let force = if query.force { Force::Yes } else { Force::No };
     call(engine, move |engine| {
-        Ok(Json(engine.apply(&definitions, mode, force)?))
+        Ok(Json(engine.apply(definitions, mode, force)?))
     })
     .await
 }
@@ -361,6 +362,17 @@ async fn create_target(
     call(engine, move |engine| {
         let name: target::TargetName = parse(&name)?;
         engine.create_target(name.clone(), definition)?;
+        Ok((StatusCode::CREATED, Json(engine.target(&name)?)))
+    })
+    .await
+}
+
+/// Create an iSCSI target whose name is made by the daemon
+#[utoipa::path(post, path = "/v1/targets", request_body = Target, responses((status = 201, body = TargetView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn create_iscsi_target(State(engine): State<Engine>, body: Bytes) -> Created<TargetView> {
+    let definition: Target = read(&body)?;
+    call(engine, move |engine| {
+        let name = engine.create_iscsi_target(definition)?;
         Ok((StatusCode::CREATED, Json(engine.target(&name)?)))
     })
     .await

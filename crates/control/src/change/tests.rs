@@ -32,6 +32,7 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
                     .map(|h| (name("h", h), Access::ReadWrite))
                     .filter(|(host, _)| definitions.hosts.contains_key(host));
                 let target = Target {
+                    luns: BTreeMap::new(),
                     any_host: (policy == 1).then_some(Access::ReadOnly),
                     hosts: (policy == 2).then(|| listed.collect()),
                     namespaces: namespaces.collect(),

@@ -1,13 +1,19 @@
 //! From definitions to the server's own values, and the checks that need no server.
 
+use std::collections::BTreeMap;
+
 use target::{
-    AllowedHost, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition, TargetDefinition,
-    TargetName, VolumeDefinition, VolumeName,
+    AllowedHost, ChapFault, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
+    Protocol, TargetDefinition, TargetName, VolumeDefinition, VolumeName,
 };
 use volume::filters::FaultError;
 use volume::{ByteSize, Provision, RamSpec, SpecError};
 
-use super::{Access, Definitions, Host, Provisioning, Target, ToldBy, Volume};
+use super::{Access, Chap, Definitions, Host, Nsid, Provisioning, Secret, Target, ToldBy, Volume};
+use crate::text::Text;
+
+/// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
+const LUN_MAX: u32 = (1 << 14) - 1;
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +51,42 @@ pub enum DefinitionFault {
     HostWithoutAddress {
         /// The host.
         host: HostName,
+    },
+    /// A host's CHAP can't be so.
+    #[error("host {host}: {fault}")]
+    Chap {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: ChapFault,
+    },
+    /// A secret was left out where none is known.
+    #[error("host {host} has no secret yet that {hidden:?} could stand for; write the secret", hidden = Secret::HIDDEN)]
+    HiddenSecret {
+        /// The host.
+        host: HostName,
+    },
+    /// Namespace IDs begin with 1.
+    #[error(
+        "namespace 0 of target {target} can't be: namespace IDs begin with 1; LUNs, of targets named iqn.…, with 0"
+    )]
+    NamespaceZero {
+        /// The target.
+        target: TargetName,
+    },
+    /// A target maps LUNs that it can't.
+    #[error(
+        "target {target} maps LUN {lun} of host {host}, which must be on the list of an iSCSI target, to its number {number}, which must have a volume"
+    )]
+    LunMap {
+        /// The target.
+        target: TargetName,
+        /// The host.
+        host: HostName,
+        /// The LUN.
+        lun: u32,
+        /// The number in the target.
+        number: u32,
     },
     /// A volume can't be so.
     #[error("volume {volume}: {fault}")]
@@ -96,6 +138,12 @@ impl Definitions {
                 target: name.clone(),
             });
         }
+        let zero = Nsid(0);
+        if name.protocol() == Protocol::Nvme && target.namespaces.contains_key(&zero) {
+            return Err(DefinitionFault::NamespaceZero {
+                target: name.clone(),
+            });
+        }
         for (nsid, volume) in &target.namespaces {
             if !self.volumes.contains_key(volume) {
                 return Err(DefinitionFault::UndefinedVolume {
@@ -113,7 +161,7 @@ impl Definitions {
                 });
             }
         }
-        Ok(())
+        target.check_luns(name)
     }
 }
 
@@ -163,6 +211,31 @@ impl Volume {
 }
 
 impl Target {
+    fn check_luns(&self, name: &TargetName) -> Result<(), DefinitionFault> {
+        let listed = |host| self.hosts.as_ref().is_some_and(|h| h.contains_key(host));
+        let all = self.luns.iter();
+        let all = all.flat_map(|(host, map)| map.iter().map(move |(lun, to)| (host, lun, to)));
+        for (host, lun, to) in all {
+            let is_known = listed(host) && self.namespaces.contains_key(to);
+            if name.protocol() != Protocol::Iscsi || !is_known || lun.0 > LUN_MAX {
+                return Err(DefinitionFault::LunMap {
+                    target: name.clone(),
+                    host: host.0.clone(),
+                    lun: lun.0,
+                    number: to.0,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The LUNs that a host sees, where it does not see all.
+    fn luns_of(&self, host: &Text<HostName>) -> Option<BTreeMap<u16, u32>> {
+        let known = |(lun, to): (&Nsid, &Nsid)| Some((u16::try_from(lun.0).ok()?, to.0));
+        let map = self.luns.get(host)?;
+        Some(map.iter().filter_map(known).collect())
+    }
+
     pub(crate) fn to_server(&self, name: &TargetName) -> TargetDefinition {
         let namespaces = self
             .namespaces
@@ -186,6 +259,7 @@ impl Target {
                     .map(|(host, &access)| AllowedHost {
                         host: host.0.clone(),
                         access: access.into(),
+                        luns: self.luns_of(host),
                     })
                     .collect(),
             ),
@@ -200,7 +274,13 @@ impl Host {
         if self.told_by == ToldBy::Address && self.addresses.is_empty() {
             return Err(DefinitionFault::HostWithoutAddress { host: name.clone() });
         }
-        Ok(())
+        match self.chap.as_ref().map(Chap::to_server) {
+            Some(Err(fault)) => Err(DefinitionFault::Chap {
+                host: name.clone(),
+                fault,
+            }),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn to_server(&self, name: &HostName) -> HostDefinition {
@@ -208,6 +288,10 @@ impl Host {
             name: name.clone(),
             told_by: self.told_by.into(),
             addresses: self.addresses.iter().map(|range| range.0).collect(),
+            chap: self.chap.as_ref().map(|chap| {
+                let chap = chap.to_server();
+                chap.expect("definitions are checked before they are used")
+            }),
         }
     }
 }

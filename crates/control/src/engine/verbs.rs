@@ -40,6 +40,10 @@ pub struct TargetAccess {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Access>>)]
     pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
+    /// The LUNs that hosts on the list of an iSCSI target see, each with its number in the target.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
+    pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
 }
 
 /// Whether a file of definitions is applied or only compared.
@@ -179,6 +183,22 @@ impl Engine {
         self.set_target(&mut store, name, target, Force::No)
     }
 
+    /// Creates an iSCSI target whose name is made here, of the machine and the first volume, and returns the name.
+    pub fn create_iscsi_target(&self, target: Target) -> Result<TargetName, EngineError> {
+        let mut store = self.begin();
+        let first = target.namespaces.values().next();
+        let word = first.map_or("target", |volume| volume.0.as_str());
+        let names = self.server().iscsi_names(word);
+        let name = {
+            let definitions = self.read();
+            let mut free =
+                names.filter(|name| !definitions.targets.contains_key(&Text(name.clone())));
+            free.next().expect("names do not end")
+        };
+        self.set_target(&mut store, name.clone(), target, Force::No)?;
+        Ok(name)
+    }
+
     /// Changes who may use a target. Sessions that are no longer allowed end.
     pub fn set_target_access(
         &self,
@@ -189,6 +209,7 @@ impl Engine {
         let target = Target {
             any_host: access.any_host,
             hosts: access.hosts,
+            luns: access.luns,
             ..self.defined_target(name)?
         };
         self.set_target(&mut store, name.clone(), target, Force::No)
@@ -204,7 +225,7 @@ impl Engine {
         let mut store = self.begin();
         self.defined_volume(&volume)?;
         let mut target = self.defined_target(name)?;
-        let nsid = nsid.unwrap_or_else(|| lowest_free(&target));
+        let nsid = nsid.unwrap_or_else(|| lowest_free(name, &target));
         if let Some(other) = target.namespaces.get(&nsid) {
             return Err(ServerError::NamespaceExists {
                 target: name.clone(),
@@ -258,22 +279,24 @@ impl Engine {
     }
 
     /// Defines a host.
-    pub fn create_host(&self, name: HostName, host: Host) -> Result<(), EngineError> {
+    pub fn create_host(&self, name: HostName, mut host: Host) -> Result<(), EngineError> {
         let mut store = self.begin();
         if self.read().hosts.contains_key(&Text(name.clone())) {
             return Err(ServerError::HostExists(name).into());
         }
+        host.fill_in_secrets(&name, &self.read())?;
         host.check(&name)?;
         let change = Change::SetHost(Text(name), host);
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
     /// Changes a host. Sessions that are no longer allowed end.
-    pub fn change_host(&self, name: HostName, host: Host) -> Result<(), EngineError> {
+    pub fn change_host(&self, name: HostName, mut host: Host) -> Result<(), EngineError> {
         let mut store = self.begin();
         if !self.read().hosts.contains_key(&Text(name.clone())) {
             return Err(ServerError::UnknownHost(name).into());
         }
+        host.fill_in_secrets(&name, &self.read())?;
         host.check(&name)?;
         let change = Change::SetHost(Text(name), host);
         self.commit(&mut store, vec![change], Force::No, |_| false)
@@ -378,15 +401,16 @@ impl Engine {
     /// Makes `to` of what is defined, as one transaction. Whatever destroys data needs force.
     pub fn apply(
         &self,
-        to: &Definitions,
+        mut to: Definitions,
         mode: ApplyMode,
         force: Force,
     ) -> Result<Applied, EngineError> {
-        to.check()?;
         let mut store = self.begin();
+        to.fill_in_secrets(&self.read())?;
+        to.check()?;
         let (changes, steps, shown) = {
             let definitions = self.read();
-            let changes = definitions.changes_to(to);
+            let changes = definitions.changes_to(&to);
             let steps = plan(&definitions, &changes)?;
             let shown = describe(&definitions, &changes);
             (changes, steps, shown)
@@ -443,8 +467,8 @@ fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn lowest_free(target: &Target) -> Nsid {
-    let mut nsid = 1;
+fn lowest_free(name: &TargetName, target: &Target) -> Nsid {
+    let mut nsid = name.protocol().first_number();
     while target.namespaces.contains_key(&Nsid(nsid)) {
         nsid += 1;
     }

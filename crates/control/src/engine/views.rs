@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use target::{
-    Capacity, HostName, IoStatistics, KindStatistics, PortalInfo, ServerError, SessionId,
-    SessionInfo, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
+    Capacity, HostName, IoStatistics, KindStatistics, PortalInfo, Protocol, ServerError, SessionId,
+    SessionInfo, SessionProtocol, TargetInfo, TargetName, Transport, VolumeInfo, VolumeName,
+    Warning,
 };
 use utoipa::ToSchema;
 
 use super::{Engine, Task};
-use crate::definitions::{Access, Filters, Host, Provisioning, ToldBy};
+use crate::definitions::{Access, Filters, Host, Nsid, Provisioning, ToldBy};
 use crate::text::{Portal, Text};
 
 /// A volume as it is now.
@@ -55,20 +56,26 @@ pub enum Contents {
 pub struct AttachmentView {
     /// The target.
     pub target: String,
-    /// The namespace ID there.
+    /// The namespace ID or LUN there.
     pub nsid: u32,
 }
 
 /// A target as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TargetView {
-    /// Its name: the subsystem NQN.
+    /// Its name: a subsystem NQN, or an iSCSI target name.
     pub name: String,
+    /// The protocol that its name is of: `nvme` or `iscsi`.
+    pub protocol: String,
     /// What any host may do, where it is for any.
     pub any_host: Option<Access>,
     /// The hosts that may use it, where it has a list. Without both, hosts on this machine may.
     #[schema(value_type = Option<std::collections::BTreeMap<String, Access>>)]
     pub hosts: Option<std::collections::BTreeMap<Text<HostName>, Access>>,
+    /// The LUNs that hosts on the list see, where they don't see all: each with its number in the target.
+    #[serde(default)]
+    #[schema(value_type = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>)]
+    pub luns: std::collections::BTreeMap<Text<HostName>, std::collections::BTreeMap<Nsid, Nsid>>,
     /// Its volumes.
     pub namespaces: Vec<NamespaceView>,
     /// How many sessions it has.
@@ -79,10 +86,10 @@ pub struct TargetView {
     pub statistics: StatisticsView,
 }
 
-/// A volume as a namespace.
+/// A volume as a namespace or LUN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceView {
-    /// The namespace ID.
+    /// The namespace ID or LUN.
     pub nsid: u32,
     /// The volume.
     pub volume: String,
@@ -97,8 +104,19 @@ pub struct HostView {
     pub told_by: ToldBy,
     /// Where it may come from; anywhere, where empty.
     pub addresses: Vec<String>,
+    /// What it has to prove when it logs in over iSCSI.
+    pub chap: Option<ChapView>,
     /// The targets whose lists name it.
     pub targets: Vec<String>,
+}
+
+/// CHAP of a host, without the secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChapView {
+    /// The name that the host gives.
+    pub user: String,
+    /// The name that targets give, where they have a secret for it.
+    pub mutual_user: Option<String>,
 }
 
 /// A portal as it is now.
@@ -142,14 +160,30 @@ pub struct SessionView {
     pub peer: String,
     /// The address of ours that it came to.
     pub local: String,
-    /// The controller ID.
-    pub controller: u16,
+    /// The transport: `nvme+tcp` or `iscsi`.
+    pub transport: String,
+    /// The controller ID, for NVMe.
+    pub controller: Option<u16>,
+    /// What an iSCSI session is.
+    pub iscsi: Option<IscsiSessionView>,
     /// How many connections (queues) it has.
     pub connections: usize,
     /// When it began, in seconds since 1970.
     pub since_unix_s: u64,
     /// What it has done.
     pub statistics: StatisticsView,
+}
+
+/// What an iSCSI session is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IscsiSessionView {
+    /// The initiator's part of the session ID, in hexadecimal digits.
+    pub isid: String,
+    /// The target's part; 0 for discovery.
+    pub tsih: u16,
+    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what the initiator declared
+    /// as its `MaxRecvDataSegmentLength`.
+    pub parameters: std::collections::BTreeMap<String, String>,
 }
 
 /// Counters since the beginning.
@@ -398,13 +432,19 @@ fn target_view(info: &TargetInfo, definitions: &crate::Definitions) -> TargetVie
         nsid: ns.nsid,
         volume: ns.volume.to_string(),
     });
-    let warnings = if name.is_nqn() {
+    let warnings = if name.is_nqn() || name.protocol() == Protocol::Iscsi {
         Vec::new()
     } else {
         vec![Warning::NotAnNqn(name.clone()).to_string()]
     };
     TargetView {
         name: name.to_string(),
+        protocol: match name.protocol() {
+            Protocol::Nvme => "nvme",
+            Protocol::Iscsi => "iscsi",
+        }
+        .to_owned(),
+        luns: target.map(|target| target.luns.clone()).unwrap_or_default(),
         any_host: target.and_then(|target| target.any_host),
         hosts: target.and_then(|target| target.hosts.clone()),
         namespaces: namespaces.collect(),
@@ -419,6 +459,10 @@ fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>
         name: name.to_string(),
         told_by: host.told_by,
         addresses: host.addresses.iter().map(ToString::to_string).collect(),
+        chap: host.chap.as_ref().map(|chap| ChapView {
+            user: chap.user.clone(),
+            mutual_user: chap.mutual.as_ref().map(|mutual| mutual.user.clone()),
+        }),
         targets: targets.collect(),
     }
 }
@@ -442,13 +486,31 @@ fn referral_view(referral: Portal) -> ReferralView {
 }
 
 fn session_view(info: &SessionInfo) -> SessionView {
+    let (transport, controller, iscsi) = match &info.protocol {
+        SessionProtocol::NvmeTcp { controller } => (Transport::NvmeTcp, Some(*controller), None),
+        SessionProtocol::Iscsi {
+            isid,
+            tsih,
+            parameters,
+        } => {
+            let keys = parameters.iter();
+            let view = IscsiSessionView {
+                isid: isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+                tsih: *tsih,
+                parameters: keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
+            };
+            (Transport::Iscsi, None, Some(view))
+        }
+    };
     SessionView {
         id: info.id.0,
         target: info.target.as_ref().map(ToString::to_string),
         host: info.host.to_string(),
         peer: info.peer.to_string(),
         local: info.local.to_string(),
-        controller: info.controller,
+        transport: transport.scheme().to_owned(),
+        controller,
+        iscsi,
         connections: info.connections,
         since_unix_s: unix_s(info.since),
         statistics: StatisticsView::from(&info.statistics),

@@ -15,8 +15,8 @@ use initiator::{
 use nvme::wire::StatusCode;
 use proxy::{Pace, Proxy};
 use target::{
-    Cores, Force, HostPolicy, NamespaceDefinition, PortalDefinition, Provisioning, Server,
-    ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    Cores, Force, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +59,7 @@ impl Rig {
             .add_portal(PortalDefinition {
                 transport: Transport::NvmeTcp,
                 address: SocketAddr::from(([127, 0, 0, 1], 0)),
+                group: PortalGroup::default(),
             })
             .unwrap();
         Self {

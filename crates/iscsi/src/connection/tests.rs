@@ -1,5 +1,8 @@
 use super::*;
-use crate::backend::{Authentication, Completed, OpenError, SessionEnds, TargetRecord};
+use crate::backend::{
+    Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
+};
+use crate::login::LoginStatus;
 use crate::text::TextBuilder;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
@@ -8,7 +11,7 @@ use block::{
     Access, Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
     ReadDest, RegionId, Segment, Status, Volume,
 };
-use scsi::{Device, Lun, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
 use std::sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
@@ -62,6 +65,8 @@ struct World {
     view: Option<View>,
     secret: Option<crate::Credentials>,
     completed: usize,
+    gather_max: u64,
+    ended: bool,
 }
 
 impl World {
@@ -84,6 +89,8 @@ impl World {
             view: None,
             secret: None,
             completed: 0,
+            gather_max: u64::MAX,
+            ended: false,
         }
     }
 }
@@ -108,7 +115,9 @@ impl Backend for World {
             initiator: ends.initiator.into(),
             target_port: 1,
         };
-        let nexus = self.device.open_nexus(ports, None, Access::ReadWrite);
+        let nexus = self
+            .device
+            .open_nexus(ports, LunMap::All, Access::ReadWrite);
         let nexus = nexus.ok_or(OpenError::OutOfResources)?;
         Ok(Opened { tsih: 1, nexus })
     }
@@ -117,12 +126,23 @@ impl Backend for World {
         Err(OpenError::NoSession)
     }
 
+    fn logged_in(&mut self, _: &LoggedIn) {}
+
+    fn login_refused(&mut self, _: &str, _: Option<&str>, _: LoginStatus) {}
+
+    fn charge(&mut self, len_bytes: u64) -> bool {
+        len_bytes <= self.gather_max
+    }
+
     fn targets(&mut self, _: &str) -> Vec<TargetRecord> {
-        let addresses = vec![(std::net::Ipv4Addr::LOCALHOST.into(), 3260)];
+        let address = TargetAddress {
+            ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            port: 3260,
+            group: 1,
+        };
         vec![TargetRecord {
             name: "iqn.t".into(),
-            addresses,
-            portal_group: 1,
+            addresses: vec![address],
         }]
     }
 
@@ -150,7 +170,7 @@ impl Backend for World {
     }
 
     fn is_ended(&mut self, _: Opened) -> bool {
-        false
+        self.ended
     }
 
     fn close(&mut self, opened: Opened) {

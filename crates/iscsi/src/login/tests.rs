@@ -1,7 +1,6 @@
 use super::*;
 use crate::chap::Credentials;
 use crate::wire::login::LoginRequest;
-use std::net::{IpAddr, Ipv4Addr};
 use zerocopy::FromBytes;
 
 struct Gate {
@@ -35,13 +34,17 @@ impl Backend for Gate {
     }
 
     fn targets(&mut self, _: &str) -> Vec<crate::TargetRecord> {
-        let address: IpAddr = Ipv4Addr::LOCALHOST.into();
         let name = self.known.to_owned();
-        vec![crate::TargetRecord {
-            name,
-            addresses: vec![(address, 3260)],
-            portal_group: 3,
-        }]
+        let addresses = Vec::new();
+        vec![crate::TargetRecord { name, addresses }]
+    }
+
+    fn logged_in(&mut self, _: &LoggedIn) {}
+
+    fn login_refused(&mut self, _: &str, _: Option<&str>, _: LoginStatus) {}
+
+    fn charge(&mut self, _: u64) -> bool {
+        true
     }
 
     fn with_device<R>(&mut self, call: impl FnOnce(&mut scsi::Device) -> R) -> R {

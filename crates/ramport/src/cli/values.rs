@@ -5,7 +5,15 @@ use std::num::NonZeroU64;
 use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, parse};
 use target::AddressRange;
 
-/// A volume to be attached, as `NAME` or `NAME=NSID`.
+/// The LUNs that a host sees, as `HOST=LUN:NUMBER,…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostLuns {
+    pub(crate) host: String,
+    /// LUN and number in the target.
+    pub(crate) luns: Vec<(u32, u32)>,
+}
+
+/// A volume to be attached, as `NAME` or `NAME=NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attach {
     pub(crate) volume: String,
@@ -18,8 +26,12 @@ pub(crate) type Cores = target::Cores;
 /// What is wrong with a value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {
-    #[error("{0:?} is no namespace ID; write VOLUME or VOLUME=NUMBER, such as rd0=1")]
+    #[error("{0:?} is no namespace ID or LUN; write VOLUME or VOLUME=NUMBER, such as rd0=1")]
     Nsid(String),
+    #[error(
+        "{0:?} is no map of LUNs; write HOST=LUN:NUMBER,…, such as iqn.2025-01.com.example:h=0:3,1:4"
+    )]
+    LunMap(String),
     #[error("{0:?} is neither a number of threads nor a list of cores; write 2, or 0,2-3")]
     Cores(String),
     #[error(
@@ -36,11 +48,11 @@ pub(super) fn parse_attach(text: &str) -> Result<Attach, ValueError> {
         });
     };
     match nsid.parse() {
-        Ok(nsid) if nsid > 0 => Ok(Attach {
+        Ok(nsid) => Ok(Attach {
             volume: volume.to_owned(),
             nsid: Some(nsid),
         }),
-        _ => Err(ValueError::Nsid(nsid.to_owned())),
+        Err(_) => Err(ValueError::Nsid(nsid.to_owned())),
     }
 }
 
@@ -113,6 +125,28 @@ pub(super) fn parse_period(text: &str) -> Result<Period, control::TextFault> {
 
 pub(super) fn parse_portal(text: &str) -> Result<Portal, control::TextFault> {
     parse(text)
+}
+
+/// A portal for iSCSI, where no other protocol is named.
+pub(super) fn parse_iscsi_portal(text: &str) -> Result<Portal, control::TextFault> {
+    if text.contains("://") {
+        return parse(text);
+    }
+    parse(&format!("{}://{text}", target::Transport::Iscsi.scheme()))
+}
+
+pub(super) fn parse_host_luns(text: &str) -> Result<HostLuns, ValueError> {
+    let wrong = || ValueError::LunMap(text.to_owned());
+    let (host, map) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let pair = |pair: &str| {
+        let (lun, number) = pair.split_once(':')?;
+        Some((lun.parse().ok()?, number.parse().ok()?))
+    };
+    let luns = map.split(',').map(pair).collect::<Option<_>>();
+    Ok(HostLuns {
+        host: host.to_owned(),
+        luns: luns.ok_or_else(wrong)?,
+    })
 }
 
 pub(super) fn parse_range(text: &str) -> Result<AddressRange, control::TextFault> {

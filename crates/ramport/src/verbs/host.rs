@@ -1,6 +1,8 @@
 //! `ramport host`.
 
-use control::{Host, HostView, Text, ToldBy, path_part};
+use std::path::Path;
+
+use control::{Chap, ChapView, Host, HostView, MutualChap, Secret, Text, ToldBy, path_part};
 
 use super::Daemon;
 use crate::cli::{HostArgs, HostVerb};
@@ -10,12 +12,13 @@ use crate::output::{self, Tone, paint};
 pub(super) fn run(daemon: &Daemon, verb: HostVerb) -> Result<(), Failure> {
     match verb {
         HostVerb::Create(args) => {
-            let view = daemon.client.post(&path(&args.name), &definition(&args))?;
-            show(daemon, &view)
+            let definition = definition(&args, None)?;
+            show(daemon, &daemon.client.post(&path(&args.name), &definition)?)
         }
         HostVerb::Set(args) => {
-            let view = daemon.client.put(&path(&args.name), &definition(&args))?;
-            show(daemon, &view)
+            let before: HostView = daemon.client.get(&path(&args.name))?;
+            let definition = definition(&args, before.chap)?;
+            show(daemon, &daemon.client.put(&path(&args.name), &definition)?)
         }
         HostVerb::List => list(daemon),
         HostVerb::Show(args) => show(daemon, &daemon.client.get(&path(&args.name))?),
@@ -30,15 +33,61 @@ fn path(name: &str) -> String {
     format!("/v1/hosts/{}", path_part(name))
 }
 
-fn definition(args: &HostArgs) -> Host {
-    Host {
+/// The host as the arguments say; its CHAP stays as it was `before` where they say nothing of it.
+fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure> {
+    Ok(Host {
         told_by: if args.told_by_address {
             ToldBy::Address
         } else {
             ToldBy::Name
         },
         addresses: args.address.iter().copied().map(Text).collect(),
-    }
+        chap: chap(args, before)?,
+    })
+}
+
+fn chap(args: &HostArgs, before: Option<ChapView>) -> Result<Option<Chap>, Failure> {
+    let given = &args.chap;
+    let Some(file) = &given.chap_secret_file else {
+        let kept = before.filter(|_| !given.no_chap).map(|view| Chap {
+            user: view.user,
+            secret: Secret::hidden(),
+            mutual: view.mutual_user.map(|user| MutualChap {
+                user,
+                secret: Secret::hidden(),
+            }),
+        });
+        return Ok(kept);
+    };
+    let mutual = given.mutual_secret_file.as_deref().map(|file| {
+        let user = given.mutual_user.clone();
+        Ok::<_, Failure>(MutualChap {
+            user: user.unwrap_or_else(|| "ramport".to_owned()),
+            secret: read_secret(file)?,
+        })
+    });
+    Ok(Some(Chap {
+        user: given.chap_user.clone().unwrap_or_else(|| args.name.clone()),
+        secret: read_secret(file)?,
+        mutual: mutual.transpose()?,
+    }))
+}
+
+/// Reads a secret; its last line end does not count.
+fn read_secret(file: &Path) -> Result<Secret, Failure> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_line(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = text.map_err(|error| {
+        Failure::Mistake(anyhow::anyhow!(
+            "can't read a secret from {}: {error}; give a file with one line of text",
+            file.display()
+        ))
+    })?;
+    Ok(Secret::new(text.strip_suffix('\n').unwrap_or(&text)))
 }
 
 fn list(daemon: &Daemon) -> Result<(), Failure> {
@@ -47,17 +96,19 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
         return output::json(&hosts);
     }
     if hosts.is_empty() {
-        return output::line("no hosts; define one with `ramport host create NQN`");
+        return output::line("no hosts; define one with `ramport host create NAME`");
     }
     let rows = hosts.iter().map(|host| {
         vec![
             host.name.clone(),
             told_by(host).to_owned(),
             addresses(host),
+            chap_of(host),
             host.targets.join(" "),
         ]
     });
-    output::table(&["NAME", "TOLD BY", "ADDRESSES", "TARGETS"], &[], rows)
+    let head = ["NAME", "TOLD BY", "ADDRESSES", "CHAP", "TARGETS"];
+    output::table(&head, &[], rows)
 }
 
 fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
@@ -68,6 +119,7 @@ fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
         ("host", paint(Tone::Name, &host.name)),
         ("told by", told_by(host).to_owned()),
         ("addresses", addresses(host)),
+        ("chap", chap_of(host)),
         ("targets", host.targets.join(", ")),
     ])
 }
@@ -76,6 +128,21 @@ fn told_by(host: &HostView) -> &'static str {
     match host.told_by {
         ToldBy::Name => "name",
         ToldBy::Address => "address",
+    }
+}
+
+/// The names that CHAP goes by, in words.
+pub(super) fn chap_of(host: &HostView) -> String {
+    match &host.chap {
+        None => "none".to_owned(),
+        Some(ChapView {
+            user,
+            mutual_user: None,
+        }) => format!("as {user}"),
+        Some(ChapView {
+            user,
+            mutual_user: Some(ours),
+        }) => format!("as {user}, mutual as {ours}"),
     }
 }
 

@@ -49,18 +49,29 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     if daemon.is_json() {
         return output::json(session);
     }
-    output::fields(&[
+    let mut fields = vec![
         ("session", paint(Tone::Name, &session.id.to_string())),
         ("target", target(session)),
         ("host", session.host.clone()),
+        ("transport", session.transport.clone()),
         ("from", session.peer.clone()),
         ("to", session.local.clone()),
-        ("controller", session.controller.to_string()),
+    ];
+    let controller = session.controller.map(|id| id.to_string());
+    fields.extend(controller.map(|id| ("controller", id)));
+    if let Some(iscsi) = &session.iscsi {
+        fields.push(("isid", iscsi.isid.clone()));
+        fields.push(("tsih", iscsi.tsih.to_string()));
+    }
+    fields.extend([
         ("connections", session.connections.to_string()),
         ("since", age(session)),
         ("reads", volume::kind(&session.statistics.read)),
         ("writes", volume::kind(&session.statistics.write)),
-    ])
+    ]);
+    let keys = session.iscsi.iter().flat_map(|iscsi| &iscsi.parameters);
+    fields.extend(keys.map(|(key, value)| (key.as_str(), value.clone())));
+    output::fields(&fields)
 }
 
 fn target(session: &SessionView) -> String {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
 use serde_json::json;
-use target::HostName;
+use target::{HostName, Protocol, TargetName};
 
 use super::{Daemon, query, volume};
-use crate::cli::{AccessArgs, Attach, TargetCreateArgs, TargetVerb};
+use crate::cli::{AccessArgs, Attach, HostLuns, TargetCreateArgs, TargetVerb};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -37,8 +37,11 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
                 return output::json(&attached);
             }
             output::line(format_args!(
-                "volume {} is namespace {} of {}",
-                args.volume, attached["nsid"], args.name
+                "volume {} is {} {} of {}",
+                args.volume,
+                noun(&args.name),
+                attached["nsid"],
+                args.name
             ))
         }
         TargetVerb::Detach(args) => {
@@ -50,8 +53,10 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
             );
             daemon.client.delete(&path)?;
             daemon.say(format_args!(
-                "namespace {} of {} is gone",
-                args.nsid, args.name
+                "{} {} of {} is gone",
+                noun(&args.name),
+                args.nsid,
+                args.name
             ))
         }
         TargetVerb::Remove(args) => {
@@ -66,26 +71,55 @@ pub(super) fn path(name: &str) -> String {
     format!("/v1/targets/{}", path_part(name))
 }
 
+/// What a volume is called in a target of this name.
+pub(super) fn noun(target: &str) -> &'static str {
+    match protocol_of(target) {
+        Protocol::Nvme => "namespace",
+        Protocol::Iscsi => "LUN",
+    }
+}
+
+/// The protocol of a target. A name that is none is told by the daemon.
+fn protocol_of(target: &str) -> Protocol {
+    let name = target.parse::<TargetName>();
+    name.map_or(Protocol::Nvme, |name| name.protocol())
+}
+
 fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
     let access = access_of(&args.access)?;
+    let protocol = match &args.name {
+        Some(name) => protocol_of(name),
+        None => Protocol::Iscsi,
+    };
+    if args.iscsi && protocol != Protocol::Iscsi {
+        return Err(Failure::Mistake(anyhow::anyhow!(
+            "an iSCSI target needs a name such as iqn.2025-01.com.example:rd0; leave the name out to get one"
+        )));
+    }
     let definition = Target {
         any_host: access.any_host,
         hosts: access.hosts,
-        namespaces: namespaces(&args.volume)?,
+        luns: access.luns,
+        namespaces: namespaces(&args.volume, protocol)?,
     };
-    show(daemon, &daemon.client.post(&path(&args.name), &definition)?)
+    let path = args.name.as_deref().map(path);
+    let path = path.as_deref().unwrap_or("/v1/targets");
+    show(daemon, &daemon.client.post(path, &definition)?)
 }
 
 /// Volumes with their numbers; one without a number gets the one after its predecessor's.
-fn namespaces(volumes: &[Attach]) -> Result<BTreeMap<Nsid, Text<target::VolumeName>>, Failure> {
+fn namespaces(
+    volumes: &[Attach],
+    protocol: Protocol,
+) -> Result<BTreeMap<Nsid, Text<target::VolumeName>>, Failure> {
     let mut namespaces = BTreeMap::new();
-    let mut next = 1;
+    let mut next = protocol.first_number();
     for Attach { volume, nsid } in volumes {
         let nsid = nsid.unwrap_or(next);
         let name = parse(volume).map_err(Failure::mistake)?;
         if namespaces.insert(Nsid(nsid), Text(name)).is_some() {
             return Err(Failure::Mistake(anyhow::anyhow!(
-                "namespace {nsid} is given twice; give each volume another number"
+                "number {nsid} is given twice; give each volume another number"
             )));
         }
         next = nsid.saturating_add(1);
@@ -110,7 +144,14 @@ fn access_of(args: &AccessArgs) -> Result<TargetAccess, Failure> {
             hosts.insert(Text(name), access);
         }
     }
+    let mut luns = BTreeMap::new();
+    for HostLuns { host, luns: map } in &args.luns {
+        let host: HostName = parse(host).map_err(Failure::mistake)?;
+        let map = map.iter().map(|&(lun, number)| (Nsid(lun), Nsid(number)));
+        luns.insert(Text(host), map.collect());
+    }
     Ok(TargetAccess {
+        luns,
         any_host: args.allow_any_host.map(Access::from),
         hosts: (!hosts.is_empty()).then_some(hosts),
     })
@@ -123,7 +164,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     }
     if targets.is_empty() {
         return output::line(
-            "no targets; create one with `ramport target create nqn.2025-01.com.example:rd0 --volume NAME`",
+            "no targets; create one with `ramport target create nqn.2025-01.com.example:rd0 --volume NAME`, or for iSCSI with `ramport target create --iscsi --volume NAME`",
         );
     }
     let rows = targets.iter().map(|target| {
@@ -150,9 +191,16 @@ pub(super) fn hosts(target: &TargetView) -> String {
     match (&target.hosts, target.any_host) {
         (Some(hosts), _) if hosts.is_empty() => "nobody".to_owned(),
         (Some(hosts), _) => {
-            let names = hosts.iter().map(|(name, access)| match access {
-                Access::ReadWrite => name.to_string(),
-                Access::ReadOnly => format!("{name} (read-only)"),
+            let names = hosts.iter().map(|(name, access)| {
+                let mut words = name.to_string();
+                if *access == Access::ReadOnly {
+                    words.push_str(" (read-only)");
+                }
+                if let Some(map) = target.luns.get(name) {
+                    let map = map.iter().map(|(lun, number)| format!("{lun}:{number}"));
+                    words = format!("{words} (LUNs {})", map.collect::<Vec<_>>().join(","));
+                }
+                words
             });
             names.collect::<Vec<_>>().join(" ")
         }
@@ -168,10 +216,11 @@ fn show(daemon: &Daemon, target: &TargetView) -> Result<(), Failure> {
     }
     let volumes = target.namespaces.iter();
     let volumes: Vec<_> = volumes
-        .map(|ns| format!("{} as {}", ns.volume, ns.nsid))
+        .map(|ns| format!("{} as {} {}", ns.volume, noun(&target.name), ns.nsid))
         .collect();
     output::fields(&[
         ("target", paint(Tone::Name, &target.name)),
+        ("protocol", target.protocol.clone()),
         ("volumes", volumes.join(", ")),
         ("hosts", hosts(target)),
         ("sessions", target.sessions.to_string()),
@@ -198,13 +247,20 @@ mod tests {
     #[test]
     fn volumes_without_a_number_follow_each_other() {
         let given = [attach("a", None), attach("b", Some(7)), attach("c", None)];
-        let numbers: Vec<_> = namespaces(&given).expect("fine").into_keys().collect();
+        let numbers: Vec<_> = namespaces(&given, Protocol::Nvme)
+            .expect("fine")
+            .into_keys()
+            .collect();
         assert_eq!(numbers, [Nsid(1), Nsid(7), Nsid(8)]);
+        let luns = namespaces(&given, Protocol::Iscsi).expect("fine");
+        let numbers: Vec<_> = luns.into_keys().collect();
+        assert_eq!(numbers, [Nsid(0), Nsid(7), Nsid(8)]);
     }
 
     #[test]
     fn a_number_given_twice_is_a_mistake() {
         let given = [attach("a", Some(1)), attach("b", Some(1))];
-        assert!(matches!(namespaces(&given), Err(Failure::Mistake(_))));
+        let refused = namespaces(&given, Protocol::Iscsi);
+        assert!(matches!(refused, Err(Failure::Mistake(_))));
     }
 }

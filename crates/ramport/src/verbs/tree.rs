@@ -6,7 +6,7 @@ use control::{
 };
 use serde_json::json;
 
-use super::{Daemon, portal, session, target, volume};
+use super::{Daemon, host, portal, session, target, volume};
 use crate::failure::Failure;
 use crate::output::{self, Tone, bytes, paint, span};
 
@@ -115,7 +115,8 @@ fn target_node(target: &TargetView, all: &Everything) -> Node {
     let namespaces = target.namespaces.iter().map(|namespace| {
         let volume = all.volumes.iter().find(|v| v.name == namespace.volume);
         let line = volume.map_or_else(|| namespace.volume.clone(), volume_line);
-        Node::leaf(format!("{}: {line}", namespace.nsid))
+        let noun = target::noun(&target.name);
+        Node::leaf(format!("{noun} {}: {line}", namespace.nsid))
     });
     let is_mine = |session: &&SessionView| session.target.as_ref() == Some(&target.name);
     let sessions = all.sessions.iter().filter(is_mine).map(session_node);
@@ -150,15 +151,20 @@ fn portal_node(view: &PortalView) -> Node {
 }
 
 fn host_node(host: &HostView) -> Node {
-    Node::leaf(paint(Tone::Name, &host.name))
+    let name = paint(Tone::Name, &host.name);
+    Node::leaf(match host.chap {
+        Some(_) => format!("{name}  CHAP {}", host::chap_of(host)),
+        None => name,
+    })
 }
 
 fn session_node(view: &SessionView) -> Node {
     Node::leaf(format!(
-        "session {}: {} from {}, {} connections, since {}",
+        "session {}: {} from {} by {}, logged in, {} connections, since {}",
         view.id,
         view.host,
         view.peer,
+        view.transport,
         view.connections,
         session::age(view)
     ))

@@ -10,7 +10,7 @@ use control::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Daemon, filter, query};
+use super::{Daemon, filter, query, target};
 use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::output::{self, Tone, bytes, paint};
@@ -180,7 +180,10 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     }
     let places = volume.attachments.iter();
     let places: Vec<_> = places
-        .map(|place| format!("{} as namespace {}", place.target, place.nsid))
+        .map(|place| {
+            let noun = target::noun(&place.target);
+            format!("{} as {noun} {}", place.target, place.nsid)
+        })
         .collect();
     let filters = if volume.filters.is_empty() {
         "none".to_owned()

@@ -40,7 +40,7 @@ impl Bed {
                 target_port: 1,
             };
             device
-                .open_nexus(ports, None, Access::ReadWrite)
+                .open_nexus(ports, LunMap::All, Access::ReadWrite)
                 .expect("room")
         };
         let (a, b) = (open("iqn.a,i,0x1"), open("iqn.b,i,0x1"));
@@ -244,7 +244,7 @@ fn extended_copy_moves_blocks_between_units() {
     };
     let c = bed
         .device
-        .open_nexus(ports, None, Access::ReadWrite)
+        .open_nexus(ports, LunMap::All, Access::ReadWrite)
         .expect("room");
     for lun in [0, 1] {
         bed.device.begin(c, lun, &TEST_UNIT_READY);

@@ -1,7 +1,9 @@
 //! Hosts: who may use targets.
 
 use super::{Server, State};
-use crate::{HostDefinition, HostInfo, HostName, HostPolicy, ServerError, TargetName, ToldBy};
+use crate::{
+    ChapDefinition, HostDefinition, HostInfo, HostName, HostPolicy, ServerError, TargetName, ToldBy,
+};
 
 impl Server {
     /// Defines a host.
@@ -92,5 +94,12 @@ fn check(definition: &HostDefinition) -> Result<(), ServerError> {
     if definition.told_by == ToldBy::Address && definition.addresses.is_empty() {
         return Err(ServerError::HostWithoutAddress(definition.name.clone()));
     }
-    Ok(())
+    let chap = definition
+        .chap
+        .as_ref()
+        .map_or(Ok(()), ChapDefinition::check);
+    chap.map_err(|fault| ServerError::Chap {
+        host: definition.name.clone(),
+        fault,
+    })
 }

@@ -1,15 +1,14 @@
 //! Portals: where protocols listen, and what makes sessions of the connections that come there.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use net::{Accepted, Acceptor, Driven, ListenerId, drive};
+use net::{Acceptor, ListenerId};
 use nvme::target::PortId;
-use nvme::tcp::{TargetConfig, TargetSession};
+use nvme::tcp::TargetConfig;
 
-use super::{Core, Server, State};
-use crate::backend::ConnectionBackend;
-use crate::capacity::CONNECTION_BYTES;
+use super::iscsi::IscsiPortal;
+use super::nvme_tcp::NvmeTcpPortal;
+use super::{Server, State};
 use crate::{PortalDefinition, PortalInfo, ServerError, Transport};
 
 /// An open portal.
@@ -35,6 +34,11 @@ impl Server {
                 core: Arc::clone(self.core()),
                 port,
                 config: TargetConfig::default(),
+            }),
+            Transport::Iscsi => Arc::new(IscsiPortal {
+                core: Arc::clone(self.core()),
+                port,
+                group: portal.group,
             }),
         };
         let (listener, address) = self
@@ -90,8 +94,12 @@ impl Server {
 impl State {
     fn check_new_portal(&self, portal: &PortalDefinition) -> Result<(), ServerError> {
         self.check_running()?;
-        if self.portals.contains_key(portal) {
-            return Err(ServerError::PortalExists(*portal));
+        if let Some(open) = self
+            .portals
+            .keys()
+            .find(|open| open.address == portal.address && open.transport == portal.transport)
+        {
+            return Err(ServerError::PortalExists(*open));
         }
         if self.portals.len() >= PORTALS_MAX {
             return Err(ServerError::TooMany {
@@ -113,20 +121,5 @@ impl State {
             .expect("there are more numbers than portals");
         self.last_port = port.0;
         port
-    }
-}
-
-/// A portal that speaks NVMe/TCP.
-struct NvmeTcpPortal {
-    core: Arc<Core>,
-    port: PortId,
-    config: TargetConfig,
-}
-
-impl Acceptor for NvmeTcpPortal {
-    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
-        let charge = self.core.budget.reserve(CONNECTION_BYTES).ok()?;
-        let backend = ConnectionBackend::new(Arc::clone(&self.core), *accepted, self.port, charge);
-        Some(drive(TargetSession::new(now, self.config), backend))
     }
 }

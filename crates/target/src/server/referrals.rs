@@ -1,7 +1,7 @@
 //! Referrals: other discovery services, which the discovery log names beside this server's own targets.
 
 use super::{Server, State};
-use crate::{PortalDefinition, ServerError};
+use crate::{PortalDefinition, Protocol, ServerError};
 
 /// The most referrals.
 const REFERRALS_MAX: usize = 256;
@@ -38,6 +38,9 @@ impl State {
     fn check_new_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
         if self.referrals.contains(&referral) {
             return Err(ServerError::ReferralExists(referral));
+        }
+        if referral.transport.protocol() != Protocol::Nvme {
+            return Err(ServerError::ReferralProtocol(referral));
         }
         if self.portals.contains_key(&referral) {
             return Err(ServerError::ReferralToSelf(referral));

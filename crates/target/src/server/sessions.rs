@@ -20,9 +20,7 @@ impl Server {
             .registry
             .session(id)
             .ok_or(ServerError::UnknownSession(id))?;
-        session
-            .offered
-            .with(|subsystem| subsystem.delete_controller(session.controller));
+        session.member.end();
         Ok(())
     }
 }

@@ -2,20 +2,102 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::{Core, Server, State};
 use crate::access::AccessList;
-use crate::offered::{Offered, namespaces_max};
+use crate::iscsi::IscsiTarget;
+use crate::offered::{Offered, VolumeHandle, namespaces_max};
+use crate::tally::Totals;
 use crate::{
-    Force, HostPolicy, NamespaceDefinition, ServerError, TargetDefinition, TargetInfo, TargetName,
-    VolumeName, Warning,
+    Force, HostPolicy, NamespaceDefinition, Protocol, ServerError, TargetDefinition, TargetInfo,
+    TargetName, VolumeName, Warning,
 };
 
 /// A target: what was defined, with its namespaces in the order of their numbers, and what became of it.
 #[derive(Clone)]
 pub(super) struct TargetEntry {
     pub(super) definition: TargetDefinition,
-    pub(super) offered: Arc<Offered>,
+    pub(super) service: Service,
     pub(super) access: Arc<AccessList>,
+}
+
+/// A target as its protocol's connections reach it.
+#[derive(Clone)]
+pub(super) enum Service {
+    Nvme(Arc<Offered>),
+    Iscsi(Arc<IscsiTarget>),
+}
+
+impl Service {
+    fn new(name: &TargetName, core: &Core) -> Self {
+        let handle = core.handle.clone();
+        match name.protocol() {
+            Protocol::Nvme => {
+                let offered = Offered::target(name, core.machine, &core.budget, handle);
+                Self::Nvme(Arc::new(offered))
+            }
+            Protocol::Iscsi => Self::Iscsi(Arc::new(IscsiTarget::new(name, handle))),
+        }
+    }
+
+    pub(super) fn is_iscsi(&self, target: &Arc<IscsiTarget>) -> bool {
+        matches!(self, Self::Iscsi(mine) if Arc::ptr_eq(mine, target))
+    }
+
+    fn totals(&self) -> &Arc<Totals> {
+        match self {
+            Self::Nvme(offered) => offered.totals(),
+            Self::Iscsi(target) => target.totals(),
+        }
+    }
+
+    /// Ends every session for good.
+    fn remove(&self) {
+        match self {
+            Self::Nvme(offered) => {
+                offered.with(nvme::target::Subsystem::delete_all_controllers);
+            }
+            Self::Iscsi(target) => target.remove(),
+        }
+    }
+
+    /// Makes a volume a namespace or LUN. The number is free and within bounds.
+    fn attach(&self, number: u32, volume: &VolumeHandle, machine: Uuid) {
+        match self {
+            Self::Nvme(offered) => offered.attach(number, volume, machine),
+            Self::Iscsi(target) => target.attach(lun(number), volume, machine),
+        }
+    }
+
+    /// Takes a namespace or LUN away.
+    pub(super) fn detach(&self, number: u32) {
+        match self {
+            Self::Nvme(offered) => offered.detach(number),
+            Self::Iscsi(target) => target.detach(lun(number)),
+        }
+    }
+
+    /// Tells hosts that a volume has changed.
+    pub(super) fn tell(&self, number: u32, change: VolumeChange) {
+        match (self, change) {
+            (Self::Nvme(offered), _) => offered.namespace_changed(number),
+            (Self::Iscsi(target), VolumeChange::Capacity) => target.capacity_changed(lun(number)),
+            (Self::Iscsi(target), VolumeChange::Lock) => target.protection_changed(lun(number)),
+        }
+    }
+}
+
+/// What has changed of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VolumeChange {
+    Capacity,
+    Lock,
+}
+
+/// The LUN of a number in an iSCSI target.
+fn lun(number: u32) -> scsi::Lun {
+    scsi::Lun::try_from(number).expect("numbers are checked where they come in")
 }
 
 /// The most targets.
@@ -32,25 +114,44 @@ impl Server {
         state.check_new_target(&definition)?;
         definition.namespaces = state.sort_namespaces(&definition)?;
         let name = definition.name.clone();
-        let warnings = if name.is_nqn() {
+        let warnings = if name.is_nqn() || name.protocol() == Protocol::Iscsi {
             Vec::new()
         } else {
             vec![Warning::NotAnNqn(name.clone())]
         };
         let core = self.core();
-        let offered = Offered::target(&name, core.machine, &core.budget, core.handle.clone());
+        let service = Service::new(&name, core);
         for namespace in &definition.namespaces {
             let volume = state.volume(&namespace.volume)?;
-            offered.attach(namespace.nsid, &volume.handle, core.machine);
+            service.attach(namespace.nsid, &volume.handle, core.machine);
         }
         let entry = TargetEntry {
             access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
-            offered: Arc::new(offered),
+            service,
             definition,
         };
         state.targets.insert(name, entry);
         core.publish(&state);
         Ok(warnings)
+    }
+
+    /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the second on.
+    pub fn iscsi_names(&self, word: &str) -> impl Iterator<Item = TargetName> + use<> {
+        let machine = self.core().machine.simple().to_string();
+        let word: String = word
+            .chars()
+            .map(|c| match c.to_ascii_lowercase() {
+                c @ ('a'..='z' | '0'..='9' | '.' | '-') => c,
+                _ => '-',
+            })
+            .collect();
+        let stem = format!("iqn.2025-01.io.ramport:{}.{word}", &machine[..8]);
+        let numbered = (2_u64..).map({
+            let stem = stem.clone();
+            move |number| format!("{stem}.{number}")
+        });
+        let names = std::iter::once(stem).chain(numbered);
+        names.map(|name| name.parse().expect("made of what such names are made of"))
     }
 
     /// Changes who may use a target. Sessions that are no longer allowed end.
@@ -82,9 +183,7 @@ impl Server {
         self.core().check_unused(name, force)?;
         if let Some(entry) = state.targets.remove(name) {
             self.core().publish(&state);
-            entry
-                .offered
-                .with(nvme::target::Subsystem::delete_all_controllers);
+            entry.service.remove();
         }
         Ok(())
     }
@@ -112,7 +211,7 @@ impl Server {
         let handle = state.volume(volume)?.handle.clone();
         let entry = state.target_mut(target)?;
         entry.definition.namespaces.insert(at, namespace);
-        entry.offered.attach(nsid, &handle, self.core().machine);
+        entry.service.attach(nsid, &handle, self.core().machine);
         Ok(nsid)
     }
 
@@ -136,7 +235,7 @@ impl Server {
         };
         self.core().check_unused(target, force)?;
         namespaces.remove(at);
-        entry.offered.detach(nsid);
+        entry.service.detach(nsid);
         Ok(())
     }
 
@@ -172,7 +271,7 @@ impl Core {
         TargetInfo {
             definition: target.definition.clone(),
             sessions: self.registry.sessions_of(&target.definition.name),
-            statistics: target.offered.totals().sum(),
+            statistics: target.service.totals().sum(),
         }
     }
 }
@@ -247,9 +346,10 @@ fn place_of(
     target: &TargetDefinition,
     namespace: &NamespaceDefinition,
 ) -> Result<usize, ServerError> {
-    let (nsid, max) = (namespace.nsid, namespaces_max());
-    if nsid == 0 || nsid > max {
-        return Err(ServerError::NamespaceId { nsid, max });
+    let nsid = namespace.nsid;
+    let (min, max) = numbers(target);
+    if nsid < min || nsid > max {
+        return Err(ServerError::NamespaceId { nsid, min, max });
     }
     let namespaces = &target.namespaces;
     match namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid) {
@@ -262,15 +362,25 @@ fn place_of(
     }
 }
 
+/// The lowest and the highest number of a volume in a target.
+fn numbers(target: &TargetDefinition) -> (u32, u32) {
+    let protocol = target.name.protocol();
+    let max = match protocol {
+        Protocol::Nvme => namespaces_max(),
+        Protocol::Iscsi => scsi::UNITS_MAX as u32 - 1,
+    };
+    (protocol.first_number(), max)
+}
+
 /// The first number that the sorted namespaces leave free.
 fn lowest_free_nsid(target: &TargetDefinition) -> Result<u32, ServerError> {
-    let max = namespaces_max();
+    let (min, max) = numbers(target);
     let taken = target.namespaces.iter().map(|namespace| namespace.nsid);
-    let gap = taken.zip(1..).take_while(|(nsid, at)| nsid == at).count() as u32 + 1;
+    let gap = min + taken.zip(min..).take_while(|(nsid, at)| nsid == at).count() as u32;
     if gap > max {
         return Err(ServerError::NamespacesFull {
             target: target.name.clone(),
-            max,
+            max: max - min + 1,
         });
     }
     Ok(gap)

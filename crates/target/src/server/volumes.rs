@@ -10,6 +10,7 @@ use volume::{
     WriteLock,
 };
 
+use super::targets::VolumeChange;
 use super::{Server, State};
 use crate::capacity::VOLUME_BYTES;
 use crate::info::list;
@@ -95,7 +96,7 @@ impl Server {
             ControlFlow::Continue(())
         });
         resized.map_err(|error| volume_error(error, &wanted))?;
-        self.state().tell_hosts(name);
+        self.state().tell_hosts(name, VolumeChange::Capacity);
         Ok(())
     }
 
@@ -119,7 +120,7 @@ impl Server {
             Lock::ReadOnly => WriteLock::ReadOnly,
             Lock::Unlocked => WriteLock::Writable,
         });
-        state.tell_hosts(name);
+        state.tell_hosts(name, VolumeChange::Lock);
         Ok(())
     }
 
@@ -156,7 +157,7 @@ impl Server {
             if let Some(target) = state.targets.get_mut(&place.target) {
                 let namespaces = &mut target.definition.namespaces;
                 namespaces.retain(|namespace| namespace.nsid != place.nsid);
-                target.offered.detach(place.nsid);
+                target.service.detach(place.nsid);
             }
         }
         if let Some(volume) = state.volumes.remove(name) {
@@ -260,10 +261,10 @@ impl State {
     }
 
     /// Tells the hosts that a volume has changed.
-    fn tell_hosts(&self, name: &VolumeName) {
+    fn tell_hosts(&self, name: &VolumeName, change: VolumeChange) {
         for place in self.attachments(name) {
             if let Some(target) = self.targets.get(&place.target) {
-                target.offered.namespace_changed(place.nsid);
+                target.service.tell(place.nsid, change);
             }
         }
     }

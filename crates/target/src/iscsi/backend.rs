@@ -1,0 +1,295 @@
+//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the LUNs there.
+//!
+//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until the target's
+//! generation moves.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use block::{Access, HostIdentity, RegionId, Volume};
+use iscsi::{
+    Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError, Opened, SessionEnds,
+    SessionKind, TargetRecord,
+};
+use net::{Accepted, Attachment, CloseReason, Reactors};
+use nvme::target::PortId;
+use rustix::rand::{GetRandomFlags, getrandom};
+use scsi::{Device, Lun, NexusId, View};
+use volume::Charge;
+
+use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated};
+use crate::access::Grant;
+use crate::backend::tell_of_end;
+use crate::registry;
+use crate::server::Core;
+use crate::views::{Done, Views};
+use crate::{HostName, PortalGroup};
+
+/// A connection's way to the server.
+pub(crate) struct IscsiBackend {
+    core: Arc<Core>,
+    accepted: Accepted,
+    group: PortalGroup,
+    binding: Option<Binding>,
+    /// The login is done.
+    is_admitted: bool,
+    views: Views<Lun, View>,
+    /// The generation that `views` and `is_ended` were looked up at.
+    seen: u64,
+    is_ended: bool,
+    charge: Charge,
+    /// For the output that is kept when the peer does not read.
+    stall_charge: Option<Charge>,
+}
+
+/// The session that the connection belongs to.
+struct Binding {
+    target: Arc<IscsiTarget>,
+    opened: Opened,
+    isid: [u8; 6],
+    grant: Grant,
+}
+
+impl IscsiBackend {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        accepted: Accepted,
+        portal: (PortId, PortalGroup),
+        charge: Charge,
+    ) -> Self {
+        let (port, group) = portal;
+        core.registry.connection_opened(accepted.id, port);
+        Self {
+            core,
+            accepted,
+            group,
+            binding: None,
+            is_admitted: false,
+            views: Views::new(),
+            seen: 0,
+            is_ended: false,
+            charge,
+            stall_charge: None,
+        }
+    }
+
+    fn who<'a>(&self, initiator: &'a str) -> HostIdentity<'a> {
+        HostIdentity {
+            name: Some(initiator),
+            address: self.accepted.peer.ip(),
+        }
+    }
+
+    /// Looks everything up again where it may have changed.
+    fn refresh(&mut self) {
+        let Some(Binding { target, opened, .. }) = &self.binding else {
+            return;
+        };
+        let generation = target.generation();
+        if generation != self.seen {
+            self.seen = generation;
+            self.is_ended = !target.has(*opened);
+            self.views.refresh(|lun| target.view(opened.nexus, lun));
+        }
+    }
+
+    /// Enters the connection among those of its session.
+    fn register(&mut self, login: &LoggedIn) {
+        let Ok(host) = login.initiator.parse::<HostName>() else {
+            return;
+        };
+        let (member, isid) = match &self.binding {
+            Some(binding) => {
+                let target = Arc::clone(&binding.target);
+                (Member::Normal(target, binding.opened), binding.isid)
+            }
+            None => {
+                let handle = self.core.handle.clone();
+                (Member::Discovery(self.accepted.id, handle), [0; 6])
+            }
+        };
+        let keys = login.parameters.in_force();
+        let negotiated = Arc::new(Negotiated { isid, keys });
+        let member = registry::Member::Iscsi(member, negotiated);
+        let (session, totals) = self.core.registry.bind(&self.accepted, member, &host);
+        self.views.count_in(totals);
+        tracing::debug!(
+            connection = %self.accepted.id,
+            %session,
+            %host,
+            peer = %self.accepted.peer,
+            target = login.target,
+            "an initiator has logged in"
+        );
+    }
+}
+
+impl Backend for IscsiBackend {
+    fn authentication(&mut self, initiator: &str, _: Option<&str>) -> Authentication {
+        self.core.authentication(self.who(initiator))
+    }
+
+    fn portal_group(&self) -> u16 {
+        self.group.tag()
+    }
+
+    fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
+        let who = self.who(ends.initiator);
+        let (target, grant) = self.core.open_iscsi(ends.target, who)?;
+        if grant.access == Access::Denied {
+            return Err(OpenError::Forbidden);
+        }
+        let has_room = self.charge.resize(CONNECTION_BYTES);
+        has_room.map_err(|_| OpenError::OutOfResources)?;
+        let opened = target.open(ends, self.group, grant.clone(), self.accepted.id)?;
+        self.views.count_in(Arc::clone(target.totals()));
+        self.binding = Some(Binding {
+            target,
+            opened,
+            isid: ends.isid,
+            grant,
+        });
+        Ok(opened)
+    }
+
+    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
+        Err(OpenError::NoSession)
+    }
+
+    fn logged_in(&mut self, login: &LoggedIn) {
+        self.is_admitted = true;
+        self.register(login);
+        if let (SessionKind::Normal(opened), Some(binding)) = (&login.kind, &self.binding) {
+            // Between the check and the session's entry in the registry, policy or target may have changed.
+            let who = self.who(&login.initiator);
+            let grant = self.core.iscsi_grant(&binding.target, who);
+            if grant != binding.grant {
+                binding.target.set_grant(*opened, grant);
+            }
+        }
+    }
+
+    fn login_refused(&mut self, initiator: &str, target: Option<&str>, status: LoginStatus) {
+        tracing::warn!(
+            host = initiator,
+            target,
+            peer = %self.accepted.peer,
+            %status,
+            "a login was refused"
+        );
+    }
+
+    fn charge(&mut self, len_bytes: u64) -> bool {
+        self.charge.resize(CONNECTION_BYTES + len_bytes).is_ok()
+    }
+
+    fn targets(&mut self, initiator: &str) -> Vec<TargetRecord> {
+        let local = self.accepted.local.ip();
+        self.core.iscsi_targets(self.who(initiator), local)
+    }
+
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
+        self.binding
+            .as_ref()
+            .expect("the core uses the device of a session that it has opened")
+            .target
+            .with_device(call)
+    }
+
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+        self.refresh();
+        let target = &self.binding.as_ref()?.target;
+        let found = self.views.find(lun, || target.view(nexus, lun))?;
+        Some((&found.part, found.region))
+    }
+
+    fn random(&mut self) -> [u8; 17] {
+        let mut bytes = [0; 17];
+        let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
+        assert_eq!(
+            drawn,
+            Ok(bytes.len()),
+            "so few bytes are never drawn in parts, and a started system has them"
+        );
+        bytes
+    }
+
+    fn completed(&mut self, command: Completed) {
+        self.views.note(&Done {
+            key: command.lun,
+            kind: command.kind,
+            bytes: command.len_bytes,
+            is_success: command.ok,
+            started: command.started,
+            now: command.started,
+        });
+    }
+
+    fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun> {
+        let binding = self.binding.as_ref();
+        binding.map_or_else(Vec::new, |binding| binding.target.take_aborts(nexus))
+    }
+
+    fn is_ended(&mut self, _: Opened) -> bool {
+        self.refresh();
+        self.is_ended
+    }
+
+    fn close(&mut self, opened: Opened) {
+        if let Some(binding) = &self.binding {
+            binding.target.leave(opened, self.accepted.id);
+        }
+    }
+}
+
+impl Attachment for IscsiBackend {
+    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+        self.views.volume(region)
+    }
+
+    /// A session that was ended may be sent nothing more. What a reservation forbids since is another matter: it does
+    /// not touch commands that have begun.
+    fn may_send(&self, _: RegionId) -> bool {
+        let Some(binding) = &self.binding else {
+            return false;
+        };
+        if binding.target.generation() == self.seen {
+            !self.is_ended
+        } else {
+            binding.target.has(binding.opened)
+        }
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    fn handle_stalled(&mut self) {
+        let budget = &self.core.budget;
+        let charge = || budget.overdraw(Reactors::UNDRAINED_MAX_BYTES as u64);
+        self.stall_charge.get_or_insert_with(charge);
+    }
+
+    fn handle_sent(&mut self, now: Instant) {
+        self.views.handle_sent(now);
+    }
+
+    fn handle_drained(&mut self) {
+        self.views.handle_drained();
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        tell_of_end(&self.accepted, reason);
+    }
+}
+
+impl Drop for IscsiBackend {
+    fn drop(&mut self) {
+        self.views.leave_all();
+        // Where the session's own end did not come so far.
+        if let Some(binding) = &self.binding {
+            binding.target.leave(binding.opened, self.accepted.id);
+        }
+        self.core.registry.connection_closed(self.accepted.id);
+    }
+}

@@ -1,0 +1,316 @@
+//! An iSCSI target at work: its SCSI device, the sessions with it, and the volumes behind its LUNs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::Access;
+use iscsi::{OpenError, Opened, SessionEnds};
+use net::{ConnectionId, ReactorHandle};
+use scsi::{Device, Lun, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use uuid::Uuid;
+
+use crate::access::Grant;
+use crate::offered::VolumeHandle;
+use crate::tally::Totals;
+use crate::views::Found;
+use crate::{PortalGroup, TargetName};
+
+/// A target as its connections reach it.
+pub(crate) struct IscsiTarget {
+    name: TargetName,
+    inner: Mutex<Inner>,
+    /// The device's generation, for those that have no lock.
+    generation: AtomicU64,
+    totals: Arc<Totals>,
+    handle: ReactorHandle,
+}
+
+struct Inner {
+    device: Device,
+    volumes: BTreeMap<Lun, VolumeHandle>,
+    sessions: BTreeMap<u16, Session>,
+    last_tsih: u16,
+    /// The target was removed: no session begins any more.
+    is_removed: bool,
+}
+
+struct Session {
+    initiator: String,
+    isid: [u8; 6],
+    group: PortalGroup,
+    nexus: NexusId,
+    connections: Vec<ConnectionId>,
+    /// LUNs whose commands another nexus aborted, until the connection has seen to it.
+    aborts: Vec<Lun>,
+}
+
+impl IscsiTarget {
+    /// A target without LUNs.
+    pub(crate) fn new(name: &TargetName, handle: ReactorHandle) -> Self {
+        let device = Device::new(name.as_str().to_owned(), Vec::new());
+        Self {
+            name: name.clone(),
+            generation: AtomicU64::new(device.generation()),
+            inner: Mutex::new(Inner {
+                device,
+                volumes: BTreeMap::new(),
+                sessions: BTreeMap::new(),
+                last_tsih: 0,
+                is_removed: false,
+            }),
+            totals: Arc::default(),
+            handle,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &TargetName {
+        &self.name
+    }
+
+    pub(crate) fn totals(&self) -> &Arc<Totals> {
+        &self.totals
+    }
+
+    /// The number that moves when [`view`](Self::view) or [`has`](Self::has) may answer otherwise.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Opens a session, in the place of one with the same ends (RFC 7143 §6.3.5).
+    pub(crate) fn open(
+        &self,
+        ends: SessionEnds<'_>,
+        group: PortalGroup,
+        grant: Grant,
+        connection: ConnectionId,
+    ) -> Result<Opened, OpenError> {
+        self.with(|inner, handle| {
+            if inner.is_removed {
+                return Err(OpenError::Unavailable);
+            }
+            let is_older = |session: &Session| {
+                session.initiator == ends.initiator
+                    && session.isid == ends.isid
+                    && session.group == group
+            };
+            inner.end_where(handle, is_older);
+            let ports = NexusPorts {
+                initiator: format!("{},i,0x{}", ends.initiator, hex(&ends.isid)),
+                target_port: group.tag(),
+            };
+            let nexus = inner.device.open_nexus(ports, grant.luns, grant.access);
+            let nexus = nexus.ok_or(OpenError::OutOfResources)?;
+            let tsih = inner.take_tsih();
+            let session = Session {
+                initiator: ends.initiator.to_owned(),
+                isid: ends.isid,
+                group,
+                nexus,
+                connections: vec![connection],
+                aborts: Vec::new(),
+            };
+            inner.sessions.insert(tsih, session);
+            Ok(Opened { tsih, nexus })
+        })
+    }
+
+    /// A connection of a session has ended; with the last one ends the session.
+    pub(crate) fn leave(&self, opened: Opened, connection: ConnectionId) {
+        self.with(|inner, handle| {
+            let Some(session) = inner.session(opened) else {
+                return;
+            };
+            session.connections.retain(|other| *other != connection);
+            if session.connections.is_empty() {
+                inner.end_where(handle, |session| session.nexus == opened.nexus);
+            }
+        });
+    }
+
+    /// Ends a session.
+    pub(crate) fn end(&self, opened: Opened) {
+        self.with(|inner, handle| {
+            inner.end_where(handle, |session| session.nexus == opened.nexus);
+        });
+    }
+
+    /// Ends every session and lets none begin.
+    pub(crate) fn remove(&self) {
+        self.with(|inner, handle| {
+            inner.is_removed = true;
+            inner.end_where(handle, |_| true);
+        });
+    }
+
+    /// Changes what a session's host may do; nothing ends it.
+    pub(crate) fn set_grant(&self, opened: Opened, grant: Grant) {
+        if grant.access == Access::Denied {
+            self.end(opened);
+            return;
+        }
+        self.with(|inner, _| {
+            let Grant { access, luns } = grant;
+            inner.device.set_access(opened.nexus, access, luns);
+        });
+    }
+
+    /// Whether a session still stands.
+    pub(crate) fn has(&self, opened: Opened) -> bool {
+        self.lock().session(opened).is_some()
+    }
+
+    /// The LUNs of a session whose commands another nexus aborted.
+    pub(crate) fn take_aborts(&self, nexus: NexusId) -> Vec<Lun> {
+        let mut inner = self.lock();
+        let mut sessions = inner.sessions.values_mut();
+        let session = sessions.find(|session| session.nexus == nexus);
+        session.map_or_else(Vec::new, |session| std::mem::take(&mut session.aborts))
+    }
+
+    /// Runs `call` with the device, then tells the connections that have to know.
+    pub(crate) fn with_device<R>(&self, call: impl FnOnce(&mut Device) -> R) -> R {
+        self.with(|inner, _| call(&mut inner.device))
+    }
+
+    /// What a nexus sees of a LUN now.
+    pub(crate) fn view(&self, nexus: NexusId, lun: Lun) -> Option<Found<View>> {
+        let inner = self.lock();
+        let view = inner.device.view(nexus, lun)?;
+        let totals = inner
+            .volumes
+            .values()
+            .find(|volume| is_volume(volume, &view));
+        Some(Found {
+            volume: Arc::clone(&view.volume),
+            totals: totals.map(|volume| Arc::clone(&volume.totals)),
+            part: view,
+        })
+    }
+
+    /// Makes a volume a LUN. The number is free and within bounds.
+    pub(crate) fn attach(&self, lun: Lun, volume: &VolumeHandle, machine: Uuid) {
+        let seed = format!("{}\0{}", self.name, volume.name);
+        let identity = identity(Uuid::new_v5(&machine, seed.as_bytes()));
+        self.with(|inner, _| {
+            inner.volumes.insert(lun, volume.clone());
+            let ram = Arc::clone(&volume.ram);
+            inner.device.insert_unit(lun, ram, identity);
+        });
+    }
+
+    /// Takes a LUN away.
+    pub(crate) fn detach(&self, lun: Lun) {
+        self.with(|inner, _| {
+            inner.device.remove_unit(lun);
+            inner.volumes.remove(&lun);
+        });
+    }
+
+    /// A LUN's volume has another capacity.
+    pub(crate) fn capacity_changed(&self, lun: Lun) {
+        self.with_device(|device| device.capacity_changed(lun));
+    }
+
+    /// A LUN's volume was locked or unlocked.
+    pub(crate) fn protection_changed(&self, lun: Lun) {
+        self.with_device(|device| device.protection_changed(lun));
+    }
+
+    /// The groups of the portals at which the target is offered: for SCSI, its ports.
+    pub(crate) fn set_groups(&self, groups: impl IntoIterator<Item = PortalGroup>) {
+        let ports = groups.into_iter().map(|group| {
+            let tag = group.tag();
+            TargetPort {
+                relative_id: tag,
+                name: format!("{},t,0x{tag:04x}", self.name),
+                group: tag,
+            }
+        });
+        self.with_device(|device| device.set_ports(ports.collect()));
+    }
+
+    fn with<R>(&self, call: impl FnOnce(&mut Inner, &ReactorHandle) -> R) -> R {
+        let mut inner = self.lock();
+        let result = call(&mut inner, &self.handle);
+        while let Some((nexus, lun)) = inner.device.poll_abort() {
+            let mut sessions = inner.sessions.values_mut();
+            if let Some(session) = sessions.find(|session| session.nexus == nexus)
+                && !session.aborts.contains(&lun)
+            {
+                session.aborts.push(lun);
+                session.wake(&self.handle);
+            }
+        }
+        let generation = inner.device.generation();
+        self.generation.store(generation, Ordering::Release);
+        result
+    }
+
+    /// The device is complete between any two of its calls, so a panic of one session does not take the target from
+    /// the others.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn session(&mut self, opened: Opened) -> Option<&mut Session> {
+        let session = self.sessions.get_mut(&opened.tsih);
+        session.filter(|session| session.nexus == opened.nexus)
+    }
+
+    /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and their connections learn
+    /// of it.
+    fn end_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
+        self.sessions.retain(|_, session| {
+            if !is_meant(session) {
+                return true;
+            }
+            self.device.close_nexus(session.nexus);
+            session.wake(handle);
+            false
+        });
+    }
+
+    /// A number that no session has, and none had of late.
+    fn take_tsih(&mut self) -> u16 {
+        let mut tsih = self.last_tsih;
+        loop {
+            tsih = tsih.wrapping_add(1);
+            // A device has fewer nexuses than there are numbers, so one is free.
+            if tsih != 0 && !self.sessions.contains_key(&tsih) {
+                self.last_tsih = tsih;
+                return tsih;
+            }
+        }
+    }
+}
+
+impl Session {
+    fn wake(&self, handle: &ReactorHandle) {
+        for connection in &self.connections {
+            handle.wake(*connection);
+        }
+    }
+}
+
+const _: () = assert!(scsi::NEXUSES_MAX < u16::MAX as usize);
+
+fn is_volume(volume: &VolumeHandle, view: &View) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(&volume.ram), Arc::as_ptr(&view.volume))
+}
+
+/// Bytes as text, as session identifiers are written.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What names a logical unit for ever.
+fn identity(seed: Uuid) -> UnitIdentity {
+    let (unique, _) = seed.as_u64_pair();
+    UnitIdentity {
+        unique,
+        serial: seed.simple().to_string(),
+    }
+}

@@ -1,0 +1,131 @@
+//! iSCSI: its portals, who its initiators are, and what SendTargets tells.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use block::{Access, HostIdentity};
+use iscsi::{Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord};
+use net::{Accepted, Acceptor, Driven, drive};
+use nvme::target::PortId;
+
+use super::targets::Service;
+use super::{Core, State};
+use crate::access::{Grant, is_told};
+use crate::iscsi::{IscsiBackend, IscsiTarget, LOGIN_BYTES, reachable};
+use crate::{ChapDefinition, ChapSecret, HostName, PortalGroup, TargetName, ToldBy, Transport};
+
+/// A portal that speaks iSCSI.
+pub(super) struct IscsiPortal {
+    pub(super) core: Arc<Core>,
+    pub(super) port: PortId,
+    pub(super) group: PortalGroup,
+}
+
+impl Acceptor for IscsiPortal {
+    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
+        let portal = (self.port, self.group);
+        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, portal, charge);
+        Some(drive(Connection::new(), backend))
+    }
+}
+
+impl Core {
+    /// The iSCSI target of this name, and what the host `who` may do with it.
+    pub(crate) fn open_iscsi(
+        &self,
+        name: &str,
+        who: HostIdentity<'_>,
+    ) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
+        let name: TargetName = name.parse().map_err(|_| OpenError::NotFound)?;
+        let state = self.state();
+        if state.is_stopping {
+            return Err(OpenError::Unavailable);
+        }
+        let entry = state.targets.get(&name).ok_or(OpenError::NotFound)?;
+        match &entry.service {
+            Service::Iscsi(target) => Ok((Arc::clone(target), entry.access.grant(who))),
+            Service::Nvme(_) => Err(OpenError::NotFound),
+        }
+    }
+
+    /// What the host `who` may do with a target now; nothing, where it was removed.
+    pub(crate) fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
+        let state = self.state();
+        match state.targets.get(target.name()) {
+            Some(entry) if entry.service.is_iscsi(target) => entry.access.grant(who),
+            _ => Grant::all(Access::Denied),
+        }
+    }
+
+    /// What the host `who` has to prove. It is told by the name that it claims to have; hosts that are told by address
+    /// come after that.
+    pub(crate) fn authentication(&self, who: HostIdentity<'_>) -> Authentication {
+        let state = self.state();
+        let by_name = who
+            .name
+            .and_then(|name| name.parse::<HostName>().ok())
+            .and_then(|name| state.hosts.get(&name))
+            .filter(|host| host.told_by == ToldBy::Name);
+        let by_address = || {
+            let mut hosts = state.hosts.values();
+            hosts.find(|host| {
+                host.told_by == ToldBy::Address && host.chap.is_some() && is_told(host, who)
+            })
+        };
+        let chap = by_name
+            .or_else(by_address)
+            .and_then(|host| host.chap.as_ref());
+        chap.map_or_else(Authentication::default, credentials)
+    }
+
+    /// What SendTargets tells the host `who` that came to the address `local`.
+    pub(crate) fn iscsi_targets(&self, who: HostIdentity<'_>, local: IpAddr) -> Vec<TargetRecord> {
+        let state = self.state();
+        let portals = state.portals.keys();
+        let addresses: Vec<_> = portals
+            .filter(|portal| portal.transport == Transport::Iscsi)
+            .filter_map(|portal| {
+                Some(TargetAddress {
+                    ip: reachable(portal.address.ip(), local)?,
+                    port: portal.address.port(),
+                    group: portal.group.tag(),
+                })
+            })
+            .collect();
+        let targets = state.targets.iter().filter(|(_, entry)| {
+            matches!(entry.service, Service::Iscsi(_)) && entry.access.check(who) > Access::Denied
+        });
+        targets
+            .map(|(name, _)| TargetRecord {
+                name: name.as_str().to_owned(),
+                addresses: addresses.clone(),
+            })
+            .collect()
+    }
+}
+
+impl State {
+    /// The groups of the portals that speak iSCSI.
+    pub(super) fn iscsi_groups(&self) -> BTreeSet<PortalGroup> {
+        let portals = self.portals.keys();
+        portals
+            .filter(|portal| portal.transport == Transport::Iscsi)
+            .map(|portal| portal.group)
+            .collect()
+    }
+}
+
+fn credentials(chap: &ChapDefinition) -> Authentication {
+    let of = |name: &str, secret: &ChapSecret| Credentials {
+        name: name.to_owned(),
+        secret: secret.bytes().to_vec(),
+    };
+    let mutual = chap.mutual.as_ref();
+    Authentication {
+        initiator: Some(of(&chap.user, &chap.secret)),
+        target: mutual.map(|(name, secret)| of(name, secret)),
+    }
+}
