@@ -21,6 +21,7 @@ test: build
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) test --workspace
 	$(CARGO) xtask tidy
+	tests/iscsi/run
 	tests/vm/run nvme-tcp
 
 install: build

@@ -14,8 +14,8 @@ fi
 
 packages() {
     echo gcc libc6-dev
-    if [ "$1" = test ] && [ -f tests/vm/packages ]; then
-        sed 's/#.*//' tests/vm/packages
+    if [ "$1" = test ]; then
+        sed 's/#.*//' tests/*/packages
     fi
 }
 

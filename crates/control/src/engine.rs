@@ -29,8 +29,8 @@ pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiSessionView, KindView,
-    NamespaceView, PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
-    VolumeView,
+    NamespaceView, PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView,
+    TargetView, VolumeView,
 };
 
 use busy::Busy;

@@ -378,6 +378,12 @@ fn set_medium(task: &mut Task, transfer: Medium) {
         transfer.data_in_len(task.block_size),
     );
     task.wanted_len = data_out.max(data_in);
+    if matches!(transfer, Medium::CompareAndWrite(_)) && task.wanted_len != task.expected_len {
+        // NUMBER OF LOGICAL BLOCKS has eight bits: an initiator that means 256 blocks writes 0, and must not take a
+        // comparison of nothing for that of its data.
+        task.response = Response::check(Sense::invalid_cdb_field(13));
+        return;
+    }
     task.len = task.wanted_len.min(task.expected_len);
     (task.work, task.progress, task.gathers) = match transfer {
         Medium::Read(extent) => (Work::Read(extent), Progress::Sending, 0),

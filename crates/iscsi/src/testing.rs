@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use block::testing::VecVolume;
 use block::{Access, RegionId, Segment, SendList, StreamSession as _, Volume};
-use scsi::{Device, Lun, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
 
 use crate::backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
-use crate::{Connection, SEND_LIST_MIN_BYTES, TargetRecord};
+use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddress, TargetRecord};
 
 /// A target with a volume behind each LUN from 0 on.
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl Backend for TestBackend {
         let nexus = self
             .target
             .device()
-            .open_nexus(ports, None, Access::ReadWrite);
+            .open_nexus(ports, LunMap::All, Access::ReadWrite);
         let nexus = nexus.ok_or(OpenError::OutOfResources)?;
         Ok(Opened { tsih: 1, nexus })
     }
@@ -138,11 +138,22 @@ impl Backend for TestBackend {
         Err(OpenError::NoSession)
     }
 
+    fn logged_in(&mut self, _: &LoggedIn) {}
+
+    fn login_refused(&mut self, _: &str, _: Option<&str>, _: LoginStatus) {}
+
+    fn charge(&mut self, _: u64) -> bool {
+        true
+    }
+
     fn targets(&mut self, _: &str) -> Vec<TargetRecord> {
         vec![TargetRecord {
             name: TestTarget::NAME.into(),
-            addresses: vec![(std::net::Ipv4Addr::LOCALHOST.into(), 3260)],
-            portal_group: 1,
+            addresses: vec![TargetAddress {
+                ip: std::net::Ipv4Addr::LOCALHOST.into(),
+                port: 3260,
+                group: 1,
+            }],
         }]
     }
 

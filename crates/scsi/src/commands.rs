@@ -52,7 +52,7 @@ impl Device {
             Name::GetLbaStatus => Ok(cut(self.get_lba_status(lun, cdb).map_err(check)?, be32(10))),
             Name::ReadDefectData10 => Ok(cut(report::defects_10(cdb), be16(7))),
             Name::ReadDefectData12 => Ok(cut(report::defects_12(cdb), be32(6))),
-            Name::Sanitize => self.sanitize(lun, cdb, list),
+            Name::Sanitize => self.sanitize(lun, cdb),
             Name::PersistentReserveIn => Ok(cut(self.persistent_in(lun, cdb), be16(7))),
             Name::PersistentReserveOut => self.persistent_out(id, lun, cdb, list),
             Name::ExtendedCopy => self.extended_copy(id, list),
@@ -259,37 +259,26 @@ impl Device {
         Ok(data)
     }
 
-    /// SANITIZE: a RAM volume forgets at once, whatever the method.
-    fn sanitize(&mut self, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Result<Vec<u8>, Response> {
-        const OVERWRITE: u8 = 1;
+    /// SANITIZE: a RAM volume forgets at once, by whichever method. OVERWRITE is not offered: memory that was given
+    /// back is not there to be overwritten.
+    fn sanitize(&mut self, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Response> {
         const EXIT_FAILURE_MODE: u8 = 0x1F;
-        let action = cdb[1] & 0x1F;
-        if action == OVERWRITE {
-            let pattern_len = list.get(2..4).map(|b| u16::from_be_bytes([b[0], b[1]]));
-            let block_len = self.units[&lun].volume.geometry().block_size.bytes();
-            let fits = pattern_len.is_some_and(|len| {
-                usize::from(len) + 4 == list.len() && u64::from(len) <= block_len
-            });
-            let overwrite_count = list.first().map_or(0, |byte| byte & 0x1F);
-            if !fits || overwrite_count == 0 || pattern_len == Some(0) {
-                return Err(Response::check(Sense::invalid_cdb_field(7)));
-            }
-        } else if u16::from_be_bytes([cdb[7], cdb[8]]) != 0 {
-            return Err(Response::check(Sense::invalid_cdb_field(7)));
+        // ZNR is for zoned devices alone; what follows is reserved, and no parameter list is taken.
+        if cdb[1] & 0x40 != 0 {
+            return Err(Response::check(Sense::invalid_cdb_bit(1, 6)));
         }
-        if action == EXIT_FAILURE_MODE {
+        if let Some(at) = (2..9).find(|&at| cdb[at] != 0) {
+            return Err(Response::check(Sense::invalid_cdb_field(at as u16)));
+        }
+        if cdb[1] & 0x1F == EXIT_FAILURE_MODE {
             return Ok(Vec::new());
         }
-        let volume = Arc::clone(&self.units[&lun].volume);
+        let volume = &self.units[&lun].volume;
         let whole = Extent::new(Lba(0), volume.geometry().blocks);
-        let cleared = if action == OVERWRITE {
-            overwrite(volume.as_ref(), whole, &list[4..])
-        } else {
-            volume.execute(Op::WriteZeroes {
-                extent: whole,
-                unmap: Unmap::Allowed,
-            })
-        };
+        let cleared = volume.execute(Op::WriteZeroes {
+            extent: whole,
+            unmap: Unmap::Allowed,
+        });
         cleared
             .map(|()| Vec::new())
             .map_err(|status| Response::check(Sense::of_volume(status)))
@@ -368,8 +357,15 @@ impl Device {
         if !source.reads || !destination.writes || destination.volume.is_read_only() {
             return Err(aborted(copy::copy_target_unreachable()));
         }
-        copy_blocks(&source.volume, from_extent, &destination.volume, to_extent)
-            .map_err(|status| aborted(Sense::of_volume(status)))?;
+        copy_blocks(&source.volume, from_extent, &destination.volume, to_extent).map_err(
+            |status| match status {
+                // The segment, not the CDB, is wrong.
+                block::Status::LbaOutOfRange => {
+                    Response::check(Sense::new(SenseKey::CopyAborted, Asc::NONE))
+                }
+                other => aborted(Sense::of_volume(other)),
+            },
+        )?;
         Ok(len_bytes)
     }
 
@@ -447,29 +443,6 @@ fn copy_blocks(
         let extent = crate::medium::piece(to, to_size, done, len);
         destination.execute(Op::Write { extent, data })?;
         done += len;
-    }
-    Ok(())
-}
-
-/// Fills `whole` with `pattern`, repeated within each block.
-fn overwrite(
-    volume: &dyn block::Volume,
-    whole: Extent,
-    pattern: &[u8],
-) -> Result<(), block::Status> {
-    let block_len = volume.geometry().block_size.bytes() as usize;
-    let block: Vec<u8> = pattern.iter().copied().cycle().take(block_len).collect();
-    let piece_blocks = PIECE_LEN_BYTES / block_len as u64;
-    let data = block.repeat(piece_blocks.min(whole.blocks.0) as usize);
-    let mut done = 0;
-    while done < whole.blocks.0 {
-        let blocks = piece_blocks.min(whole.blocks.0 - done);
-        let extent = Extent::new(Lba(whole.lba.0 + done), Blocks(blocks));
-        volume.execute(Op::Write {
-            extent,
-            data: &data[..blocks as usize * block_len],
-        })?;
-        done += blocks;
     }
     Ok(())
 }

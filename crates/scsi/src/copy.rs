@@ -60,14 +60,14 @@ pub(crate) fn parse(list: &[u8]) -> Result<Option<CopyList>, Sense> {
     let targets_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let segments_len = be32(&header[8..12]) as usize;
     let inline_len = be32(&header[12..16]) as usize;
+    if targets_len.saturating_add(segments_len) > usize::from(LIST_LEN_MAX) {
+        return Err(length_error);
+    }
     if targets_len / TARGET_LEN > usize::from(TARGETS_MAX) {
         return Err(Sense::illegal(Asc::TOO_MANY_TARGET_DESCRIPTORS));
     }
     if segments_len / SEGMENT_LEN > usize::from(SEGMENTS_MAX) {
         return Err(Sense::illegal(Asc::TOO_MANY_SEGMENT_DESCRIPTORS));
-    }
-    if targets_len + segments_len > usize::from(LIST_LEN_MAX) {
-        return Err(length_error);
     }
     if inline_len != 0 {
         return Err(Sense::illegal(Asc::INLINE_DATA_LENGTH));
@@ -97,10 +97,7 @@ fn parse_target(target: &[u8], at: usize) -> Result<CopyTarget, Sense> {
     if target[0] != TARGET_IDENTIFICATION {
         return Err(Sense::illegal(Asc::UNSUPPORTED_TARGET_DESCRIPTOR));
     }
-    // LU ID TYPE must be 00b, NUL 0, PERIPHERAL DEVICE TYPE 00h (block device).
-    if target[1] & 0xE0 != 0 {
-        return Err(Sense::illegal(Asc::UNSUPPORTED_TARGET_DESCRIPTOR));
-    }
+    // PERIPHERAL DEVICE TYPE must be 00h (block device); LU ID TYPE and NUL are of no meaning any more (SPC-4).
     if target[1] & 0x1F != 0 {
         return Err(Sense::invalid_parameter(at as u16 + 1));
     }

@@ -612,7 +612,7 @@ fn parameter_list_len(name: Name, cdb: &[u8; 16]) -> u32 {
     let be32 = |at: usize| be16(at) << 16 | be16(at + 2);
     match name {
         Name::ModeSelect6 => u32::from(cdb[4]),
-        Name::ModeSelect10 | Name::Sanitize => be16(7),
+        Name::ModeSelect10 => be16(7),
         Name::PersistentReserveOut => be32(5),
         Name::ExtendedCopy => be32(10),
         _ => 0,

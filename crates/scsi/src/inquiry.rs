@@ -226,6 +226,7 @@ const UNMAP_GRANULARITY_BYTES: u64 = 4096;
 fn block_device_characteristics() -> Vec<u8> {
     let mut body = vec![0; 60];
     body[1] = 0x01; // MEDIUM ROTATION RATE 0001h: non-rotating
+    body[3] = 0x50; // WABEREQ 01b, WACEREQ 01b: after SANITIZE, reads return zeros
     body
 }
 

@@ -168,26 +168,20 @@ pub(crate) const OPCODES: &[Opcode] = &[
     row_sa(
         Name::Sanitize,
         Write,
-        0x01,
-        &[0x48, 0x9F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x04],
-    ),
-    row_sa(
-        Name::Sanitize,
-        Write,
         0x02,
-        &[0x48, 0x9F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x04],
+        &[0x48, 0xBF, 0, 0, 0, 0, 0, 0, 0, 0x04],
     ),
     row_sa(
         Name::Sanitize,
         Write,
         0x03,
-        &[0x48, 0x9F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x04],
+        &[0x48, 0xBF, 0, 0, 0, 0, 0, 0, 0, 0x04],
     ),
     row_sa(
         Name::Sanitize,
         Write,
         0x1F,
-        &[0x48, 0x9F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x04],
+        &[0x48, 0xBF, 0, 0, 0, 0, 0, 0, 0, 0x04],
     ),
     row(
         Name::ModeSelect10,

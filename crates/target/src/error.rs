@@ -55,7 +55,9 @@ pub enum ServerError {
     #[error("{0} is a portal of this server, which tells of itself; refer to another machine")]
     ReferralToSelf(PortalDefinition),
     /// Its protocol has no referrals.
-    #[error("hosts can't be referred to {0}: only NVMe has discovery services that refer to others")]
+    #[error(
+        "hosts can't be referred to {0}: only NVMe has discovery services that refer to others"
+    )]
     ReferralProtocol(PortalDefinition),
     /// No host can reach the referral's address.
     #[error(

@@ -83,12 +83,17 @@ impl Fixture {
             name: host.clone(),
             told_by: ToldBy::Name,
             addresses: Vec::new(),
+            chap: None,
         };
         match self.server.create_host(definition) {
             Ok(()) | Err(ServerError::HostExists(_)) => {}
             Err(error) => panic!("{error}"),
         }
-        let listed = HostPolicy::Listed(vec![AllowedHost { host, access }]);
+        let listed = HostPolicy::Listed(vec![AllowedHost {
+            host,
+            access,
+            luns: None,
+        }]);
         self.server
             .set_target_hosts(&target(), listed)
             .expect("a list");

@@ -127,9 +127,18 @@ GET    200 /v1/definitions
 PUT    200 /v1/definitions?dry_run=true {}
 PUT    409 /v1/definitions {}
 PUT    400 /v1/definitions {"volume": {}}
+POST   201 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "open sesame, please"}}
+PUT    200 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "(hidden)"}}
+PUT    400 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "short"}}
+POST   400 /v1/hosts/new {"chap": {"user": "h", "secret": "(hidden)"}}
+POST   201 /v1/targets {"namespaces": {"0": "a"}}
+POST   201 /v1/targets {"namespaces": {"0": "a"}, "hosts": {"iqn.2025-01.io.ramport:h": "read_write"}, "luns": {"iqn.2025-01.io.ramport:h": {"3": "0"}}}
+POST   400 /v1/targets {"luns": {"iqn.2025-01.io.ramport:h": {"3": "0"}}}
+POST   201 /v1/portals/iscsi:%2F%2F127.0.0.1:0,2
 DELETE 204 /v1/targets/t
 DELETE 404 /v1/targets/t
-DELETE 204 /v1/volumes/a
+DELETE 409 /v1/volumes/a
+DELETE 204 /v1/volumes/a?force=true
 DELETE 404 /v1/volumes/a
 DELETE 204 /v1/hosts/nqn.h
 DELETE 404 /v1/hosts/nqn.h

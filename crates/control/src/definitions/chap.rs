@@ -70,6 +70,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Chap {
+    /// Whether it can be, as far as its secrets are not hidden.
+    pub(super) fn check(&self) -> Result<(), ChapFault> {
+        let mutual = self.mutual.as_ref();
+        if self.secret.is_hidden() || mutual.is_some_and(|mutual| mutual.secret.is_hidden()) {
+            return Ok(());
+        }
+        self.to_server().map(drop)
+    }
+
     pub(crate) fn to_server(&self) -> Result<ChapDefinition, ChapFault> {
         let mutual = self.mutual.as_ref();
         let mutual = mutual.map(|mutual| Ok((mutual.user.clone(), mutual.secret.to_server()?)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use target::{
     AllowedHost, ChapFault, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
-    Protocol, TargetDefinition, TargetName, VolumeDefinition, VolumeName,
+    Protocol, ServerError, TargetDefinition, TargetName, VolumeDefinition, VolumeName,
 };
 use volume::filters::FaultError;
 use volume::{ByteSize, Provision, RamSpec, SpecError};
@@ -274,7 +274,7 @@ impl Host {
         if self.told_by == ToldBy::Address && self.addresses.is_empty() {
             return Err(DefinitionFault::HostWithoutAddress { host: name.clone() });
         }
-        match self.chap.as_ref().map(Chap::to_server) {
+        match self.chap.as_ref().map(Chap::check) {
             Some(Err(fault)) => Err(DefinitionFault::Chap {
                 host: name.clone(),
                 fault,
@@ -283,16 +283,18 @@ impl Host {
         }
     }
 
-    pub(crate) fn to_server(&self, name: &HostName) -> HostDefinition {
-        HostDefinition {
+    pub(crate) fn to_server(&self, name: &HostName) -> Result<HostDefinition, ServerError> {
+        let chap = self.chap.as_ref().map(Chap::to_server).transpose();
+        let chap = chap.map_err(|fault| ServerError::Chap {
+            host: name.clone(),
+            fault,
+        })?;
+        Ok(HostDefinition {
             name: name.clone(),
             told_by: self.told_by.into(),
             addresses: self.addresses.iter().map(|range| range.0).collect(),
-            chap: self.chap.as_ref().map(|chap| {
-                let chap = chap.to_server();
-                chap.expect("definitions are checked before they are used")
-            }),
-        }
+            chap,
+        })
     }
 }
 

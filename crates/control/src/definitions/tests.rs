@@ -64,7 +64,7 @@ fn values_that_cannot_be_name_the_mend() {
         ("portals = [\"localhost\"]", "names are not looked up"),
         (
             "[targets.t]\nnamespaces = { 0 = \"a\" }",
-            "write a number from 1",
+            "namespace IDs begin with 1",
         ),
         (
             "[targets.t]\nnamespaces = { 1 = \"a\" }",

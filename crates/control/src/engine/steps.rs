@@ -66,8 +66,8 @@ pub(super) fn take(
     force: Force,
 ) -> Result<Option<PortalDefinition>, ServerError> {
     match step {
-        Step::CreateHost(name, host) => server.create_host(host.to_server(name))?,
-        Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name))?,
+        Step::CreateHost(name, host) => server.create_host(host.to_server(name)?)?,
+        Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name)?)?,
         Step::RemoveHost(name, _) => server.remove_host(name)?,
         Step::CreateVolume(name, volume) => {
             server.create_volume(volume.to_server(name), &mut |_| {})?;

@@ -495,7 +495,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
         } => {
             let keys = parameters.iter();
             let view = IscsiSessionView {
-                isid: isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+                isid: isid_text(*isid),
                 tsih: *tsih,
                 parameters: keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             };
@@ -515,6 +515,13 @@ fn session_view(info: &SessionInfo) -> SessionView {
         since_unix_s: unix_s(info.since),
         statistics: StatisticsView::from(&info.statistics),
     }
+}
+
+/// An ISID as 12 hexadecimal digits.
+fn isid_text(isid: [u8; 6]) -> String {
+    let mut wide = [0; 8];
+    wide[2..].copy_from_slice(&isid);
+    format!("{:012x}", u64::from_be_bytes(wide))
 }
 
 fn capacity_view(capacity: Capacity, promised_bytes: u64) -> CapacityView {

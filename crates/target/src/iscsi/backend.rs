@@ -98,15 +98,12 @@ impl IscsiBackend {
         let Ok(host) = login.initiator.parse::<HostName>() else {
             return;
         };
-        let (member, isid) = match &self.binding {
-            Some(binding) => {
-                let target = Arc::clone(&binding.target);
-                (Member::Normal(target, binding.opened), binding.isid)
-            }
-            None => {
-                let handle = self.core.handle.clone();
-                (Member::Discovery(self.accepted.id, handle), [0; 6])
-            }
+        let (member, isid) = if let Some(binding) = &self.binding {
+            let target = Arc::clone(&binding.target);
+            (Member::Normal(target, binding.opened), binding.isid)
+        } else {
+            let handle = self.core.handle.clone();
+            (Member::Discovery(self.accepted.id, handle), [0; 6])
         };
         let keys = login.parameters.in_force();
         let negotiated = Arc::new(Negotiated { isid, keys });

@@ -96,7 +96,7 @@ impl IscsiTarget {
             };
             inner.end_where(handle, is_older);
             let ports = NexusPorts {
-                initiator: format!("{},i,0x{}", ends.initiator, hex(&ends.isid)),
+                initiator: format!("{},i,0x{:012x}", ends.initiator, number(ends.isid)),
                 target_port: group.tag(),
             };
             let nexus = inner.device.open_nexus(ports, grant.luns, grant.access);
@@ -301,9 +301,11 @@ fn is_volume(volume: &VolumeHandle, view: &View) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(&volume.ram), Arc::as_ptr(&view.volume))
 }
 
-/// Bytes as text, as session identifiers are written.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// An ISID as a number of 48 bits.
+fn number(isid: [u8; 6]) -> u64 {
+    let mut wide = [0; 8];
+    wide[2..].copy_from_slice(&isid);
+    u64::from_be_bytes(wide)
 }
 
 /// What names a logical unit for ever.

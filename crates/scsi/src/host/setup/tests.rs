@@ -1,7 +1,7 @@
 use super::*;
 use crate::host::Transfer;
 use crate::testing::Bytes;
-use crate::{Begin, Device, NexusId, NexusPorts, TargetPort, UnitIdentity};
+use crate::{Begin, Device, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity};
 use block::Access;
 
 /// Runs a set-up against the device server of this crate.
@@ -61,7 +61,7 @@ fn device() -> (Device, NexusId) {
         initiator: "iqn.i".into(),
         target_port: 1,
     };
-    let nexus = device.open_nexus(ports, None, Access::ReadWrite);
+    let nexus = device.open_nexus(ports, LunMap::All, Access::ReadWrite);
     (device, nexus.expect("room"))
 }
 
