@@ -20,7 +20,7 @@ use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
     Bth, Deth, Extended, Ipv4Identification, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn, Rkey,
-    verify,
+    UDP_PORT, verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
@@ -40,6 +40,8 @@ pub struct EndpointConfig {
     pub qpn_offset: u32,
     /// The channel adapter GUID: not zero, and new for each run of the program.
     pub ca_guid: u64,
+    /// The UDP port that both ends listen at: [`UDP_PORT`](crate::wire::UDP_PORT) but in tests.
+    pub udp_port: u16,
     /// The largest path MTU that is taken.
     pub path_mtu_max: PathMtu,
     /// Bounds of the connection manager.
@@ -54,6 +56,7 @@ impl Default for EndpointConfig {
             qpn_stride: 1,
             qpn_offset: 0,
             ca_guid: 1,
+            udp_port: UDP_PORT,
             path_mtu_max: PathMtu::B4096,
             cm: CmLimits::default(),
         }
@@ -119,6 +122,7 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     counters: Counters,
     gsi_psn: u32,
+    udp_port: u16,
 }
 
 impl Endpoint {
@@ -140,6 +144,7 @@ impl Endpoint {
             events: VecDeque::new(),
             counters: Counters::default(),
             gsi_psn: 0,
+            udp_port: config.udp_port,
         }
     }
 
@@ -255,6 +260,11 @@ impl Endpoint {
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Whether a completion or an event waits to be taken.
+    pub fn has_news(&self) -> bool {
+        !self.completions.is_empty() || !self.events.is_empty()
     }
 
     /// Makes a queue pair.
@@ -455,7 +465,7 @@ impl Endpoint {
                 return;
             }
         };
-        let flow = received.flow.answering();
+        let flow = received.flow.answering(self.udp_port);
         let replied = self.manager.handle_message(now, flow, message, backend);
         if let Some(replied) = replied {
             let qpn = self.slots.of_connection(replied.id);

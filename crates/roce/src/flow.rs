@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use crate::wire::UDP_PORT;
-
 /// Addresses and UDP ports of the two ends of a stream of datagrams, of one address family: the ICRC covers them, so they
 /// are exactly those in the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,20 +64,20 @@ impl Flow {
         }
     }
 
-    /// The flow by which a datagram of this flow is answered: the other way round, to the port that RoCEv2 listens at.
+    /// The flow by which a datagram of this flow is answered: the other way round, between the ports that both ends listen at.
     #[must_use]
-    pub const fn answering(&self) -> Self {
+    pub const fn answering(&self, port: u16) -> Self {
         let mut back = self.reversed();
         match &mut back {
             Self::V4 { local, remote } => {
-                *local = SocketAddrV4::new(*local.ip(), UDP_PORT);
-                *remote = SocketAddrV4::new(*remote.ip(), UDP_PORT);
+                *local = SocketAddrV4::new(*local.ip(), port);
+                *remote = SocketAddrV4::new(*remote.ip(), port);
             }
             Self::V6 { local, remote } => {
                 let (flow, scope) = (local.flowinfo(), local.scope_id());
-                *local = SocketAddrV6::new(*local.ip(), UDP_PORT, flow, scope);
+                *local = SocketAddrV6::new(*local.ip(), port, flow, scope);
                 let (flow, scope) = (remote.flowinfo(), remote.scope_id());
-                *remote = SocketAddrV6::new(*remote.ip(), UDP_PORT, flow, scope);
+                *remote = SocketAddrV6::new(*remote.ip(), port, flow, scope);
             }
         }
         back

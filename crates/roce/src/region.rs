@@ -91,7 +91,7 @@ impl Regions {
     /// A table of up to `regions_max` regions.
     pub(crate) fn new(regions_max: usize) -> Self {
         Self {
-            by_key: HashMap::with_capacity_and_hasher(regions_max, BuildHasherDefault::default()),
+            by_key: HashMap::default(),
             regions_max,
         }
     }

@@ -55,7 +55,7 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// What to send, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Segment<'a>> + use<'a> {
+    pub fn parts(&self) -> impl Iterator<Item = Segment<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         self.parts.iter().map(move |part| match *part {
             Part::Bytes { start, len } => Segment::Bytes(&bytes[start..start + len]),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::{Pair, forge};
-use super::ADDRESSES;
+use super::{ADDRESSES, small};
 use crate::wire::cm::{
     CommId, Drep, Dreq, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
     RejectedMessage, Rep, Req, Rtu, TimeCode,
@@ -46,7 +46,6 @@ struct World {
 impl World {
     fn new() -> Self {
         let config = EndpointConfig {
-            qps_max: 16,
             cm: CmLimits {
                 connections_max: CONNECTIONS_MAX,
                 connections_per_peer_max: CONNECTIONS_MAX,
@@ -55,7 +54,7 @@ impl World {
                 time_wait: Duration::from_secs(2),
                 time_wait_max: TIME_WAIT_MAX,
             },
-            ..EndpointConfig::default()
+            ..small()
         };
         let mut pair = Pair::new(3, &config, ADDRESSES, 4096);
         // End 0 is only an address: nothing that end 1 sends arrives.
