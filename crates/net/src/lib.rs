@@ -7,7 +7,8 @@
 //! whose peer does not read is not read either, and holds at most one send list. When nothing is left to do, the reactor
 //! polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
-//! Beside that stands [`FileIo`], queued I/O on files and block devices for the load generator.
+//! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and [`UdpSocket`], datagrams in
+//! runs for RDMA in software.
 //!
 //! What this crate refuses to know: protocols, targets, who may do what.
 //!
@@ -16,7 +17,7 @@
 //! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point to byte slices that
 //! are borrowed across the call, or to volume memory between [`block::Volume::pin`] and its `unpin`, which promise
 //! that it stays mapped and unwritten; a guard unpins however the scope is left. No Rust reference to volume memory is
-//! made. `file_io` has its own argument.
+//! made. `file_io` and `udp` have their own arguments.
 
 mod connection;
 mod driven;
@@ -31,6 +32,7 @@ mod reactors;
 mod slots;
 mod spin;
 mod timers;
+mod udp;
 
 #[cfg(test)]
 mod tests;
@@ -41,3 +43,4 @@ pub use file_io::{
 };
 pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
+pub use udp::{Piece, UdpArrival, UdpOptions, UdpRun, UdpSocket};

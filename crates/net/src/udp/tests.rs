@@ -1,0 +1,81 @@
+//! Runs of datagrams over loopback.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn socket(address: &str) -> UdpSocket {
+    UdpSocket::bind(address.parse().unwrap(), &UdpOptions::default()).unwrap()
+}
+
+/// What comes within a second.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> UdpArrival {
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        if let Some(arrival) = socket.receive(buffer).unwrap() {
+            return arrival;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    panic!("nothing came");
+}
+
+#[test]
+fn a_run_of_datagrams_arrives_whole_from_the_address_it_names() {
+    for (from, to) in [("127.0.0.9:0", "127.0.0.8:0"), ("[::1]:0", "[::1]:0")] {
+        let mut sender = socket(from);
+        let receiver = socket(to);
+        let run = UdpRun {
+            source: sender.local_addr().ip(),
+            dest: receiver.local_addr(),
+            segment_len_bytes: Some(1000),
+        };
+        let bytes: Vec<u8> = (0..4500u32).map(|i| (i % 251) as u8).collect();
+        let (first, rest) = bytes.split_at(1700);
+        sender
+            .send(&run, [first, rest].into_iter().map(Piece::Bytes))
+            .unwrap();
+        let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
+        let mut came = Vec::new();
+        while came.len() < bytes.len() {
+            let arrival = receive(&receiver, &mut buffer);
+            assert_eq!(arrival.source, sender.local_addr());
+            assert_eq!(arrival.dest, receiver.local_addr());
+            assert!(!arrival.congestion_experienced);
+            let segment = arrival
+                .segment_len_bytes
+                .map_or(arrival.len_bytes, usize::from);
+            assert!(segment == 1000 || arrival.len_bytes == 500);
+            came.extend_from_slice(&buffer[..arrival.len_bytes]);
+        }
+        assert!(came == bytes);
+        assert_eq!(receiver.receive(&mut buffer).unwrap(), None);
+    }
+}
+
+#[test]
+fn congestion_marks_are_seen() {
+    let sender = std::net::UdpSocket::bind("127.0.0.9:0").unwrap();
+    set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_TOS, 0b11).unwrap();
+    let receiver = socket("127.0.0.8:0");
+    sender.send_to(b"slow down", receiver.local_addr()).unwrap();
+    let mut buffer = [0; 100];
+    let arrival = receive(&receiver, &mut buffer);
+    assert!(arrival.congestion_experienced);
+    assert_eq!(arrival.segment_len_bytes, None);
+    assert_eq!(&buffer[..arrival.len_bytes], b"slow down");
+}
+
+#[test]
+fn datagrams_to_nobody_do_not_disturb_what_comes() {
+    let mut lonely = socket("127.0.0.9:0");
+    let gone = socket("127.0.0.8:0").local_addr();
+    let run = UdpRun {
+        source: lonely.local_addr().ip(),
+        dest: gone,
+        segment_len_bytes: None,
+    };
+    let pieces = std::iter::once(Piece::Bytes(b"anyone?"));
+    lonely.send(&run, pieces).unwrap();
+    assert_eq!(lonely.receive(&mut [0; 10]).unwrap(), None);
+}
