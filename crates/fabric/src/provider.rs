@@ -1,0 +1,129 @@
+//! What every provider does.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use block::RegionId;
+
+use crate::verbs::{
+    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey,
+    SendRequest,
+};
+
+/// How long to wait for something to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Poll,
+    /// At most so long.
+    AtMost(Duration),
+}
+
+/// Where a connection is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectTo<'a> {
+    /// The peer's address.
+    pub address: IpAddr,
+    /// The port that it listens at, of the TCP port space.
+    pub port: u16,
+    /// The application's private data: at most 56 bytes.
+    pub private_data: &'a [u8],
+}
+
+/// Why a provider does not do what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The connection manager refuses.
+    #[error(transparent)]
+    Connection(#[from] roce::CmError),
+    /// No more queue pairs.
+    #[error(transparent)]
+    QueuePair(#[from] roce::CreateError),
+    /// No more regions, or one that is none.
+    #[error(transparent)]
+    Region(#[from] roce::RegisterError),
+    /// The region lies outside of the memory that was allocated.
+    #[error("the region is not inside of memory that was allocated")]
+    NotAllocated,
+    /// Addresses of two families.
+    #[error("{peer} can't be reached from {local}: one is IPv4, the other IPv6")]
+    Family {
+        /// Ours.
+        local: IpAddr,
+        /// The peer's.
+        peer: IpAddr,
+    },
+    /// No address of ours to connect from.
+    #[error("connections are asked for from a definite address, not from {0}; bind to one")]
+    NoSource(IpAddr),
+}
+
+/// Queue pairs, connections, and memory that peers can reach. One thread owns a provider and drives it by
+/// [`poll`](Provider::poll); nothing happens in between.
+pub trait Provider {
+    /// Allocates zeroed memory that requests can name.
+    fn allocate(&mut self, len_bytes: usize) -> RegionId;
+
+    /// Frees memory. Keys to it and requests that name it must be gone; what is left of them fails.
+    fn release(&mut self, memory: RegionId);
+
+    /// The bytes of allocated memory; empty where there is none.
+    fn bytes(&self, memory: RegionId) -> &[u8];
+
+    /// The same, for writing.
+    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8];
+
+    /// Lets peers at some memory; the key that they need.
+    fn register(&mut self, region: Region) -> Result<Rkey, FabricError>;
+
+    /// Makes a key worthless; whether it had been worth something.
+    fn invalidate(&mut self, key: Rkey) -> bool;
+
+    /// Makes a queue pair.
+    fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError>;
+
+    /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
+    fn destroy_qp(&mut self, qpn: Qpn);
+
+    /// Posts a request to the send queue. Its data stay as they are until it has completed.
+    fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError>;
+
+    /// Posts a receive.
+    fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError>;
+
+    /// Takes requests for connections to a port from now on.
+    fn listen(&mut self, port: u16);
+
+    /// Rejects further requests for connections to a port; those that are made remain.
+    fn stop_listening(&mut self, port: u16);
+
+    /// Asks a peer for a connection of a new queue pair: an event says what became of it.
+    fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError>;
+
+    /// Accepts a request with a new queue pair, which may be used from now on. At most 196 bytes of private data.
+    fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError>;
+
+    /// Rejects a request. At most 148 bytes of private data.
+    fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), FabricError>;
+
+    /// Ends a connection: its queue pair fails at once, and an event says when the peer knows.
+    fn disconnect(&mut self, id: CommId) -> Result<(), FabricError>;
+
+    /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
+    fn poll(&mut self, wait: Wait) -> io::Result<()>;
+
+    /// The next request that has ended.
+    fn next_completion(&mut self) -> Option<Completion>;
+
+    /// The next thing that happened.
+    fn next_event(&mut self) -> Option<Event>;
+}

@@ -1,0 +1,380 @@
+//! RoCEv2 in software: crate `roce` on a UDP socket.
+//!
+//! What came is taken in first, as much as waits, then all answers leave: so one acknowledgement answers a whole run.
+
+mod memory;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use block::{RegionId, Segment};
+use net::{Piece, UdpOptions, UdpRun, UdpSocket};
+use roce::wire::cm::ServiceId;
+use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
+use roce::{ConnectParams, Counters, Endpoint, EndpointConfig, Flow, Received, TransmitList};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::provider::{ConnectTo, FabricError, Provider, Wait};
+use crate::verbs::{
+    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey,
+    SendRequest,
+};
+use memory::Memory;
+
+/// Whether the system cuts runs of packets into datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segmentation {
+    /// It does (GSO).
+    On,
+    /// One call per packet: for networks whose adapters segment in a way that breaks IPv4 checksums.
+    Off,
+}
+
+/// How the provider in software is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftOptions {
+    /// Where it is. Peers expect port 4791.
+    pub local: SocketAddr,
+    /// The largest path MTU.
+    pub path_mtu: PathMtu,
+    /// Whether the system cuts runs of packets into datagrams.
+    pub segmentation: Segmentation,
+    /// The most queue pairs.
+    pub qps_max: u32,
+    /// The receive buffer to ask the system for, in bytes.
+    pub recv_buffer_bytes: u32,
+}
+
+impl SoftOptions {
+    /// At `local`, with what suits most.
+    pub fn at(local: SocketAddr) -> Self {
+        Self {
+            local,
+            path_mtu: PathMtu::B4096,
+            segmentation: Segmentation::On,
+            qps_max: 4096,
+            recv_buffer_bytes: UdpOptions::default().recv_buffer_bytes,
+        }
+    }
+
+    /// At `address` and the port of RoCEv2.
+    pub fn at_ip(address: IpAddr) -> Self {
+        Self::at(SocketAddr::new(address, UDP_PORT))
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoftStatistics {
+    /// Calls that sent, and datagrams that they sent.
+    pub send_calls: u64,
+    /// See [`send_calls`](Self::send_calls).
+    pub datagrams_sent: u64,
+    /// Calls that received something.
+    pub receive_calls: u64,
+    /// Runs that the system refused to send: their packets are lost, and sent again where they must be.
+    pub sends_refused: u64,
+    /// What the end counted.
+    pub endpoint: Counters,
+}
+
+/// The provider in software.
+#[derive(Debug)]
+pub struct Soft {
+    socket: UdpSocket,
+    endpoint: Endpoint,
+    memory: Memory,
+    path_mtu: PathMtu,
+    list: TransmitList,
+    /// Runs of the list that have been sent.
+    runs_sent: usize,
+    buffer: Box<[u8]>,
+    statistics: SoftStatistics,
+}
+
+/// Whether the socket had room for everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    All,
+    Blocked,
+}
+
+impl Soft {
+    /// Calls that receive, before answers are sent.
+    const RECEIVES_PER_TURN: usize = 64;
+    /// Bytes of headers and small data of one list.
+    const LIST_BYTES: usize = 64 << 10;
+
+    /// A provider at an address of this machine.
+    pub fn bind(options: &SoftOptions) -> io::Result<Self> {
+        let udp = UdpOptions {
+            recv_buffer_bytes: options.recv_buffer_bytes,
+        };
+        let socket = UdpSocket::bind(options.local, &udp)?;
+        let mut memory = Memory::new()?;
+        let config = EndpointConfig {
+            qps_max: options.qps_max,
+            ca_guid: roce::Backend::random(&mut memory) | 1,
+            udp_port: socket.local_addr().port(),
+            path_mtu_max: options.path_mtu,
+            ..EndpointConfig::default()
+        };
+        let segments_max = match options.segmentation {
+            Segmentation::On => TransmitList::SEGMENTS_MAX,
+            Segmentation::Off => 1,
+        };
+        Ok(Self {
+            endpoint: Endpoint::new(&config, &mut memory),
+            socket,
+            memory,
+            path_mtu: options.path_mtu,
+            list: TransmitList::new(Self::LIST_BYTES, segments_max),
+            runs_sent: 0,
+            buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
+            statistics: SoftStatistics::default(),
+        })
+    }
+
+    /// Where it is.
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    /// What was counted.
+    pub fn statistics(&self) -> SoftStatistics {
+        SoftStatistics {
+            endpoint: self.endpoint.counters(),
+            ..self.statistics
+        }
+    }
+
+    /// Takes in what waits in the socket; whether anything did.
+    fn receive(&mut self, now: Instant) -> io::Result<bool> {
+        for turn in 0..Self::RECEIVES_PER_TURN {
+            let Some(arrival) = self.socket.receive(&mut self.buffer)? else {
+                return Ok(turn > 0);
+            };
+            self.statistics.receive_calls += 1;
+            let Some(flow) = Flow::new(arrival.source, arrival.dest) else {
+                continue;
+            };
+            let received = Received {
+                flow,
+                bytes: &self.buffer[..arrival.len_bytes],
+                segment_len_bytes: arrival.segment_len_bytes,
+                identification: Ipv4Identification::Unknown,
+                congestion_experienced: arrival.congestion_experienced,
+            };
+            self.endpoint
+                .handle_received(now, &received, &mut self.memory);
+        }
+        Ok(true)
+    }
+
+    /// Sends whatever may be sent.
+    fn transmit(&mut self, now: Instant) -> io::Result<Flushed> {
+        loop {
+            if self.flush()? == Flushed::Blocked {
+                return Ok(Flushed::Blocked);
+            }
+            if !self.endpoint.wants_transmit() {
+                return Ok(Flushed::All);
+            }
+            self.endpoint
+                .poll_transmit(now, &mut self.memory, &mut self.list);
+        }
+    }
+
+    /// Sends what is left of the list.
+    fn flush(&mut self) -> io::Result<Flushed> {
+        let memory = &self.memory;
+        for batch in self.list.batches().skip(self.runs_sent) {
+            let run = UdpRun {
+                source: batch.flow.local().ip(),
+                dest: batch.flow.remote(),
+                segment_len_bytes: (batch.segments > 1).then_some(batch.segment_len_bytes),
+            };
+            let pieces = batch.parts().map(|part| match part {
+                Segment::Bytes(bytes) => Piece::Bytes(bytes),
+                Segment::Place(place) => Piece::Bytes(memory.slice(place).unwrap_or_default()),
+            });
+            match self.socket.send(&run, pieces) {
+                Ok(()) => {
+                    self.statistics.send_calls += 1;
+                    self.statistics.datagrams_sent += u64::from(batch.segments);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Flushed::Blocked);
+                }
+                Err(error) if is_of_the_socket(&error) => return Err(error),
+                // A route that is gone, a peer that is not there: as if the packets were lost.
+                Err(_) => self.statistics.sends_refused += 1,
+            }
+            self.runs_sent += 1;
+        }
+        self.list.clear();
+        self.runs_sent = 0;
+        Ok(Flushed::All)
+    }
+
+    /// Sleeps until the socket or the clock has something, at most `at_most`.
+    fn sleep(&self, now: Instant, at_most: Duration, flushed: Flushed) -> io::Result<()> {
+        let due = self.endpoint.poll_timeout();
+        let until_due = due.map_or(at_most, |due| due.saturating_duration_since(now));
+        let wait = until_due.min(at_most);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        let flags = match flushed {
+            Flushed::All => PollFlags::IN,
+            Flushed::Blocked => PollFlags::IN | PollFlags::OUT,
+        };
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One round; whether it took anything in.
+    fn turn(&mut self) -> io::Result<(bool, Flushed)> {
+        let now = Instant::now();
+        let mut was_busy = self.receive(now)?;
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+            was_busy = true;
+        }
+        Ok((was_busy, self.transmit(now)?))
+    }
+}
+
+/// Whether nothing can be sent by this socket any more, to whomever.
+fn is_of_the_socket(error: &io::Error) -> bool {
+    let codes = [rustix::io::Errno::BADF, rustix::io::Errno::NOTSOCK];
+    rustix::io::Errno::from_io_error(error).is_some_and(|errno| codes.contains(&errno))
+}
+
+impl AsFd for Soft {
+    /// The socket, for whoever waits for several things at once.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Provider for Soft {
+    fn allocate(&mut self, len_bytes: usize) -> RegionId {
+        self.memory.allocate(len_bytes)
+    }
+
+    fn release(&mut self, memory: RegionId) {
+        self.memory.release(memory);
+        // Packets that wait for room in the socket may have their payload there: they are lost, and sent again where they must be.
+        self.list.clear();
+        self.runs_sent = 0;
+    }
+
+    fn bytes(&self, memory: RegionId) -> &[u8] {
+        self.memory.bytes(memory)
+    }
+
+    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+        self.memory.bytes_mut(memory)
+    }
+
+    fn register(&mut self, region: Region) -> Result<Rkey, FabricError> {
+        if self.memory.slice(region.placement).is_none() {
+            return Err(FabricError::NotAllocated);
+        }
+        Ok(self.endpoint.register(region, &mut self.memory)?)
+    }
+
+    fn invalidate(&mut self, key: Rkey) -> bool {
+        self.endpoint.invalidate(key)
+    }
+
+    fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError> {
+        Ok(self.endpoint.create_qp(config)?)
+    }
+
+    fn destroy_qp(&mut self, qpn: Qpn) {
+        self.endpoint.destroy_qp(Instant::now(), qpn);
+    }
+
+    fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
+        self.endpoint.post_send(qpn, request)
+    }
+
+    fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
+        self.endpoint.post_recv(qpn, request)
+    }
+
+    fn listen(&mut self, port: u16) {
+        self.endpoint.listen(ServiceId::tcp(port));
+    }
+
+    fn stop_listening(&mut self, port: u16) {
+        self.endpoint.stop_listening(ServiceId::tcp(port));
+    }
+
+    fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
+        let local = self.local_addr();
+        if local.ip().is_unspecified() {
+            return Err(FabricError::NoSource(local.ip()));
+        }
+        let remote = SocketAddr::new(to.address, local.port());
+        let flow = Flow::new(local, remote).ok_or(FabricError::Family {
+            local: local.ip(),
+            peer: to.address,
+        })?;
+        let params = ConnectParams {
+            flow,
+            service: ServiceId::tcp(to.port),
+            path_mtu: self.path_mtu,
+            private_data: to.private_data,
+        };
+        let now = Instant::now();
+        Ok(self.endpoint.connect(now, qpn, &params, &mut self.memory)?)
+    }
+
+    fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {
+        let now = Instant::now();
+        Ok(self
+            .endpoint
+            .accept(now, id, qpn, private_data, &mut self.memory)?)
+    }
+
+    fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), FabricError> {
+        Ok(self.endpoint.reject(id, reason, private_data)?)
+    }
+
+    fn disconnect(&mut self, id: CommId) -> Result<(), FabricError> {
+        Ok(self.endpoint.disconnect(Instant::now(), id)?)
+    }
+
+    fn poll(&mut self, wait: Wait) -> io::Result<()> {
+        let (was_busy, flushed) = self.turn()?;
+        let Wait::AtMost(at_most) = wait else {
+            return Ok(());
+        };
+        if was_busy || self.endpoint.has_news() {
+            return Ok(());
+        }
+        self.sleep(Instant::now(), at_most, flushed)?;
+        self.turn().map(|_| ())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.endpoint.poll_completion()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.endpoint.poll_event()
+    }
+}
