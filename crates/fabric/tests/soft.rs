@@ -2,11 +2,12 @@
 
 mod suite;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
-use fabric::verbs::PathMtu;
-use fabric::{ConnectTo, FabricError, Provider, Segmentation, Soft, SoftOptions};
+use fabric::verbs::{Event, PathMtu};
+use fabric::{ConnectTo, FabricError, Provider, Segmentation, Soft, SoftOptions, Wait};
 use suite::{Ends, QP};
 
 /// Both ends of a test share a port, as all ends of RoCEv2 do, and tests that run at once have different ones.
@@ -59,6 +60,38 @@ fn bulk_data_leave_in_runs_and_nothing_is_damaged() {
     for end in [sent.endpoint, received.endpoint] {
         assert_eq!((end.bad_icrc, end.malformed), (0, 0));
     }
+}
+
+#[test]
+fn an_end_reaches_itself_over_ipv6() {
+    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    let local = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port);
+    let mut soft = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
+    soft.listen(1);
+    let client = soft.create_qp(QP).expect("there is room");
+    let to = ConnectTo {
+        address: local.ip(),
+        port: 1,
+        private_data: &[],
+    };
+    soft.connect(client, &to).expect("asked");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut connected = 0;
+    while connected < 2 {
+        assert!(Instant::now() < deadline, "{:?}", soft.statistics());
+        soft.poll(Wait::AtMost(Duration::from_millis(1)))
+            .expect("the socket works");
+        match soft.next_event() {
+            Some(Event::Request(request)) => {
+                let server = soft.create_qp(QP).expect("there is room");
+                soft.accept(request.id, server, b"").expect("it is open");
+            }
+            Some(Event::Connected { .. } | Event::Established { .. }) => connected += 1,
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+    }
+    assert_eq!(soft.statistics().endpoint.bad_icrc, 0);
 }
 
 #[test]

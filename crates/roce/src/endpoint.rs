@@ -521,7 +521,9 @@ impl Endpoint {
                 failure,
             }),
         }
-        if let Some(id) = slot.conn.filter(|_| qp.has_heard_peer()) {
+        let is_first = qp.has_heard_peer() && !slot.has_told_traffic;
+        if let Some(id) = slot.conn.filter(|_| is_first) {
+            slot.has_told_traffic = true;
             self.manager.handle_traffic(id);
             while let Some(event) = self.manager.next_event() {
                 self.events.push_back(event);

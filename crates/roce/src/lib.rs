@@ -8,6 +8,23 @@
 //! The path of a byte: a received datagram is cut and checked in place; what it carries is copied once, to the region or receive
 //! that it is for. What is sent is not copied at all: its checksum is taken where it lies.
 //!
+//! ```
+//! use roce::Flow;
+//! use roce::wire::{Ipv4Identification, Packet, Psn, Qpn, verify};
+//!
+//! // An acknowledgement of packet 0x112233, as it came from the network.
+//! let datagram = [
+//!     0x11, 0x40, 0xFF, 0xFF, 0x00, 0x00, 0x00, 0x11, 0x00, 0x11, 0x22, 0x33, // base transport header
+//!     0x1F, 0x00, 0x00, 0x01, // AETH: positive, one message completed
+//!     0xD4, 0x68, 0xFF, 0x27, // invariant CRC
+//! ];
+//! let flow = Flow::new("10.9.0.2:49443".parse()?, "10.9.0.1:4791".parse()?).unwrap();
+//! assert!(verify(flow, Ipv4Identification::Unknown, &datagram));
+//! let packet = Packet::parse(&datagram)?;
+//! assert_eq!((packet.bth.dest(), packet.bth.psn()), (Qpn::new(0x11), Psn::new(0x112233)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What this crate refuses to know: sockets, clocks, threads, memory of volumes, random numbers. Instants, random numbers
 //! and the bytes behind a region are arguments.
 

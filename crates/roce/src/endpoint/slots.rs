@@ -18,6 +18,8 @@ pub(super) struct Slot {
     pub(super) conn: Option<CommId>,
     /// Whether it is in the queue of those that may have something to send.
     pub(super) is_ready: bool,
+    /// Whether the connection manager knows that the peer has sent something.
+    pub(super) has_told_traffic: bool,
     /// For when its timer is set.
     pub(super) armed: Option<Instant>,
     generation: u32,
@@ -80,6 +82,7 @@ impl Slots {
                 qp: None,
                 conn: None,
                 is_ready: false,
+                has_told_traffic: false,
                 armed: None,
                 generation: self.first_generation,
             });
@@ -99,6 +102,7 @@ impl Slots {
         let slot = self.at(index);
         slot.qp = None;
         slot.conn = None;
+        slot.has_told_traffic = false;
         // Generation 0 is left out: its numbers may be those of the general services.
         slot.generation = slot.generation % (generations - 1) + 1;
         self.free.push_back(index);
