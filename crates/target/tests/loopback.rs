@@ -571,9 +571,13 @@ fn a_host_that_lost_its_right_gets_nothing_of_what_was_placed_for_it() {
     let fixture = Fixture::new(256 * MIB);
     let server = &fixture.server;
     fixture.allow(OTHER, Access::ReadWrite);
-    let (_device, mut writer) = fixture.attach(&format!("ns=1&hostnqn={OTHER}"));
+    let (device, mut writer) = fixture.attach(&format!("ns=1&hostnqn={OTHER}"));
     writer.buffer_mut(Slot(0)).fill(0xAA);
     run(&mut writer, Operation::Write, 0, 2048).expect("may write");
+    drop((writer, device));
+    // What its connections were charged has to be back before a charge can tell something.
+    let volume_alone = 2 * MIB + server.capacity().volume_bytes;
+    wait_until(|| server.capacity().used_bytes == volume_alone);
     fixture.allow(SLOW, Access::ReadWrite);
     let tap = Tap::start(fixture.portal.address);
     let url = format!("nvme+tcp://{}/{NQN}?ns=1&hostnqn={SLOW}", tap.address);
