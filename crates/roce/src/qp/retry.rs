@@ -61,13 +61,19 @@ impl Retry {
         }
         self.retries = 0;
         self.rnr_retries = 0;
-        self.deadline = is_more_open.then(|| now + self.timeout());
+        self.arm(now, is_more_open);
     }
 
     /// Packets are about to be sent again, so no round trip can be told from them.
     pub(super) fn on_retransmission(&mut self, now: Instant) {
         self.sample = None;
-        self.deadline = Some(now + self.timeout());
+        self.arm(now, true);
+    }
+
+    /// Sets the timer where packets are on their way. While a receiver is left alone nothing is sent, so nothing can be late.
+    fn arm(&mut self, now: Instant, is_open: bool) {
+        let is_timed = is_open && !self.is_paused(now);
+        self.deadline = is_timed.then(|| now + self.timeout());
     }
 
     /// The receiver was not ready and wants to be left alone for `wait`.
@@ -173,6 +179,12 @@ mod tests {
         assert_eq!(retry.on_receiver_not_ready(now, wait), Ok(()));
         assert!(retry.is_paused(now));
         assert!(!retry.is_paused(now + wait));
+        retry.on_retransmission(now);
+        assert_eq!(
+            retry.poll_timeout(),
+            Some(now + wait),
+            "no timer in a pause"
+        );
         let second = retry.on_receiver_not_ready(now, wait);
         assert_eq!(second, Err(WorkStatus::RnrRetryExceeded));
         let mut endless = Retry::new(7, 7);
