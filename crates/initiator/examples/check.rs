@@ -1,11 +1,12 @@
-//! Tries a host's every operation on a namespace that may be overwritten: `check URL`. For targets that are not ours.
+//! Tries a host's every operation on a namespace or logical unit that may be overwritten: `check URL`. For targets that
+//! are not ours.
 
 use std::{error::Error, time::Duration};
 
 use block::{Blocks, Extent, Lba, Unmap};
 use initiator::{
-    CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
-    discover,
+    CommandError, Device, DeviceOptions, Operation, Queue, Request, Scheme, Slot, Url,
+    WaitStrategy, discover, discover_targets,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -14,15 +15,32 @@ const TRANSFER_BYTES_MAX: usize = 512 * 1024;
 fn main() -> Result<(), Box<dyn Error>> {
     let text = std::env::args().nth(1).ok_or("name a URL")?;
     let url: Url = text.parse()?;
-    for record in discover(&url.service(), PATIENCE)? {
-        println!(
-            "{} at {}:{}",
-            record.subsystem_nqn, record.address, record.service
-        );
-    }
+    let queues = match url.scheme() {
+        Scheme::NvmeTcp => {
+            for it in discover(&url.service(), PATIENCE)? {
+                println!("{} at {}:{}", it.subsystem_nqn, it.address, it.service);
+            }
+            "queues=2"
+        }
+        Scheme::Iscsi => {
+            // Targets that prove themselves need not do so for discovery.
+            match discover_targets(&url.service(), PATIENCE) {
+                Ok(records) => {
+                    for it in records {
+                        println!("{} at {}:{}", it.target, it.address, it.port);
+                    }
+                }
+                Err(error) => println!("no discovery: {error}"),
+            }
+            "sessions=2"
+        }
+    };
     let separator = if text.contains('?') { '&' } else { '?' };
     for digests in ["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"] {
-        check(&format!("{text}{separator}{digests}&queues=2").parse()?)?;
+        let checked = check(&format!("{text}{separator}{digests}&{queues}").parse()?);
+        if let Err(error) = checked {
+            println!("{digests}: {error}");
+        }
     }
     Ok(())
 }
@@ -107,11 +125,15 @@ fn run(
     blocks: u64,
 ) -> Result<Result<(), CommandError>, Box<dyn Error>> {
     let mut done = Vec::new();
-    queue.submit(Request {
+    let request = Request {
         slot: Slot(0),
         operation,
         extent: Extent::new(Lba(lba), Blocks(blocks)),
-    })?;
+    };
+    if let Err(refusal) = queue.submit(request) {
+        println!("  {refusal}");
+        return Ok(Ok(()));
+    }
     queue.wait(WaitStrategy::Sleep, PATIENCE, &mut done)?;
     Ok(done.pop().ok_or("no answer")?.result)
 }

@@ -42,11 +42,9 @@ impl Algorithm {
         })
     }
 
-    /// CHAP_A as an initiator offers it.
-    pub fn offer() -> String {
-        let numbers = Self::ALL.map(|(number, _)| number.to_string());
-        numbers.join(",")
-    }
+    /// CHAP_A as an initiator offers it. SHA-256 comes last, since tgt takes its number for SHA-1's and would compute
+    /// something else; targets that know it know SHA3-256, too.
+    pub const OFFER: &str = "8,6,5,7";
 
     /// The number in CHAP_A.
     pub fn number(self) -> u32 {
@@ -237,6 +235,18 @@ mod tests {
         assert_eq!(Algorithm::choose("5,7"), Some(Algorithm::Md5));
         assert_eq!(Algorithm::choose("99,0x8"), Some(Algorithm::Sha3));
         assert_eq!(Algorithm::choose("99"), None);
+    }
+
+    #[test]
+    fn an_initiator_offers_every_algorithm_once() {
+        let mut offered: Vec<u32> = Algorithm::OFFER
+            .split(',')
+            .filter_map(parse_number)
+            .collect();
+        offered.sort_unstable();
+        let mut known = Algorithm::ALL.map(|(number, _)| number);
+        known.sort_unstable();
+        assert_eq!(offered, known);
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Login {
         }
         self.stage = Stage::Algorithms;
         let mut text = TextBuilder::default();
-        text.push("CHAP_A", &Algorithm::offer());
+        text.push("CHAP_A", Algorithm::OFFER);
         Ok(Next::Send(self.request(CSG_SECURITY, None, text)))
     }
 

@@ -114,7 +114,7 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     /// There is nothing behind the LUN.
-    #[error("the target has no LUN {lun} for this host; it has {}", list(present))]
+    #[error("the target has no LUN {lun} for this host{}", list(present))]
     NoUnit {
         /// Which.
         lun: Lun,
@@ -167,11 +167,12 @@ pub enum SetupError {
 
 fn list(luns: &[Lun]) -> String {
     match luns {
-        [] => "none".to_owned(),
-        [lun] => format!("only LUN {lun}"),
+        // Not every target answers this to a LUN that it does not have.
+        [] => String::new(),
+        [lun] => format!("; it has only LUN {lun}"),
         luns => {
             let luns: Vec<String> = luns.iter().map(Lun::to_string).collect();
-            format!("LUNs {}", luns.join(", "))
+            format!("; it has LUNs {}", luns.join(", "))
         }
     }
 }
