@@ -33,7 +33,7 @@ use self::table::{Held, Table};
 use crate::chap::{CHALLENGE_LEN, Credentials};
 use crate::params::{Digest, Parameters};
 
-pub use self::discovery::{DiscoveredTarget, PortalAddress};
+pub use self::discovery::{DiscoveredTarget, PortalAddress, parse_targets};
 pub use self::login::LoginError;
 
 /// One session, seen from the initiator.

@@ -1,5 +1,7 @@
 //! What tests and fuzz targets share: a target in plain memory, around which [`Connection`]s work.
 
+pub mod fuzz;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

@@ -35,8 +35,8 @@ mod persistent;
 mod report;
 mod reservation;
 mod sense;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use device::{
     Begin, Device, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,

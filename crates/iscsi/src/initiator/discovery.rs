@@ -45,7 +45,7 @@ impl Discovery {
     }
 
     pub(super) fn targets(&self) -> Result<Vec<DiscoveredTarget>, Violation> {
-        parse(&self.text).ok_or(Violation::Text)
+        parse_targets(&self.text).ok_or(Violation::Text)
     }
 }
 
@@ -84,9 +84,9 @@ impl PortalAddress {
     }
 }
 
-/// Keys repeat here, unlike in a negotiation. Addresses that can't be read are passed over: nothing can be reached by
-/// them.
-fn parse(text: &[u8]) -> Option<Vec<DiscoveredTarget>> {
+/// Reads a whole answer to SendTargets; `None` where it is malformed. Keys repeat here, unlike in a negotiation. Addresses
+/// that can't be read are passed over: nothing can be reached by them.
+pub fn parse_targets(text: &[u8]) -> Option<Vec<DiscoveredTarget>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut targets: Vec<DiscoveredTarget> = Vec::new();
     for pair in text.split('\0').filter(|pair| !pair.is_empty()) {
@@ -115,7 +115,7 @@ mod tests {
         let text =
             b"TargetName=iqn.a\0TargetAddress=10.0.0.1:3261,1\0TargetAddress=[fe80::1]:3260,2\0\
                      TargetName=iqn.b\0TargetAddress=disk.example,1\0TargetName=iqn.c\0";
-        let targets = parse(text).expect("well-formed");
+        let targets = parse_targets(text).expect("well-formed");
         let shown: Vec<_> = targets
             .iter()
             .map(|target| (target.name.as_str(), target.portals.len()))
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn malformed_answers_are_refused_and_odd_addresses_passed_over() {
-        assert_eq!(parse(b"TargetAddress=1.2.3.4:3260,1\0"), None);
-        assert_eq!(parse(b"TargetName\0"), None);
-        assert_eq!(parse(b"TargetName=\xFF\0"), None);
+        assert_eq!(parse_targets(b"TargetAddress=1.2.3.4:3260,1\0"), None);
+        assert_eq!(parse_targets(b"TargetName\0"), None);
+        assert_eq!(parse_targets(b"TargetName=\xFF\0"), None);
         for odd in [
             "",
             ":3260",
@@ -145,7 +145,7 @@ mod tests {
         ] {
             assert_eq!(PortalAddress::parse(odd), None, "{odd}");
         }
-        assert_eq!(parse(b""), Some(Vec::new()));
+        assert_eq!(parse_targets(b""), Some(Vec::new()));
     }
 
     #[test]

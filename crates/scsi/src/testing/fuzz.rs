@@ -1,0 +1,166 @@
+//! What the fuzz target of the device server runs. `cargo test` runs the same function over the corpus.
+
+use std::sync::Arc;
+
+use block::testing::VecVolume;
+use block::{Access, BlockSize, Volume};
+
+use crate::host::ReceivedSense;
+use crate::{
+    Begin, Device, Lun, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat, TargetPort,
+    UnitIdentity, medium,
+};
+
+/// Blocks of each volume.
+const BLOCKS: u64 = 128;
+/// Bytes of volumes that one run moves at most: a run is to be short.
+const WORK_BYTES_MAX: u64 = 64 << 20;
+
+/// A device with two logical units and two hosts, driven by a script of CDBs, parameter lists and events.
+pub fn cdb(input: &[u8]) {
+    let mut run = Run::new();
+    let mut script = input;
+    while run.step(&mut script).is_some() {}
+}
+
+struct Run {
+    device: Device,
+    volumes: [Arc<VecVolume>; 2],
+    nexuses: [NexusId; 2],
+    left_bytes: u64,
+}
+
+fn ports(index: usize) -> NexusPorts {
+    NexusPorts {
+        initiator: format!("iqn.i{index},i,0x000000000001"),
+        target_port: 1,
+    }
+}
+
+impl Run {
+    fn new() -> Self {
+        let port = TargetPort {
+            relative_id: 1,
+            name: "iqn.t,t,0x0001".into(),
+            group: 1,
+        };
+        let mut device = Device::new("iqn.t".into(), vec![port]);
+        let volumes = [BlockSize::B512, BlockSize::B4096]
+            .map(|block_size| Arc::new(VecVolume::new(block_size, BLOCKS)));
+        for (lun, volume) in (0..).zip(&volumes) {
+            let identity = UnitIdentity {
+                unique: u64::from(lun) + 1,
+                serial: "s".into(),
+            };
+            device.insert_unit(lun, Arc::clone(volume) as Arc<dyn Volume>, identity);
+        }
+        let nexuses = [0, 1].map(|index| {
+            let nexus = device.open_nexus(ports(index), None, Access::ReadWrite);
+            nexus.expect("there is room for two")
+        });
+        Self {
+            device,
+            volumes,
+            nexuses,
+            left_bytes: WORK_BYTES_MAX,
+        }
+    }
+
+    /// Does the next step; `None` where the script is at its end.
+    fn step(&mut self, script: &mut &[u8]) -> Option<()> {
+        let [kind, detail] = take(script)?;
+        let (index, lun) = (usize::from(kind & 1), Lun::from(kind >> 1 & 3));
+        match kind >> 3 {
+            0..=27 => self.command(index, lun, take(script)?, script)?,
+            28 => self.volumes[index].resize(u64::from(detail) + 1),
+            29 => self.device.capacity_changed(lun),
+            30 => {
+                self.device.close_nexus(self.nexuses[index]);
+                let nexus = self
+                    .device
+                    .open_nexus(ports(index), None, Access::ReadWrite);
+                self.nexuses[index] = nexus?;
+            }
+            _ => {
+                self.device.reset_unit(self.nexuses[index], lun);
+            }
+        }
+        while self.device.poll_abort().is_some() {}
+        Some(())
+    }
+
+    fn command(&mut self, index: usize, lun: Lun, cdb: [u8; 16], script: &mut &[u8]) -> Option<()> {
+        let nexus = self.nexuses[index];
+        match self.device.begin(nexus, lun, &cdb) {
+            Begin::Done(response) => check(&response),
+            Begin::Parameters { len_bytes } => {
+                assert!(len_bytes <= crate::PARAMETER_LIST_LEN_MAX);
+                let here = script.len().min(len_bytes as usize);
+                let (list, rest) = script.split_at(here);
+                *script = rest;
+                let mut list = list.to_vec();
+                list.resize(len_bytes as usize, 0);
+                check(&self.device.finish(nexus, lun, &cdb, &list));
+            }
+            Begin::Medium(command, volume) => self.transfer(command, volume.as_ref(), script)?,
+        }
+        Some(())
+    }
+
+    /// Executes a transfer as a transport does. Its data repeat a piece of the script.
+    fn transfer(&mut self, command: Medium, volume: &dyn Volume, script: &mut &[u8]) -> Option<()> {
+        let geometry = volume.geometry();
+        let out = command.data_out_len(geometry.block_size);
+        self.left_bytes = self.left_bytes.checked_sub(out.max(512))?;
+        match command {
+            Medium::Read(extent) | Medium::Write(extent) => {
+                assert!(extent.blocks.0 == 0 || geometry.byte_range(extent).is_ok());
+            }
+            command => {
+                let seed: [u8; 4] = take(script)?;
+                let data: Vec<u8> = seed.into_iter().cycle().take(out as usize).collect();
+                if let Err(sense) = medium::execute(command, &data, volume) {
+                    check(&Response::check(sense));
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Sense data come with CHECK CONDITION and with nothing else, and read back as they were meant.
+fn check(response: &Response) {
+    let is_check = response.status == ScsiStatus::CheckCondition;
+    assert_eq!(is_check, response.sense.is_some());
+    let Some(sense) = &response.sense else {
+        return;
+    };
+    for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
+        let bytes = sense.encode(format);
+        let received = ReceivedSense::parse(bytes.as_slice()).expect("our own sense data");
+        assert_eq!((received.key, received.asc), (sense.key as u8, sense.asc));
+        assert!(!received.to_string().is_empty());
+    }
+}
+
+fn take<const N: usize>(script: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = script.split_first_chunk()?;
+    *script = rest;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_corpus_passes() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/scsi_cdb");
+        let entries = std::fs::read_dir(&corpus).expect("the corpus is part of the tree");
+        let inputs = entries.map(|entry| {
+            let path = entry.expect("a directory entry").path();
+            super::cdb(&std::fs::read(&path).expect("a readable input"));
+        });
+        assert!(inputs.count() > 0);
+    }
+}
