@@ -7,8 +7,8 @@ use block::{Access, BlockSize, Volume};
 
 use crate::host::ReceivedSense;
 use crate::{
-    Begin, Device, Lun, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat, TargetPort,
-    UnitIdentity, medium,
+    Begin, Device, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat,
+    TargetPort, UnitIdentity, medium,
 };
 
 /// Blocks of each volume.
@@ -55,7 +55,7 @@ impl Run {
             device.insert_unit(lun, Arc::clone(volume) as Arc<dyn Volume>, identity);
         }
         let nexuses = [0, 1].map(|index| {
-            let nexus = device.open_nexus(ports(index), None, Access::ReadWrite);
+            let nexus = device.open_nexus(ports(index), LunMap::All, Access::ReadWrite);
             nexus.expect("there is room for two")
         });
         Self {
@@ -78,7 +78,7 @@ impl Run {
                 self.device.close_nexus(self.nexuses[index]);
                 let nexus = self
                     .device
-                    .open_nexus(ports(index), None, Access::ReadWrite);
+                    .open_nexus(ports(index), LunMap::All, Access::ReadWrite);
                 self.nexuses[index] = nexus?;
             }
             _ => {
