@@ -182,11 +182,11 @@ impl Run {
 
     /// A command whose fields are mostly in range.
     fn command(&mut self, step: u8, [a, b, c]: [u8; 3], fields: [u8; 8]) -> Option<()> {
-        let [_, _, _, expected, immediate, _, y, z] = fields;
+        let [_, _, _, expected, immediate, _, numbering, damage] = fields;
         let (cdb, right, writes) = odd_cdb([b, c], fields);
         let is_immediate = step & 0x40 != 0;
         // One number in 32 is wrong.
-        let is_wrong = y >= 248;
+        let is_wrong = numbering >= 248;
         let tag = a % TAGS;
         let expected_len = match expected >> 6 {
             0 => right.wrapping_add(u32::from(expected)).wrapping_sub(8),
@@ -195,7 +195,7 @@ impl Run {
         let mut header = [0; 48];
         header[0] = request::SCSI_COMMAND | (step & 0x40);
         header[1] = if b & 0x80 != 0 { 0 } else { FINAL } | if writes { 0x21 } else { 0x41 };
-        header[9] = u8::from(z > 250);
+        header[9] = u8::from(damage > 250);
         header[19] = tag;
         header[20..24].copy_from_slice(&expected_len.to_be_bytes());
         header[24..28].copy_from_slice(&(self.cmd_sn + u32::from(is_wrong)).to_be_bytes());
@@ -208,7 +208,7 @@ impl Run {
         };
         self.outstanding[usize::from(tag)] += u32::from(!is_wrong || is_immediate);
         let mut bytes = wire(header, &data, self.digests);
-        if z == 7 {
+        if damage == 7 {
             *bytes.last_mut()? ^= 1;
         }
         self.send(&bytes)
@@ -326,7 +326,7 @@ impl Run {
 }
 
 /// A CDB, how many bytes it is about, and whether it writes.
-fn odd_cdb([b, c]: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
+fn odd_cdb(more: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
     const OPCODES: [u8; 16] = [
         0x00, 0x28, 0x2A, 0x88, 0x8A, 0x89, 0x93, 0x42, 0x35, 0x8F, 0x9E, 0xA0, 0x12, 0x5F, 0x1A,
         0x08,
@@ -357,7 +357,7 @@ fn odd_cdb([b, c]: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
             }
         }
         _ => {
-            cdb[1..9].copy_from_slice(&[x, y, lba, blocks, c, b, 0, blocks]);
+            cdb[1..9].copy_from_slice(&[x, y, lba, blocks, more[0], more[1], 0, blocks]);
             u32::from(blocks)
         }
     };
