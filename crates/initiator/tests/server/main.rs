@@ -1,5 +1,6 @@
 //! Devices against the real server, with a proxy between that cuts, slows and stalls.
 
+mod iscsi_tcp;
 mod proxy;
 
 use std::{
@@ -70,6 +71,26 @@ impl Rig {
 
     fn attach(&self, query: &str) -> (Device, Vec<Queue>) {
         attach(self.address, query)
+    }
+
+    /// Offers the volume over iSCSI, too; gives the portal's address.
+    fn offer_iscsi(&self, name: &str) -> SocketAddr {
+        self.server
+            .create_target(TargetDefinition {
+                name: name.parse().unwrap(),
+                hosts: HostPolicy::Any(Access::ReadWrite),
+                namespaces: vec![NamespaceDefinition {
+                    nsid: 0,
+                    volume: "vol".parse().unwrap(),
+                }],
+            })
+            .unwrap();
+        let portal = PortalDefinition {
+            transport: Transport::Iscsi,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            group: PortalGroup::default(),
+        };
+        self.server.add_portal(portal).unwrap().address
     }
 }
 

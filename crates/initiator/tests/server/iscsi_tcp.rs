@@ -1,0 +1,90 @@
+//! The same over iSCSI.
+
+use super::*;
+use initiator::discover_targets;
+
+const NAME: &str = "iqn.2025-01.io.ramport:rd0";
+
+fn url(address: SocketAddr, query: &str) -> Url {
+    format!("iscsi://{address}/{NAME}/0?{query}")
+        .parse()
+        .unwrap()
+}
+
+fn attach(address: SocketAddr, query: &str) -> (Device, Vec<Queue>) {
+    let mut device = Device::connect(&url(address, query), &options()).unwrap();
+    let queues = device.take_queues();
+    (device, queues)
+}
+
+#[test]
+fn data_stay_whole_while_sessions_are_cut() {
+    let rig = Rig::start(64 * MIB);
+    let proxy = Proxy::start(rig.offer_iscsi(NAME));
+    let clients = [
+        ("sessions=2", 0),
+        ("sessions=2&hdgst=on", 10_000),
+        ("sessions=2&hdgst=on&ddgst=on", 20_000),
+    ]
+    .map(|(query, lba)| (attach(proxy.address, query), lba));
+    std::thread::scope(|scope| {
+        for ((device, queues), lba) in clients {
+            let proxy = &proxy;
+            scope.spawn(move || {
+                let _keep = device;
+                for (mut queue, lba) in queues.into_iter().zip([lba, lba + 5_000]) {
+                    verify(&mut queue, lba, 12, |round| {
+                        if round % 4 == 1 {
+                            proxy.cut();
+                        }
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn one_volume_is_the_same_over_both_protocols() {
+    let rig = Rig::start(16 * MIB);
+    let portal = rig.offer_iscsi(NAME);
+    let (device, mut scsi) = attach(portal, "");
+    let (_nvme, mut nvme) = rig.attach("");
+    assert_eq!(device.geometry(), nvme[0].geometry());
+    scsi[0].buffer_mut(Slot(0))[..8192].fill(0x5C);
+    run(&mut scsi[0], request(0, Operation::Write, 48, 16)).unwrap();
+    run(&mut nvme[0], request(0, Operation::Read, 48, 16)).unwrap();
+    assert!(nvme[0].buffer(Slot(0))[..8192].iter().all(|&b| b == 0x5C));
+    // Resizing tells both.
+    rig.server
+        .resize_volume(&"vol".parse().unwrap(), 32 * MIB, Force::No, &mut |_| {})
+        .unwrap();
+    let until = Instant::now() + PATIENCE;
+    while device.geometry().len_bytes() != 32 * MIB {
+        assert!(Instant::now() < until, "the new size is learned");
+        run(&mut scsi[0], request(0, Operation::Read, 0, 1)).unwrap();
+    }
+}
+
+#[test]
+fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
+    let rig = Rig::start(16 * MIB);
+    let portal = rig.offer_iscsi(NAME);
+    let records = discover_targets(&url(portal, "").service(), PATIENCE).unwrap();
+    assert_eq!(records[0].target, NAME);
+    assert_eq!(records[0].port, portal.port());
+    let other = url(portal, "").with_target("iqn.2025-01.io.ramport:no");
+    let error = Device::connect(&other, &options()).unwrap_err();
+    assert!(matches!(error, ConnectError::Session { .. }), "{error}");
+}
+
+#[test]
+fn a_session_that_is_ended_by_the_server_comes_back() {
+    let rig = Rig::start(16 * MIB);
+    let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
+    verify(&mut queues[0], 0, 10, |_| {
+        for session in rig.server.sessions() {
+            let _ = rig.server.end_session(session.id);
+        }
+    });
+}
