@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use target::{HostName, TargetName, VolumeName};
 
 use crate::definitions::{Definitions, Host, Secret, Target, Volume};
+use crate::reservations::TargetReservations;
 use crate::text::{Portal, Text};
 
 /// One definition set or removed.
@@ -31,8 +32,10 @@ pub enum Change {
     RemoveVolume(Text<VolumeName>),
     /// A target is created or changed.
     SetTarget(Text<TargetName>, Target),
-    /// A target is removed.
+    /// A target is removed, and the reservations that it kept.
     RemoveTarget(Text<TargetName>),
+    /// What is kept of an iSCSI target's reservations; nothing, where empty.
+    SetReservations(Text<TargetName>, TargetReservations),
 }
 
 impl Definitions {
@@ -69,6 +72,8 @@ impl Definitions {
             Change::RemoveTarget(name) => {
                 self.targets.remove(&name);
             }
+            // Hosts make reservations, people do not: they are kept beside the definitions.
+            Change::SetReservations(..) => {}
         }
     }
 
@@ -154,6 +159,7 @@ impl fmt::Display for Described<'_> {
                 write_set(f, "target", name, before.map(fields), &fields(target))
             }
             Change::RemoveTarget(name) => write!(f, "- target {name}"),
+            Change::SetReservations(name, _) => write!(f, "~ reservations of target {name}"),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod busy;
 mod error;
 mod restore;
+mod saver;
 mod steps;
 mod verbs;
 mod views;
@@ -20,6 +21,7 @@ use target::{Force, PortalDefinition, Server, VolumeName};
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
+use crate::reservations::{Kept, KeptReservations};
 use crate::store::Store;
 use crate::text::{Portal, Text};
 
@@ -47,6 +49,8 @@ struct Shared {
     store: Mutex<Store>,
     /// Written by the holder of `store` alone, and only for a moment: reads never wait for a transaction.
     definitions: RwLock<Definitions>,
+    /// Reservations that outlive a restart; written by the holder of `store` alone.
+    reservations: Mutex<KeptReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
     busy: Busy,
@@ -56,23 +60,31 @@ struct Shared {
 impl Engine {
     /// Opens the state file and makes the server what it says.
     pub fn open(server: Server, state: &Path) -> Result<Self, OpenError> {
-        let (store, definitions) = Store::open(state)?;
-        restore::restore(&server, &definitions)?;
+        let (store, kept) = Store::open(state)?;
+        let feed = server.reservation_feed();
+        restore::restore(&server, &kept)?;
+        let Kept {
+            definitions,
+            reservations,
+        } = kept;
         let lost = definitions
             .volumes
             .keys()
             .map(|name| name.0.clone())
             .collect();
-        Ok(Self {
+        let engine = Self {
             shared: Arc::new(Shared {
                 server,
                 store: Mutex::new(store),
                 definitions: RwLock::new(definitions),
+                reservations: Mutex::new(reservations),
                 lost: Mutex::new(lost),
                 busy: Busy::default(),
                 since: SystemTime::now(),
             }),
-        })
+        };
+        saver::start(&engine, feed).map_err(OpenError::Thread)?;
+        Ok(engine)
     }
 
     /// Everything that is defined, without the secrets.
@@ -139,7 +151,7 @@ impl Engine {
         }
         self.make(changes);
         if store.wants_compaction()
-            && let Err(error) = store.compact(&self.read())
+            && let Err(error) = store.compact(&self.kept())
         {
             tracing::warn!(%error, "can't compact the state file; it goes on growing");
         }
@@ -159,8 +171,22 @@ impl Engine {
                 // A later volume of this name has lost nothing.
                 self.lost().remove(&name.0);
             }
+            self.reservations().make(&change);
             definitions.make(change);
         }
+    }
+
+    /// What the state file has to hold.
+    fn kept(&self) -> Kept {
+        Kept {
+            definitions: self.read().clone(),
+            reservations: self.reservations().clone(),
+        }
+    }
+
+    fn reservations(&self) -> MutexGuard<'_, KeptReservations> {
+        let reservations = self.shared.reservations.lock();
+        reservations.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

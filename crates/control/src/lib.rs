@@ -12,6 +12,7 @@ mod client;
 mod definitions;
 mod engine;
 mod plan;
+mod reservations;
 mod store;
 mod text;
 

@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::change::Change;
-use crate::definitions::Definitions;
+use crate::reservations::Kept;
 
 /// The first line, with the version of the format.
 const HEADER: &str = "ramport-state 1\n";
@@ -109,19 +109,16 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the state file, or makes one with nothing in it.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Definitions), StoreError> {
+    pub(crate) fn open(path: &Path) -> Result<(Self, Kept), StoreError> {
         let lock = lock(path)?;
-        let definitions = match fs::read(path) {
+        let loaded = match fs::read(path) {
             Ok(bytes) => read(path, &bytes)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Loaded::default(),
             Err(source) => return Err(failed("read", path, source)),
         };
-        let Loaded {
-            definitions,
-            len_bytes,
-        } = definitions;
+        let Loaded { kept, len_bytes } = loaded;
         let (file, len_bytes) = if len_bytes == 0 {
-            write_whole(path, &definitions)?
+            write_whole(path, &kept)?
         } else {
             let mut file = open_for_append(path)?;
             cut(&mut file, len_bytes).map_err(|source| failed("write", path, source))?;
@@ -135,7 +132,7 @@ impl Store {
             compact_bytes: len_bytes,
             _lock: lock,
         };
-        Ok((store, definitions))
+        Ok((store, kept))
     }
 
     /// Makes a transaction durable. When this fails, it is as if it had never been tried.
@@ -176,9 +173,9 @@ impl Store {
         self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
-    /// Replaces the file by one that holds `definitions` alone. When this fails, the old one is still good.
-    pub(crate) fn compact(&mut self, definitions: &Definitions) -> Result<(), StoreError> {
-        let (file, len_bytes) = write_whole(&self.path, definitions)?;
+    /// Replaces the file by one that holds `kept` alone. When this fails, the old one is still good.
+    pub(crate) fn compact(&mut self, kept: &Kept) -> Result<(), StoreError> {
+        let (file, len_bytes) = write_whole(&self.path, kept)?;
         self.file = file;
         self.len_bytes = len_bytes;
         self.tail = Tail::Nothing;
@@ -190,7 +187,7 @@ impl Store {
 /// What a state file holds.
 #[derive(Default)]
 struct Loaded {
-    definitions: Definitions,
+    kept: Kept,
     /// How much of the file is good; 0 where there is no file yet.
     len_bytes: u64,
 }
@@ -206,7 +203,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
         });
     };
     let mut loaded = Loaded {
-        definitions: Definitions::default(),
+        kept: Kept::default(),
         len_bytes: HEADER.len() as u64,
     };
     let mut lines = body.split_inclusive(|&byte| byte == b'\n').peekable();
@@ -231,7 +228,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
             }
         };
         for change in changes {
-            loaded.definitions.make(change);
+            loaded.kept.make(change);
         }
         loaded.len_bytes += line.len() as u64;
     }
@@ -256,9 +253,10 @@ fn changes_of(line: &[u8]) -> Result<Vec<Change>, LineFault> {
 }
 
 /// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
-fn write_whole(path: &Path, definitions: &Definitions) -> Result<(File, u64), StoreError> {
+fn write_whole(path: &Path, kept: &Kept) -> Result<(File, u64), StoreError> {
     let temporary = with_suffix(path, ".new");
-    let changes = definitions.as_changes();
+    let mut changes = kept.definitions.as_changes();
+    changes.extend(kept.reservations.as_changes());
     let mut text = HEADER.to_owned();
     if !changes.is_empty() {
         text.push_str(&line(&changes));

@@ -93,6 +93,17 @@ pub struct Completed {
     pub started: Instant,
 }
 
+/// How far reservations that are to outlive a restart have been saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// Not yet; the connection is woken when that changes.
+    Pending,
+    /// They are.
+    Yes,
+    /// They can't be.
+    Failed,
+}
+
 /// The program around a connection.
 pub trait Backend {
     /// What a login to `target` (a discovery session where `None`) must prove. Called before the target is
@@ -124,6 +135,12 @@ pub trait Backend {
 
     /// The device that the connection is bound to, held for the length of the call.
     fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R;
+
+    /// A number for the reservations as they are now, where they have to be saved and are not yet.
+    fn unsaved(&mut self) -> Option<u64>;
+
+    /// Whether the reservations of a number that [`unsaved`](Self::unsaved) gave have been saved.
+    fn saved(&mut self, number: u64) -> Saved;
 
     /// What is remembered of `lun`, fetched anew when the device's generation has changed. The region is what
     /// placements in this volume carry.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use block::{Admission, BlockSize, Extent, Op, OpKind, RegionId, Status, Volume};
 use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
 
-use crate::backend::{Backend, Completed};
+use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
 use crate::task::{Due, Progress, Task, Work};
 use crate::wire::command::ScsiCommand;
@@ -22,6 +22,11 @@ const PROTOCOL_SERVICE_CRC_ERROR: scsi::Asc = scsi::Asc(0x4705);
 const NOT_ENOUGH_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0D);
 /// UNEXPECTED UNSOLICITED DATA (0Ch/0Ch).
 const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
+
+/// INTERNAL TARGET FAILURE (44h/00h).
+const INTERNAL_TARGET_FAILURE: scsi::Asc = scsi::Asc(0x4400);
+/// PERSISTENT RESERVE OUT.
+const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
 
 impl<B: Backend> Connection<B> {
     /// The header of a SCSI Command has come. Its numbering is checked and its task begun, so that immediate
@@ -244,6 +249,14 @@ impl<B: Backend> Connection<B> {
                 return;
             }
             execute(task, nexus, backend);
+            let is_reservation = task.cdb[0] == PERSISTENT_RESERVE_OUT;
+            if is_reservation && task.response.status == ScsiStatus::Good {
+                task.unsaved = backend.unsaved();
+            }
+        }
+        if task.unsaved.is_some() {
+            task.progress = Progress::Held;
+            return;
         }
         if task.progress != Progress::Held {
             task.progress = Progress::Sending;
@@ -280,6 +293,23 @@ impl<B: Backend> Connection<B> {
 }
 
 impl Full {
+    /// Answers commands whose reservations have been saved, or can't be.
+    pub(crate) fn release_saved(&mut self, backend: &mut impl Backend) {
+        for (slot, number) in self.tasks.unsaved() {
+            let saved = backend.saved(number);
+            let Some(task) = self.tasks.get_mut(slot).filter(|_| saved != Saved::Pending) else {
+                continue;
+            };
+            if saved == Saved::Failed {
+                let sense = Sense::new(SenseKey::HardwareError, INTERNAL_TARGET_FAILURE);
+                task.response = Response::check(sense);
+            }
+            task.unsaved = None;
+            task.progress = Progress::Sending;
+            self.tasks.queue(slot);
+        }
+    }
+
     /// Accounts for a finished command.
     pub(crate) fn completed(task: &Task, backend: &mut impl Backend) {
         if let Some(kind) = kind_of(task) {
@@ -322,6 +352,7 @@ fn begin<B: Backend>(
         next_data_out_sn: 0,
         gathered: Vec::new(),
         gathers: 0,
+        unsaved: None,
         response: Response::good(),
         windowed,
         queued: false,

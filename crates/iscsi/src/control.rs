@@ -380,6 +380,7 @@ impl<B: Backend> Connection<B> {
         for lun in backend.take_aborts(opened.nexus) {
             full.answer_aborted(lun);
         }
+        full.release_saved(backend);
         self.close_if_ended(backend);
     }
 
@@ -424,6 +425,7 @@ impl Full {
         for slot in self.tasks.of_lun(Some(lun)) {
             if let Some(task) = self.tasks.get_mut(slot) {
                 task.work = Work::None;
+                task.unsaved = None;
                 task.progress = Progress::Sending;
                 let status = ScsiStatus::TaskAborted;
                 task.response = Response {

@@ -31,7 +31,7 @@ mod transmit;
 pub mod wire;
 
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
-pub use backend::{TargetAddress, TargetRecord};
+pub use backend::{Saved, TargetAddress, TargetRecord};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
 pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 pub use login::{LoggedIn, LoginStatus, SessionKind};

@@ -75,6 +75,8 @@ pub(crate) struct Task {
     pub(crate) response: Response,
     /// Bytes of data-out that may have to be gathered before they can be executed.
     pub(crate) gathers: u64,
+    /// The number of the reservations that have to be saved before the command is answered.
+    pub(crate) unsaved: Option<u64>,
     /// Counted in the command window.
     pub(crate) windowed: bool,
     /// In the queue of those that have something to send.
@@ -207,6 +209,14 @@ impl Tasks {
         self.slots
             .iter()
             .position(|task| task.as_ref().is_some_and(|task| task.itt == itt))
+    }
+
+    /// The slots that wait for reservations to be saved.
+    pub(crate) fn unsaved(&self) -> Vec<(usize, u64)> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter_map(|(slot, task)| Some((slot, task.as_ref()?.unsaved?)))
+            .collect()
     }
 
     /// The slots of a LUN, or all.

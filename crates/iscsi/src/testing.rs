@@ -9,7 +9,7 @@ use block::testing::VecVolume;
 use block::{Access, RegionId, Segment, SendList, StreamSession as _, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
 
-use crate::backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
+use crate::backend::{Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds};
 use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddress, TargetRecord};
 
 /// A target with a volume behind each LUN from 0 on.
@@ -167,6 +167,14 @@ impl Backend for TestBackend {
         self.view = self.target.device().view(nexus, lun);
         let view = self.view.as_ref()?;
         Some((view, RegionId(u32::from(lun))))
+    }
+
+    fn unsaved(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn saved(&mut self, _: u64) -> Saved {
+        Saved::Yes
     }
 
     fn random(&mut self) -> [u8; 17] {

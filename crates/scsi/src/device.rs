@@ -164,6 +164,8 @@ pub struct Device {
     pub(crate) nexuses: BTreeMap<NexusId, Nexus>,
     next_nexus: u64,
     generation: u64,
+    /// Changes with every reservation.
+    reservations_generation: u64,
     /// Nexuses whose commands at a logical unit are to be aborted by their transport.
     aborts: VecDeque<(NexusId, Lun)>,
 }
@@ -178,6 +180,7 @@ impl Device {
             nexuses: BTreeMap::new(),
             next_nexus: 1,
             generation: 1,
+            reservations_generation: 1,
             aborts: VecDeque::new(),
         }
     }
@@ -185,6 +188,15 @@ impl Device {
     /// Changes with everything that a [`View`] depends on.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Changes with everything that [`persistent_reservations`](Self::persistent_reservations) depends on.
+    pub fn reservations_generation(&self) -> u64 {
+        self.reservations_generation
+    }
+
+    pub(crate) fn reservations_changed(&mut self) {
+        self.reservations_generation += 1;
     }
 
     pub(crate) fn touch(&mut self) {
@@ -209,12 +221,14 @@ impl Device {
             removal_prevented: Vec::new(),
         };
         self.units.insert(lun, unit);
+        self.reservations_changed();
         self.luns_changed(lun);
     }
 
     /// Removes a logical unit.
     pub fn remove_unit(&mut self, lun: Lun) {
         self.units.remove(&lun);
+        self.reservations_changed();
         self.luns_changed(lun);
     }
 
@@ -245,15 +259,21 @@ impl Device {
         self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, None);
     }
 
-    /// Reservations of `lun`, for saving (APTPL).
-    pub fn reservations(&self, lun: Lun) -> Option<&Reservations> {
-        self.units.get(&lun).map(|unit| &unit.reservations)
+    /// The reservations that are to outlive a restart (APTPL), by LUN.
+    pub fn persistent_reservations(&self) -> impl Iterator<Item = (Lun, &Reservations)> {
+        let units = self.units.iter();
+        let all = units.map(|(lun, unit)| (*lun, &unit.reservations));
+        all.filter(|(_, reservations)| reservations.persist)
     }
 
-    /// Puts saved reservations back after a restart.
+    /// Puts saved reservations back after a restart. PRGENERATION begins with 0 again, as after any power on.
     pub fn restore_reservations(&mut self, lun: Lun, saved: Reservations) {
         if let Some(unit) = self.units.get_mut(&lun) {
-            unit.reservations = saved;
+            unit.reservations = Reservations {
+                generation: 0,
+                ..saved
+            };
+            self.reservations_changed();
             self.touch();
         }
     }

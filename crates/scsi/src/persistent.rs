@@ -60,6 +60,7 @@ impl Device {
             self.abort_commands_of(lun, &outcome.abort);
         }
         self.tell(lun, &outcome.notices);
+        self.reservations_changed();
         Ok(Vec::new())
     }
 }

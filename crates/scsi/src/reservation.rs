@@ -46,7 +46,8 @@ impl ReservationType {
         Self::ExclusiveAccessAllRegistrants,
     ];
 
-    fn from_code(code: u8) -> Option<Self> {
+    /// The type of a code.
+    pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 

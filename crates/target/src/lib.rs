@@ -15,6 +15,7 @@ mod definitions;
 mod error;
 mod info;
 mod iscsi;
+mod keeper;
 mod names;
 mod offered;
 mod registry;
@@ -34,6 +35,8 @@ pub use info::{
     Attachment, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, SessionProtocol, TargetInfo,
     VolumeInfo,
 };
+pub use keeper::UnsavedReservations;
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
-pub use server::{Cores, Server, ServerConfig};
+pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
+pub use server::{Cores, ReservationFeed, Server, ServerConfig};
 pub use statistics::{IoStatistics, KindStatistics, Latency};

@@ -12,6 +12,7 @@ mod iscsi;
 mod nvme_tcp;
 mod portals;
 mod referrals;
+mod reservations;
 mod sessions;
 mod targets;
 mod volumes;
@@ -27,6 +28,7 @@ use uuid::Uuid;
 use volume::{Budget, HostMemory};
 
 use crate::capacity::{self, Capacity};
+use crate::keeper::Keeper;
 use crate::names::DISCOVERY_NQN;
 use crate::offered::Offered;
 use crate::registry::Registry;
@@ -34,6 +36,8 @@ use crate::{
     HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
     TargetDefinition, TargetName, VolumeName,
 };
+pub use reservations::ReservationFeed;
+
 use portals::PortalEntry;
 use targets::{Service, TargetEntry};
 use volumes::VolumeEntry;
@@ -75,6 +79,7 @@ struct Shared {
 pub(crate) struct Core {
     state: Mutex<State>,
     pub(crate) registry: Registry,
+    pub(crate) keeper: Arc<Keeper>,
     pub(crate) budget: Arc<Budget>,
     discovery: Arc<Offered>,
     pub(crate) handle: ReactorHandle,
@@ -120,6 +125,7 @@ impl Server {
         let core = Arc::new(Core {
             state: Mutex::default(),
             registry: Registry::default(),
+            keeper: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
             discovery: Arc::new(Offered::discovery(machine, handle.clone())),
             handle,
@@ -139,6 +145,7 @@ impl Server {
     /// closed; what has not ended after `patience` is cut off. Returns when the reactors have ended.
     pub fn stop(&self, patience: Duration) {
         self.state().is_stopping = true;
+        self.core().keeper.stop();
         self.shared.reactors.stop(patience);
     }
 
@@ -148,6 +155,12 @@ impl Server {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.core().state()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.core.keeper.stop();
     }
 }
 

@@ -60,6 +60,9 @@ pub enum OpenError {
     /// The state file can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A thread could not be made.
+    #[error("can't start the thread that saves reservations: {0}")]
+    Thread(#[source] std::io::Error),
     /// The server refused what the state file says.
     #[error(transparent)]
     Restore(#[from] RestoreError),

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::definitions::Volume;
+use crate::definitions::{Definitions, Volume};
 use crate::text::Text;
 
 /// A folder of its own for a test, which goes with it.
@@ -42,15 +42,15 @@ fn names(definitions: &Definitions) -> Vec<String> {
 }
 
 fn reopened(path: &Path) -> Vec<String> {
-    let (_store, definitions) = Store::open(path).expect("opens");
-    names(&definitions)
+    let (_store, kept) = Store::open(path).expect("opens");
+    names(&kept.definitions)
 }
 
 #[test]
 fn what_was_appended_is_there_after_reopening() {
     let folder = Folder::new();
-    let (mut store, definitions) = Store::open(&folder.state()).expect("opens");
-    assert!(definitions.is_empty());
+    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+    assert_eq!(kept, Kept::default());
     store.append(&[volume("a"), volume("b")]).expect("appended");
     store.append(&[volume("c")]).expect("appended");
     let removal = Change::RemoveVolume(Text("b".parse().expect("a name")));
@@ -136,17 +136,17 @@ fn another_format_is_left_alone() {
 #[test]
 fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
     let folder = Folder::new();
-    let (mut store, mut definitions) = Store::open(&folder.state()).expect("opens");
+    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
     for name in ["a", "b"] {
         store.append(&[volume(name)]).expect("appended");
-        definitions.make(volume(name));
+        kept.make(volume(name));
     }
     // Killed while the new file was being written: half of it lies beside the old one.
     fs::write(folder.0.join("state.new"), "ramport-state 1\n1234").expect("written");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "b"]);
-    let (mut store, definitions) = Store::open(&folder.state()).expect("opens");
-    store.compact(&definitions).expect("compacted");
+    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+    store.compact(&kept).expect("compacted");
     store
         .append(&[volume("c")])
         .expect("appended after compaction");
@@ -158,16 +158,16 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
 #[test]
 fn churn_is_compacted_and_the_file_stays_short() {
     let folder = Folder::new();
-    let (mut store, mut definitions) = Store::open(&folder.state()).expect("opens");
+    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
     let mut compactions = 0;
     let batch: Vec<_> = (0..500).map(|n| volume(&format!("v{n}"))).collect();
     for _ in 0..40 {
         store.append(&batch).expect("appended");
         for change in &batch {
-            definitions.make(change.clone());
+            kept.make(change.clone());
         }
         if store.wants_compaction() {
-            store.compact(&definitions).expect("compacted");
+            store.compact(&kept).expect("compacted");
             compactions += 1;
         }
     }

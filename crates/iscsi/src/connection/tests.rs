@@ -1,4 +1,5 @@
 use super::*;
+use crate::Saved;
 use crate::backend::{
     Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
 };
@@ -67,6 +68,8 @@ struct World {
     completed: usize,
     gather_max: u64,
     ended: bool,
+    unsaved: Option<u64>,
+    saved: Saved,
 }
 
 impl World {
@@ -91,6 +94,8 @@ impl World {
             completed: 0,
             gather_max: u64::MAX,
             ended: false,
+            unsaved: None,
+            saved: Saved::Pending,
         }
     }
 }
@@ -155,6 +160,14 @@ impl Backend for World {
         self.view
             .as_ref()
             .map(|view| (view, RegionId(u32::from(lun))))
+    }
+
+    fn unsaved(&mut self) -> Option<u64> {
+        self.unsaved
+    }
+
+    fn saved(&mut self, _: u64) -> Saved {
+        self.saved
     }
 
     fn random(&mut self) -> [u8; 17] {

@@ -55,6 +55,14 @@ impl Backend for Gate {
         None
     }
 
+    fn unsaved(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn saved(&mut self, _: u64) -> crate::Saved {
+        crate::Saved::Yes
+    }
+
     fn random(&mut self) -> [u8; 17] {
         [7; 17]
     }

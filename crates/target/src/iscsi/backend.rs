@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use block::{Access, HostIdentity, RegionId, Volume};
 use iscsi::{
-    Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError, Opened, SessionEnds,
-    SessionKind, TargetRecord,
+    Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError, Opened, Saved,
+    SessionEnds, SessionKind, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::target::PortId;
@@ -198,6 +198,15 @@ impl Backend for IscsiBackend {
         let target = &self.binding.as_ref()?.target;
         let found = self.views.find(lun, || target.view(nexus, lun))?;
         Some((&found.part, found.region))
+    }
+
+    fn unsaved(&mut self) -> Option<u64> {
+        self.binding.as_ref()?.target.unsaved()
+    }
+
+    fn saved(&mut self, number: u64) -> Saved {
+        let binding = self.binding.as_ref();
+        binding.map_or(Saved::Yes, |binding| binding.target.saved(number))
     }
 
     fn random(&mut self) -> [u8; 17] {

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Access;
-use iscsi::{OpenError, Opened, SessionEnds};
+use iscsi::{OpenError, Opened, Saved, SessionEnds};
 use net::{ConnectionId, ReactorHandle};
-use scsi::{Device, Lun, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, UnitIdentity, View};
 use uuid::Uuid;
 
 use crate::access::Grant;
+use crate::keeper::{Keeper, UnsavedReservations};
 use crate::offered::VolumeHandle;
 use crate::tally::Totals;
 use crate::views::Found;
@@ -24,15 +25,31 @@ pub(crate) struct IscsiTarget {
     generation: AtomicU64,
     totals: Arc<Totals>,
     handle: ReactorHandle,
+    keeper: Arc<Keeper>,
 }
 
 struct Inner {
     device: Device,
+    /// The reservations that outlive a restart.
+    kept: Kept,
     volumes: BTreeMap<Lun, VolumeHandle>,
     sessions: BTreeMap<u16, Session>,
     last_tsih: u16,
     /// The target was removed: no session begins any more.
     is_removed: bool,
+}
+
+/// Reservations that outlive a restart, and how far they have been saved.
+#[derive(Default)]
+struct Kept {
+    /// The device's generation of reservations when it was last looked at.
+    seen: u64,
+    luns: BTreeMap<u32, Reservations>,
+    /// Moves with every change of `luns`.
+    number: u64,
+    saved: u64,
+    /// What could not be saved.
+    failed: u64,
 }
 
 struct Session {
@@ -47,13 +64,14 @@ struct Session {
 
 impl IscsiTarget {
     /// A target without LUNs.
-    pub(crate) fn new(name: &TargetName, handle: ReactorHandle) -> Self {
+    pub(crate) fn new(name: &TargetName, handle: ReactorHandle, keeper: Arc<Keeper>) -> Self {
         let device = Device::new(name.as_str().to_owned(), Vec::new());
         Self {
             name: name.clone(),
             generation: AtomicU64::new(device.generation()),
             inner: Mutex::new(Inner {
                 device,
+                kept: Kept::default(),
                 volumes: BTreeMap::new(),
                 sessions: BTreeMap::new(),
                 last_tsih: 0,
@@ -61,6 +79,7 @@ impl IscsiTarget {
             }),
             totals: Arc::default(),
             handle,
+            keeper,
         }
     }
 
@@ -188,6 +207,57 @@ impl IscsiTarget {
         })
     }
 
+    /// The reservations that are to be saved.
+    pub(crate) fn unsaved_reservations(&self) -> UnsavedReservations {
+        let inner = self.lock();
+        UnsavedReservations {
+            target: self.name.clone(),
+            luns: inner.kept.luns.clone(),
+            number: inner.kept.number,
+        }
+    }
+
+    /// The number of the reservations as they are now, where someone saves them and has not done so yet.
+    pub(crate) fn unsaved(&self) -> Option<u64> {
+        let number = {
+            let kept = &self.lock().kept;
+            (kept.saved < kept.number).then_some(kept.number)
+        };
+        number.filter(|_| self.keeper.is_kept())
+    }
+
+    /// Whether the reservations of a number have been saved.
+    pub(crate) fn saved(&self, number: u64) -> Saved {
+        let kept = &self.lock().kept;
+        if kept.saved >= number {
+            Saved::Yes
+        } else if kept.failed >= number {
+            Saved::Failed
+        } else {
+            Saved::Pending
+        }
+    }
+
+    /// Reservations have been saved, or could not be.
+    pub(crate) fn note_saved(&self, number: u64, is_saved: bool) {
+        let mut inner = self.lock();
+        let kept = &mut inner.kept;
+        let slot = if is_saved {
+            &mut kept.saved
+        } else {
+            &mut kept.failed
+        };
+        *slot = number.max(*slot);
+        for session in inner.sessions.values() {
+            session.wake(&self.handle);
+        }
+    }
+
+    /// Puts saved reservations back after a restart.
+    pub(crate) fn restore_reservations(&self, lun: Lun, saved: Reservations) {
+        self.with_device(|device| device.restore_reservations(lun, saved));
+    }
+
     /// Makes a volume a LUN. The number is free and within bounds.
     pub(crate) fn attach(&self, lun: Lun, volume: &VolumeHandle, machine: Uuid) {
         let seed = format!("{}\0{}", self.name, volume.name);
@@ -242,6 +312,9 @@ impl IscsiTarget {
                 session.wake(&self.handle);
             }
         }
+        if inner.has_new_reservations() {
+            self.keeper.post(&self.name);
+        }
         let generation = inner.device.generation();
         self.generation.store(generation, Ordering::Release);
         result
@@ -258,6 +331,31 @@ impl Inner {
     fn session(&mut self, opened: Opened) -> Option<&mut Session> {
         let session = self.sessions.get_mut(&opened.tsih);
         session.filter(|session| session.nexus == opened.nexus)
+    }
+
+    /// Whether the reservations that outlive a restart have changed since this was last asked.
+    fn has_new_reservations(&mut self) -> bool {
+        let generation = self.device.reservations_generation();
+        if generation == self.kept.seen {
+            return false;
+        }
+        self.kept.seen = generation;
+        let now = self.device.persistent_reservations();
+        // PRGENERATION is not kept.
+        let now = now.map(|(lun, reservations)| {
+            let kept = Reservations {
+                generation: 0,
+                ..reservations.clone()
+            };
+            (u32::from(lun), kept)
+        });
+        let now: BTreeMap<_, _> = now.collect();
+        let is_new = now != self.kept.luns;
+        if is_new {
+            self.kept.luns = now;
+            self.kept.number += 1;
+        }
+        is_new
     }
 
     /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and their connections learn

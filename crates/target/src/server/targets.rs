@@ -37,7 +37,10 @@ impl Service {
                 let offered = Offered::target(name, core.machine, &core.budget, handle);
                 Self::Nvme(Arc::new(offered))
             }
-            Protocol::Iscsi => Self::Iscsi(Arc::new(IscsiTarget::new(name, handle))),
+            Protocol::Iscsi => {
+                let keeper = Arc::clone(&core.keeper);
+                Self::Iscsi(Arc::new(IscsiTarget::new(name, handle, keeper)))
+            }
         }
     }
 

@@ -1,117 +1,16 @@
 //! The program as a person uses it: the real binary, a real daemon.
 
+mod daemon;
+mod iscsi;
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-/// How long a daemon may take to answer: far more than it needs, as machines that test are busy.
-const START_TIME: Duration = Duration::from_secs(30);
-
-struct Daemon {
-    child: Child,
-    folder: PathBuf,
-}
-
-impl Daemon {
-    fn start(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        let mut daemon = Self {
-            child: serve(&folder),
-            folder,
-        };
-        daemon.wait();
-        daemon
-    }
-
-    /// Waits until it answers; returns how long that took.
-    fn wait(&mut self) -> Duration {
-        let begin = Instant::now();
-        while !self.run(&["capacity"]).status.success() {
-            assert!(begin.elapsed() < START_TIME, "the daemon does not answer");
-            let ended = self.child.try_wait().expect("a child");
-            assert!(ended.is_none(), "the daemon ended: {ended:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
-        begin.elapsed()
-    }
-
-    fn kill_and_restart(&mut self) -> Duration {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
-        self.child = serve(&self.folder);
-        self.wait()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        ramport()
-            .arg("--socket")
-            .arg(self.folder.join("socket"))
-            .args(args)
-            .output()
-            .expect("the program runs")
-    }
-
-    /// What a verb that succeeds prints.
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {told}");
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.ok(&[&["--json"], args].concat())).expect("JSON")
-    }
-
-    /// What a mistake is told.
-    fn mistake(&self, args: &[&str]) -> String {
-        mistake(&self.run(args), args)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn ramport() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_ramport"))
-}
-
-fn serve(folder: &std::path::Path) -> Child {
-    ramport()
-        .args([
-            "serve",
-            "--memory",
-            "256M",
-            "--cores",
-            "1",
-            "--log-level",
-            "error",
-        ])
-        .args(["--nvme-tcp", "127.0.0.1:0"])
-        .arg("--socket")
-        .arg(folder.join("socket"))
-        .arg("--state")
-        .arg(folder.join("state"))
-        .stderr(Stdio::inherit())
-        .spawn()
-        .expect("the daemon starts")
-}
-
-fn mistake(output: &Output, args: &[&str]) -> String {
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-    told
-}
+use daemon::{Daemon, mistake, ramport};
 
 #[test]
 fn a_volume_lives_from_creation_to_removal() {
@@ -479,7 +378,7 @@ fn ctrl_c_ends_the_demonstration_with_its_daemon() {
 fn the_systemd_unit_is_valid_and_sandboxed() {
     let folder = std::env::temp_dir().join(format!("ramport-unit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-    let unit = include_str!("../../../packaging/ramport.service");
+    let unit = include_str!("../../../../packaging/ramport.service");
     let here = env!("CARGO_BIN_EXE_ramport");
     let unit = unit.replace("/usr/local/bin/ramport", here);
     let path = folder.join("ramport.service");

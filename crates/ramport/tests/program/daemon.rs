@@ -1,0 +1,113 @@
+//! A daemon that tests drive: the real binary in a folder of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a daemon may take to answer: far more than it needs, as machines that test are busy.
+const START_TIME: Duration = Duration::from_secs(30);
+
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) folder: PathBuf,
+}
+
+impl Daemon {
+    pub(crate) fn start(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let mut daemon = Self {
+            child: serve(&folder),
+            folder,
+        };
+        daemon.wait();
+        daemon
+    }
+
+    /// Waits until it answers; returns how long that took.
+    pub(crate) fn wait(&mut self) -> Duration {
+        let begin = Instant::now();
+        while !self.run(&["capacity"]).status.success() {
+            assert!(begin.elapsed() < START_TIME, "the daemon does not answer");
+            let ended = self.child.try_wait().expect("a child");
+            assert!(ended.is_none(), "the daemon ended: {ended:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        begin.elapsed()
+    }
+
+    pub(crate) fn kill_and_restart(&mut self) -> Duration {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+        self.child = serve(&self.folder);
+        self.wait()
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        ramport()
+            .arg("--socket")
+            .arg(self.folder.join("socket"))
+            .args(args)
+            .output()
+            .expect("the program runs")
+    }
+
+    /// What a verb that succeeds prints.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {told}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(&[&["--json"], args].concat())).expect("JSON")
+    }
+
+    /// What a mistake is told.
+    pub(crate) fn mistake(&self, args: &[&str]) -> String {
+        mistake(&self.run(args), args)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub(crate) fn ramport() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ramport"))
+}
+
+pub(crate) fn serve(folder: &std::path::Path) -> Child {
+    ramport()
+        .args([
+            "serve",
+            "--memory",
+            "256M",
+            "--cores",
+            "1",
+            "--log-level",
+            "error",
+        ])
+        .args(["--nvme-tcp", "127.0.0.1:0"])
+        .arg("--socket")
+        .arg(folder.join("socket"))
+        .arg("--state")
+        .arg(folder.join("state"))
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the daemon starts")
+}
+
+pub(crate) fn mistake(output: &Output, args: &[&str]) -> String {
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+    told
+}

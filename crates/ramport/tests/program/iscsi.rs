@@ -1,0 +1,292 @@
+//! The daemon over iSCSI, spoken to in bare PDUs: what no stock initiator can be made to do on demand.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::daemon::Daemon;
+
+const TARGET: &str = "iqn.2025-01.io.ramport:pdus";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const RESERVATION_CONFLICT: u8 = 0x18;
+const TASK_ABORTED: u8 = 0x40;
+
+/// A PDU: its basic header segment and data.
+struct Pdu {
+    header: [u8; 48],
+    data: Vec<u8>,
+}
+
+/// What a command was answered with.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    status: u8,
+    data: Vec<u8>,
+    /// ASC and ASCQ.
+    sense: Option<(u8, u8)>,
+}
+
+/// An initiator with one connection.
+struct Initiator {
+    stream: TcpStream,
+    cmd_sn: u32,
+    itt: u32,
+}
+
+impl Initiator {
+    fn login(portal: &str, name: &str, isid: u8) -> Self {
+        let stream = TcpStream::connect(portal).expect("the portal listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        let mut initiator = Self {
+            stream,
+            cmd_sn: 1,
+            itt: 1,
+        };
+        let text = format!(
+            "InitiatorName={name}\0TargetName={TARGET}\0InitialR2T=No\0ImmediateData=Yes\0"
+        );
+        let mut header = [0; 48];
+        header[..2].copy_from_slice(&[0x43, 0x87]);
+        header[13] = isid;
+        header[24..28].copy_from_slice(&1_u32.to_be_bytes());
+        initiator.send(header, text.as_bytes());
+        let answer = initiator.receive().expect("an answer");
+        assert_eq!((answer.header[0], answer.header[36]), (0x23, 0));
+        initiator
+    }
+
+    fn send(&mut self, mut header: [u8; 48], data: &[u8]) {
+        header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+        let mut bytes = header.to_vec();
+        bytes.extend(data);
+        bytes.resize(48 + data.len().next_multiple_of(4), 0);
+        self.stream.write_all(&bytes).expect("sent");
+    }
+
+    /// The next PDU; none where the connection was closed.
+    fn receive(&mut self) -> Option<Pdu> {
+        let mut header = [0; 48];
+        match self.stream.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing comes"),
+            Err(_) => return None,
+        }
+        let len = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+        let mut data = vec![0; len.next_multiple_of(4)];
+        self.stream.read_exact(&mut data).expect("all of it");
+        data.truncate(len);
+        Some(Pdu { header, data })
+    }
+
+    /// Sends a command to LUN 0 and returns its tag.
+    fn submit(&mut self, cdb: &[u8], data_out: &[u8], expected_in: u32) -> u32 {
+        let direction = if data_out.is_empty() { 0x40 } else { 0x20 };
+        let expected = (data_out.len() as u32).max(expected_in);
+        let mut header = [0; 48];
+        header[..2].copy_from_slice(&[0x01, 0x80 | direction]);
+        self.itt += 1;
+        header[16..20].copy_from_slice(&self.itt.to_be_bytes());
+        header[20..24].copy_from_slice(&expected.to_be_bytes());
+        header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        header[32..32 + cdb.len()].copy_from_slice(cdb);
+        self.cmd_sn += 1;
+        self.send(header, data_out);
+        self.itt
+    }
+
+    /// The answer to the only command that is outstanding.
+    fn answer(&mut self) -> Answer {
+        let mut data = Vec::new();
+        loop {
+            let pdu = self.receive().expect("the connection stands");
+            let (opcode, flags, status) = (pdu.header[0], pdu.header[1], pdu.header[3]);
+            if opcode == 0x25 {
+                data.extend(&pdu.data);
+            }
+            let carries_status = opcode == 0x21 || opcode == 0x25 && flags & 1 != 0;
+            if carries_status {
+                let sense =
+                    (opcode == 0x21 && pdu.data.len() >= 16).then(|| (pdu.data[14], pdu.data[15]));
+                return Answer {
+                    status,
+                    data,
+                    sense,
+                };
+            }
+        }
+    }
+
+    fn run(&mut self, cdb: &[u8], data_out: &[u8], expected_in: u32) -> Answer {
+        self.submit(cdb, data_out, expected_in);
+        self.answer()
+    }
+
+    /// TEST UNIT READY until no unit attention is left; the last answer.
+    fn ready(&mut self) -> Answer {
+        loop {
+            let answer = self.run(&[0; 6], &[], 0);
+            if answer.status == GOOD {
+                return answer;
+            }
+        }
+    }
+
+    /// PERSISTENT RESERVE OUT.
+    fn reserve_out(&mut self, action: u8, kind: u8, keys: (u64, u64), persist: bool) -> Answer {
+        let mut list = [0; 24];
+        list[..8].copy_from_slice(&keys.0.to_be_bytes());
+        list[8..16].copy_from_slice(&keys.1.to_be_bytes());
+        list[20] = u8::from(persist);
+        self.run(&[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], &list, 0)
+    }
+
+    fn write_block(&mut self) -> Answer {
+        self.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512], 0)
+    }
+
+    /// A task management function of LUN 0; its response code.
+    fn manage(&mut self, function: u8, tag: u32) -> u8 {
+        let mut header = [0; 48];
+        header[..2].copy_from_slice(&[0x42, 0x80 | function]);
+        self.itt += 1;
+        header[16..20].copy_from_slice(&self.itt.to_be_bytes());
+        header[20..24].copy_from_slice(&tag.to_be_bytes());
+        header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        header[32..36].copy_from_slice(&(self.cmd_sn - 1).to_be_bytes());
+        self.send(header, &[]);
+        let answer = self.receive().expect("an answer");
+        assert_eq!(answer.header[0], 0x22, "a task management response");
+        answer.header[2]
+    }
+}
+
+/// A daemon with a volume, the target, and the address of its portal.
+fn served(name: &str) -> (Daemon, String) {
+    let daemon = Daemon::start(name);
+    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
+    daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
+    daemon.ok(&["portal", "create", "iscsi://127.0.0.1:0"]);
+    let portal = portal_of(&daemon);
+    (daemon, portal)
+}
+
+fn portal_of(daemon: &Daemon) -> String {
+    let portals = daemon.json(&["portal", "ls"]);
+    let mut urls = portals.as_array().expect("a list").iter();
+    urls.find_map(|portal| portal["url"].as_str()?.strip_prefix("iscsi://"))
+        .expect("an iSCSI portal")
+        .to_owned()
+}
+
+#[test]
+fn reservations_that_are_to_outlive_a_kill_do() {
+    let (mut daemon, portal) = served("aptpl");
+    let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    host.ready();
+    assert_eq!(host.reserve_out(0, 0, (0, 0xABCD), true).status, GOOD);
+    assert_eq!(host.reserve_out(1, 1, (0xABCD, 0), false).status, GOOD);
+    daemon.kill_and_restart();
+    let portal = portal_of(&daemon);
+    let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    let mut other = Initiator::login(&portal, "iqn.2025-01.io.ramport:b", 1);
+    host.ready();
+    other.ready();
+    let keys = host.run(&[0x5E, 0, 0, 0, 0, 0, 0, 0, 32, 0], &[], 32);
+    assert_eq!(keys.data[8..], 0xABCD_u64.to_be_bytes());
+    assert_eq!(other.write_block().status, RESERVATION_CONFLICT);
+    assert_eq!(host.write_block().status, GOOD);
+    // What is given up is forgotten for good.
+    assert_eq!(host.reserve_out(3, 0, (0xABCD, 0), false).status, GOOD);
+    daemon.kill_and_restart();
+    let mut other = Initiator::login(&portal_of(&daemon), "iqn.2025-01.io.ramport:b", 1);
+    other.ready();
+    assert_eq!(other.write_block().status, GOOD);
+}
+
+#[test]
+fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
+    let (daemon, portal) = served("reinstate");
+    let mut first = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    first.ready();
+    let mut other = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 2);
+    other.ready();
+    let mut second = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    assert!(first.receive().is_none(), "the older session is closed");
+    second.ready();
+    assert_eq!(other.write_block().status, GOOD);
+    drop(first);
+    let begin = Instant::now();
+    let mut sessions = daemon.json(&["session", "ls"]);
+    while sessions.as_array().map(Vec::len) != Some(2) {
+        assert!(begin.elapsed() < PATIENCE, "the older session stays");
+        sessions = daemon.json(&["session", "ls"]);
+    }
+    let id = sessions[0]["id"].to_string();
+    daemon.ok(&["session", "rm", &id]);
+    assert!(other.receive().is_none(), "the session was ended");
+}
+
+#[test]
+fn hosts_are_told_by_unit_attentions() {
+    let (daemon, portal) = served("attention");
+    let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    host.ready();
+    let sense = |answer: Answer| (answer.status, answer.sense);
+    daemon.ok(&["volume", "grow", "rd0", "8M"]);
+    // CAPACITY DATA HAS CHANGED.
+    assert_eq!(
+        sense(host.write_block()),
+        (CHECK_CONDITION, Some((0x2A, 0x09)))
+    );
+    let capacity = host.run(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[], 8);
+    assert_eq!(capacity.data[..4], (16_u32 * 2048 - 1).to_be_bytes());
+    daemon.ok(&["volume", "lock", "rd0"]);
+    // MODE PARAMETERS CHANGED, then SOFTWARE WRITE PROTECTED.
+    assert_eq!(
+        sense(host.write_block()),
+        (CHECK_CONDITION, Some((0x2A, 0x01)))
+    );
+    assert_eq!(
+        sense(host.write_block()),
+        (CHECK_CONDITION, Some((0x27, 0x02)))
+    );
+    daemon.ok(&["volume", "unlock", "rd0"]);
+    host.ready();
+    daemon.ok(&["volume", "create", "rd1", "--size", "8M"]);
+    daemon.ok(&["target", "attach", TARGET, "rd1", "--lun", "9"]);
+    // REPORTED LUNS DATA HAS CHANGED.
+    assert_eq!(
+        sense(host.write_block()),
+        (CHECK_CONDITION, Some((0x3F, 0x0E)))
+    );
+    let luns = host.run(&[0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0], &[], 64);
+    assert_eq!((luns.data[9], luns.data[17]), (0, 9));
+    assert_eq!(host.write_block().status, GOOD);
+}
+
+#[test]
+fn held_commands_are_aborted_by_their_host_and_by_others() {
+    let (daemon, portal) = served("abort");
+    let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    let mut other = Initiator::login(&portal, "iqn.2025-01.io.ramport:b", 1);
+    host.ready();
+    other.ready();
+    daemon.ok(&["volume", "filter", "set", "rd0", "--delay-read", "60s"]);
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let begin = Instant::now();
+    // ABORT TASK: function complete, and the command itself is not answered.
+    let tag = host.submit(&read, &[], 512);
+    assert_eq!(host.manage(1, tag), 0);
+    // LOGICAL UNIT RESET by another host: TASK ABORTED.
+    host.submit(&read, &[], 512);
+    // The command has arrived when a later one is answered.
+    host.submit(&[0x12, 0, 0, 0, 36, 0], &[], 36);
+    assert_eq!(host.answer().status, GOOD);
+    assert_eq!(other.manage(5, u32::MAX), 0);
+    assert_eq!(host.answer().status, TASK_ABORTED);
+    assert!(begin.elapsed() < PATIENCE, "nothing waited for its delay");
+}
