@@ -96,6 +96,22 @@ impl<'a> End<'a> {
         self.head += len;
     }
 
+    /// The buffer that messages are written to and sent from; its length never changes.
+    pub fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// Whether all of the buffer was sent, so that the next messages begin at its start.
+    pub fn is_out_sent(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Exchanges the buffer, all of which was sent, for another of the same length.
+    pub fn swap_out(&mut self, other: &mut Vec<u8>) {
+        assert!(self.is_out_sent() && self.out.len() == other.len());
+        std::mem::swap(&mut self.out, other);
+    }
+
     fn make(&mut self) {
         if self.work == Work::Messages {
             let message = &mut self.out[self.tail..self.tail + self.outgoing.message()];

@@ -17,6 +17,8 @@ use serde::Serialize;
 use crate::{
     Calls, Case, Shape, Sleepers, calls,
     end::{End, Sizes},
+    multishot,
+    outgoing::Sending,
     uring,
 };
 
@@ -131,6 +133,8 @@ impl Placed<'_> {
             Calls::Plain => calls::plain(socket, self.end, idle),
             Calls::Epoll => calls::epoll(socket, self.end, idle),
             Calls::Uring => uring::run(socket, self.end, idle),
+            Calls::UringMulti => multishot::run(socket, self.end, idle, Sending::Copy),
+            Calls::UringZc => multishot::run(socket, self.end, idle, Sending::ZeroCopy),
         };
         let used = clock_gettime(ClockId::ThreadCPUTime);
         let ns = used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs();

@@ -14,6 +14,9 @@
 mod calls;
 mod end;
 mod exchange;
+mod multishot;
+mod outgoing;
+mod provided;
 mod uring;
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
@@ -43,7 +46,7 @@ struct Args {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "plain,epoll,uring"
+        default_value = "plain,epoll,uring,uring-multi,uring-zc"
     )]
     calls: Vec<Calls>,
     /// Who sleeps while nothing arrives
@@ -104,6 +107,10 @@ enum Calls {
     Epoll,
     /// io_uring
     Uring,
+    /// The same with a multishot receive into provided buffers, and registered buffers to send from
+    UringMulti,
+    /// The same with zero-copy sends
+    UringZc,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]

@@ -15,14 +15,27 @@ use crate::{
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// Receives and sends until the connection ends.
-pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
-    let mut received = vec![0_u8; BUFFER_BYTES];
-    let mut ring: IoUring = IoUring::builder()
+/// A ring for one thread, whose completions are made when it asks for them, where the kernel can do that (Linux 6.1).
+pub fn ring() -> io::Result<IoUring> {
+    let (entries, completions) = (8, 64);
+    let deferred = IoUring::builder()
+        .setup_cqsize(completions)
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_taskrun_flag()
-        .build(8)?;
+        .build(entries);
+    match deferred {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            IoUring::builder().setup_cqsize(completions).build(entries)
+        }
+        other => other,
+    }
+}
+
+/// Receives and sends until the connection ends.
+pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
+    let mut received = vec![0_u8; BUFFER_BYTES];
+    let mut ring = ring()?;
     ring.submitter().register_files(&[socket.as_raw_fd()])?;
     let fd = types::Fixed(0);
     let (mut receiving, mut sending, mut closed) = (false, false, false);
