@@ -28,7 +28,7 @@ suite_skip() {
 
 suite_run() {
   local suite=$1 only=$2 file
-  SUITE=$suite
+  SUITE=$suite SUITE_FAULTS_SEEN=0
   # shellcheck source=/dev/null
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
@@ -88,6 +88,18 @@ suite_test() {
     0 | "$SUITE_SKIP_STATUS") rm -f "$log".*.pcap "$log.faults" ;;
     *) suite_show "$log" "$log.faults" && peer_log | tail -n 6 | sed 's/^/  peer| /' ;;
   esac
+}
+
+# guest [NAME=VALUE]...: the script on stdin, in the guest, with the suite's guest.sh,
+# the variables that its suite.sh lists in SUITE_NAMES, and the names given.
+guest() {
+  local name assignment
+  {
+    cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/suites/$SUITE/guest.sh"
+    for name in "${SUITE_NAMES[@]}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
+    for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
+    cat
+  } | guest_exec host -t "$SUITE_TEST_LIMIT_S"
 }
 
 # A test calls this when the peer at hand can't do what it asks.
@@ -157,7 +169,6 @@ suite_capture_stop() {
 }
 
 # Prints the kernel faults that came since the last call; fails when there are none.
-SUITE_FAULTS_SEEN=0
 suite_new_faults() {
   local seen=$SUITE_FAULTS_SEEN
   SUITE_FAULTS_SEEN=$(guest_faults host | wc -l)

@@ -39,8 +39,9 @@ peer_crash() {
   daemon_launch
 }
 
-peer_portal_add() { daemon portal create "nvme+tcp://$1:$2"; }
-peer_portal_remove() { daemon portal remove "nvme+tcp://$1:$2"; }
+# A suite's PORTAL_SCHEME says which protocol; the port of iSCSI may have ",GROUP" after it.
+peer_portal_add() { daemon portal create "$PORTAL_SCHEME://$1:$2"; }
+peer_portal_remove() { daemon portal remove "$PORTAL_SCHEME://$1:$2"; }
 
 peer_volume_create() { daemon volume create "$1" --size "${2}MiB" --block-size "$3"; }
 peer_volume_resize() { daemon volume resize "$1" --size "${2}MiB" --force; }
@@ -68,6 +69,26 @@ peer_target_allow() {
 }
 
 daemon_host() { daemon host show "$1" > /dev/null 2>&1 || daemon host create "$1"; }
+
+peer_target_remove() { daemon target remove "$1" --force; }
+
+peer_host_chap() {
+  local host=$1
+  shift
+  daemon host "$(daemon host show "$host" > /dev/null 2>&1 && echo set || echo create)" "$host" \
+    --chap-user "$1" --chap-secret-file <(echo "$2") \
+    ${3:+--mutual-user "$3" --mutual-secret-file <(echo "$4")}
+}
+
+peer_host_remove() { daemon host remove "$1"; }
+
+peer_session_count() { daemon --json session ls | jq length; }
+
+# The negotiated keys of the sessions with a target, as KEY VALUE.
+peer_session_keys() {
+  daemon --json session ls |
+    jq -r --arg target "$1" '.[] | select(.target == $target) | .iscsi.parameters | to_entries[] | "\(.key) \(.value)"'
+}
 
 peer_namespace_add() { daemon target attach "$1" "$3" --nsid "$2"; }
 peer_namespace_remove() { daemon target detach "$1" "$2" --force; }

@@ -48,17 +48,3 @@ live() {
   local controller
   for controller; do [ "$(cat "/sys/class/nvme/$controller/state")" = live ] || return 1; done
 }
-
-# The size of a block device.
-size_mib() { echo $(($(cat "/sys/block/${1#/dev/}/size") / 2048)); }
-has_size_mib() { [ "$(size_mib "$1")" = "$2" ]; }
-
-# verified NAME DEVICE [FIO_ARGUMENT]...: writes, reads back and compares.
-verified() {
-  local name=$1 device=$2
-  shift 2
-  fio --name="$name" --filename="$device" --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 \
-    --do_verify=1 --randseed=7 --output-format=json --output="/tmp/$name.json" "$@"
-  jq -r '.jobs[] | "\(.jobname): error \(.error), wrote \(.write.io_bytes / 1048576) MiB, read \(.read.io_bytes / 1048576) MiB"' \
-    "/tmp/$name.json"
-}

@@ -9,6 +9,8 @@ DISCOVERY=nqn.2014-08.org.nvmexpress.discovery
 # Namespace 1 has 512-byte blocks, namespace 2 4096-byte blocks.
 DISK_MIB=256
 DISK_4K_MIB=320
+PORTAL_SCHEME=nvme+tcp
+SUITE_NAMES=(NQN DISCOVERY HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB)
 
 suite_start() {
   net_bridge br0 10.77.0.1/24
@@ -28,19 +30,6 @@ mkdir -p /etc/nvme /mnt/disk
 echo "$HOST_1" > /etc/nvme/hostnqn
 echo "${HOST_1##*uuid:}" > /etc/nvme/hostid
 E
-}
-
-# guest [NAME=VALUE]...: the script on stdin, in the guest, with the names above.
-guest() {
-  local name assignment
-  {
-    cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/suites/nvme-tcp/guest.sh"
-    for name in NQN DISCOVERY HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB; do
-      printf 'export %s=%q\n' "$name" "${!name}"
-    done
-    for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
-    cat
-  } | guest_exec host -t "$SUITE_TEST_LIMIT_S"
 }
 
 # The plain set-up and tear-down of most files.

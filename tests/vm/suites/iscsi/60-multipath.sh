@@ -1,0 +1,98 @@
+# Two portals as two paths of dm-multipath. multipathd wants udev, which no other test runs.
+# shellcheck shell=bash
+
+setup() {
+  guest << 'E'
+modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
+cat > /etc/multipath.conf << 'C'
+defaults {
+  find_multipaths no
+  user_friendly_names no
+  path_grouping_policy multibus
+  path_selector "round-robin 0"
+  polling_interval 1
+  max_polling_interval 1
+  no_path_retry 30
+}
+blacklist { devnode "^(vd|ram|loop|nbd|nullb|nvme|zram)" }
+C
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger --settle --subsystem-match=block
+multipathd
+quick=(node.session.timeo.replacement_timeout=1 "node.conn[0].timeo.noop_out_interval=1" "node.conn[0].timeo.noop_out_timeout=2")
+attach "$IQN" "$PEER_A" "${quick[@]}"
+attach "$IQN" "$PEER_B" "${quick[@]}"
+E
+}
+teardown() {
+  net_link "$(guest_tap host 1)" up
+  guest << 'E'
+multipathd shutdown || :
+eventually 10 not_running multipathd
+multipath -F
+udevadm control --exit
+detach "$IQN"
+E
+}
+
+# Of a script: `map`, the device-mapper device over LUN 0, and `paths STATE`, how many are in it.
+multipath_guest() {
+  {
+    cat << 'E'
+map() { echo "/dev/mapper/$(multipathd show maps raw format %w | grep -m 1 "$(cat "/sys/block/$(basename "$(disk 0)")/device/wwid" | sed 's/^naa\./3/')")"; }
+paths() { multipathd show paths raw format '%w %d %t %o' | grep "^$(basename "$(map)") " | grep -c " $1 "; }
+paths_are() { [ "$(paths "$1")" = "$2" ]; }
+E
+    cat
+  } | guest
+}
+
+test_both_portals_are_paths_of_one_disk() {
+  multipath_guest << 'E'
+eventually 20 paths_are active 2
+multipath -ll
+verified both-paths "$(map)" --rw=randwrite --bs=4k --iodepth=16 --size=8m
+for address in "$PEER_A" "$PEER_B"; do
+  path=$(device "$(session "$IQN" "$address")" 0)
+  served=$(awk '{ print $5 }' "/sys/block/${path#/dev/}/stat")
+  echo "$path by $address served $served writes"
+  [ "$served" -gt 100 ]
+done
+E
+}
+
+test_io_goes_on_while_a_wire_is_cut() {
+  path_lost_and_found "net_link $(guest_tap host 1) down" "net_link $(guest_tap host 1) up"
+}
+
+test_io_goes_on_while_a_portal_is_away() {
+  path_lost_and_found "peer_portal_remove $PEER_B $PORT,$GROUP_B" "peer_portal_add $PEER_B $PORT,$GROUP_B"
+}
+
+# path_lost_and_found LOSE FIND: verified I/O all the while.
+path_lost_and_found() {
+  multipath_guest << 'E'
+eventually 20 paths_are active 2
+rm -f /tmp/io.*
+(
+  status=0
+  verified lost-path "$(map)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based \
+    --runtime=10 > /tmp/io.out 2>&1 || status=$?
+  echo "$status" > /tmp/io.status
+) &
+sleep 2
+E
+  $1
+  multipath_guest << 'E'
+eventually 20 paths_are failed 1
+paths_are active 1
+dd if="$(map)" of=/dev/null bs=4k count=4 iflag=direct status=none
+E
+  $2
+  multipath_guest << 'E'
+eventually 30 paths_are active 2
+eventually 30 test -s /tmp/io.status
+cat /tmp/io.out
+same "$(cat /tmp/io.status)" 0 "status of the verified I/O"
+E
+}

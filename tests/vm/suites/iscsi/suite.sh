@@ -1,0 +1,43 @@
+# iSCSI with Linux's initiator, open-iscsi: what the tests of this suite share.
+# shellcheck shell=bash disable=SC2034
+
+IQN=iqn.2026-01.test.ramport:main
+HOST_1=iqn.2026-01.test.ramport:host-1
+HOST_2=iqn.2026-01.test.ramport:host-2
+PORT=3260
+# Each portal is a group of its own, so that each is a SCSI target port.
+GROUP_A=1
+GROUP_B=2
+# LUN 0 has 512-byte blocks, LUN 1 4096-byte blocks.
+DISK_MIB=256
+DISK_4K_MIB=320
+PORTAL_SCHEME=iscsi
+SUITE_NAMES=(IQN HOST_1 HOST_2 PORT GROUP_A GROUP_B PEER_A PEER_B DISK_MIB DISK_4K_MIB)
+
+suite_start() {
+  peer_can iscsi || report_die "peer $PEER does not serve iSCSI"
+  net_bridge br0 10.77.0.1/24
+  net_bridge br1 10.77.1.1/24
+  peer_start
+  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  peer_volume_create disk "$DISK_MIB" 512
+  peer_volume_create disk-4k "$DISK_4K_MIB" 4096
+  peer_target_create "$IQN" any
+  peer_namespace_add "$IQN" 0 disk
+  peer_namespace_add "$IQN" 1 disk-4k
+  peer_portal_add "$PEER_A" "$PORT,$GROUP_A"
+  peer_portal_add "$PEER_B" "$PORT,$GROUP_B"
+  guest << 'E'
+modprobe -a iscsi_tcp sd_mod sg crc32c ext4 xfs
+mkdir -p /mnt/disk
+echo "InitiatorName=$HOST_1" > /etc/iscsi/initiatorname.iscsi
+iscsid
+# Under a second name, as another machine would.
+iscsiadm -m iface -I second -o new
+iscsiadm -m iface -I second -o update -n iface.initiatorname -v "$HOST_2"
+E
+}
+
+# The plain set-up and tear-down of most files.
+attach_host() { guest <<< 'attach "$IQN" "$PEER_A"'; }
+detach_host() { guest <<< 'detach "$IQN"'; }
