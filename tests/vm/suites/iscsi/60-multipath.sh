@@ -14,7 +14,9 @@ defaults {
   max_polling_interval 1
   no_path_retry 30
 }
-blacklist { devnode "^(vd|ram|loop|nbd|nullb|nvme|zram)" }
+blacklist {
+  devnode "^(vd|ram|loop|nbd|nullb|nvme|zram)"
+}
 C
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger --settle --subsystem-match=block
@@ -28,20 +30,34 @@ teardown() {
   net_link "$(guest_tap host 1)" up
   guest << 'E'
 multipathd shutdown || :
-eventually 10 not_running multipathd
+ended() { ! pidof "$@"; }
+eventually 10 ended multipathd > /dev/null
 multipath -F
 udevadm control --exit
+eventually 10 ended systemd-udevd > /dev/null
 detach "$IQN"
 E
 }
 
-# Of a script: `map`, the device-mapper device over LUN 0, and `paths STATE`, how many are in it.
+# Of a script: `map`, the device-mapper device over LUN 0, and `paths_become STATE COUNT SECONDS`.
 multipath_guest() {
   {
     cat << 'E'
-map() { echo "/dev/mapper/$(multipathd show maps raw format %w | grep -m 1 "$(cat "/sys/block/$(basename "$(disk 0)")/device/wwid" | sed 's/^naa\./3/')")"; }
-paths() { multipathd show paths raw format '%w %d %t %o' | grep "^$(basename "$(map)") " | grep -c " $1 "; }
-paths_are() { [ "$(paths "$1")" = "$2" ]; }
+# multipathd's lines about the paths to LUN 0: DEVICE WWID STATE.
+lines() {
+  local wwid
+  wwid=$(multipathd show paths raw format '%d %w' | awk -v disk="$(basename "$(disk 0)")" '$1 == disk { print $2 }')
+  multipathd show paths raw format '%d %w %t' | awk -v wwid="$wwid" 'wwid != "" && $2 == wwid'
+}
+map() { echo "/dev/mapper/$(lines | awk 'NR == 1 { print $2 }')"; }
+paths_are() { [ "$(lines | awk -v state="$1" '$3 == state' | wc -l)" = "$2" ]; }
+paths_become() {
+  eventually "$3" paths_are "$1" "$2" || {
+    multipathd show paths
+    multipath -ll
+    return 1
+  }
+}
 E
     cat
   } | guest
@@ -49,7 +65,7 @@ E
 
 test_both_portals_are_paths_of_one_disk() {
   multipath_guest << 'E'
-eventually 20 paths_are active 2
+paths_become active 2 20
 multipath -ll
 verified both-paths "$(map)" --rw=randwrite --bs=4k --iodepth=16 --size=8m
 for address in "$PEER_A" "$PEER_B"; do
@@ -72,7 +88,7 @@ test_io_goes_on_while_a_portal_is_away() {
 # path_lost_and_found LOSE FIND: verified I/O all the while.
 path_lost_and_found() {
   multipath_guest << 'E'
-eventually 20 paths_are active 2
+paths_become active 2 20
 rm -f /tmp/io.*
 (
   status=0
@@ -84,13 +100,13 @@ sleep 2
 E
   $1
   multipath_guest << 'E'
-eventually 20 paths_are failed 1
+paths_become failed 1 20
 paths_are active 1
 dd if="$(map)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   $2
   multipath_guest << 'E'
-eventually 30 paths_are active 2
+paths_become active 2 30
 eventually 30 test -s /tmp/io.status
 cat /tmp/io.out
 same "$(cat /tmp/io.status)" 0 "status of the verified I/O"
