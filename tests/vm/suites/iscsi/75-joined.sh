@@ -69,7 +69,7 @@ done | tee /tmp/table | dmsetup create --noudevsync joined
 dmsetup table joined
 same "$(blockdev --getsize64 /dev/mapper/joined)" $((PIECES * PIECE_MIB << 20)) bytes
 # Across the seam of the first two pieces.
-verified seam /dev/mapper/joined --rw=randwrite --bs=48k --blockalign=4k --iodepth=8 --offset="$((PIECE_MIB - 4))m" --size=8m
+verified seam /dev/mapper/joined --rw=write --bs=48k --iodepth=8 --offset="$((PIECE_MIB - 4))m" --size=8m
 holds_a_tree /dev/mapper/joined mkfs.xfs -q -f
 dmsetup remove --noudevsync joined
 E
