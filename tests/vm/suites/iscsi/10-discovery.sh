@@ -15,7 +15,7 @@ teardown() {
 
 test_sendtargets_tells_every_target_at_every_portal() {
   guest OTHER="$OTHER" << 'E'
-iscsiadm -m discovery -t sendtargets -p "$PEER_B:$PORT" | tee /tmp/found
+iscsiadm -m discovery -t sendtargets -p "$PEER_B:$PORT" -I default | tee /tmp/found
 same "$(wc -l < /tmp/found)" 4 "targets at portals"
 for target in "$IQN" "$OTHER"; do
   grep -xF "$PEER_A:$PORT,$GROUP_A $target" /tmp/found
@@ -41,7 +41,7 @@ E
   guest << 'E'
 iscsiadm -m node --logout
 refused iscsiadm -m session
-refused lsscsi -t iscsi | grep .
+same "$(lsscsi -t)" "" "disks left"
 E
   [ "$(peer_session_count)" = 0 ]
 }

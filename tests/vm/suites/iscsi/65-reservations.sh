@@ -113,3 +113,20 @@ write "$one"
 write "$two"
 E
 }
+
+test_reservation_outlives_the_daemon_where_asked() {
+  two_hosts << 'E'
+out "$one" register --param-sark=0x11 --param-aptpl
+out "$one" reserve --param-rk=0x11 --prout-type=3
+E
+  peer_crash
+  two_hosts << 'E'
+for disk in "$one" "$two"; do eventually 40 sg_turs "$disk"; done
+told Key=0x11
+grep -F "type: Exclusive Access" /tmp/report
+write "$one"
+barred write "$two"
+out "$one" clear --param-rk=0x11
+write "$two"
+E
+}
