@@ -8,6 +8,7 @@ use scsi::{Device, Lun, NexusId, View};
 
 use crate::chap::Credentials;
 use crate::login::{LoggedIn, LoginStatus};
+use crate::window::SharedSession;
 
 /// The ends of a session, as its login names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub enum OpenError {
     /// No room for another session.
     #[error("the target has no room for another session")]
     OutOfResources,
+    /// The session has as many connections as were negotiated.
+    #[error("the session has as many connections as were negotiated")]
+    TooManyConnections,
     /// The session that the connection would join does not exist.
     #[error("there is no session with that TSIH")]
     NoSession,
@@ -104,6 +108,26 @@ pub enum Saved {
     Failed,
 }
 
+/// Commands that are to be aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// By another nexus: each is answered with TASK ABORTED.
+    ByAnother(Lun),
+    /// By another connection of the session: they are not answered.
+    ByOwn(AbortScope),
+}
+
+/// Which commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortScope {
+    /// All.
+    All,
+    /// Of a LUN.
+    Lun(Lun),
+    /// That of an Initiator Task Tag.
+    Task(u32),
+}
+
 /// The program around a connection.
 pub trait Backend {
     /// What a login to `target` (a discovery session where `None`) must prove. Called before the target is
@@ -117,8 +141,22 @@ pub trait Backend {
     /// nexus at the device. The connection is bound to that device from then on.
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError>;
 
-    /// Joins a further connection to the session `tsih`.
-    fn join(&mut self, ends: SessionEnds<'_>, tsih: u16, cid: u16) -> Result<Opened, OpenError>;
+    /// The session that was just opened may have further connections, which share this. `cid` is the first one's.
+    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16);
+
+    /// Joins a further connection to the session `tsih`, in the place of one that has the same CID (RFC 7143 §6.3.4).
+    fn join(
+        &mut self,
+        ends: SessionEnds<'_>,
+        tsih: u16,
+        cid: u16,
+    ) -> Result<(Opened, SharedSession), OpenError>;
+
+    /// Ends other connections of the session: that of `cid`, or all. How many there were.
+    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize;
+
+    /// Aborts commands of the session on its other connections. Whether there are any such connections.
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope) -> bool;
 
     /// The login is done: full feature phase begins, of a discovery session or of the one that was opened.
     fn logged_in(&mut self, login: &LoggedIn);
@@ -152,14 +190,14 @@ pub trait Backend {
     /// A command ended.
     fn completed(&mut self, command: Completed);
 
-    /// The LUNs whose commands of this nexus another one aborted, since the last call. LUNs are as the
-    /// nexus sees them.
-    fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun>;
+    /// Which commands of this connection are to be aborted, since the last call.
+    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort>;
 
-    /// Whether the session was ended from outside (reinstated, target removed, access withdrawn). Asked once per
+    /// Whether the session, or the connection's place in it, was ended from outside (reinstated, logged out by another
+    /// connection, target removed, access withdrawn). Asked once per
     /// batch, so it has to be cheap.
     fn is_ended(&mut self, opened: Opened) -> bool;
 
-    /// The session ended: its last connection closed.
+    /// The connection ended; with the last one ends the session.
     fn close(&mut self, opened: Opened);
 }

@@ -43,11 +43,8 @@ impl<B: Backend> Connection<B> {
         let immediate = self.bhs.is_immediate();
         let cmd_sn = command.cmd_sn.get();
         // Outside of the window: silently ignored (RFC 7143 §4.2.2.1).
-        if !immediate && (cmd_sn != self.exp_cmd_sn || full.tasks.window() == 0) {
+        if !immediate && !full.tasks.take_number(cmd_sn) {
             return Sink::Discard;
-        }
-        if !immediate {
-            self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
         }
         if full.tasks.find(command.itt.get()).is_some() || command.itt.get() == NO_TASK_TAG {
             self.reject(reason::TASK_IN_PROGRESS);

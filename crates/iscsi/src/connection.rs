@@ -17,6 +17,7 @@ use crate::login::{LoggedIn, Login, SessionKind};
 use crate::params::{Digest, Parameters, RECV_SEGMENT_LEN_MAX};
 use crate::task::{Due, Tasks};
 use crate::text::TEXT_LEN_MAX;
+use crate::window::Window;
 use crate::wire::other::reason;
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, request};
 
@@ -124,7 +125,8 @@ pub(crate) enum Stage {
 pub struct Connection<B> {
     pub(crate) stage: Stage,
     pub(crate) stat_sn: u32,
-    pub(crate) exp_cmd_sn: u32,
+    /// CmdSN of the login.
+    pub(crate) login_cmd_sn: u32,
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) due: BinaryHeap<Due>,
     awaiting: Awaiting,
@@ -153,7 +155,7 @@ impl<B: Backend> Connection<B> {
         Self {
             stage: Stage::Login(Box::default()),
             stat_sn: 1,
-            exp_cmd_sn: 0,
+            login_cmd_sn: 0,
             replies: VecDeque::new(),
             due: BinaryHeap::new(),
             awaiting: Awaiting::Bhs,
@@ -203,7 +205,10 @@ impl<B: Backend> Connection<B> {
             kind: logged_in.kind,
             parameters: logged_in.parameters,
             cid: logged_in.cid,
-            tasks: Tasks::new(),
+            tasks: Tasks::new(match &logged_in.shared {
+                Some(session) => Window::shared(session),
+                None => Window::own(self.login_cmd_sn),
+            }),
             text_left: Vec::new(),
         }));
     }

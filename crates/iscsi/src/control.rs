@@ -9,12 +9,12 @@ use scsi::{Lun, Response, ScsiStatus};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use crate::backend::{Backend, TargetAddress, TargetRecord};
+use crate::backend::{Abort, AbortScope, Backend, Opened, TargetAddress, TargetRecord};
 use crate::command::is_plausible;
 use crate::connection::{Connection, Full, Stage};
 use crate::login::{LoginStatus, SessionKind};
 use crate::params::{Digest, Phase};
-use crate::task::{Progress, Tasks, Work};
+use crate::task::{Progress, Work};
 use crate::text::{self, TextBuilder};
 use crate::transmit::{push_header, push_segment};
 use crate::wire::command::{TaskManagementRequest, function, function_response};
@@ -116,7 +116,8 @@ impl<B: Backend> Connection<B> {
     }
 
     pub(crate) fn send_reply(&mut self, mut reply: Reply, _: Digest, out: &mut SendList) {
-        let numbers = [self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn()];
+        let (exp, max) = self.numbers();
+        let numbers = [self.stat_sn, exp, max];
         for (i, number) in numbers.into_iter().enumerate() {
             reply.header[24 + 4 * i..28 + 4 * i].copy_from_slice(&number.to_be_bytes());
         }
@@ -161,7 +162,7 @@ impl<B: Backend> Connection<B> {
             request::NOP_OUT => self.on_nop_out(),
             request::TASK_MANAGEMENT => self.on_task_management(now, backend),
             request::TEXT => self.on_text(backend),
-            request::LOGOUT => self.on_logout(),
+            request::LOGOUT => self.on_logout(backend),
             request::SNACK => self.reject(reason::SNACK),
             _ => self.reject(reason::NOT_SUPPORTED),
         }
@@ -182,14 +183,14 @@ impl<B: Backend> Connection<B> {
         if !numbered {
             return true;
         }
-        if self.bhs.is_immediate() {
-            return is_plausible(cmd_sn, self.exp_cmd_sn.wrapping_add(1 << 16));
-        }
-        if cmd_sn != self.exp_cmd_sn {
+        let Stage::Full(full) = &mut self.stage else {
             return false;
+        };
+        if self.bhs.is_immediate() {
+            let (exp, _) = full.tasks.numbers();
+            return is_plausible(cmd_sn, exp.wrapping_add(1 << 16));
         }
-        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
-        true
+        full.tasks.take_number(cmd_sn)
     }
 
     fn on_login(&mut self, backend: &mut B) {
@@ -198,7 +199,7 @@ impl<B: Backend> Connection<B> {
             return;
         };
         let reply = login.handle(&request, &self.segment, backend);
-        self.exp_cmd_sn = request.cmd_sn.get();
+        self.login_cmd_sn = request.cmd_sn.get();
         let mut header = [0; BHS_LEN];
         header[0] = response::LOGIN;
         header[1] = reply.flags;
@@ -244,7 +245,7 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    fn on_logout(&mut self) {
+    fn on_logout(&mut self, backend: &mut B) {
         const CLOSED: u8 = 0;
         const NO_CID: u8 = 1;
         const NO_RECOVERY: u8 = 2;
@@ -252,11 +253,20 @@ impl<B: Backend> Connection<B> {
         let Stage::Full(full) = &self.stage else {
             return;
         };
-        let answer = match logout.reason & 0x7F {
-            0 => CLOSED,
-            1 if logout.cid == U16::new(full.cid) => CLOSED,
-            1 => NO_CID,
-            _ => NO_RECOVERY,
+        let mut end_others = |cid| {
+            let opened = full.opened();
+            opened.map_or(0, |opened| backend.end_others(opened, cid))
+        };
+        // Whether this connection is among those that close.
+        let (answer, is_own) = match logout.reason & 0x7F {
+            0 => {
+                end_others(None);
+                (CLOSED, true)
+            }
+            1 if logout.cid == U16::new(full.cid) => (CLOSED, true),
+            1 if end_others(Some(logout.cid.get())) > 0 => (CLOSED, false),
+            1 => (NO_CID, false),
+            _ => (NO_RECOVERY, false),
         };
         let (wait, retain) = (full.parameters.time2wait_s, full.parameters.time2retain_s);
         let head = Head {
@@ -267,7 +277,7 @@ impl<B: Backend> Connection<B> {
         header[40..42].copy_from_slice(&(wait as u16).to_be_bytes());
         header[42..44].copy_from_slice(&(retain as u16).to_be_bytes());
         self.queue_header(header, Vec::new(), Numbering::Status);
-        if answer == CLOSED {
+        if is_own {
             self.close_after_last_reply();
         }
     }
@@ -336,18 +346,22 @@ impl<B: Backend> Connection<B> {
         let nexus = opened.nexus;
         let lun = parse_lun(ask.lun);
         let known = |backend: &mut B| lun.filter(|lun| backend.view(nexus, *lun).is_some());
+        let abort = |full: &mut Full, backend: &mut B, scope| {
+            full.abort(scope);
+            backend.abort_on_others(opened, scope);
+        };
         match ask.function & 0x7F {
-            function::ABORT_TASK => abort_task(full, ask, self.exp_cmd_sn),
+            function::ABORT_TASK => abort_task(full, ask, opened, backend),
             function::ABORT_TASK_SET => match known(backend) {
                 Some(lun) => {
-                    full.abort(Some(lun));
+                    abort(full, backend, AbortScope::Lun(lun));
                     function_response::COMPLETE
                 }
                 None => function_response::NO_LUN,
             },
             function::CLEAR_TASK_SET => match known(backend) {
                 Some(lun) => {
-                    full.abort(Some(lun));
+                    abort(full, backend, AbortScope::Lun(lun));
                     backend.with_device(|device| device.clear_task_set(nexus, lun));
                     function_response::COMPLETE
                 }
@@ -355,14 +369,14 @@ impl<B: Backend> Connection<B> {
             },
             function::LOGICAL_UNIT_RESET => match known(backend) {
                 Some(lun) => {
-                    full.abort(Some(lun));
+                    abort(full, backend, AbortScope::Lun(lun));
                     backend.with_device(|device| device.reset_unit(nexus, lun));
                     function_response::COMPLETE
                 }
                 None => function_response::NO_LUN,
             },
             function::TARGET_WARM_RESET | function::TARGET_COLD_RESET => {
-                full.abort(None);
+                abort(full, backend, AbortScope::All);
                 backend.with_device(|device| device.reset_all(nexus));
                 function_response::COMPLETE
             }
@@ -377,8 +391,11 @@ impl<B: Backend> Connection<B> {
             return;
         };
         let Some(opened) = full.opened() else { return };
-        for lun in backend.take_aborts(opened.nexus) {
-            full.answer_aborted(lun);
+        for abort in backend.take_aborts(opened) {
+            match abort {
+                Abort::ByAnother(lun) => full.answer_aborted(lun),
+                Abort::ByOwn(scope) => full.abort(scope),
+            }
         }
         full.release_saved(backend);
         self.close_if_ended(backend);
@@ -391,7 +408,7 @@ impl<B: Backend> Connection<B> {
             return;
         };
         if full.opened().is_some_and(|opened| backend.is_ended(opened)) {
-            full.tasks = Tasks::new();
+            full.tasks.clear();
             self.replies.clear();
             self.due.clear();
             self.closing = true;
@@ -401,10 +418,21 @@ impl<B: Backend> Connection<B> {
 
 /// ABORT TASK. A task that has been answered, and one that never came but whose number lies before the window,
 /// are both done with (RFC 7143 §11.6.1).
-fn abort_task(full: &mut Full, ask: &TaskManagementRequest, exp_cmd_sn: u32) -> u8 {
-    match full.tasks.find(ask.referenced_task_tag.get()) {
+fn abort_task(
+    full: &mut Full,
+    ask: &TaskManagementRequest,
+    opened: Opened,
+    backend: &mut impl Backend,
+) -> u8 {
+    let tag = ask.referenced_task_tag.get();
+    let (exp_cmd_sn, _) = full.tasks.numbers();
+    match full.tasks.find(tag) {
         Some(slot) => {
             full.tasks.remove(slot);
+            function_response::COMPLETE
+        }
+        // It may be on another connection of the session.
+        None if backend.abort_on_others(opened, AbortScope::Task(tag)) => {
             function_response::COMPLETE
         }
         None if !is_plausible(ask.ref_cmd_sn.get(), exp_cmd_sn) => function_response::COMPLETE,
@@ -413,9 +441,14 @@ fn abort_task(full: &mut Full, ask: &TaskManagementRequest, exp_cmd_sn: u32) -> 
 }
 
 impl Full {
-    /// Ends the tasks of a LUN (or all) without a response, as their own initiator asked.
-    fn abort(&mut self, lun: Option<Lun>) {
-        for slot in self.tasks.of_lun(lun) {
+    /// Ends tasks without a response, as their own initiator asked.
+    fn abort(&mut self, scope: AbortScope) {
+        let slots = match scope {
+            AbortScope::All => self.tasks.of_lun(None),
+            AbortScope::Lun(lun) => self.tasks.of_lun(Some(lun)),
+            AbortScope::Task(tag) => self.tasks.find(tag).into_iter().collect(),
+        };
+        for slot in slots {
             self.tasks.remove(slot);
         }
     }

@@ -28,10 +28,11 @@ mod task;
 pub mod testing;
 pub mod text;
 mod transmit;
+mod window;
 pub mod wire;
 
+pub use backend::{Abort, AbortScope, Saved, TargetAddress, TargetRecord};
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
-pub use backend::{Saved, TargetAddress, TargetRecord};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
 pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 pub use login::{LoggedIn, LoginStatus, SessionKind};
@@ -39,3 +40,4 @@ pub use params::{Digest, Parameters, Phase, Unacceptable};
 pub use task::COMMANDS_MAX;
 pub use text::TextBuilder;
 pub use transmit::SEND_LIST_MIN_BYTES;
+pub use window::SharedSession;

@@ -12,6 +12,7 @@ use crate::backend::{Authentication, Backend, OpenError, Opened, SessionEnds};
 use crate::chap::{Algorithm, CHALLENGE_LEN, Challenge};
 use crate::params::{Parameters, Phase, RECV_SEGMENT_LEN_MAX};
 use crate::text::{self, TEXT_LEN_MAX, TextBuilder};
+use crate::window::SharedSession;
 use crate::wire::login::{CONTINUE, LoginRequest, TRANSIT};
 
 /// The most PDUs of one login.
@@ -66,6 +67,8 @@ impl LoginStatus {
     pub const NOT_FOUND: Self = Self(2, 3);
     /// Unsupported version.
     pub const UNSUPPORTED_VERSION: Self = Self(2, 5);
+    /// Too many connections.
+    pub const TOO_MANY_CONNECTIONS: Self = Self(2, 6);
     /// Missing parameter.
     pub const MISSING_PARAMETER: Self = Self(2, 7);
     /// Session type not supported.
@@ -87,6 +90,7 @@ impl LoginStatus {
             Self::AUTHORIZATION_FAILURE => "the host is not allowed to use the target",
             Self::NOT_FOUND => "there is no such target",
             Self::UNSUPPORTED_VERSION => "the host speaks another version of iSCSI",
+            Self::TOO_MANY_CONNECTIONS => "the session has as many connections as were negotiated",
             Self::MISSING_PARAMETER => "the host did not give its name or the target's",
             Self::SESSION_TYPE => "the host asks for a kind of session that does not exist",
             Self::NO_SESSION => "there is no session that the connection could join",
@@ -101,6 +105,7 @@ impl LoginStatus {
             OpenError::NotFound => Self::NOT_FOUND,
             OpenError::Forbidden => Self::AUTHORIZATION_FAILURE,
             OpenError::OutOfResources => Self::OUT_OF_RESOURCES,
+            OpenError::TooManyConnections => Self::TOO_MANY_CONNECTIONS,
             OpenError::NoSession => Self::NO_SESSION,
             OpenError::Unavailable => Self::UNAVAILABLE,
         }
@@ -151,6 +156,8 @@ pub struct LoggedIn {
     pub parameters: Parameters,
     /// CID.
     pub cid: u16,
+    /// What the connections of the session share, where it may have several.
+    pub shared: Option<SharedSession>,
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +188,7 @@ pub struct Login {
     parameters: Parameters,
     declared: bool,
     opened: Option<SessionKind>,
+    shared: Option<SharedSession>,
 }
 
 impl Default for Login {
@@ -207,6 +215,7 @@ impl Login {
             parameters: Parameters::default(),
             declared: false,
             opened: None,
+            shared: None,
         }
     }
 
@@ -218,6 +227,7 @@ impl Login {
             kind: self.opened?,
             parameters: self.parameters,
             cid: self.cid,
+            shared: self.shared,
         })
     }
 
@@ -284,7 +294,8 @@ impl Login {
         }
         let next = if transit {
             let next = Stage::from_bits(request.flags).filter(|next| next.bits() > stage.bits());
-            self.transit(next.ok_or(LoginStatus::INITIATOR_ERROR)?, backend)?
+            let next = next.ok_or(LoginStatus::INITIATOR_ERROR)?;
+            self.transit(next, request.cmd_sn.get(), backend)?
         } else {
             None
         };
@@ -472,6 +483,7 @@ impl Login {
     fn transit(
         &mut self,
         next: Stage,
+        cmd_sn: u32,
         backend: &mut impl Backend,
     ) -> Result<Option<Stage>, LoginStatus> {
         if !self.authenticated {
@@ -483,13 +495,17 @@ impl Login {
         }
         if next == Stage::FullFeature {
             self.parameters.settle();
-            self.opened = Some(self.open(backend)?);
+            self.opened = Some(self.open(cmd_sn, backend)?);
         }
         self.stage = Some(next);
         Ok(Some(next))
     }
 
-    fn open(&mut self, backend: &mut impl Backend) -> Result<SessionKind, LoginStatus> {
+    fn open(
+        &mut self,
+        cmd_sn: u32,
+        backend: &mut impl Backend,
+    ) -> Result<SessionKind, LoginStatus> {
         let Some(target) = &self.target else {
             return Ok(SessionKind::Discovery);
         };
@@ -498,11 +514,20 @@ impl Login {
             isid: self.isid,
             target,
         };
-        let opened = match self.tsih {
-            0 => backend.open(ends),
-            tsih => backend.join(ends, tsih, self.cid),
-        };
-        opened.map(SessionKind::Normal).map_err(LoginStatus::of)
+        if self.tsih == 0 {
+            let opened = backend.open(ends).map_err(LoginStatus::of)?;
+            if self.parameters.connections_max > 1 {
+                let session = SharedSession::new(self.parameters.clone(), cmd_sn);
+                backend.share(opened, &session, self.cid);
+                self.shared = Some(session);
+            }
+            return Ok(SessionKind::Normal(opened));
+        }
+        let joined = backend.join(ends, self.tsih, self.cid);
+        let (opened, session) = joined.map_err(LoginStatus::of)?;
+        self.parameters.join(&session.parameters);
+        self.shared = Some(session);
+        Ok(SessionKind::Normal(opened))
     }
 
     fn reply(&self, stage: Stage, next: Option<Stage>, answer: TextBuilder) -> Reply {

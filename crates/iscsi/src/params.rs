@@ -23,7 +23,7 @@ pub const FIRST_BURST_LEN_MAX: u32 = 256 << 10;
 /// The most R2Ts that one command has outstanding.
 pub const OUTSTANDING_R2T_MAX: u32 = 8;
 /// The most connections of one session.
-pub const CONNECTIONS_MAX: u32 = 1;
+pub const CONNECTIONS_MAX: u32 = 8;
 /// The longest data segment that the target sends, whatever the initiator would take.
 pub const SEND_SEGMENT_LEN_MAX: u32 = 256 << 10;
 
@@ -232,6 +232,17 @@ impl Parameters {
         ]
     }
 
+    /// Takes the session's values, as the leading login negotiated them, for a further connection; what is a
+    /// connection's own stays.
+    pub(crate) fn join(&mut self, session: &Self) {
+        *self = Self {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            send_segment_len_max: self.send_segment_len_max,
+            ..session.clone()
+        };
+    }
+
     /// FirstBurstLength never exceeds MaxBurstLength (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
@@ -331,7 +342,7 @@ mod tests {
             ("HeaderDigest", "None,CRC32C", "HeaderDigest=None"),
             ("DataDigest", "X-other,CRC32C", "DataDigest=CRC32C"),
             ("DataDigest", "X-other", "DataDigest=Reject"),
-            ("MaxConnections", "64", "MaxConnections=1"),
+            ("MaxConnections", "64", "MaxConnections=8"),
             ("InitialR2T", "No", "InitialR2T=No"),
             ("InitialR2T", "Yes", "InitialR2T=Yes"),
             ("ImmediateData", "Yes", "ImmediateData=Yes"),

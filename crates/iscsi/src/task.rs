@@ -7,6 +7,7 @@ use block::{BlockSize, Extent, RegionId};
 use scsi::{Lun, Medium, Response};
 
 use crate::backend::Backend;
+use crate::window::Window;
 
 /// How many commands a session may have outstanding (its command window).
 pub const COMMANDS_MAX: usize = 256;
@@ -113,7 +114,9 @@ pub(crate) struct Tasks {
     free: Vec<usize>,
     /// Slots with something to send, oldest first.
     ready: VecDeque<usize>,
+    /// Tasks that count in the window.
     windowed: usize,
+    window: Window,
     /// What all tasks together may have to gather, bytes.
     gathers: u64,
     /// What the program was asked to have room for, bytes; at least `gathers`.
@@ -126,21 +129,35 @@ const GATHERS_MAX: u64 = 16 << 20;
 const CHARGE_STEP: u64 = 256 << 10;
 
 impl Tasks {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(window: Window) -> Self {
         Self {
             slots: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
             windowed: 0,
+            window,
             gathers: 0,
             charged: 0,
         }
     }
 
-    /// How many more commands the window takes.
-    pub(crate) fn window(&self) -> usize {
-        COMMANDS_MAX - self.windowed
+    /// Takes note of a CmdSN; false where its PDU is to be ignored.
+    pub(crate) fn take_number(&mut self, cmd_sn: u32) -> bool {
+        self.window.take(cmd_sn)
+    }
+
+    /// ExpCmdSN and MaxCmdSN.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        self.window.numbers()
+    }
+
+    /// Ends all tasks without a response.
+    pub(crate) fn clear(&mut self) {
+        for slot in self.of_lun(None) {
+            self.remove(slot);
+        }
+        self.ready.clear();
     }
 
     /// Whether there is no task at all.
@@ -181,7 +198,10 @@ impl Tasks {
             None => return None,
         };
         task.generation = self.generations[slot];
-        self.windowed += usize::from(task.windowed);
+        if task.windowed {
+            self.windowed += 1;
+            self.window.begin();
+        }
         self.gathers += task.gathers;
         self.slots[slot] = Some(task);
         Some(slot)
@@ -197,7 +217,10 @@ impl Tasks {
 
     pub(crate) fn remove(&mut self, slot: usize) -> Option<Task> {
         let task = self.slots.get_mut(slot)?.take()?;
-        self.windowed -= usize::from(task.windowed);
+        if task.windowed {
+            self.windowed -= 1;
+            self.window.end(1);
+        }
         self.gathers -= task.gathers;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
@@ -276,5 +299,12 @@ impl Tasks {
 
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+}
+
+impl Drop for Tasks {
+    /// The session may go on with other connections.
+    fn drop(&mut self) {
+        self.window.end(self.windowed);
     }
 }

@@ -9,7 +9,10 @@ use block::testing::VecVolume;
 use block::{Access, RegionId, Segment, SendList, StreamSession as _, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
 
-use crate::backend::{Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds};
+use crate::backend::{
+    Abort, AbortScope, Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds,
+};
+use crate::window::SharedSession;
 use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddress, TargetRecord};
 
 /// A target with a volume behind each LUN from 0 on.
@@ -136,8 +139,23 @@ impl Backend for TestBackend {
         Ok(Opened { tsih: 1, nexus })
     }
 
-    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
+    fn share(&mut self, _: Opened, _: &SharedSession, _: u16) {}
+
+    fn join(
+        &mut self,
+        _: SessionEnds<'_>,
+        _: u16,
+        _: u16,
+    ) -> Result<(Opened, SharedSession), OpenError> {
         Err(OpenError::NoSession)
+    }
+
+    fn end_others(&mut self, _: Opened, _: Option<u16>) -> usize {
+        0
+    }
+
+    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
+        false
     }
 
     fn logged_in(&mut self, _: &LoggedIn) {}
@@ -185,12 +203,13 @@ impl Backend for TestBackend {
         self.completed += 1;
     }
 
-    fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun> {
+    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
+        let nexus = opened.nexus;
         let mut aborts = lock(&self.target.aborts);
         let mut device = self.target.device();
         aborts.extend(std::iter::from_fn(|| device.poll_abort()));
         let mine = aborts.iter().filter(|(aborted, _)| *aborted == nexus);
-        let mine = mine.map(|(_, lun)| *lun).collect();
+        let mine = mine.map(|(_, lun)| Abort::ByAnother(*lun)).collect();
         aborts.retain(|(aborted, _)| *aborted != nexus);
         mine
     }

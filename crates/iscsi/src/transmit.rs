@@ -73,13 +73,12 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// MaxCmdSN: the last command that the window takes.
-    pub(crate) fn max_cmd_sn(&self) -> u32 {
-        let window = match &self.stage {
-            Stage::Full(full) => full.tasks.window() as u32,
-            Stage::Login(_) => 1,
-        };
-        self.exp_cmd_sn.wrapping_add(window).wrapping_sub(1)
+    /// ExpCmdSN and MaxCmdSN: the next and the last command that the window takes.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        match &self.stage {
+            Stage::Full(full) => full.tasks.numbers(),
+            Stage::Login(_) => (self.login_cmd_sn, self.login_cmd_sn),
+        }
     }
 
     fn send_task(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> Sent {
@@ -114,7 +113,7 @@ impl<B: Backend> Connection<B> {
 
     /// Asks for data-out: bursts in order, as many at once as were negotiated.
     fn send_r2ts(&mut self, slot: usize, out: &mut SendList) -> Sent {
-        let (exp, max, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
+        let ((exp, max), stat_sn) = (self.numbers(), self.stat_sn);
         let digest = self.header_digest();
         let Stage::Full(full) = &mut self.stage else {
             return Sent::Finished;
@@ -159,7 +158,7 @@ impl<B: Backend> Connection<B> {
     fn send_data_in(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> bool {
         let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
         loop {
-            let (exp, max) = (self.exp_cmd_sn, self.max_cmd_sn());
+            let (exp, max) = self.numbers();
             let Stage::Full(full) = &mut self.stage else {
                 return true;
             };
@@ -234,7 +233,7 @@ impl<B: Backend> Connection<B> {
 
     /// False where the list is full.
     fn send_response(&mut self, slot: usize, out: &mut SendList) -> bool {
-        let (exp, max, stat_sn) = (self.exp_cmd_sn, self.max_cmd_sn(), self.stat_sn);
+        let ((exp, max), stat_sn) = (self.numbers(), self.stat_sn);
         let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
         let Stage::Full(full) = &mut self.stage else {
             return true;

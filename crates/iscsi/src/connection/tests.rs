@@ -1,10 +1,12 @@
 use super::*;
 use crate::Saved;
+use crate::backend::{Abort, AbortScope};
 use crate::backend::{
     Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
 };
 use crate::login::LoginStatus;
 use crate::text::TextBuilder;
+use crate::window::SharedSession;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
 use crate::wire::{FINAL, response};
@@ -70,6 +72,8 @@ struct World {
     ended: bool,
     unsaved: Option<u64>,
     saved: Saved,
+    shared: Option<(Opened, SharedSession)>,
+    aborts: Vec<Abort>,
 }
 
 impl World {
@@ -96,6 +100,8 @@ impl World {
             ended: false,
             unsaved: None,
             saved: Saved::Pending,
+            shared: None,
+            aborts: Vec::new(),
         }
     }
 }
@@ -127,8 +133,25 @@ impl Backend for World {
         Ok(Opened { tsih: 1, nexus })
     }
 
-    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
-        Err(OpenError::NoSession)
+    fn share(&mut self, opened: Opened, session: &SharedSession, _: u16) {
+        self.shared = Some((opened, session.clone()));
+    }
+
+    fn join(
+        &mut self,
+        _: SessionEnds<'_>,
+        _: u16,
+        _: u16,
+    ) -> Result<(Opened, SharedSession), OpenError> {
+        self.shared.clone().ok_or(OpenError::NoSession)
+    }
+
+    fn end_others(&mut self, _: Opened, cid: Option<u16>) -> usize {
+        usize::from(cid == Some(7))
+    }
+
+    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
+        false
     }
 
     fn logged_in(&mut self, _: &LoggedIn) {}
@@ -178,8 +201,8 @@ impl Backend for World {
         self.completed += 1;
     }
 
-    fn take_aborts(&mut self, _: NexusId) -> Vec<Lun> {
-        Vec::new()
+    fn take_aborts(&mut self, _: Opened) -> Vec<Abort> {
+        std::mem::take(&mut self.aborts)
     }
 
     fn is_ended(&mut self, _: Opened) -> bool {

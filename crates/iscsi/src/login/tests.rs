@@ -1,4 +1,5 @@
 use super::*;
+use crate::AbortScope;
 use crate::chap::Credentials;
 use crate::wire::login::LoginRequest;
 use zerocopy::FromBytes;
@@ -29,8 +30,23 @@ impl Backend for Gate {
         })
     }
 
-    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
+    fn share(&mut self, _: Opened, _: &SharedSession, _: u16) {}
+
+    fn join(
+        &mut self,
+        _: SessionEnds<'_>,
+        _: u16,
+        _: u16,
+    ) -> Result<(Opened, SharedSession), OpenError> {
         Err(OpenError::NoSession)
+    }
+
+    fn end_others(&mut self, _: Opened, _: Option<u16>) -> usize {
+        0
+    }
+
+    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
+        false
     }
 
     fn targets(&mut self, _: &str) -> Vec<crate::TargetRecord> {
@@ -69,7 +85,7 @@ impl Backend for Gate {
 
     fn completed(&mut self, _: crate::Completed) {}
 
-    fn take_aborts(&mut self, _: scsi::NexusId) -> Vec<u16> {
+    fn take_aborts(&mut self, _: Opened) -> Vec<crate::Abort> {
         Vec::new()
     }
 

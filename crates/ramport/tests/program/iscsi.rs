@@ -38,6 +38,19 @@ struct Initiator {
 
 impl Initiator {
     fn login(portal: &str, name: &str, isid: u8) -> Self {
+        let (initiator, answer) = Self::try_login(portal, name, isid, (0, 0), "");
+        assert_eq!((answer.header[0], answer.header[36]), (0x23, 0));
+        initiator
+    }
+
+    /// Logs in a connection of TSIH and CID, with further keys; the initiator and the answer.
+    fn try_login(
+        portal: &str,
+        name: &str,
+        isid: u8,
+        (tsih, cid): (u16, u16),
+        keys: &str,
+    ) -> (Self, Pdu) {
         let stream = TcpStream::connect(portal).expect("the portal listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
@@ -47,16 +60,30 @@ impl Initiator {
             itt: 1,
         };
         let text = format!(
-            "InitiatorName={name}\0TargetName={TARGET}\0InitialR2T=No\0ImmediateData=Yes\0"
+            "InitiatorName={name}\0TargetName={TARGET}\0InitialR2T=No\0ImmediateData=Yes\0{keys}"
         );
         let mut header = [0; 48];
         header[..2].copy_from_slice(&[0x43, 0x87]);
         header[13] = isid;
+        header[14..16].copy_from_slice(&tsih.to_be_bytes());
+        header[20..22].copy_from_slice(&cid.to_be_bytes());
         header[24..28].copy_from_slice(&1_u32.to_be_bytes());
         initiator.send(header, text.as_bytes());
         let answer = initiator.receive().expect("an answer");
-        assert_eq!((answer.header[0], answer.header[36]), (0x23, 0));
-        initiator
+        (initiator, answer)
+    }
+
+    /// Asks for the logout of a connection of the session; the response code.
+    fn log_out(&mut self, cid: u16) -> u8 {
+        let mut header = [0; 48];
+        header[..2].copy_from_slice(&[0x46, 0x81]);
+        header[16..20].copy_from_slice(&0xFFFF_u32.to_be_bytes());
+        header[20..22].copy_from_slice(&cid.to_be_bytes());
+        header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        self.send(header, &[]);
+        let answer = self.receive().expect("an answer");
+        assert_eq!(answer.header[0], 0x26, "a logout response");
+        answer.header[2]
     }
 
     fn send(&mut self, mut header: [u8; 48], data: &[u8]) {
@@ -289,4 +316,53 @@ fn held_commands_are_aborted_by_their_host_and_by_others() {
     assert_eq!(other.manage(5, u32::MAX), 0);
     assert_eq!(host.answer().status, TASK_ABORTED);
     assert!(begin.elapsed() < PATIENCE, "nothing waited for its delay");
+}
+
+#[test]
+fn a_session_has_several_connections_with_one_window() {
+    let (daemon, portal) = served("mcs");
+    let name = "iqn.2025-01.io.ramport:a";
+    let keys = "MaxConnections=2\0";
+    let (mut first, answer) = Initiator::try_login(&portal, name, 1, (0, 5), keys);
+    let text = String::from_utf8_lossy(&answer.data).into_owned();
+    assert!(text.contains("MaxConnections=2\0"), "{text}");
+    let tsih = u16::from_be_bytes([answer.header[14], answer.header[15]]);
+    first.ready();
+    let (mut second, answer) = Initiator::try_login(&portal, name, 1, (tsih, 6), "");
+    assert_eq!(answer.header[36..38], [0, 0]);
+    // A third is one too many; a session that does not exist can't be joined.
+    let (_, answer) = Initiator::try_login(&portal, name, 1, (tsih, 7), "");
+    assert_eq!(answer.header[36..38], [2, 6]);
+    let (_, answer) = Initiator::try_login(&portal, name, 2, (tsih, 6), "");
+    assert_eq!(answer.header[36..38], [2, 10]);
+
+    // Numbers are the session's: the later one comes first, on the other connection.
+    second.cmd_sn = first.cmd_sn + 1;
+    assert_eq!(second.write_block().status, GOOD);
+    assert_eq!(first.write_block().status, GOOD);
+    first.cmd_sn += 1;
+    assert_eq!(first.ready().status, GOOD);
+    let sessions = daemon.json(&["session", "ls"]);
+    assert_eq!(sessions[0]["connections"], 2);
+
+    // A held command is aborted from the other connection.
+    daemon.ok(&["volume", "filter", "set", "rd0", "--delay-read", "60s"]);
+    second.cmd_sn = first.cmd_sn;
+    let tag = second.submit(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512);
+    second.submit(&[0x12, 0, 0, 0, 36, 0], &[], 36);
+    assert_eq!(second.answer().status, GOOD);
+    first.cmd_sn = second.cmd_sn;
+    assert_eq!(first.manage(1, tag), 0);
+    second.submit(&[0x12, 0, 0, 0, 36, 0], &[], 36);
+    assert_eq!(second.answer().status, GOOD, "the read is not answered");
+
+    // A connection of the same CID takes the other's place; one connection logs another out.
+    let (mut third, answer) = Initiator::try_login(&portal, name, 1, (tsih, 6), "");
+    assert_eq!(answer.header[36..38], [0, 0]);
+    assert!(second.receive().is_none(), "the older connection is closed");
+    assert_eq!(first.log_out(9), 1, "there is no such CID");
+    assert_eq!(first.log_out(6), 0);
+    assert!(third.receive().is_none(), "it was logged out");
+    first.cmd_sn = second.cmd_sn;
+    assert_eq!(first.ready().status, GOOD, "the session goes on");
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use block::{Access, HostIdentity, RegionId, Volume};
 use iscsi::{
-    Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError, Opened, Saved,
-    SessionEnds, SessionKind, TargetRecord,
+    Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
+    Opened, Saved, SessionEnds, SessionKind, SharedSession, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::target::PortId;
@@ -80,6 +80,34 @@ impl IscsiBackend {
         }
     }
 
+    /// The access check, and room for the connection.
+    fn admit(&mut self, ends: SessionEnds<'_>) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
+        let who = self.who(ends.initiator);
+        let (target, grant) = self.core.open_iscsi(ends.target, who)?;
+        if grant.access == Access::Denied {
+            return Err(OpenError::Forbidden);
+        }
+        let has_room = self.charge.resize(CONNECTION_BYTES);
+        has_room.map_err(|_| OpenError::OutOfResources)?;
+        Ok((target, grant))
+    }
+
+    fn bind(
+        &mut self,
+        target: Arc<IscsiTarget>,
+        opened: Opened,
+        ends: SessionEnds<'_>,
+        grant: Grant,
+    ) {
+        self.views.count_in(Arc::clone(target.totals()));
+        self.binding = Some(Binding {
+            target,
+            opened,
+            isid: ends.isid,
+            grant,
+        });
+    }
+
     /// Looks everything up again where it may have changed.
     fn refresh(&mut self) {
         let Some(Binding { target, opened, .. }) = &self.binding else {
@@ -88,7 +116,7 @@ impl IscsiBackend {
         let generation = target.generation();
         if generation != self.seen {
             self.seen = generation;
-            self.is_ended = !target.has(*opened);
+            self.is_ended = !target.has(*opened, self.accepted.id);
             self.views.refresh(|lun| target.view(opened.nexus, lun));
         }
     }
@@ -131,26 +159,38 @@ impl Backend for IscsiBackend {
     }
 
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
-        let who = self.who(ends.initiator);
-        let (target, grant) = self.core.open_iscsi(ends.target, who)?;
-        if grant.access == Access::Denied {
-            return Err(OpenError::Forbidden);
-        }
-        let has_room = self.charge.resize(CONNECTION_BYTES);
-        has_room.map_err(|_| OpenError::OutOfResources)?;
+        let (target, grant) = self.admit(ends)?;
         let opened = target.open(ends, self.group, grant.clone(), self.accepted.id)?;
-        self.views.count_in(Arc::clone(target.totals()));
-        self.binding = Some(Binding {
-            target,
-            opened,
-            isid: ends.isid,
-            grant,
-        });
+        self.bind(target, opened, ends, grant);
         Ok(opened)
     }
 
-    fn join(&mut self, _: SessionEnds<'_>, _: u16, _: u16) -> Result<Opened, OpenError> {
-        Err(OpenError::NoSession)
+    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
+        if let Some(binding) = &self.binding {
+            binding.target.share(opened, session, cid);
+        }
+    }
+
+    fn join(
+        &mut self,
+        ends: SessionEnds<'_>,
+        tsih: u16,
+        cid: u16,
+    ) -> Result<(Opened, SharedSession), OpenError> {
+        let (target, grant) = self.admit(ends)?;
+        let (opened, shared) = target.join(ends, self.group, (tsih, cid), self.accepted.id)?;
+        self.bind(target, opened, ends, grant);
+        Ok((opened, shared))
+    }
+
+    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
+        let target = self.binding.as_ref().map(|binding| &binding.target);
+        target.map_or(0, |target| target.end_others(opened, self.accepted.id, cid))
+    }
+
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope) -> bool {
+        let target = self.binding.as_ref().map(|binding| &binding.target);
+        target.is_some_and(|target| target.abort_on_others(opened, self.accepted.id, scope))
     }
 
     fn logged_in(&mut self, login: &LoggedIn) {
@@ -231,9 +271,11 @@ impl Backend for IscsiBackend {
         });
     }
 
-    fn take_aborts(&mut self, nexus: NexusId) -> Vec<Lun> {
-        let binding = self.binding.as_ref();
-        binding.map_or_else(Vec::new, |binding| binding.target.take_aborts(nexus))
+    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
+        let target = self.binding.as_ref().map(|binding| &binding.target);
+        target.map_or_else(Vec::new, |target| {
+            target.take_aborts(opened, self.accepted.id)
+        })
     }
 
     fn is_ended(&mut self, _: Opened) -> bool {
@@ -262,7 +304,7 @@ impl Attachment for IscsiBackend {
         if binding.target.generation() == self.seen {
             !self.is_ended
         } else {
-            binding.target.has(binding.opened)
+            binding.target.has(binding.opened, self.accepted.id)
         }
     }
 

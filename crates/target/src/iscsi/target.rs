@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Access;
-use iscsi::{OpenError, Opened, Saved, SessionEnds};
+use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession};
 use net::{ConnectionId, ReactorHandle};
 use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, UnitIdentity, View};
 use uuid::Uuid;
@@ -34,6 +34,8 @@ struct Inner {
     kept: Kept,
     volumes: BTreeMap<Lun, VolumeHandle>,
     sessions: BTreeMap<u16, Session>,
+    /// Moves with the connections of sessions.
+    changes: u64,
     last_tsih: u16,
     /// The target was removed: no session begins any more.
     is_removed: bool,
@@ -57,10 +59,21 @@ struct Session {
     isid: [u8; 6],
     group: PortalGroup,
     nexus: NexusId,
-    connections: Vec<ConnectionId>,
-    /// LUNs whose commands another nexus aborted, until the connection has seen to it.
-    aborts: Vec<Lun>,
+    /// What its connections share, where it may have several.
+    shared: Option<SharedSession>,
+    connections: Vec<Connected>,
 }
+
+/// A connection of a session.
+struct Connected {
+    cid: u16,
+    id: ConnectionId,
+    /// Commands that it is to abort, until it has seen to it.
+    aborts: Vec<Abort>,
+}
+
+/// The most aborts that wait for a connection; beyond them, all of its commands are aborted.
+const ABORTS_MAX: usize = 256;
 
 impl IscsiTarget {
     /// A target without LUNs.
@@ -74,6 +87,7 @@ impl IscsiTarget {
                 kept: Kept::default(),
                 volumes: BTreeMap::new(),
                 sessions: BTreeMap::new(),
+                changes: 0,
                 last_tsih: 0,
                 is_removed: false,
             }),
@@ -108,12 +122,7 @@ impl IscsiTarget {
             if inner.is_removed {
                 return Err(OpenError::Unavailable);
             }
-            let is_older = |session: &Session| {
-                session.initiator == ends.initiator
-                    && session.isid == ends.isid
-                    && session.group == group
-            };
-            inner.end_where(handle, is_older);
+            inner.end_where(handle, |session| session.has_ends(ends, group));
             let ports = NexusPorts {
                 initiator: format!("{},i,0x{:012x}", ends.initiator, number(ends.isid)),
                 target_port: group.tag(),
@@ -126,12 +135,86 @@ impl IscsiTarget {
                 isid: ends.isid,
                 group,
                 nexus,
-                connections: vec![connection],
-                aborts: Vec::new(),
+                shared: None,
+                connections: vec![Connected::new(0, connection)],
             };
             inner.sessions.insert(tsih, session);
             Ok(Opened { tsih, nexus })
         })
+    }
+
+    /// A session's connections share `shared` from now on; `cid` is the first one's.
+    pub(crate) fn share(&self, opened: Opened, shared: &SharedSession, cid: u16) {
+        let mut inner = self.lock();
+        if let Some(session) = inner.session(opened) {
+            session.shared = Some(shared.clone());
+            for connection in &mut session.connections {
+                connection.cid = cid;
+            }
+        }
+    }
+
+    /// Joins a further connection to a session, in the place of one of the same CID (RFC 7143 §6.3.4).
+    pub(crate) fn join(
+        &self,
+        ends: SessionEnds<'_>,
+        group: PortalGroup,
+        number: (u16, u16),
+        connection: ConnectionId,
+    ) -> Result<(Opened, SharedSession), OpenError> {
+        let (tsih, cid) = number;
+        self.with(|inner, handle| {
+            let session = inner.sessions.get_mut(&tsih);
+            let session = session.filter(|session| session.has_ends(ends, group));
+            let session = session.ok_or(OpenError::NoSession)?;
+            let shared = session.shared.clone();
+            let shared = shared.ok_or(OpenError::TooManyConnections)?;
+            session.end_connections(handle, |other| other.cid == cid);
+            if session.connections.len() >= shared.connections_max() as usize {
+                return Err(OpenError::TooManyConnections);
+            }
+            session.connections.push(Connected::new(cid, connection));
+            let nexus = session.nexus;
+            inner.changes += 1;
+            Ok((Opened { tsih, nexus }, shared))
+        })
+    }
+
+    /// Ends other connections of a session: that of `cid`, or all. How many there were.
+    pub(crate) fn end_others(
+        &self,
+        opened: Opened,
+        connection: ConnectionId,
+        cid: Option<u16>,
+    ) -> usize {
+        self.with(|inner, handle| {
+            inner.changes += 1;
+            let is_meant = |other: &Connected| {
+                other.id != connection && cid.is_none_or(|cid| other.cid == cid)
+            };
+            let session = inner.session(opened);
+            session.map_or(0, |session| session.end_connections(handle, is_meant))
+        })
+    }
+
+    /// Aborts commands on the other connections of a session. Whether there are any such connections.
+    pub(crate) fn abort_on_others(
+        &self,
+        opened: Opened,
+        connection: ConnectionId,
+        scope: AbortScope,
+    ) -> bool {
+        let mut inner = self.lock();
+        let Some(session) = inner.session(opened) else {
+            return false;
+        };
+        let others = session.connections.iter_mut();
+        let mut has_others = false;
+        for other in others.filter(|other| other.id != connection) {
+            has_others = true;
+            other.abort(Abort::ByOwn(scope), &self.handle);
+        }
+        has_others
     }
 
     /// A connection of a session has ended; with the last one ends the session.
@@ -140,7 +223,7 @@ impl IscsiTarget {
             let Some(session) = inner.session(opened) else {
                 return;
             };
-            session.connections.retain(|other| *other != connection);
+            session.connections.retain(|other| other.id != connection);
             if session.connections.is_empty() {
                 inner.end_where(handle, |session| session.nexus == opened.nexus);
             }
@@ -174,17 +257,19 @@ impl IscsiTarget {
         });
     }
 
-    /// Whether a session still stands.
-    pub(crate) fn has(&self, opened: Opened) -> bool {
-        self.lock().session(opened).is_some()
+    /// Whether a session still stands, and the connection in it.
+    pub(crate) fn has(&self, opened: Opened, connection: ConnectionId) -> bool {
+        let mut inner = self.lock();
+        let session = inner.session(opened);
+        session.is_some_and(|session| session.connection(connection).is_some())
     }
 
-    /// The LUNs of a session whose commands another nexus aborted.
-    pub(crate) fn take_aborts(&self, nexus: NexusId) -> Vec<Lun> {
+    /// The commands that a connection is to abort.
+    pub(crate) fn take_aborts(&self, opened: Opened, connection: ConnectionId) -> Vec<Abort> {
         let mut inner = self.lock();
-        let mut sessions = inner.sessions.values_mut();
-        let session = sessions.find(|session| session.nexus == nexus);
-        session.map_or_else(Vec::new, |session| std::mem::take(&mut session.aborts))
+        let session = inner.session(opened);
+        let connection = session.and_then(|session| session.connection(connection));
+        connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts))
     }
 
     /// Runs `call` with the device, then tells the connections that have to know.
@@ -305,17 +390,16 @@ impl IscsiTarget {
         let result = call(&mut inner, &self.handle);
         while let Some((nexus, lun)) = inner.device.poll_abort() {
             let mut sessions = inner.sessions.values_mut();
-            if let Some(session) = sessions.find(|session| session.nexus == nexus)
-                && !session.aborts.contains(&lun)
-            {
-                session.aborts.push(lun);
-                session.wake(&self.handle);
+            let session = sessions.find(|session| session.nexus == nexus);
+            let connections = session.into_iter().flat_map(|s| &mut s.connections);
+            for connection in connections {
+                connection.abort(Abort::ByAnother(lun), &self.handle);
             }
         }
         if inner.has_new_reservations() {
             self.keeper.post(&self.name);
         }
-        let generation = inner.device.generation();
+        let generation = inner.device.generation() + inner.changes;
         self.generation.store(generation, Ordering::Release);
         result
     }
@@ -386,10 +470,57 @@ impl Inner {
 }
 
 impl Session {
+    fn has_ends(&self, ends: SessionEnds<'_>, group: PortalGroup) -> bool {
+        self.initiator == ends.initiator && self.isid == ends.isid && self.group == group
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connected> {
+        self.connections.iter_mut().find(|own| own.id == id)
+    }
+
+    /// Takes connections out, which learn of it. How many there were.
+    fn end_connections(
+        &mut self,
+        handle: &ReactorHandle,
+        is_meant: impl Fn(&Connected) -> bool,
+    ) -> usize {
+        let before = self.connections.len();
+        self.connections.retain(|connection| {
+            let stays = !is_meant(connection);
+            if !stays {
+                handle.wake(connection.id);
+            }
+            stays
+        });
+        before - self.connections.len()
+    }
+
     fn wake(&self, handle: &ReactorHandle) {
         for connection in &self.connections {
-            handle.wake(*connection);
+            handle.wake(connection.id);
         }
+    }
+}
+
+impl Connected {
+    fn new(cid: u16, id: ConnectionId) -> Self {
+        Self {
+            cid,
+            id,
+            aborts: Vec::new(),
+        }
+    }
+
+    fn abort(&mut self, abort: Abort, handle: &ReactorHandle) {
+        if self.aborts.contains(&abort) {
+            return;
+        }
+        if self.aborts.len() >= ABORTS_MAX {
+            self.aborts = vec![Abort::ByOwn(AbortScope::All)];
+        } else {
+            self.aborts.push(abort);
+        }
+        handle.wake(self.id);
     }
 }
 
