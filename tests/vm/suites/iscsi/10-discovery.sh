@@ -21,12 +21,13 @@ for target in "$IQN" "$OTHER"; do
   grep -xF "$PEER_A:$PORT,$GROUP_A $target" /tmp/found
   grep -xF "$PEER_B:$PORT,$GROUP_B $target" /tmp/found
 done
+iscsiadm -m node -o delete
 E
 }
 
 test_login_to_all_and_logout_of_all() {
   guest OTHER="$OTHER" << 'E'
-iscsiadm -m node --login
+iscsiadm -m discovery -t sendtargets -p "$PEER_A:$PORT" -I default --login
 iscsiadm -m session
 same "$(iscsiadm -m session | wc -l)" 4 sessions
 for target in "$IQN" "$OTHER"; do
@@ -40,6 +41,7 @@ E
   [ "$(peer_session_count)" = 4 ]
   guest << 'E'
 iscsiadm -m node --logout
+iscsiadm -m node -o delete
 refused iscsiadm -m session
 same "$(lsscsi -t)" "" "disks left"
 E

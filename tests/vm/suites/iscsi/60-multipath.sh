@@ -32,7 +32,8 @@ teardown() {
 multipathd shutdown || :
 ended() { ! pidof "$@"; }
 eventually 10 ended multipathd > /dev/null
-multipath -F
+# udev looks at a map for a while after each change.
+eventually 20 multipath -F > /dev/null
 udevadm control --exit
 eventually 10 ended systemd-udevd > /dev/null
 detach "$IQN"
