@@ -23,6 +23,9 @@ const NOT_ENOUGH_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0D);
 /// UNEXPECTED UNSOLICITED DATA (0Ch/0Ch).
 const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
 
+/// Commands with less data than this are paced: see [`block::Pace`].
+const PACED_LEN_BYTES: u32 = 4096;
+
 /// INTERNAL TARGET FAILURE (44h/00h).
 const INTERNAL_TARGET_FAILURE: scsi::Asc = scsi::Asc(0x4400);
 /// PERSISTENT RESERVE OUT.
@@ -49,6 +52,9 @@ impl<B: Backend> Connection<B> {
         if full.tasks.find(command.itt.get()).is_some() || command.itt.get() == NO_TASK_TAG {
             self.reject(reason::TASK_IN_PROGRESS);
             return Sink::Discard;
+        }
+        if command.expected_len.get() < PACED_LEN_BYTES {
+            self.short_commands += 1;
         }
         let mut task = begin(now, &command, opened.nexus, !immediate, backend);
         if !full.tasks.make_room(task.gathers, backend) {
@@ -257,6 +263,12 @@ impl<B: Backend> Connection<B> {
         }
         if task.progress != Progress::Held {
             task.progress = Progress::Sending;
+        }
+        if let Work::Read(extent) = task.work
+            && let Some((view, _)) = backend.view(nexus, task.lun)
+        {
+            // It is executed when it is sent, after the other commands at hand.
+            view.volume.prefetch(extent);
         }
         if let Some(at) = held_until(task, now, nexus, backend) {
             task.progress = Progress::Held;

@@ -137,6 +137,9 @@ pub struct Connection<B> {
     sink: Sink,
     segment_crc: u32,
     started: Option<Instant>,
+    pace: block::Pace,
+    /// Commands with little data that have come in this turn.
+    pub(crate) short_commands: usize,
     pub(crate) last_heard: Option<Instant>,
     pub(crate) pinged: Option<Instant>,
     pub(crate) closing: bool,
@@ -165,6 +168,8 @@ impl<B: Backend> Connection<B> {
             sink: Sink::Gather,
             segment_crc: 0,
             started: None,
+            pace: block::Pace::default(),
+            short_commands: 0,
             last_heard: None,
             pinged: None,
             closing: false,
@@ -408,6 +413,10 @@ impl<B: Backend> StreamSession for Connection<B> {
     type Backend = B;
     type Error = PeerError;
 
+    fn turn_bytes(&self) -> usize {
+        self.pace.turn_bytes()
+    }
+
     fn handle_bytes(
         &mut self,
         now: Instant,
@@ -416,10 +425,13 @@ impl<B: Backend> StreamSession for Connection<B> {
     ) -> Result<(), PeerError> {
         self.started.get_or_insert(now);
         self.close_if_ended(backend);
+        let len = input.len();
+        self.short_commands = 0;
         while !input.is_empty() && !self.closing {
             let used = self.advance(now, input, backend)?;
             input = &input[used..];
         }
+        self.pace.note(len, self.short_commands);
         Ok(())
     }
 

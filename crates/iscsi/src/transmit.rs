@@ -17,8 +17,8 @@ use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};
 
-/// Reads up to this many bytes are copied into the send list; longer ones are gathered from volume memory.
-pub const COPY_LEN_MAX: u64 = 16 << 10;
+/// Reads of less than a page are copied into the send list; longer ones are gathered from volume memory.
+pub const COPY_LEN_MAX: u64 = (4 << 10) - 1;
 /// The longest data segment with a digest: it is copied, so it must fit into a send list.
 const DIGESTED_LEN_MAX: u64 = 64 << 10;
 /// What a send list must hold at the least.
