@@ -11,6 +11,7 @@ use initiator::Url;
 
 use crate::failure::Failure;
 
+mod examples;
 mod values;
 
 pub(crate) use values::{Attach, Cores, HostLuns};
@@ -68,14 +69,17 @@ pub(crate) struct Connection {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Be the daemon
+    #[command(after_help = examples::SERVE)]
     Serve(Box<ServeArgs>),
     /// Serve a RAM disk on this machine, check it, measure it, and go on serving
     Demo(DemoArgs),
     #[command(flatten)]
     Daemon(DaemonVerb),
     /// Ask a discovery service what it offers
+    #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
     /// Measure volumes over the network, block devices and files, in fio's vocabulary
+    #[command(after_help = examples::BENCH)]
     Bench(Box<bench::Args>),
     /// Print completions for a shell
     Completions(CompletionsArgs),
@@ -93,7 +97,7 @@ pub(crate) enum DaemonVerb {
     #[command(subcommand)]
     Target(TargetVerb),
     /// Hosts: who may use targets
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::HOST)]
     Host(HostVerb),
     /// Portals: addresses where protocols listen
     #[command(subcommand)]
@@ -107,6 +111,7 @@ pub(crate) enum DaemonVerb {
     /// Show everything as a tree
     Ls,
     /// Make the daemon's definitions those of a file (TOML or JSON; - is standard input)
+    #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
     /// Print everything that is defined, as a file for `apply`
     Export,
@@ -226,6 +231,7 @@ pub(crate) struct RemoveArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
     /// Create a volume
+    #[command(after_help = examples::VOLUME_CREATE)]
     Create(VolumeCreateArgs),
     /// List volumes: size, used memory, where they are attached
     #[command(visible_alias = "ls")]
@@ -375,6 +381,7 @@ pub(crate) enum FilterKind {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TargetVerb {
     /// Create a target
+    #[command(after_help = examples::TARGET_CREATE)]
     Create(TargetCreateArgs),
     /// List targets
     #[command(visible_alias = "ls")]
@@ -481,6 +488,7 @@ pub(crate) struct DetachArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostVerb {
     /// Define a host
+    #[command(after_help = examples::HOST)]
     Create(HostArgs),
     /// List hosts
     #[command(visible_alias = "ls")]
@@ -534,7 +542,7 @@ pub(crate) struct ChapArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PortalVerb {
     /// Open a portal
-    #[command(visible_alias = "open")]
+    #[command(visible_alias = "open", after_help = examples::PORTAL_CREATE)]
     Create(PortalArgs),
     /// List portals
     #[command(visible_alias = "ls")]

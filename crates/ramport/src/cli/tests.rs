@@ -40,3 +40,66 @@ fn json_may_stand_before_and_after_a_verb() {
     }
     parse("bench --json file").expect("bench has its own");
 }
+
+/// What verbs say at the end of their help.
+const EXAMPLES: [(&[&str], &str); 9] = [
+    (&["serve"], examples::SERVE),
+    (&["volume", "create"], examples::VOLUME_CREATE),
+    (&["target", "create"], examples::TARGET_CREATE),
+    (&["portal", "create"], examples::PORTAL_CREATE),
+    (&["host"], examples::HOST),
+    (&["host", "create"], examples::HOST),
+    (&["apply"], examples::APPLY),
+    (&["discover"], examples::DISCOVER),
+    (&["bench"], examples::BENCH),
+];
+
+#[test]
+fn the_examples_in_the_help_are_taken_as_they_stand() {
+    for (verb, text) in EXAMPLES {
+        let lines = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("ramport "));
+        let lines: Vec<&str> = lines
+            .map(|line| line.split(" > ").next().unwrap_or(line))
+            .collect();
+        for line in &lines {
+            parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        assert!(
+            lines.iter().any(|line| line.starts_with(&verb.join(" "))),
+            "{verb:?}"
+        );
+    }
+}
+
+#[test]
+fn the_file_in_the_help_is_one_that_apply_takes() {
+    let (_, file) = examples::APPLY.split_once("A file:\n").expect("a file");
+    let definitions = control::Definitions::from_toml(file).expect("definitions");
+    assert_eq!(
+        (definitions.volumes.len(), definitions.targets.len()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn the_examples_stand_in_the_help_and_in_the_manual() {
+    let mut whole = Cli::command();
+    whole.build();
+    for (verb, text) in EXAMPLES {
+        let command = verb.iter().fold(&mut whole, |command, name| {
+            command.find_subcommand_mut(name).expect("a verb")
+        });
+        let help = command.render_long_help().to_string();
+        assert!(help.contains(text), "{verb:?}:\n{help}");
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone())
+            .render(&mut page)
+            .expect("rendered");
+        let page = String::from_utf8(page).expect("text").replace("\\-", "-");
+        for line in text.lines().map(str::trim) {
+            assert!(page.contains(line), "{verb:?}: {line:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Worked examples, which stand at the end of `--help` and of the manual pages. A test parses each of them and, for
+//! `apply`, the file.
+
+pub(crate) const SERVE: &str = "\
+Examples:
+  A portal for NVMe/TCP, and RAM as it is written, up to 80 % of what is free:
+    ramport serve --nvme-tcp 192.0.2.1
+  Both protocols, at most 50 GiB, pinned to two cores:
+    ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 2,3
+  Without root, with everything in one folder:
+    ramport serve --state rd/state --socket rd/socket
+  REST over TCP too, for whoever has the token:
+    ramport serve --api-listen 127.0.0.1:8080 --api-token-file token";
+
+pub(crate) const VOLUME_CREATE: &str = "\
+Examples:
+  Memory is taken as it is written, and discards give it back:
+    ramport volume create rd0 --size 50G
+  All memory at once, and blocks of 4096 bytes:
+    ramport volume create rd1 --size 512MiB --block-size 4096 --thick";
+
+pub(crate) const TARGET_CREATE: &str = "\
+Examples:
+  For one NVMe host; its name is in /etc/nvme/hostnqn there:
+    ramport target create nqn.2025-01.com.example:rd0 --volume rd0 --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+  Two volumes, as namespaces 1 and 7, for every host of a network that is trusted:
+    ramport target create nqn.2025-01.com.example:two --volume rd0 --volume rd1=7 --allow-any-host
+  Over iSCSI, under a name that is made up; LUN 0 is rd0:
+    ramport target create --iscsi --volume rd0 --host iqn.1993-08.org.debian:01:9b8e2c";
+
+pub(crate) const PORTAL_CREATE: &str = "\
+Examples:
+  NVMe/TCP on one address, and on every address of the machine:
+    ramport portal create nvme+tcp://192.0.2.1:4420
+    ramport portal create nvme+tcp://[::]:4420
+  iSCSI, in portal group 2:
+    ramport portal create iscsi://192.0.2.1:3260,2";
+
+pub(crate) const HOST: &str = "\
+Examples:
+  An NVMe host that may come from one network alone:
+    ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 --address 192.0.2.0/24
+  An iSCSI initiator that proves itself with CHAP; the secret is the file's first line:
+    ramport host create iqn.1993-08.org.debian:01:9b8e2c --chap-user other --chap-secret-file secret
+  Any host at an address, whatever name it gives:
+    ramport host create backup --address 192.0.2.7 --told-by-address
+  A target lists hosts by these names:
+    ramport target set nqn.2025-01.com.example:rd0 --host backup";
+
+pub(crate) const APPLY: &str = "\
+Examples:
+  What would change, and then the change, whole or not at all:
+    ramport apply site.toml --diff
+    ramport apply site.toml
+  The definitions of one daemon for another:
+    ramport export > site.toml
+A file:
+  portals = [\"nvme+tcp://192.0.2.1:4420\"]
+  [volumes.rd0]
+  size = \"50G\"
+  [targets.\"nqn.2025-01.com.example:rd0\"]
+  namespaces = { 1 = \"rd0\" }
+  hosts = { \"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\" = \"read_write\" }
+  [hosts.\"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\"]
+  addresses = [\"192.0.2.0/24\"]";
+
+pub(crate) const DISCOVER: &str = "\
+Examples:
+    ramport discover nvme+tcp://192.0.2.1
+    ramport discover iscsi://192.0.2.1:3260 --timeout 2s
+  As the CHAP user `other`, for programs:
+    ramport discover iscsi://other%twelve-bytes-or-more@192.0.2.1 --json";
+
+pub(crate) const BENCH: &str = "\
+Examples:
+  Random reads of 4 KiB, 32 at once, for 10 s:
+    ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 --rw randread --bs 4k --iodepth 32 --runtime 10
+  A mix as databases make it, at a given rate, with the picture of its latencies:
+    ramport bench /dev/nvme1n1 --rw randrw --rwmixread 70 --rate-iops 20000 --svg latency.svg
+  Every block written and checked (what was there is lost):
+    ramport bench iscsi://192.0.2.1/iqn.2025-01.com.example:rd0/0 --rw write --verify --size 1g
+  Two volumes in turn, five times each:
+    ramport bench --compare nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 /dev/ram0 --runs 5";
