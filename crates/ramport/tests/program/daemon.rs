@@ -46,6 +46,29 @@ impl Daemon {
         self.wait()
     }
 
+    /// Kills the daemon and starts it again. Returns how long it took from then until it had answered with `volumes`
+    /// volumes, all of them without their contents.
+    pub(crate) fn kill_and_restart_with(&mut self, volumes: usize) -> Duration {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+        let begin = Instant::now();
+        self.child = serve(&self.folder);
+        loop {
+            let output = self.run(&["--json", "volume", "list"]);
+            if output.status.success() {
+                let took = begin.elapsed();
+                let listed: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+                assert_eq!(listed.len(), volumes);
+                assert!(listed.iter().all(|volume| volume["contents"] == "lost"));
+                return took;
+            }
+            assert!(begin.elapsed() < START_TIME, "the daemon does not answer");
+            let ended = self.child.try_wait().expect("a child");
+            assert!(ended.is_none(), "the daemon ended: {ended:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         ramport()
             .arg("--socket")

@@ -12,6 +12,11 @@ use serde_json::Value;
 
 use daemon::{Daemon, mistake, ramport};
 
+/// How soon a daemon that was killed has every one of 1,000 volumes again.
+const RESTORE_GOAL: Duration = Duration::from_secs(1);
+/// How often that is tried.
+const RESTARTS_MAX: usize = 5;
+
 #[test]
 fn a_volume_lives_from_creation_to_removal() {
     let daemon = Daemon::start("life");
@@ -221,7 +226,7 @@ fn a_file_is_shown_then_applied_and_exported_as_the_same() {
 }
 
 #[test]
-fn a_thousand_volumes_are_back_after_a_kill() {
+fn a_thousand_volumes_are_back_within_a_second_of_a_start_after_a_kill() {
     let mut daemon = Daemon::start("thousand");
     let mut text = String::new();
     for number in 0..1000 {
@@ -237,14 +242,15 @@ fn a_thousand_volumes_are_back_after_a_kill() {
     let wanted = std::fs::read_to_string(&file).expect("read");
     std::fs::write(&file, format!("portals = [\"{portal}\"]\n{wanted}")).expect("written");
     daemon.ok(&["apply", file.to_str().expect("a plain path")]);
-    let took = daemon.kill_and_restart();
-    let volumes = daemon.json(&["volume", "list"]);
-    let volumes = volumes.as_array().expect("a list");
-    assert_eq!(volumes.len(), 1000);
-    assert!(volumes.iter().all(|volume| volume["contents"] == "lost"));
-    // The goal is 1 s on an idle machine; a busy one gets more.
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    eprintln!("1,000 volumes were back after {took:?}");
+    // A busy machine may hold any one start up, not each of several.
+    let mut fastest = Duration::MAX;
+    for _ in 0..RESTARTS_MAX {
+        fastest = fastest.min(daemon.kill_and_restart_with(1000));
+        if fastest < RESTORE_GOAL {
+            break;
+        }
+    }
+    assert!(fastest < RESTORE_GOAL, "{fastest:?} at best");
     daemon.ok(&["volume", "acknowledge", "v7"]);
     assert_eq!(
         daemon.json(&["volume", "show", "v7"])["contents"],
