@@ -474,19 +474,6 @@ fn a_thousand_volumes_behind_one_target_are_served() {
 }
 
 #[test]
-fn a_thousand_connects_leave_nothing_behind() {
-    let fixture = Fixture::new(256 * MIB);
-    let before = fixture.server.capacity().used_bytes;
-    for _ in 0..500 {
-        let (_device, mut queue) = fixture.attach("ns=1");
-        run(&mut queue, Operation::Read, 0, 8).expect("read");
-    }
-    fixture.wait_sessions(0);
-    wait_until(|| fixture.server.portals()[0].connections == 0);
-    wait_until(|| fixture.server.capacity().used_bytes == before);
-}
-
-#[test]
 fn a_host_may_be_made_a_reader_and_a_writer_again_while_it_is_connected() {
     const HOST: &str = "nqn.2025-01.io.ramport:a";
     let fixture = Fixture::new(256 * MIB);
