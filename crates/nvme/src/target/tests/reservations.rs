@@ -4,11 +4,14 @@ use zerocopy::little_endian::U64;
 use super::*;
 use crate::wire::feature;
 use crate::wire::log::{ReservationLog, lid};
-use crate::wire::reservation::{RegisteredController, ReservationKeys, ReservationStatus};
+use crate::wire::reservation::{
+    IGNORE_EXISTING_KEY, RegisteredController, ReservationKeys, ReservationStatus,
+};
 
 const RESERVATION_LOG: u64 = 0x0080_0006;
 const REGISTER: u32 = 0;
 const UNREGISTER: u32 = 1;
+const REPLACE: u32 = 2;
 const PREEMPT: u32 = 1;
 const PREEMPT_AND_ABORT: u32 = 2;
 const WRITE_EXCLUSIVE: u32 = 1 << 8;
@@ -365,10 +368,20 @@ fn a_register_that_asks_for_persistence_is_executed_and_told_that_there_is_none(
     let mut pair = Pair::new();
     let refused = pair.error(0, opcode::RESERVATION_REGISTER, RESERVED, [0, 100]);
     assert_eq!(refused, StatusCode::InvalidField);
-    pair.ok(0, opcode::RESERVATION_REGISTER, PERSIST, 0, 100);
-    let Reply::Data(bytes) = pair.report(4096) else {
-        panic!("data are expected");
-    };
-    let (head, _) = ReservationStatus::read_from_prefix(&bytes).expect("64 bytes");
-    assert_eq!((head.controllers.get(), head.persists), (1, 0));
+    // Linux's IOC_PR_REGISTER: without an old key, with one, and with PR_FL_IGNORE_KEY.
+    for (flags, current, new) in [
+        (REGISTER, 0, 100),
+        (REPLACE, 100, 102),
+        (REGISTER | IGNORE_EXISTING_KEY, 0, 102),
+    ] {
+        let cdw10 = PERSIST | flags;
+        pair.ok(0, opcode::RESERVATION_REGISTER, cdw10, current, new);
+        let Reply::Data(bytes) = pair.report(4096) else {
+            panic!("data are expected");
+        };
+        let (head, rest) = ReservationStatus::read_from_prefix(&bytes).expect("64 bytes");
+        assert_eq!((head.controllers.get(), head.persists), (1, 0));
+        let (entry, _) = RegisteredController::read_from_prefix(rest).expect("64 bytes");
+        assert_eq!(entry.key.get(), new);
+    }
 }
