@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod documents;
 mod imports;
 mod sources;
 
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         Some("bench") => measure(args),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy   (checks imports between crates, file lengths, leftovers)"
+                "usage: cargo xtask tidy   (checks imports between crates, file lengths, leftovers, documents)"
             );
             eprintln!("       cargo xtask bench  (compares with the bare exchange and SPDK_DIR)");
             ExitCode::from(2)
@@ -45,6 +46,7 @@ fn tidy() -> ExitCode {
     let root = workspace_root();
     let mut findings = imports::check(&root);
     findings.extend(sources::check(&root));
+    findings.extend(documents::check(&root));
     for finding in &findings {
         eprintln!("tidy: {finding}");
     }
@@ -74,6 +76,7 @@ mod tests {
         let root = workspace_root();
         let mut findings = imports::check(&root);
         findings.extend(sources::check(&root));
+        findings.extend(documents::check(&root));
         assert!(findings.is_empty(), "{}", findings.join("\n"));
     }
 }

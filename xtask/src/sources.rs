@@ -22,13 +22,8 @@ const LEFTOVERS: &[(&str, &str)] = &[
 
 /// What in the sources breaks the rules.
 pub fn check(root: &Path) -> Vec<String> {
-    let mut files = Vec::new();
-    for folder in ["crates", "xtask", "tests", "scripts", "fuzz"] {
-        collect(&root.join(folder), &mut files);
-    }
-    files.sort();
     let mut findings = Vec::new();
-    for file in files {
+    for file in files(root) {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let shown = file
             .strip_prefix(root)
@@ -38,6 +33,16 @@ pub fn check(root: &Path) -> Vec<String> {
         check_file(&shown, &text, &mut findings);
     }
     findings
+}
+
+/// The source files, in order.
+pub fn files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask", "tests", "scripts", "fuzz"] {
+        collect(&root.join(folder), &mut files);
+    }
+    files.sort();
+    files
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
