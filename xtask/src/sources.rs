@@ -56,7 +56,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
             .to_string_lossy()
             .into_owned();
         if path.is_dir() {
-            if !matches!(name.as_str(), "target" | "corpus" | "artifacts") {
+            // Cargo marks its folders of outputs; a folder of sources may be called target, too.
+            let is_output = path.join("CACHEDIR.TAG").exists();
+            if !is_output && !matches!(name.as_str(), "corpus" | "artifacts") {
                 collect(&path, files);
             }
         } else if matches!(path.extension().and_then(|e| e.to_str()), Some("rs" | "sh")) {
@@ -155,6 +157,18 @@ mod tests {
         let found = findings_of("a.rs", &text);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("a.rs:1:"));
+    }
+
+    #[test]
+    fn sources_in_folders_called_target_are_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let files = files(&root);
+        for expected in [
+            "crates/target/src/lib.rs",
+            "crates/nvme/src/target/queue.rs",
+        ] {
+            assert!(files.contains(&root.join(expected)), "{expected}");
+        }
     }
 
     #[test]
