@@ -22,7 +22,8 @@ Examples:
 pub(crate) const TARGET_CREATE: &str = "\
 Examples:
   For one NVMe host; its name is in /etc/nvme/hostnqn there:
-    ramport target create nqn.2025-01.com.example:rd0 --volume rd0 --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+    ramport target create nqn.2025-01.com.example:rd0 --volume rd0 \\
+      --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
   Two volumes, as namespaces 1 and 7, for every host of a network that is trusted:
     ramport target create nqn.2025-01.com.example:two --volume rd0 --volume rd1=7 --allow-any-host
   Over iSCSI, under a name that is made up; LUN 0 is rd0:
@@ -39,7 +40,8 @@ Examples:
 pub(crate) const HOST: &str = "\
 Examples:
   An NVMe host that may come from one network alone:
-    ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 --address 192.0.2.0/24
+    ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 \\
+      --address 192.0.2.0/24
   An iSCSI initiator that proves itself with CHAP; the secret is the file's first line:
     ramport host create iqn.1993-08.org.debian:01:9b8e2c --chap-user other --chap-secret-file secret
   Any host at an address, whatever name it gives:
@@ -74,7 +76,8 @@ Examples:
 pub(crate) const BENCH: &str = "\
 Examples:
   Random reads of 4 KiB, 32 at once, for 10 s:
-    ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 --rw randread --bs 4k --iodepth 32 --runtime 10
+    ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 \\
+      --rw randread --bs 4k --iodepth 32 --runtime 10
   A mix as databases make it, at a given rate, with the picture of its latencies:
     ramport bench /dev/nvme1n1 --rw randrw --rwmixread 70 --rate-iops 20000 --svg latency.svg
   Every block written and checked (what was there is lost):

@@ -57,19 +57,19 @@ const EXAMPLES: [(&[&str], &str); 9] = [
 #[test]
 fn the_examples_in_the_help_are_taken_as_they_stand() {
     for (verb, text) in EXAMPLES {
-        let lines = text
+        let joined = text.replace("\\\n", "");
+        let lines = joined
             .lines()
             .filter_map(|line| line.trim().strip_prefix("ramport "));
-        let lines: Vec<&str> = lines
-            .map(|line| line.split(" > ").next().unwrap_or(line))
+        let lines: Vec<String> = lines
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         for line in &lines {
+            let line = line.split(" > ").next().expect("the part before a file");
             parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
-        assert!(
-            lines.iter().any(|line| line.starts_with(&verb.join(" "))),
-            "{verb:?}"
-        );
+        let verb = verb.join(" ");
+        assert!(lines.iter().any(|line| line.starts_with(&verb)), "{verb}");
     }
 }
 
@@ -98,6 +98,7 @@ fn the_examples_stand_in_the_help_and_in_the_manual() {
             .render(&mut page)
             .expect("rendered");
         let page = String::from_utf8(page).expect("text").replace("\\-", "-");
+        let page = page.replace("\\\\", "\\");
         for line in text.lines().map(str::trim) {
             assert!(page.contains(line), "{verb:?}: {line:?}");
         }
