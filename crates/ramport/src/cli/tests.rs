@@ -98,7 +98,7 @@ fn the_examples_stand_in_the_help_and_in_the_manual() {
             .render(&mut page)
             .expect("rendered");
         let page = String::from_utf8(page).expect("text").replace("\\-", "-");
-        let page = page.replace("\\\\", "\\");
+        let page = page.replace("\\*(Aq", "'").replace("\\\\", "\\");
         for line in text.lines().map(str::trim) {
             assert!(page.contains(line), "{verb:?}: {line:?}");
         }
