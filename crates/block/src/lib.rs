@@ -9,6 +9,7 @@
 //! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be copied;
 //! - [`Buffers`] — the memory of a host's own commands;
 //! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
+//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair (RDMA);
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!
 //! ```
@@ -23,6 +24,7 @@
 
 mod access;
 mod buffers;
+mod message;
 mod op;
 mod send;
 mod session;
@@ -33,6 +35,7 @@ mod volume;
 
 pub use access::{Access, HostIdentity};
 pub use buffers::{BufferRange, Buffers};
+pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
 pub use send::{Placement, RegionId, Segment, SendList};
 pub use session::{Pace, StreamSession};

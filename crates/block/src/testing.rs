@@ -1,4 +1,6 @@
-//! A volume in a vector, for tests, fuzz targets and simulations.
+//! A volume in a vector, and a send queue that keeps what is posted to it, for tests, fuzz targets and simulations.
+
+mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,8 @@ use crate::{
     Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Lba, Op, OpKind, RawSpan, ReadDest,
     Status, Volume,
 };
+
+pub use work::{PostedWork, Work};
 
 /// A volume in a vector, whose answers tests can change.
 #[derive(Debug)]
