@@ -54,9 +54,7 @@ impl fmt::Display for Shape {
 /// Reads among mixed I/O in per cent.
 const READ_PERCENT: &str = "70";
 /// The size of each side's volume in MiB.
-const VOLUME_MIB: &str = "512";
-/// The same in bytes: the bare exchange over memory like a volume's.
-const VOLUME_BYTES: u64 = 512 << 20;
+const VOLUME_MIB: u64 = 512;
 /// Memory that the processor's caches hold: the bare exchange at its fastest.
 const CACHED_BYTES: u64 = 1 << 20;
 
@@ -140,7 +138,7 @@ pub fn run(root: &Path, options: &Options) -> io::Result<()> {
             row.bare
                 .extend(bare(root, *shape, &options.seconds, CACHED_BYTES)?);
             row.bare_volume
-                .extend(bare(root, *shape, &options.seconds, VOLUME_BYTES)?);
+                .extend(bare(root, *shape, &options.seconds, VOLUME_MIB << 20)?);
             row.ramport
                 .push(ramport.measure(Ramport::URL, *shape, &options.seconds)?);
             let Some(spdk) = &spdk else { continue };

@@ -1,7 +1,9 @@
-//! A volume in a vector, and a send queue that keeps what is posted to it, for tests, fuzz targets and simulations.
+//! A volume in a vector, and a send queue that keeps what is posted to it, for tests, fuzz targets and simulations; the corpora
+//! of fuzz targets, for tests.
 
 mod work;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,6 +14,22 @@ use crate::{
 };
 
 pub use work::{PostedWork, Work};
+
+/// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were. Panics where the corpus
+/// can't be read.
+pub fn replay(name: &str, target: fn(&[u8])) -> usize {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(name);
+    let entries = std::fs::read_dir(&corpus).expect("the corpus is part of the tree");
+    let mut inputs = 0;
+    for entry in entries {
+        let path = entry.expect("a directory entry").path();
+        target(&std::fs::read(&path).expect("a readable input"));
+        inputs += 1;
+    }
+    inputs
+}
 
 /// A volume in a vector, whose answers tests can change.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
 use crate::task::{Due, Progress, Task, Work};
+use crate::transmit::COPY_LEN_MAX;
 use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
 use crate::wire::other::reason;
@@ -22,9 +23,6 @@ const PROTOCOL_SERVICE_CRC_ERROR: scsi::Asc = scsi::Asc(0x4705);
 const NOT_ENOUGH_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0D);
 /// UNEXPECTED UNSOLICITED DATA (0Ch/0Ch).
 const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
-
-/// Commands with less data than this are paced: see [`block::Pace`].
-const PACED_LEN_BYTES: u32 = 4096;
 
 /// INTERNAL TARGET FAILURE (44h/00h).
 const INTERNAL_TARGET_FAILURE: scsi::Asc = scsi::Asc(0x4400);
@@ -53,7 +51,7 @@ impl<B: Backend> Connection<B> {
             self.reject(reason::TASK_IN_PROGRESS);
             return Sink::Discard;
         }
-        if command.expected_len.get() < PACED_LEN_BYTES {
+        if u64::from(command.expected_len.get()) <= COPY_LEN_MAX {
             self.short_commands += 1;
         }
         let mut task = begin(now, &command, opened.nexus, !immediate, backend);
@@ -69,7 +67,7 @@ impl<B: Backend> Connection<B> {
         if writes {
             Sink::Write { slot }
         } else {
-            Sink::Discard
+            Sink::Begun { slot }
         }
     }
 
@@ -103,11 +101,7 @@ impl<B: Backend> Connection<B> {
 
     /// The PDU of a SCSI Command is whole.
     pub(crate) fn finish_command_pdu(&mut self, now: Instant, backend: &mut B) {
-        let itt = self.bhs.itt.get();
-        let Stage::Full(full) = &mut self.stage else {
-            return;
-        };
-        if let Some(slot) = full.tasks.find(itt) {
+        if let Sink::Write { slot } | Sink::Begun { slot } = self.sink {
             self.go_on(slot, now, backend);
         }
     }
@@ -264,12 +258,6 @@ impl<B: Backend> Connection<B> {
         if task.progress != Progress::Held {
             task.progress = Progress::Sending;
         }
-        if let Work::Read(extent) = task.work
-            && let Some((view, _)) = backend.view(nexus, task.lun)
-        {
-            // It is executed when it is sent, after the other commands at hand.
-            view.volume.prefetch(extent);
-        }
         if let Some(at) = held_until(task, now, nexus, backend) {
             task.progress = Progress::Held;
             let generation = task.generation;
@@ -372,7 +360,11 @@ fn begin<B: Backend>(
         let geometry = view.volume.geometry();
         task.block_size = geometry.block_size;
         let fast = match medium::plain_transfer(&task.cdb, geometry) {
-            Some(Ok(Medium::Read(extent))) if view.reads => Some(Medium::Read(extent)),
+            Some(Ok(Medium::Read(extent))) if view.reads => {
+                // It is executed when it is sent, after the other commands at hand.
+                view.volume.prefetch(extent);
+                Some(Medium::Read(extent))
+            }
             Some(Ok(Medium::Write(extent))) if view.writes && !view.volume.is_read_only() => {
                 Some(Medium::Write(extent))
             }

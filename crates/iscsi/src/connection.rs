@@ -77,6 +77,11 @@ pub(crate) enum Sink {
         /// The task.
         slot: usize,
     },
+    /// Thrown away: the task takes no data-out.
+    Begun {
+        /// The task.
+        slot: usize,
+    },
     /// Thrown away: it belongs to nothing.
     Discard,
 }
@@ -134,7 +139,7 @@ pub struct Connection<B> {
     header: Vec<u8>,
     pub(crate) bhs: Bhs,
     pub(crate) segment: Vec<u8>,
-    sink: Sink,
+    pub(crate) sink: Sink,
     segment_crc: u32,
     started: Option<Instant>,
     pace: block::Pace,
@@ -334,7 +339,7 @@ impl<B: Backend> Connection<B> {
     fn on_data(&mut self, bytes: &[u8], backend: &mut B) {
         if self.data_digest() == Digest::Crc32c {
             self.segment_crc = crc32c::crc32c_append(self.segment_crc, bytes);
-            if self.sink != Sink::Discard {
+            if !matches!(self.sink, Sink::Begun { .. } | Sink::Discard) {
                 self.segment.extend_from_slice(bytes);
             }
             return;
@@ -342,7 +347,7 @@ impl<B: Backend> Connection<B> {
         match self.sink {
             Sink::Gather => self.segment.extend_from_slice(bytes),
             Sink::Write { slot } => self.write_data(slot, bytes, backend),
-            Sink::Discard => {}
+            Sink::Begun { .. } | Sink::Discard => {}
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{READ_PERCENT, Shape};
+use super::{READ_PERCENT, Shape, VOLUME_MIB};
 
 /// What one measurement gave. A figure that is not known is 0.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ impl Ramport {
     pub const PERF: &str =
         "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24980 subnqn:nqn.2025-01.example:bench";
 
-    pub fn start(root: &Path, volume_mib: &str) -> io::Result<Self> {
+    pub fn start(root: &Path, volume_mib: u64) -> io::Result<Self> {
         let program = root.join("target/release/ramport");
         let folder = std::env::temp_dir().join(format!("ramport-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -113,7 +113,7 @@ impl Ramport {
         output(
             Command::new(&self.program)
                 .args(args)
-                .args(["--size", "512m"]),
+                .args(["--size", &format!("{VOLUME_MIB}m")]),
         )
         .map(|_| ())
     }
@@ -193,7 +193,7 @@ impl Spdk {
         "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24981 subnqn:nqn.2016-06.io.spdk:bench";
     const SOCKET: &str = "/tmp/spdk-bench.sock";
 
-    pub fn start(folder: &Path, volume_mib: &str) -> io::Result<Self> {
+    pub fn start(folder: &Path, volume_mib: u64) -> io::Result<Self> {
         let daemon = Command::new(folder.join("build/bin/nvmf_tgt"))
             .args(["--no-huge", "-s", "1536", "-m", "0x1", "-r", Self::SOCKET])
             .stdout(Stdio::null())

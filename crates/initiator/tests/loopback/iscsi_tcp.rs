@@ -2,63 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::IscsiTarget;
-use block::{Admission, Blocks, Extent, Lba, Unmap};
+use crate::support::{self, BLOCK, IscsiTarget, PATIENCE, pattern, request, run};
+use block::{Admission, Blocks, Unmap};
 use initiator::{
-    Backoff, CommandError, ConnectError, Device, DeviceOptions, OnLoss, Operation, Queue, Request,
-    Slot, WaitStrategy, discover_targets,
+    CommandError, ConnectError, Device, DeviceOptions, OnLoss, Operation, Queue, Slot,
+    WaitStrategy, discover_targets,
 };
 use iscsi::testing::TestTarget;
 use iscsi::{Authentication, Credentials};
 use scsi::host::CommandFailure;
 
-const BLOCK: usize = 512;
-const PATIENCE: Duration = Duration::from_secs(20);
-
 fn options() -> DeviceOptions {
-    DeviceOptions {
-        depth: 8,
-        buffer_bytes: 1 << 20,
-        backoff: Backoff {
-            first: Duration::from_millis(1),
-            max: Duration::from_millis(50),
-            give_up_after: PATIENCE,
-            ..Backoff::default()
-        },
-        ..DeviceOptions::default()
-    }
-}
-
-fn request(slot: u16, operation: Operation, lba: u64, blocks: u64) -> Request {
-    Request {
-        slot: Slot(slot),
-        operation,
-        extent: Extent::new(Lba(lba), Blocks(blocks)),
-    }
-}
-
-/// Submits and waits for this one.
-fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
-    let mut done = Vec::new();
-    queue.submit(request).unwrap();
-    queue
-        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
-        .unwrap();
-    assert_eq!(done.len(), 1, "one command, one completion");
-    assert_eq!(done[0].slot, request.slot);
-    done[0].result
+    support::options(1 << 20)
 }
 
 fn attach(target: &IscsiTarget, lun: u16, query: &str) -> (Device, Vec<Queue>) {
     let mut device = Device::connect(&target.url(lun, query), &options()).unwrap();
     let queues = device.take_queues();
     (device, queues)
-}
-
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|i| (seed.wrapping_mul(0x9E37_79B9) ^ i.wrapping_mul(31)) as u8)
-        .collect()
 }
 
 #[test]

@@ -2,61 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::Target;
-use block::{Blocks, Extent, Lba, Unmap};
+use crate::support::{self, BLOCK, Target, pattern, request, run};
+use block::{Blocks, Unmap};
 use initiator::{
-    Backoff, CommandError, Completion, Device, DeviceOptions, Link, OnLoss, Operation, Queue,
-    QueueError, Request, Slot, WaitStrategy,
+    CommandError, Completion, Device, DeviceOptions, Link, OnLoss, Operation, Queue, QueueError,
+    Slot, WaitStrategy,
 };
 use nvme::wire::StatusCode;
 
-const BLOCK: usize = 512;
-
 fn options() -> DeviceOptions {
-    DeviceOptions {
-        depth: 8,
-        buffer_bytes: 256 * 1024,
-        backoff: Backoff {
-            first: Duration::from_millis(1),
-            max: Duration::from_millis(50),
-            give_up_after: Duration::from_secs(20),
-            ..Backoff::default()
-        },
-        ..DeviceOptions::default()
-    }
-}
-
-fn request(slot: u16, operation: Operation, lba: u64, blocks: u64) -> Request {
-    Request {
-        slot: Slot(slot),
-        operation,
-        extent: Extent::new(Lba(lba), Blocks(blocks)),
-    }
-}
-
-/// Submits and waits for this one.
-fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
-    let mut done = Vec::new();
-    queue.submit(request).unwrap();
-    let patience = Duration::from_secs(20);
-    queue
-        .wait(WaitStrategy::Sleep, patience, &mut done)
-        .unwrap();
-    assert_eq!(done.len(), 1, "one command, one completion");
-    assert_eq!(done[0].slot, request.slot);
-    done[0].result
+    support::options(256 * 1024)
 }
 
 fn attach(target: &Target, query: &str) -> (Device, Queue) {
     let mut device = Device::connect(&target.url(query), &options()).unwrap();
     let queue = device.take_queues().remove(0);
     (device, queue)
-}
-
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|i| (seed.wrapping_mul(0x9E37_79B9) ^ i.wrapping_mul(31)) as u8)
-        .collect()
 }
 
 #[test]

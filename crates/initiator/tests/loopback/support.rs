@@ -13,12 +13,58 @@ use std::{
 
 use block::testing::VecVolume;
 use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest, Segment, SendList, StreamSession};
-use initiator::Url;
+use initiator::{
+    Backoff, CommandError, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
+};
 use iscsi::Connection;
 use iscsi::testing::TestTarget;
 use nvme::target::{Limits, Subsystem};
 use nvme::tcp::{TargetConfig, TargetSession};
 use nvme::testing::{TestBackend, subsystem};
+
+pub const BLOCK: usize = 512;
+/// How long a test waits for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn options(buffer_bytes: usize) -> DeviceOptions {
+    DeviceOptions {
+        depth: 8,
+        buffer_bytes,
+        backoff: Backoff {
+            first: Duration::from_millis(1),
+            max: Duration::from_millis(50),
+            give_up_after: PATIENCE,
+            ..Backoff::default()
+        },
+        ..DeviceOptions::default()
+    }
+}
+
+pub fn request(slot: u16, operation: Operation, lba: u64, blocks: u64) -> Request {
+    Request {
+        slot: Slot(slot),
+        operation,
+        extent: Extent::new(Lba(lba), Blocks(blocks)),
+    }
+}
+
+/// Submits and waits for this one.
+pub fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
+    let mut done = Vec::new();
+    queue.submit(request).unwrap();
+    queue
+        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+        .unwrap();
+    assert_eq!(done.len(), 1, "one command, one completion");
+    assert_eq!(done[0].slot, request.slot);
+    done[0].result
+}
+
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (seed.wrapping_mul(0x9E37_79B9) ^ i.wrapping_mul(31)) as u8)
+        .collect()
+}
 
 /// Accepts connections until it is dropped.
 pub struct Acceptor {

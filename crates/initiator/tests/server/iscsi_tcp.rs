@@ -27,21 +27,7 @@ fn data_stay_whole_while_sessions_are_cut() {
         ("sessions=2&hdgst=on&ddgst=on", 20_000),
     ]
     .map(|(query, lba)| (attach(proxy.address, query), lba));
-    std::thread::scope(|scope| {
-        for ((device, queues), lba) in clients {
-            let proxy = &proxy;
-            scope.spawn(move || {
-                let _keep = device;
-                for (mut queue, lba) in queues.into_iter().zip([lba, lba + 5_000]) {
-                    verify(&mut queue, lba, 12, |round| {
-                        if round % 4 == 1 {
-                            proxy.cut();
-                        }
-                    });
-                }
-            });
-        }
-    });
+    verify_while_cut(&proxy, clients);
 }
 
 #[test]

@@ -172,19 +172,10 @@ fn verify(queue: &mut Queue, first_lba: u64, rounds: u64, disturb: impl Fn(u64))
     }
 }
 
-#[test]
-fn data_stay_whole_while_connections_are_cut() {
-    let rig = Rig::start(64 * MIB);
-    let proxy = Proxy::start(rig.address);
-    let clients = [
-        ("queues=2", 0),
-        ("queues=2&hdgst=on", 10_000),
-        ("queues=2&hdgst=on&ddgst=on", 20_000),
-    ]
-    .map(|(query, lba)| (attach(proxy.address, query), lba));
+/// Verifies on two queues of each client, on blocks of its own, while `proxy` cuts their connections again and again.
+fn verify_while_cut<const N: usize>(proxy: &Proxy, clients: [((Device, Vec<Queue>), u64); N]) {
     std::thread::scope(|scope| {
         for ((device, queues), lba) in clients {
-            let proxy = &proxy;
             scope.spawn(move || {
                 let _keep = device;
                 for (mut queue, lba) in queues.into_iter().zip([lba, lba + 5_000]) {
@@ -197,6 +188,19 @@ fn data_stay_whole_while_connections_are_cut() {
             });
         }
     });
+}
+
+#[test]
+fn data_stay_whole_while_connections_are_cut() {
+    let rig = Rig::start(64 * MIB);
+    let proxy = Proxy::start(rig.address);
+    let clients = [
+        ("queues=2", 0),
+        ("queues=2&hdgst=on", 10_000),
+        ("queues=2&hdgst=on&ddgst=on", 20_000),
+    ]
+    .map(|(query, lba)| (attach(proxy.address, query), lba));
+    verify_while_cut(&proxy, clients);
 }
 
 #[test]

@@ -314,22 +314,7 @@ fn next_psn(pair: &mut Pair, to: usize, sender: Qpn) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    /// Runs `target` over the corpus of that name and gives how many inputs there were.
-    fn replay(name: &str, target: fn(&[u8])) -> usize {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../fuzz/corpus")
-            .join(name);
-        let entries = std::fs::read_dir(&corpus).expect("the corpus is part of the tree");
-        let mut inputs = 0;
-        for entry in entries {
-            let path = entry.expect("a directory entry").path();
-            target(&std::fs::read(&path).expect("a readable input"));
-            inputs += 1;
-        }
-        inputs
-    }
+    use block::testing::replay;
 
     #[test]
     fn corpora_pass() {
