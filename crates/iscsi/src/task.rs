@@ -8,6 +8,7 @@ use scsi::{Lun, Medium, Response};
 
 use crate::backend::Backend;
 use crate::window::Window;
+use crate::wire::NO_TASK_TAG;
 
 /// How many commands a session may have outstanding (its command window).
 pub const COMMANDS_MAX: usize = 256;
@@ -110,6 +111,8 @@ impl PartialOrd for Due {
 /// The tasks of a connection, by slot.
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
+    /// The Initiator Task Tag of each slot; [`NO_TASK_TAG`] where it is free. A search reads these alone.
+    tags: Vec<u32>,
     generations: Vec<u16>,
     free: Vec<usize>,
     /// Slots with something to send, oldest first.
@@ -132,6 +135,7 @@ impl Tasks {
     pub(crate) fn new(window: Window) -> Self {
         Self {
             slots: Vec::new(),
+            tags: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -192,6 +196,7 @@ impl Tasks {
             Some(slot) => slot,
             None if self.slots.len() < COMMANDS_MAX + IMMEDIATE_MAX => {
                 self.slots.push(None);
+                self.tags.push(NO_TASK_TAG);
                 self.generations.push(0);
                 self.slots.len() - 1
             }
@@ -203,6 +208,7 @@ impl Tasks {
             self.window.begin();
         }
         self.gathers += task.gathers;
+        self.tags[slot] = task.itt;
         self.slots[slot] = Some(task);
         Some(slot)
     }
@@ -222,16 +228,18 @@ impl Tasks {
             self.window.end(1);
         }
         self.gathers -= task.gathers;
+        self.tags[slot] = NO_TASK_TAG;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         Some(task)
     }
 
-    /// The slot of an Initiator Task Tag.
+    /// The slot of an Initiator Task Tag, which is not [`NO_TASK_TAG`].
     pub(crate) fn find(&self, itt: u32) -> Option<usize> {
-        self.slots
-            .iter()
-            .position(|task| task.as_ref().is_some_and(|task| task.itt == itt))
+        if itt == NO_TASK_TAG {
+            return None;
+        }
+        self.tags.iter().position(|tag| *tag == itt)
     }
 
     /// The slots that wait for reservations to be saved.
