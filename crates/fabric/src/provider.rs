@@ -7,8 +7,8 @@ use std::time::Duration;
 use block::RegionId;
 
 use crate::verbs::{
-    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey,
-    SendRequest,
+    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Remote,
+    Rkey, SendRequest,
 };
 
 /// How long to wait for something to happen.
@@ -65,20 +65,22 @@ pub enum FabricError {
 /// Queue pairs, connections, and memory that peers can reach. One thread owns a provider and drives it by
 /// [`poll`](Provider::poll); nothing happens in between.
 pub trait Provider {
-    /// Allocates zeroed memory that requests can name.
-    fn allocate(&mut self, len_bytes: usize) -> RegionId;
+    /// Allocates zeroed memory that requests can name. Adapters pin it, of which the system allows so much only.
+    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError>;
 
     /// Frees memory. Keys to it and requests that name it must be gone; what is left of them fails.
     fn release(&mut self, memory: RegionId);
 
-    /// The bytes of allocated memory; empty where there is none.
+    /// The bytes of allocated memory; empty where there is none. What is named by a posted receive, by a READ that has not
+    /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
     fn bytes(&self, memory: RegionId) -> &[u8];
 
     /// The same, for writing.
     fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8];
 
-    /// Lets peers at some memory; the key that they need.
-    fn register(&mut self, region: Region) -> Result<Rkey, FabricError>;
+    /// Lets peers at some memory: the address and the key that they need. The address is the one asked for where the provider
+    /// can have it so; an adapter's has the same offset in its page as the memory has.
+    fn register(&mut self, region: Region) -> Result<Remote, FabricError>;
 
     /// Makes a key worthless; whether it had been worth something.
     fn invalidate(&mut self, key: Rkey) -> bool;
@@ -96,7 +98,7 @@ pub trait Provider {
     fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError>;
 
     /// Takes requests for connections to a port from now on.
-    fn listen(&mut self, port: u16);
+    fn listen(&mut self, port: u16) -> Result<(), FabricError>;
 
     /// Rejects further requests for connections to a port; those that are made remain.
     fn stop_listening(&mut self, port: u16);

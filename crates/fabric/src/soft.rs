@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::provider::{ConnectTo, FabricError, Provider, Wait};
 use crate::verbs::{
-    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey,
-    SendRequest,
+    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Remote,
+    Rkey, SendRequest,
 };
 use memory::Memory;
 
@@ -264,8 +264,8 @@ impl AsFd for Soft {
 }
 
 impl Provider for Soft {
-    fn allocate(&mut self, len_bytes: usize) -> RegionId {
-        self.memory.allocate(len_bytes)
+    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+        Ok(self.memory.allocate(len_bytes))
     }
 
     fn release(&mut self, memory: RegionId) {
@@ -283,11 +283,14 @@ impl Provider for Soft {
         self.memory.bytes_mut(memory)
     }
 
-    fn register(&mut self, region: Region) -> Result<Rkey, FabricError> {
+    fn register(&mut self, region: Region) -> Result<Remote, FabricError> {
         if self.memory.slice(region.placement).is_none() {
             return Err(FabricError::NotAllocated);
         }
-        Ok(self.endpoint.register(region, &mut self.memory)?)
+        Ok(Remote {
+            va: region.base_va,
+            rkey: self.endpoint.register(region, &mut self.memory)?,
+        })
     }
 
     fn invalidate(&mut self, key: Rkey) -> bool {
@@ -310,8 +313,9 @@ impl Provider for Soft {
         self.endpoint.post_recv(qpn, request)
     }
 
-    fn listen(&mut self, port: u16) {
+    fn listen(&mut self, port: u16) -> Result<(), FabricError> {
         self.endpoint.listen(ServiceId::tcp(port));
+        Ok(())
     }
 
     fn stop_listening(&mut self, port: u16) {

@@ -79,11 +79,15 @@ impl Gather {
         self.len_bytes
     }
 
+    /// The parts, in order.
+    pub fn parts(&self) -> &[Placement] {
+        &self.parts[..usize::from(self.count)]
+    }
+
     /// The placements of `len` bytes from `offset` on, which must lie inside.
     pub(crate) fn slice(&self, offset: u32, len: u32) -> impl Iterator<Item = Placement> {
         let (mut skip, mut left) = (u64::from(offset), u64::from(len));
-        let parts = &self.parts[..usize::from(self.count)];
-        parts.iter().filter_map(move |part| {
+        self.parts().iter().filter_map(move |part| {
             let from = skip.min(part.range.len);
             skip -= from;
             let take = left.min(part.range.len - from);
@@ -188,7 +192,8 @@ impl SendOp {
         matches!(self, Self::Read(..))
     }
 
-    const fn kind(&self) -> WorkKind {
+    /// What its completion calls it.
+    pub const fn kind(&self) -> WorkKind {
         match self {
             Self::Send(_) | Self::SendImmediate(..) | Self::SendInvalidate(..) => WorkKind::Send,
             Self::Write(..) | Self::WriteImmediate(..) => WorkKind::Write,

@@ -97,7 +97,7 @@ impl<P: Provider> Ends<P> {
     }
 
     fn ask(&mut self, private_data: &[u8]) -> (CommId, Qpn) {
-        self.providers[1].listen(PORT);
+        self.providers[1].listen(PORT).expect("the port is free");
         let qpn = self.providers[0].create_qp(QP).expect("there is room");
         let to = ConnectTo {
             address: self.addresses[1],
@@ -133,6 +133,7 @@ impl<P: Provider> Ends<P> {
             qpns: [asked.1, qpn],
             memory: [0, 1].map(|end: usize| {
                 let memory = self.providers[end].allocate(MEMORY_BYTES);
+                let memory = memory.expect("there is memory");
                 let bytes = self.providers[end].bytes_mut(memory);
                 for (at, byte) in bytes.iter_mut().enumerate() {
                     *byte = (at * 7 + at / 253 + end * 101) as u8;
@@ -168,8 +169,7 @@ impl<P: Provider> Ends<P> {
             base_va: BASE_VA,
             access: ALL,
         };
-        let rkey = self.providers[end].register(region).expect("registered");
-        Remote { va: BASE_VA, rkey }
+        self.providers[end].register(region).expect("registered")
     }
 
     fn slice(&self, end: usize, place: Placement) -> &[u8] {
@@ -286,7 +286,7 @@ fn reads_and_writes_move_bytes<P: Provider>(ends: &mut Ends<P>) {
     let remote = ends.register(1, link.place(1, 1_000_000, 1_000_000));
     ends.recv(&link, 1, 5, link.place(1, 0, 0));
     let at = |offset| Remote {
-        va: BASE_VA + offset,
+        va: remote.va + offset,
         ..remote
     };
     let write = SendOp::Write(link.data(0, 0, 300_001), at(17));
@@ -342,7 +342,7 @@ fn wrong_keys_end_the_queue_pair<P: Provider>(ends: &mut Ends<P>) {
         SendOp::Write(
             inline(&[0xEE; 50]),
             Remote {
-                va: BASE_VA + 60,
+                va: remote.va + 60,
                 ..remote
             },
         ),
@@ -432,7 +432,7 @@ pub fn bulk<P: Provider>(ends: &mut Ends<P>) {
     for round in 0..8u64 {
         let offset = round % 4 * PIECE;
         let at = Remote {
-            va: BASE_VA + (3 - round % 4) * PIECE,
+            va: remote.va + (3 - round % 4) * PIECE,
             ..remote
         };
         ends.send(
