@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use block::RegionId;
@@ -12,12 +13,19 @@ use crate::verbs::{
 };
 
 /// How long to wait for something to happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+#[derive(Clone, Copy, Debug)]
+pub enum Wait<'a> {
     /// Not at all.
     Poll,
     /// At most so long.
     AtMost(Duration),
+    /// At most so long, and no longer once `event` is readable.
+    Event {
+        /// How long.
+        at_most: Duration,
+        /// What ends the wait: another thread's way to wake this one.
+        event: BorrowedFd<'a>,
+    },
 }
 
 /// Where a connection is asked for.
@@ -121,7 +129,7 @@ pub trait Provider {
     fn disconnect(&mut self, id: CommId) -> Result<(), FabricError>;
 
     /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
-    fn poll(&mut self, wait: Wait) -> io::Result<()>;
+    fn poll(&mut self, wait: Wait<'_>) -> io::Result<()>;
 
     /// The next request that has ended.
     fn next_completion(&mut self) -> Option<Completion>;

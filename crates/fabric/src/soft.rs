@@ -220,7 +220,13 @@ impl Soft {
     }
 
     /// Sleeps until the socket or the clock has something, at most `at_most`.
-    fn sleep(&self, now: Instant, at_most: Duration, flushed: Flushed) -> io::Result<()> {
+    fn sleep(
+        &self,
+        now: Instant,
+        at_most: Duration,
+        event: Option<BorrowedFd<'_>>,
+        flushed: Flushed,
+    ) -> io::Result<()> {
         let due = self.endpoint.poll_timeout();
         let until_due = due.map_or(at_most, |due| due.saturating_duration_since(now));
         let wait = until_due.min(at_most);
@@ -232,7 +238,15 @@ impl Soft {
             Flushed::All => PollFlags::IN,
             Flushed::Blocked => PollFlags::IN | PollFlags::OUT,
         };
-        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
+        let socket = PollFd::new(&self.socket, flags);
+        let result = match event {
+            Some(event) => {
+                let event = PollFd::from_borrowed_fd(event, PollFlags::IN);
+                poll(&mut [socket, event], Some(&timeout))
+            }
+            None => poll(&mut [socket], Some(&timeout)),
+        };
+        match result {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -362,15 +376,17 @@ impl Provider for Soft {
         Ok(self.endpoint.disconnect(Instant::now(), id)?)
     }
 
-    fn poll(&mut self, wait: Wait) -> io::Result<()> {
+    fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
         let (was_busy, flushed) = self.turn()?;
-        let Wait::AtMost(at_most) = wait else {
-            return Ok(());
+        let (at_most, event) = match wait {
+            Wait::Poll => return Ok(()),
+            Wait::AtMost(at_most) => (at_most, None),
+            Wait::Event { at_most, event } => (at_most, Some(event)),
         };
         if was_busy || self.endpoint.has_news() {
             return Ok(());
         }
-        self.sleep(Instant::now(), at_most, flushed)?;
+        self.sleep(Instant::now(), at_most, event, flushed)?;
         self.turn().map(|_| ())
     }
 

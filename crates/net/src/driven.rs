@@ -71,6 +71,9 @@ pub enum CloseReason {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
+    /// The queue pair failed.
+    #[error("the connection failed: {0}")]
+    Fabric(#[source] Box<dyn Error + Send + Sync>),
     /// The peer did not complete its login in time.
     #[error("the login was not completed in time")]
     HandshakeTimeout,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts connections of all reactors. Touched when connections come, are admitted, and go.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     connections_max: usize,
     half_open_per_address_max: usize,
     connections: AtomicUsize,
@@ -16,28 +16,31 @@ pub(crate) struct Gate {
 
 /// Why a connection may not come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub enum Refused {
+    /// In all.
     #[error("there are as many connections as there may be")]
     Full,
+    /// Of its address.
     #[error("its address has too many connections that have not logged in")]
     HalfOpen,
 }
 
 /// A connection's place; left when this drops.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     gate: Arc<Gate>,
 }
 
 /// A connection's place among the half-open ones of its address; left when this drops.
 #[derive(Debug)]
-pub(crate) struct HalfOpen {
+pub struct HalfOpen {
     gate: Arc<Gate>,
     address: IpAddr,
 }
 
 impl Gate {
-    pub(crate) fn new(connections_max: usize, half_open_per_address_max: usize) -> Self {
+    /// Bounds on connections in all, and on half-open ones of an address.
+    pub fn new(connections_max: usize, half_open_per_address_max: usize) -> Self {
         Self {
             connections_max,
             half_open_per_address_max,
@@ -46,7 +49,8 @@ impl Gate {
         }
     }
 
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<(Place, HalfOpen), Refused> {
+    /// Takes a place for a connection from `address`.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<(Place, HalfOpen), Refused> {
         if self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
             self.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused::Full);
@@ -71,7 +75,7 @@ impl Gate {
     }
 
     /// How many connections there are.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 }

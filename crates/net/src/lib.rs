@@ -7,6 +7,9 @@
 //! whose peer does not read is not read either, and holds at most one send list. When nothing is left to do, the reactor
 //! polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
+//! Threads that drive connections of another kind (RDMA's queue pairs) are made of the same [`parts`], and join the reactors as
+//! [`Guest`]s, so that whoever wakes or closes a connection need not know which kind it is.
+//!
 //! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and [`UdpSocket`], datagrams in
 //! runs for RDMA in software.
 //!
@@ -24,6 +27,7 @@ mod driven;
 mod file_io;
 mod gate;
 mod gather;
+mod guests;
 mod listener;
 mod mailbox;
 mod poller;
@@ -41,6 +45,17 @@ pub use driven::{Accepted, Acceptor, Attachment, CloseReason, Driven, drive};
 pub use file_io::{
     Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
 };
+pub use guests::{Guest, Membership};
 pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
+/// What a reactor is made of, for threads that drive connections of another kind.
+pub mod parts {
+    pub use crate::gate::{Gate, HalfOpen, Place, Refused};
+    pub use crate::mailbox::{Mail, Mailbox};
+    pub use crate::poller::Wait;
+    pub use crate::slots::Slots;
+    pub use crate::spin::Spin;
+    pub use crate::timers::Timers;
+}
+
 pub use udp::{Piece, UdpArrival, UdpOptions, UdpRun, UdpSocket};

@@ -13,7 +13,7 @@ use crate::ConnectionId;
 
 /// A reactor's mailbox for messages `M`. Wakes are kept apart from messages: many for one connection are one, so
 /// they are bounded by the connections and posting one never waits.
-pub(crate) struct Mailbox<M> {
+pub struct Mailbox<M> {
     mail: Mutex<Mail<M>>,
     room: Condvar,
     /// Whether there is anything to collect.
@@ -24,16 +24,19 @@ pub(crate) struct Mailbox<M> {
 }
 
 /// What has been posted.
-pub(crate) struct Mail<M> {
-    pub(crate) messages: VecDeque<M>,
-    pub(crate) wakes: BTreeSet<ConnectionId>,
+pub struct Mail<M> {
+    /// In the order of posting.
+    pub messages: VecDeque<M>,
+    /// Connections whose sessions are to be woken.
+    pub wakes: BTreeSet<ConnectionId>,
 }
 
 impl<M> Mailbox<M> {
     /// The most messages that wait.
-    pub(crate) const MESSAGES_MAX: usize = 1024;
+    pub const MESSAGES_MAX: usize = 1024;
 
-    pub(crate) fn new() -> io::Result<Self> {
+    /// An empty one.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             mail: Mutex::new(Mail::default()),
             room: Condvar::new(),
@@ -44,12 +47,12 @@ impl<M> Mailbox<M> {
     }
 
     /// What the reactor watches while it sleeps.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+    pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
     /// Posts a message; waits while the mailbox is full. Not for reactor threads.
-    pub(crate) fn post(&self, message: M) {
+    pub fn post(&self, message: M) {
         let mut mail = self.lock();
         while mail.messages.len() >= Self::MESSAGES_MAX {
             mail = self.room.wait(mail).unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +62,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Posts a message, or gives it back where the mailbox is full.
-    pub(crate) fn try_post(&self, message: M) -> Result<(), M> {
+    pub fn try_post(&self, message: M) -> Result<(), M> {
         let mut mail = self.lock();
         if mail.messages.len() >= Self::MESSAGES_MAX {
             return Err(message);
@@ -70,14 +73,14 @@ impl<M> Mailbox<M> {
     }
 
     /// Asks for a connection's session to be woken.
-    pub(crate) fn post_wake(&self, connection: ConnectionId) {
+    pub fn post_wake(&self, connection: ConnectionId) {
         let mut mail = self.lock();
         mail.wakes.insert(connection);
         self.ring(mail);
     }
 
     /// Everything that has been posted, for the reactor.
-    pub(crate) fn collect(&self) -> Option<Mail<M>> {
+    pub fn collect(&self) -> Option<Mail<M>> {
         if !self.is_full.load(Ordering::Acquire) {
             return None;
         }
@@ -88,7 +91,7 @@ impl<M> Mailbox<M> {
     }
 
     /// The reactor is about to sleep: `false` where it must not, since there is mail.
-    pub(crate) fn fall_asleep(&self) -> bool {
+    pub fn fall_asleep(&self) -> bool {
         self.is_asleep.store(true, Ordering::SeqCst);
         if self.is_full.load(Ordering::SeqCst) {
             self.is_asleep.store(false, Ordering::Relaxed);
@@ -98,12 +101,12 @@ impl<M> Mailbox<M> {
     }
 
     /// The reactor has woken.
-    pub(crate) fn wake_up(&self) {
+    pub fn wake_up(&self) {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 
     /// The event was seen.
-    pub(crate) fn clear_event(&self) {
+    pub fn clear_event(&self) {
         let mut count = [0; 8];
         // Without a count there is nothing to clear.
         let _ = rustix::io::read(&self.event, &mut count);

@@ -29,7 +29,7 @@ pub(crate) struct Poller {
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// Not at all.
     Poll,
     /// Until something happens, at most so long.

@@ -75,7 +75,7 @@ impl Reactor {
             slots: Slots::new(index),
             ready: VecDeque::new(),
             timers: Timers::default(),
-            spin: Spin::new(),
+            spin: Spin::default(),
             scratch: Scratch::new(),
             drain_until: None,
         })

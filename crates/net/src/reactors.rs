@@ -13,6 +13,7 @@ use crate::ConnectionId;
 use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::gate::Gate;
+use crate::guests::{Guest, Guests, Membership};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
@@ -79,6 +80,7 @@ pub(crate) struct Common {
     /// Connections of each reactor.
     pub(crate) loads: Vec<AtomicUsize>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) guests: Arc<Guests>,
     pub(crate) options: ReactorOptions,
 }
 
@@ -123,6 +125,7 @@ impl Reactors {
             mailboxes,
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             gate: Arc::new(gate),
+            guests: Arc::new(Guests::beside(count)),
             options,
         });
         let reactors = Self {
@@ -251,6 +254,8 @@ impl ReactorHandle {
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);
+        } else if let Some(guest) = self.common.guests.of(connection) {
+            guest.wake(connection);
         }
     }
 
@@ -258,7 +263,25 @@ impl ReactorHandle {
     pub fn close(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post(Message::Close(connection));
+        } else if let Some(guest) = self.common.guests.of(connection) {
+            guest.close(connection);
         }
+    }
+
+    /// Lets connections that another thread drives be woken and closed through here, too; `None` where there are too many
+    /// threads.
+    pub fn join(&self, guest: Arc<dyn Guest>) -> Option<Membership> {
+        self.common.guests.join(guest)
+    }
+
+    /// What bounds connections, those of guests among them.
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.common.gate)
+    }
+
+    /// How long a login may take.
+    pub fn handshake_timeout(&self) -> Duration {
+        self.common.options.handshake_timeout
     }
 
     /// How many connections there are.

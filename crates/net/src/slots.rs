@@ -42,7 +42,7 @@ impl fmt::Debug for ConnectionId {
 }
 
 /// Values by number.
-pub(crate) struct Slots<T> {
+pub struct Slots<T> {
     reactor: usize,
     serial: u32,
     places: Vec<Option<(ConnectionId, T)>>,
@@ -55,7 +55,8 @@ pub(crate) const REACTORS_MAX: usize = 1 << ConnectionId::REACTOR_BITS;
 const SLOTS_MAX: usize = 1 << ConnectionId::SLOT_BITS;
 
 impl<T> Slots<T> {
-    pub(crate) fn new(reactor: usize) -> Self {
+    /// Slots of the reactor of this number.
+    pub fn new(reactor: usize) -> Self {
         assert!(reactor < REACTORS_MAX);
         Self {
             reactor,
@@ -66,7 +67,7 @@ impl<T> Slots<T> {
     }
 
     /// Puts in what `make` makes of its number; `None` where it makes nothing or there is no room.
-    pub(crate) fn insert_with(
+    pub fn insert_with(
         &mut self,
         make: impl FnOnce(ConnectionId) -> Option<T>,
     ) -> Option<ConnectionId> {
@@ -88,24 +89,28 @@ impl<T> Slots<T> {
         Some(id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
+    /// The value of this number.
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
         match self.places.get_mut(id.slot()) {
             Some(Some((held, value))) if *held == id => Some(value),
             _ => None,
         }
     }
 
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<T> {
+    /// Takes the value of this number out.
+    pub fn remove(&mut self, id: ConnectionId) -> Option<T> {
         self.get_mut(id)?;
         self.free.push(id.slot());
         self.places[id.slot()].take().map(|(_, value)| value)
     }
 
-    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+    /// All numbers that have a value.
+    pub fn ids(&self) -> Vec<ConnectionId> {
         self.places.iter().flatten().map(|&(id, _)| id).collect()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no number has a value.
+    pub fn is_empty(&self) -> bool {
         self.free.len() == self.places.len()
     }
 }

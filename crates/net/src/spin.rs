@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::poller::Wait;
 
-/// The state of one reactor's polling.
-#[derive(Debug)]
-pub(crate) struct Spin {
+/// The state of one reactor's polling. At first it does not poll at all.
+#[derive(Debug, Default)]
+pub struct Spin {
     span: Duration,
     /// When the present quiet began.
     quiet_since: Option<Instant>,
@@ -26,16 +26,8 @@ const SPAN_MAX: Duration = Duration::from_micros(400);
 const REGRET: Duration = Duration::from_micros(150);
 
 impl Spin {
-    pub(crate) fn new() -> Self {
-        Self {
-            span: Duration::ZERO,
-            quiet_since: None,
-            asleep_since: None,
-        }
-    }
-
     /// There was work.
-    pub(crate) fn worked(&mut self, now: Instant) {
+    pub fn worked(&mut self, now: Instant) {
         if let Some(asleep) = self.asleep_since.take() {
             if now.duration_since(asleep) < REGRET {
                 self.lengthen();
@@ -47,7 +39,7 @@ impl Spin {
     }
 
     /// There was none: whether to look again at once or to sleep, `due` at the latest.
-    pub(crate) fn idle(&mut self, now: Instant, due: Option<Instant>) -> Wait {
+    pub fn idle(&mut self, now: Instant, due: Option<Instant>) -> Wait {
         let since = *self.quiet_since.get_or_insert(now);
         if self.asleep_since.is_none() {
             if now.duration_since(since) < self.span {
@@ -102,7 +94,7 @@ mod tests {
 
     #[test]
     fn steady_work_is_polled_for() {
-        let mut spin = Spin::new();
+        let mut spin = Spin::default();
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 10);
         let later = start + 200 * US;
@@ -111,7 +103,7 @@ mod tests {
 
     #[test]
     fn rare_work_is_slept_for() {
-        let mut spin = Spin::new();
+        let mut spin = Spin::default();
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 100);
         let later = start + Duration::from_secs(1);
@@ -122,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_when_a_timer_is_due() {
-        let mut spin = Spin::new();
+        let mut spin = Spin::default();
         let now = Instant::now();
         let due = now + Duration::from_millis(3);
         assert_eq!(

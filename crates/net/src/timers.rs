@@ -10,22 +10,23 @@ use crate::ConnectionId;
 /// The timers of one reactor. Bounded by the connections: each has at most two entries, the one it means and one
 /// that came to be earlier than that.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
+pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
 }
 
 impl Timers {
-    pub(crate) fn arm(&mut self, at: Instant, connection: ConnectionId) {
+    /// Lets the connection's time come `at` then.
+    pub fn arm(&mut self, at: Instant, connection: ConnectionId) {
         self.heap.push(Reverse((at, connection)));
     }
 
     /// When the next one is due.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
     /// The next one that is due by now.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
         if self.next()? > now {
             return None;
         }
