@@ -10,7 +10,7 @@ use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium
 
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
-use crate::task::{Due, Progress, Task, Work};
+use crate::task::{Advertised, Due, Progress, Task, Work};
 use crate::transmit::COPY_LEN_MAX;
 use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
@@ -55,6 +55,7 @@ impl<B: Backend> Connection<B> {
             self.short_commands += 1;
         }
         let mut task = begin(now, &command, opened.nexus, !immediate, backend);
+        task.advertised = self.advertised;
         if !full.tasks.make_room(task.gathers, backend) {
             refuse(&mut task);
         }
@@ -178,6 +179,27 @@ impl<B: Backend> Connection<B> {
             }
         }
         self.go_on(slot, now, backend);
+    }
+
+    /// Data-out that an RDMA READ has brought: those of the task's oldest R2T.
+    pub(crate) fn on_read(&mut self, slot: usize, data: &[u8], now: Instant, backend: &mut B) {
+        self.last_heard = Some(now);
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return;
+        };
+        task.r2ts.pop_front();
+        match task.progress {
+            Progress::Receiving => {
+                self.write_data(slot, data, backend);
+                self.go_on(slot, now, backend);
+            }
+            // It has failed meanwhile; the answer waits for all of its reads.
+            _ if task.r2ts.is_empty() => full.tasks.queue(slot),
+            _ => {}
+        }
     }
 
     /// Data-out of a task: whole blocks are written from `bytes` at once, a part of a block is kept.
@@ -351,6 +373,7 @@ fn begin<B: Backend>(
         gathers: 0,
         unsaved: None,
         response: Response::good(),
+        advertised: Advertised::default(),
         windowed,
         queued: false,
         generation: 0,
@@ -524,7 +547,7 @@ fn kind_of(task: &Task) -> Option<OpKind> {
     }
 }
 
-fn fail(task: &mut Task, key: SenseKey, asc: scsi::Asc) {
+pub(crate) fn fail(task: &mut Task, key: SenseKey, asc: scsi::Asc) {
     task.response = Response::check(Sense::new(key, asc));
     finish(task);
 }

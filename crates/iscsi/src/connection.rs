@@ -15,7 +15,7 @@ use crate::backend::{Backend, Opened};
 use crate::control::Reply;
 use crate::login::{LoggedIn, Login, SessionKind};
 use crate::params::{Digest, Parameters, RECV_SEGMENT_LEN_MAX};
-use crate::task::{Due, Tasks};
+use crate::task::{Advertised, COMMANDS_MAX, Due, Tasks};
 use crate::text::TEXT_LEN_MAX;
 use crate::window::Window;
 use crate::wire::other::reason;
@@ -23,7 +23,7 @@ use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, request};
 
 /// The longest additional header segments that are read. None is needed: CDBs have 16 bytes, and bidirectional
 /// commands are not offered.
-const AHS_LEN_MAX: usize = 64;
+pub(crate) const AHS_LEN_MAX: usize = 64;
 /// How long a connection may be in login.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// Silence after which the target asks by NOP-In whether the initiator is there.
@@ -50,6 +50,9 @@ pub enum PeerError {
         /// What is allowed.
         max: usize,
     },
+    /// A message that ends before its PDU does.
+    #[error("a message of {0} bytes ends before its PDU does")]
+    Truncated(usize),
     /// A PDU that is not allowed before the login is done.
     #[error("opcode {0:#04x} came during login")]
     BeforeLogin(u8),
@@ -129,6 +132,8 @@ pub(crate) enum Stage {
 /// An iSCSI target's end of one connection.
 pub struct Connection<B> {
     pub(crate) stage: Stage,
+    /// How many commands its window takes, where the connection is its session's only one.
+    commands_max: usize,
     pub(crate) stat_sn: u32,
     /// CmdSN of the login.
     pub(crate) login_cmd_sn: u32,
@@ -138,6 +143,8 @@ pub struct Connection<B> {
     /// Bytes of the header part that is awaited and came in pieces.
     header: Vec<u8>,
     pub(crate) bhs: Bhs,
+    /// The buffers that the current PDU names, over RDMA.
+    pub(crate) advertised: Advertised,
     pub(crate) segment: Vec<u8>,
     pub(crate) sink: Sink,
     segment_crc: u32,
@@ -160,8 +167,13 @@ impl<B: Backend> Default for Connection<B> {
 impl<B: Backend> Connection<B> {
     /// A connection that was just accepted.
     pub fn new() -> Self {
+        Self::with_login(Login::new(), COMMANDS_MAX)
+    }
+
+    pub(crate) fn with_login(login: Login, commands_max: usize) -> Self {
         Self {
-            stage: Stage::Login(Box::default()),
+            stage: Stage::Login(Box::new(login)),
+            commands_max,
             stat_sn: 1,
             login_cmd_sn: 0,
             replies: VecDeque::new(),
@@ -169,6 +181,7 @@ impl<B: Backend> Connection<B> {
             awaiting: Awaiting::Bhs,
             header: Vec::new(),
             bhs: Bhs::read_from_bytes(&[0; BHS_LEN]).expect("a BHS has this length"),
+            advertised: Advertised::default(),
             segment: Vec::new(),
             sink: Sink::Gather,
             segment_crc: 0,
@@ -217,7 +230,7 @@ impl<B: Backend> Connection<B> {
             cid: logged_in.cid,
             tasks: Tasks::new(match &logged_in.shared {
                 Some(session) => Window::shared(session),
-                None => Window::own(self.login_cmd_sn),
+                None => Window::own(self.login_cmd_sn, self.commands_max),
             }),
             text_left: Vec::new(),
         }));
@@ -269,8 +282,35 @@ impl<B: Backend> Connection<B> {
         (used, self.header.len() == want)
     }
 
-    /// The BHS is whole: its lengths are checked before anything is awaited or allocated.
-    fn on_bhs(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+    /// Takes a PDU that came in one piece, without digests: over RDMA a message is a PDU. Padding may follow.
+    pub(crate) fn handle_pdu(
+        &mut self,
+        now: Instant,
+        pdu: &[u8],
+        backend: &mut B,
+    ) -> Result<(), PeerError> {
+        let short = PeerError::Truncated(pdu.len());
+        self.started.get_or_insert(now);
+        self.close_if_ended(backend);
+        if self.closing {
+            return Ok(());
+        }
+        let (bhs, rest) = Bhs::read_from_prefix(pdu).map_err(|_| short)?;
+        self.bhs = bhs;
+        let ahs_len = self.check_lengths()?;
+        let len = bhs.data_segment_len.get() as usize;
+        let data = rest.get(ahs_len..).and_then(|rest| rest.get(..len));
+        let data = data.ok_or(short)?;
+        self.on_header(now, backend)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.on_data(data, backend);
+        self.finish_pdu(now, backend)
+    }
+
+    /// Checks the lengths in a BHS before anything is awaited or allocated; that of the AHS.
+    fn check_lengths(&self) -> Result<usize, PeerError> {
         let ahs = self.bhs.ahs_len();
         if ahs > AHS_LEN_MAX {
             return Err(PeerError::AhsLength(ahs));
@@ -283,6 +323,12 @@ impl<B: Backend> Connection<B> {
         if have > max {
             return Err(PeerError::SegmentLength { have, max });
         }
+        Ok(ahs)
+    }
+
+    /// The BHS is whole.
+    fn on_bhs(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        let ahs = self.check_lengths()?;
         let digest = if self.header_digest() == Digest::Crc32c {
             DIGEST_LEN
         } else {

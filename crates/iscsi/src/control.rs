@@ -54,6 +54,11 @@ impl Reply {
     pub(crate) fn len(&self) -> usize {
         BHS_LEN + self.segment.len()
     }
+
+    /// The header and the data segment.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [&self.header, &self.segment]
+    }
 }
 
 /// The fields of a target's header that differ from one reply to another; all others are zero.
@@ -116,13 +121,18 @@ impl<B: Backend> Connection<B> {
     }
 
     pub(crate) fn send_reply(&mut self, mut reply: Reply, _: Digest, out: &mut SendList) {
+        self.number_reply(&mut reply);
+        push_header(&reply.header, reply.header_digest, out);
+        push_segment(&reply.segment, reply.data_digest, out);
+    }
+
+    /// Gives a reply that is about to be sent its numbers.
+    pub(crate) fn number_reply(&mut self, reply: &mut Reply) {
         let (exp, max) = self.numbers();
         let numbers = [self.stat_sn, exp, max];
         for (i, number) in numbers.into_iter().enumerate() {
             reply.header[24 + 4 * i..28 + 4 * i].copy_from_slice(&number.to_be_bytes());
         }
-        push_header(&reply.header, reply.header_digest, out);
-        push_segment(&reply.segment, reply.data_digest, out);
         if reply.numbering == Numbering::Status {
             self.stat_sn = self.stat_sn.wrapping_add(1);
         }

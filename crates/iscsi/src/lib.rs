@@ -21,6 +21,7 @@ mod command;
 mod connection;
 mod control;
 pub mod initiator;
+pub mod iser;
 mod login;
 pub mod params;
 mod task;

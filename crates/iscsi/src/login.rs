@@ -10,7 +10,8 @@
 
 use crate::backend::{Authentication, Backend, OpenError, Opened, SessionEnds};
 use crate::chap::{Algorithm, CHALLENGE_LEN, Challenge};
-use crate::params::{Parameters, Phase, RECV_SEGMENT_LEN_MAX};
+use crate::iser::RdmaKeys;
+use crate::params::{Parameters, Phase};
 use crate::text::{self, TEXT_LEN_MAX, TextBuilder};
 use crate::window::SharedSession;
 use crate::wire::login::{CONTINUE, LoginRequest, TRANSIT};
@@ -217,6 +218,13 @@ impl Login {
             opened: None,
             shared: None,
         }
+    }
+
+    /// A login over RDMA, whose keys are these to begin with.
+    pub(crate) fn over_rdma(keys: RdmaKeys) -> Self {
+        let mut login = Self::new();
+        login.parameters.rdma = Some(keys);
+        login
     }
 
     /// What the login led to, once a reply said that it is done.
@@ -472,7 +480,7 @@ impl Login {
         if !self.declared {
             answer.push(
                 "MaxRecvDataSegmentLength",
-                &RECV_SEGMENT_LEN_MAX.to_string(),
+                &self.parameters.recv_segment_len_max().to_string(),
             );
             self.declared = true;
         }
@@ -494,6 +502,9 @@ impl Login {
             };
         }
         if next == Stage::FullFeature {
+            if self.parameters.refuses_rdma() {
+                return Err(LoginStatus::INITIATOR_ERROR);
+            }
             self.parameters.settle();
             self.opened = Some(self.open(cmd_sn, backend)?);
         }
@@ -522,6 +533,10 @@ impl Login {
                 self.shared = Some(session);
             }
             return Ok(SessionKind::Normal(opened));
+        }
+        if self.parameters.rdma.is_some() {
+            // Sessions over RDMA have one connection, and no session mixes transports.
+            return Err(LoginStatus::NO_SESSION);
         }
         let joined = backend.join(ends, self.tsih, self.cid);
         let (opened, session) = joined.map_err(LoginStatus::of)?;

@@ -2,6 +2,7 @@
 //!
 //! Read first: RFC 7143 §6.2, "Text Mode Negotiation", and §13, "Login/Text Operational Text Keys".
 
+use crate::iser::{self, RdmaKeys};
 use crate::text::{TextBuilder, parse_number};
 
 /// Whether a digest is in use.
@@ -58,6 +59,8 @@ pub struct Parameters {
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u32,
+    /// What sessions over RDMA have beside; `None` over TCP.
+    pub rdma: Option<RdmaKeys>,
 }
 
 impl Default for Parameters {
@@ -77,6 +80,7 @@ impl Default for Parameters {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             error_recovery_level: 0,
+            rdma: None,
         }
     }
 }
@@ -112,6 +116,9 @@ impl Parameters {
     ) -> Result<(), Unacceptable> {
         if phase == Phase::FullFeature && key != "MaxRecvDataSegmentLength" {
             answer.push(key, "Reject");
+            return Ok(());
+        }
+        if self.negotiate_over_rdma(key, value, answer)? {
             return Ok(());
         }
         match key {
@@ -150,7 +157,7 @@ impl Parameters {
                 );
             }
             "FirstBurstLength" => {
-                let ours = FIRST_BURST_LEN_MAX;
+                let ours = self.recv_segment_len_max().min(FIRST_BURST_LEN_MAX);
                 least(
                     &mut self.first_burst_len_max,
                     (512, LENGTH_MAX, ours),
@@ -194,8 +201,12 @@ impl Parameters {
                 None => answer.push(key, "Reject"),
             },
             // Markers and their like are no longer used (RFC 7143 §13.25); task reporting: only RFC 3720's.
-            "OFMarker" | "IFMarker" => answer.push(key, "No"),
-            "OFMarkInt" | "IFMarkInt" => answer.push(key, "Irrelevant"),
+            // RDMA's keys mean nothing over TCP (RFC 7145 §6.3 to §6.5).
+            "OFMarker" | "IFMarker" | "RDMAExtensions" => answer.push(key, "No"),
+            "OFMarkInt"
+            | "IFMarkInt"
+            | "TargetRecvDataSegmentLength"
+            | "InitiatorRecvDataSegmentLength" => answer.push(key, "Irrelevant"),
             "TaskReporting" => answer.push(key, "RFC3720"),
             "iSCSIProtocolLevel" => answer.push(key, "1"),
             _ => answer.push(key, "NotUnderstood"),
@@ -210,13 +221,16 @@ impl Parameters {
             Digest::Crc32c => "CRC32C".to_owned(),
         };
         let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();
-        vec![
+        let mut keys = vec![
             ("HeaderDigest", digest(self.header_digest)),
             ("DataDigest", digest(self.data_digest)),
             ("MaxConnections", self.connections_max.to_string()),
             ("InitialR2T", yes_no(self.initial_r2t)),
             ("ImmediateData", yes_no(self.immediate_data)),
-            ("MaxRecvDataSegmentLength", RECV_SEGMENT_LEN_MAX.to_string()),
+            (
+                "MaxRecvDataSegmentLength",
+                self.recv_segment_len_max().to_string(),
+            ),
             (
                 "MaxXmitDataSegmentLength",
                 self.send_segment_len_max.to_string(),
@@ -229,7 +243,11 @@ impl Parameters {
             ("DefaultTime2Wait", self.time2wait_s.to_string()),
             ("DefaultTime2Retain", self.time2retain_s.to_string()),
             ("ErrorRecoveryLevel", self.error_recovery_level.to_string()),
-        ]
+        ];
+        if let Some(rdma) = &self.rdma {
+            keys.extend(rdma.in_force());
+        }
+        keys
     }
 
     /// Takes the session's values, as the leading login negotiated them, for a further connection; what is a
@@ -243,9 +261,19 @@ impl Parameters {
         };
     }
 
-    /// FirstBurstLength never exceeds MaxBurstLength (RFC 7143 §13.14).
+    /// All is negotiated: what depends on several keys is settled. FirstBurstLength never exceeds MaxBurstLength
+    /// (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
+        self.settle_over_rdma();
+    }
+
+    /// The longest data segment that the target receives.
+    pub fn recv_segment_len_max(&self) -> u32 {
+        match &self.rdma {
+            Some(_) => iser::SEGMENT_LEN_MAX_BYTES,
+            None => RECV_SEGMENT_LEN_MAX,
+        }
     }
 }
 

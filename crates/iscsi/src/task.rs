@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::{BlockSize, Extent, RegionId};
+use block::{BlockSize, Extent, RegionId, RemoteBuffer};
 use scsi::{Lun, Medium, Response};
 
 use crate::backend::Backend;
 use crate::window::Window;
 use crate::wire::NO_TASK_TAG;
 
-/// How many commands a session may have outstanding (its command window).
+/// How many commands a session may have outstanding (its command window) at the most.
 pub const COMMANDS_MAX: usize = 256;
 /// Slots beyond the window, for commands of immediate delivery.
 const IMMEDIATE_MAX: usize = 16;
@@ -41,6 +41,17 @@ pub(crate) enum Progress {
     Held,
     /// Data-in and response are to be sent.
     Sending,
+}
+
+/// Buffers of the initiator's that a command names, over RDMA.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Advertised {
+    /// Where data-in go.
+    pub(crate) read: Option<RemoteBuffer>,
+    /// Where data-out are that are not sent unsolicited.
+    pub(crate) write: Option<RemoteBuffer>,
+    /// Which byte of the data-out the first byte of `write` is.
+    pub(crate) write_base: u64,
 }
 
 /// A SCSI command.
@@ -75,6 +86,7 @@ pub(crate) struct Task {
     /// The part of a block that has come, or the whole of gathered data.
     pub(crate) gathered: Vec<u8>,
     pub(crate) response: Response,
+    pub(crate) advertised: Advertised,
     /// Bytes of data-out that may have to be gathered before they can be executed.
     pub(crate) gathers: u64,
     /// The number of the reservations that have to be saved before the command is answered.

@@ -1,6 +1,7 @@
 //! What tests and fuzz targets share: a target in plain memory, around which [`Connection`]s work.
 
 pub mod fuzz;
+mod iser;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,6 +9,8 @@ use std::time::Instant;
 use block::testing::VecVolume;
 use block::{Access, RegionId, Segment, SendList, StreamSession as _, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+
+pub use iser::{IserBed, IserInitiator, Received};
 
 use crate::backend::{
     Abort, AbortScope, Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds,

@@ -27,7 +27,7 @@ pub const SEND_LIST_MIN_BYTES: usize = DIGESTED_LEN_MAX as usize + 1024;
 const OVERHEAD_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
 
 /// Whether a task has sent all that it can for now.
-enum Sent {
+pub(crate) enum Sent {
     /// Nothing more; the task is finished and can be freed.
     Finished,
     /// Nothing more until data-out come.
@@ -56,18 +56,12 @@ impl<B: Backend> Connection<B> {
             match self.send_task(slot, backend, out) {
                 Sent::Full => return,
                 Sent::Waiting => self.with_full(|full| full.tasks.pop_ready()),
-                Sent::Finished => self.with_full(|full| {
-                    full.tasks.pop_ready();
-                    if let Some(task) = full.tasks.remove(slot) {
-                        Full::completed(&task, backend);
-                        full.tasks.give_room_back(backend);
-                    }
-                }),
+                Sent::Finished => self.with_full(|full| full.finish_ready(slot, backend)),
             }
         }
     }
 
-    fn with_full(&mut self, call: impl FnOnce(&mut Full)) {
+    pub(crate) fn with_full(&mut self, call: impl FnOnce(&mut Full)) {
         if let Stage::Full(full) = &mut self.stage {
             call(full);
         }
@@ -245,28 +239,46 @@ impl<B: Backend> Connection<B> {
         if out.free_bytes() < OVERHEAD_MAX + segment.len() || out.free_parts() < 2 {
             return false;
         }
-        let (flags, residual) = residual(task);
-        let header = ScsiResponse {
-            opcode: response::SCSI_RESPONSE,
-            flags: FINAL | flags,
-            response: 0,
-            status: task.response.status as u8,
-            total_ahs_words: 0,
-            data_segment_len: U24::new(segment.len() as u32),
-            reserved: [0; 8],
-            itt: U32::new(task.itt),
-            snack_tag: U32::new(0),
-            stat_sn: U32::new(stat_sn),
-            exp_cmd_sn: U32::new(exp),
-            max_cmd_sn: U32::new(max),
-            exp_data_sn: U32::new(task.next_sn),
-            bidi_residual: U32::new(0),
-            residual: U32::new(residual),
-        };
+        let mut header = scsi_response(task, segment.len());
+        (header.stat_sn, header.exp_cmd_sn, header.max_cmd_sn) =
+            (U32::new(stat_sn), U32::new(exp), U32::new(max));
         push_header(header.as_bytes(), header_digest, out);
         push_segment(&segment, data_digest, out);
         self.stat_sn = self.stat_sn.wrapping_add(1);
         true
+    }
+}
+
+impl Full {
+    /// The task at the front of the queue has been answered.
+    pub(crate) fn finish_ready(&mut self, slot: usize, backend: &mut impl Backend) {
+        self.tasks.pop_ready();
+        if let Some(task) = self.tasks.remove(slot) {
+            Self::completed(&task, backend);
+            self.tasks.give_room_back(backend);
+        }
+    }
+}
+
+/// The header of a task's SCSI Response, but for its numbers.
+pub(crate) fn scsi_response(task: &Task, segment_len: usize) -> ScsiResponse {
+    let (flags, residual) = residual(task);
+    ScsiResponse {
+        opcode: response::SCSI_RESPONSE,
+        flags: FINAL | flags,
+        response: 0,
+        status: task.response.status as u8,
+        total_ahs_words: 0,
+        data_segment_len: U24::new(segment_len as u32),
+        reserved: [0; 8],
+        itt: U32::new(task.itt),
+        snack_tag: U32::new(0),
+        stat_sn: U32::new(0),
+        exp_cmd_sn: U32::new(0),
+        max_cmd_sn: U32::new(0),
+        exp_data_sn: U32::new(task.next_sn),
+        bidi_residual: U32::new(0),
+        residual: U32::new(residual),
     }
 }
 
@@ -348,21 +360,9 @@ fn push_copy(
     volume: &dyn block::Volume,
     out: &mut SendList,
 ) -> Result<(), Sense> {
-    let block_len = task.block_size.bytes();
     let len = here.len as usize;
-    // A transfer that is cut short (by the expected length) may begin or end inside a block.
-    let whole = task.moved % block_len == 0 && here.len % block_len == 0;
     let room = out.reserve(len).expect("room was checked");
-    let read = if whole {
-        let extent = scsi::medium::piece(extent, task.block_size, task.moved, here.len);
-        volume.execute(block::Op::Read {
-            extent,
-            dest: ReadDest::Copy(room),
-        })
-    } else {
-        read_unaligned(task, extent, room, volume)
-    };
-    if let Err(status) = read {
+    if let Err(status) = read_next(task, extent, room, volume) {
         out.retract(len);
         return Err(Sense::of_volume(status));
     }
@@ -373,6 +373,25 @@ fn push_copy(
         push_padding(here.len, out);
     }
     Ok(())
+}
+
+/// Fills `room` with the next data-in of a task that reads `extent`.
+pub(crate) fn read_next(
+    task: &Task,
+    extent: block::Extent,
+    room: &mut [u8],
+    volume: &dyn block::Volume,
+) -> Result<(), block::Status> {
+    let (block_len, len) = (task.block_size.bytes(), room.len() as u64);
+    // A transfer that is cut short (by the expected length) may begin or end inside a block.
+    if task.moved % block_len != 0 || len % block_len != 0 {
+        return read_unaligned(task, extent, room, volume);
+    }
+    let extent = scsi::medium::piece(extent, task.block_size, task.moved, len);
+    volume.execute(block::Op::Read {
+        extent,
+        dest: ReadDest::Copy(room),
+    })
 }
 
 /// The last `len` own bytes of the list.
@@ -426,7 +445,7 @@ fn residual(task: &Task) -> (u8, u32) {
 }
 
 /// SenseLength and sense data.
-fn sense_segment(response: &Response) -> Vec<u8> {
+pub(crate) fn sense_segment(response: &Response) -> Vec<u8> {
     let Some(sense) = &response.sense else {
         return Vec::new();
     };

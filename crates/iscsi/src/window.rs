@@ -24,7 +24,7 @@ impl SharedSession {
     pub(crate) fn new(parameters: Parameters, cmd_sn: u32) -> Self {
         Self {
             parameters,
-            numbers: Arc::new(Mutex::new(Numbers::new(cmd_sn))),
+            numbers: Arc::new(Mutex::new(Numbers::new(cmd_sn, COMMANDS_MAX))),
         }
     }
 
@@ -52,8 +52,9 @@ pub(crate) enum Window {
 }
 
 impl Window {
-    pub(crate) fn own(cmd_sn: u32) -> Self {
-        Self::Own(Numbers::new(cmd_sn))
+    /// Of at most `commands_max` commands, and never more than [`COMMANDS_MAX`].
+    pub(crate) fn own(cmd_sn: u32, commands_max: usize) -> Self {
+        Self::Own(Numbers::new(cmd_sn, commands_max.min(COMMANDS_MAX)))
     }
 
     pub(crate) fn shared(session: &SharedSession) -> Self {
@@ -109,16 +110,19 @@ pub(crate) struct Numbers {
     early: [u64; EARLY_WORDS],
     /// Commands that count in the window.
     outstanding: usize,
+    /// The most of them.
+    commands_max: usize,
 }
 
 const EARLY_WORDS: usize = COMMANDS_MAX / 64;
 
 impl Numbers {
-    fn new(cmd_sn: u32) -> Self {
+    fn new(cmd_sn: u32, commands_max: usize) -> Self {
         Self {
             expected: cmd_sn,
             early: [0; EARLY_WORDS],
             outstanding: 0,
+            commands_max,
         }
     }
 
@@ -131,9 +135,9 @@ impl Numbers {
 
     /// How many numbers from ExpCmdSN on may come.
     fn len(&self) -> usize {
-        (self.early_count() + COMMANDS_MAX)
+        (self.early_count() + self.commands_max)
             .saturating_sub(self.outstanding)
-            .min(COMMANDS_MAX)
+            .min(self.commands_max)
     }
 
     fn max(&self) -> u32 {
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn numbers_in_order_move_the_window_on() {
-        let mut window = Window::own(u32::MAX);
+        let mut window = Window::own(u32::MAX, COMMANDS_MAX);
         assert_eq!(window.numbers(), (u32::MAX, 254));
         assert!(window.take(u32::MAX));
         window.begin();
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_full_window_takes_nothing() {
-        let mut window = Window::own(1);
+        let mut window = Window::own(1, COMMANDS_MAX);
         for cmd_sn in 1..=COMMANDS_MAX as u32 {
             assert!(window.take(cmd_sn));
             window.begin();

@@ -1,0 +1,268 @@
+//! Keys of sessions over RDMA.
+//!
+//! Read first: RFC 7145 §6.
+
+use super::SEGMENT_LEN_MAX_BYTES;
+use crate::params::{Parameters, Unacceptable};
+use crate::text::{TextBuilder, parse_number};
+
+/// How many unexpected PDUs (of immediate delivery) the target has receives for, beyond its command window.
+pub(super) const UNEXPECTED_PDUS_MAX: u16 = 16;
+
+/// What RFC 7145 §6 adds to a session's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaKeys {
+    /// RDMAExtensions; `None` where the initiator did not say.
+    pub extensions: Option<bool>,
+    /// TargetRecvDataSegmentLength: the longest data segment of a message from the initiator, bytes.
+    pub target_recv_segment_len_max: u32,
+    /// InitiatorRecvDataSegmentLength: the same of a message to it; `None` where it was not negotiated.
+    pub initiator_recv_segment_len_max: Option<u32>,
+    /// TaggedBufferForSolicitedDataOnly: Write Base Offset is the address of the first solicited byte, not of all data-out.
+    pub solicited_only: bool,
+    /// iSERHelloRequired: full feature phase begins with Hello and HelloReply.
+    pub hello_required: bool,
+    /// MaxOutstandingUnexpectedPDUs of the initiator; 0 for any number.
+    pub unexpected_pdus_max: u32,
+}
+
+impl RdmaKeys {
+    /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out unless an initiator
+    /// declares otherwise. Initiators on InfiniBand and RoCE (Linux's, libiscsi) declare nothing and count from the first
+    /// solicited byte; they are told by what their connection request says: no zero-based addresses.
+    pub(super) fn new(zero_based: bool) -> Self {
+        Self {
+            extensions: None,
+            target_recv_segment_len_max: SEGMENT_LEN_MAX_BYTES,
+            initiator_recv_segment_len_max: None,
+            solicited_only: !zero_based,
+            hello_required: false,
+            unexpected_pdus_max: 0,
+        }
+    }
+
+    /// The keys with their values in force, for people.
+    pub(crate) fn in_force(&self) -> [(&'static str, String); 3] {
+        let solicited_only = if self.solicited_only { "Yes" } else { "No" };
+        [
+            ("RDMAExtensions", "Yes".to_owned()),
+            (
+                "TargetRecvDataSegmentLength",
+                self.target_recv_segment_len_max.to_string(),
+            ),
+            (
+                "TaggedBufferForSolicitedDataOnly",
+                solicited_only.to_owned(),
+            ),
+        ]
+    }
+}
+
+impl Parameters {
+    /// Takes a pair that means something else over RDMA than over TCP, or nothing there; whether it was one.
+    pub(crate) fn negotiate_over_rdma(
+        &mut self,
+        key: &str,
+        value: &str,
+        answer: &mut TextBuilder,
+    ) -> Result<bool, Unacceptable> {
+        let Some(keys) = &mut self.rdma else {
+            return Ok(false);
+        };
+        match key {
+            "RDMAExtensions" => match declared_bool(value) {
+                Ok(yes) => {
+                    keys.extensions = Some(yes);
+                    answer.push(key, value);
+                }
+                Err(_) => answer.push(key, "Reject"),
+            },
+            "TargetRecvDataSegmentLength" => {
+                let slot = &mut keys.target_recv_segment_len_max;
+                least_segment(key, value, answer, |len| *slot = len);
+            }
+            "InitiatorRecvDataSegmentLength" => {
+                let slot = &mut keys.initiator_recv_segment_len_max;
+                least_segment(key, value, answer, |len| *slot = Some(len));
+            }
+            // Ignored where the keys above are negotiated (RFC 7145 §6.6); discovery sessions negotiate none of those.
+            "MaxRecvDataSegmentLength" => {
+                let len = segment_len(value).ok_or(Unacceptable::Declared)?;
+                self.send_segment_len_max = len.min(SEGMENT_LEN_MAX_BYTES);
+            }
+            "MaxOutstandingUnexpectedPDUs" => {
+                let count = parse_number(value).filter(|count| *count != 1);
+                keys.unexpected_pdus_max = count.ok_or(Unacceptable::Declared)?;
+                // Ours is only declared to those who know the key: others take it for a mistake.
+                answer.push(key, &UNEXPECTED_PDUS_MAX.to_string());
+            }
+            "MaxAHSLength" => {
+                parse_number(value).ok_or(Unacceptable::Declared)?;
+            }
+            "TaggedBufferForSolicitedDataOnly" => keys.solicited_only = declared_bool(value)?,
+            "iSERHelloRequired" => keys.hello_required = declared_bool(value)?,
+            // The transport checks every packet (RFC 7145 §6.1).
+            "HeaderDigest" | "DataDigest" => {
+                let offers_none = value.split(',').any(|offered| offered == "None");
+                answer.push(key, if offers_none { "None" } else { "Reject" });
+            }
+            // Sessions over RDMA have one connection.
+            "MaxConnections" => match parse_number(value) {
+                Some(1..=65535) => answer.push(key, "1"),
+                _ => answer.push(key, "Reject"),
+            },
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The longest data segments in force over RDMA, once all is negotiated.
+    pub(crate) fn settle_over_rdma(&mut self) {
+        let keys = self.rdma.as_ref();
+        if let Some(len) = keys.and_then(|keys| keys.initiator_recv_segment_len_max) {
+            self.send_segment_len_max = len;
+        }
+    }
+
+    /// Whether the initiator wants iSCSI without its extensions over a transport that carries nothing else.
+    pub(crate) fn refuses_rdma(&self) -> bool {
+        let keys = self.rdma.as_ref();
+        keys.is_some_and(|keys| keys.extensions == Some(false))
+    }
+}
+
+fn segment_len(value: &str) -> Option<u32> {
+    parse_number(value).filter(|len| (512..1 << 24).contains(len))
+}
+
+fn least_segment(key: &str, value: &str, answer: &mut TextBuilder, set: impl FnOnce(u32)) {
+    let Some(theirs) = segment_len(value) else {
+        answer.push(key, "Reject");
+        return;
+    };
+    let len = theirs.min(SEGMENT_LEN_MAX_BYTES);
+    set(len);
+    answer.push(key, &len.to_string());
+}
+
+fn declared_bool(value: &str) -> Result<bool, Unacceptable> {
+    match value {
+        "Yes" => Ok(true),
+        "No" => Ok(false),
+        _ => Err(Unacceptable::Declared),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Phase;
+
+    fn over_rdma(zero_based: bool) -> Parameters {
+        Parameters {
+            rdma: Some(RdmaKeys::new(zero_based)),
+            ..Parameters::default()
+        }
+    }
+
+    fn answer(parameters: &mut Parameters, key: &str, value: &str) -> Result<String, Unacceptable> {
+        let mut text = TextBuilder::default();
+        parameters.negotiate(Phase::LeadingLogin, key, value, &mut text)?;
+        let text = String::from_utf8(text.into_bytes()).expect("we answer in ASCII");
+        Ok(text.trim_end_matches('\0').to_owned())
+    }
+
+    #[test]
+    fn each_key_is_answered_by_its_rule() {
+        let table = [
+            ("RDMAExtensions", "Yes", "RDMAExtensions=Yes"),
+            ("RDMAExtensions", "Maybe", "RDMAExtensions=Reject"),
+            (
+                "TargetRecvDataSegmentLength",
+                "262144",
+                "TargetRecvDataSegmentLength=8192",
+            ),
+            (
+                "TargetRecvDataSegmentLength",
+                "511",
+                "TargetRecvDataSegmentLength=Reject",
+            ),
+            (
+                "InitiatorRecvDataSegmentLength",
+                "512",
+                "InitiatorRecvDataSegmentLength=512",
+            ),
+            ("MaxRecvDataSegmentLength", "262144", ""),
+            (
+                "MaxOutstandingUnexpectedPDUs",
+                "0",
+                "MaxOutstandingUnexpectedPDUs=16",
+            ),
+            ("MaxAHSLength", "256", ""),
+            ("TaggedBufferForSolicitedDataOnly", "Yes", ""),
+            ("iSERHelloRequired", "Yes", ""),
+            ("HeaderDigest", "CRC32C,None", "HeaderDigest=None"),
+            ("DataDigest", "CRC32C", "DataDigest=Reject"),
+            ("MaxConnections", "4", "MaxConnections=1"),
+            ("FirstBurstLength", "262144", "FirstBurstLength=8192"),
+            ("ImmediateData", "Yes", "ImmediateData=Yes"),
+        ];
+        for (key, value, want) in table {
+            let told = answer(&mut over_rdma(false), key, value);
+            assert_eq!(told.as_deref(), Ok(want), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn declarations_out_of_range_end_the_login() {
+        for (key, value) in [
+            ("MaxOutstandingUnexpectedPDUs", "1"),
+            ("MaxAHSLength", "long"),
+            ("TaggedBufferForSolicitedDataOnly", "Maybe"),
+            ("iSERHelloRequired", ""),
+            ("MaxRecvDataSegmentLength", "511"),
+        ] {
+            let told = answer(&mut over_rdma(false), key, value);
+            assert_eq!(told, Err(Unacceptable::Declared), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn the_base_of_writes_is_as_declared_else_as_the_addresses_say() {
+        for zero_based in [false, true] {
+            let mut parameters = over_rdma(zero_based);
+            let solicited_only =
+                |parameters: &Parameters| parameters.rdma.as_ref().map(|keys| keys.solicited_only);
+            assert_eq!(solicited_only(&parameters), Some(!zero_based));
+            for (value, want) in [("Yes", true), ("No", false)] {
+                answer(&mut parameters, "TaggedBufferForSolicitedDataOnly", value).expect("right");
+                assert_eq!(solicited_only(&parameters), Some(want));
+            }
+        }
+    }
+
+    #[test]
+    fn the_negotiated_segment_overrides_the_declared_one() {
+        let mut parameters = over_rdma(false);
+        answer(&mut parameters, "MaxRecvDataSegmentLength", "4096").expect("right");
+        parameters.settle_over_rdma();
+        assert_eq!(parameters.send_segment_len_max, 4096);
+        answer(&mut parameters, "InitiatorRecvDataSegmentLength", "1024").expect("right");
+        parameters.settle_over_rdma();
+        assert_eq!(parameters.send_segment_len_max, 1024);
+        answer(&mut parameters, "RDMAExtensions", "No").expect("right");
+        assert!(parameters.refuses_rdma());
+    }
+
+    #[test]
+    fn over_tcp_the_keys_are_not_known() {
+        let mut parameters = Parameters::default();
+        let told = answer(&mut parameters, "RDMAExtensions", "Yes");
+        assert_eq!(told.as_deref(), Ok("RDMAExtensions=No"));
+        let told = answer(&mut parameters, "TargetRecvDataSegmentLength", "8192");
+        assert_eq!(
+            told.as_deref(),
+            Ok("TargetRecvDataSegmentLength=Irrelevant")
+        );
+    }
+}

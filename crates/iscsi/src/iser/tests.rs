@@ -1,0 +1,569 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::testing::VecVolume;
+use block::{Admission, BlockSize, ByteRange, MessageSession as _, RemoteKey};
+use zerocopy::IntoBytes;
+
+use super::wire::{Hello, HelloReply, Message, Tag};
+use super::*;
+use crate::connection::PeerError as IscsiError;
+use crate::testing::{IserBed, IserInitiator, Received, TestTarget};
+use crate::wire::command::ScsiResponse;
+use crate::wire::{FINAL, NO_TASK_TAG, request, response};
+
+const READ: u8 = 0x41;
+const WRITE: u8 = 0x21;
+const GOOD: (u8, u8) = (0, 0);
+const CHECK_CONDITION: (u8, u8) = (0, 2);
+/// What Linux's ib_iser says in its connection request.
+const LINUX: &[u8] = &[0x80, 0, 0, 0];
+const BLOCKS: u64 = 4096;
+
+struct Bed {
+    inner: IserBed,
+    initiator: IserInitiator,
+    target: TestTarget,
+    next_itt: u32,
+}
+
+impl std::ops::Deref for Bed {
+    type Target = IserBed;
+    fn deref(&self) -> &IserBed {
+        &self.inner
+    }
+}
+
+impl std::ops::DerefMut for Bed {
+    fn deref_mut(&mut self) -> &mut IserBed {
+        &mut self.inner
+    }
+}
+
+impl Bed {
+    fn new(private_data: &[u8], keys: &[(&str, &str)]) -> Self {
+        let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+        let target = TestTarget::new(vec![volume]);
+        let mut bed = Self {
+            inner: IserBed::new(&target, private_data, TargetConfig::default()),
+            initiator: IserInitiator::default(),
+            target,
+            next_itt: 1,
+        };
+        let mut all = IserInitiator::KEYS.to_vec();
+        all.retain(|(key, _)| keys.iter().all(|(other, _)| other != key));
+        all.extend_from_slice(keys);
+        let login = bed.initiator.login(&all);
+        bed.send(&login).expect("a sensible login");
+        let answer = bed.take();
+        assert_eq!(answer.bhs.opcode(), response::LOGIN);
+        assert_eq!(answer.bhs.specific_20[16], 0, "the login succeeds");
+        bed
+    }
+
+    fn linux() -> Self {
+        Self::new(LINUX, &[])
+    }
+
+    fn take(&mut self) -> Received {
+        self.inbox.pop_front().expect("an answer")
+    }
+
+    /// Logs in past UNIT ATTENTION.
+    fn ready(mut self) -> Self {
+        let (_, status) = self.command(READ, &[0; 6], 0, &[], (None, None));
+        assert!(matches!(status, GOOD | CHECK_CONDITION));
+        self
+    }
+
+    /// A command; its answer and status.
+    fn command(
+        &mut self,
+        flags: u8,
+        cdb: &[u8],
+        expected_len: u32,
+        immediate: &[u8],
+        tags: (Option<Tag>, Option<Tag>),
+    ) -> (Received, (u8, u8)) {
+        self.post(flags | FINAL, cdb, expected_len, immediate, tags);
+        let answer = self.take();
+        assert_eq!(answer.bhs.opcode(), response::SCSI_RESPONSE);
+        let status = answer.status();
+        (answer, status)
+    }
+
+    fn post(
+        &mut self,
+        flags: u8,
+        cdb: &[u8],
+        expected_len: u32,
+        immediate: &[u8],
+        tags: (Option<Tag>, Option<Tag>),
+    ) -> u32 {
+        let itt = self.next_itt;
+        self.next_itt += 1;
+        let message = self
+            .initiator
+            .command((itt, flags), cdb, expected_len, immediate, tags);
+        self.send(&message).expect("the connection goes on");
+        itt
+    }
+
+    /// A buffer of the initiator's.
+    fn buffer(&mut self, key: u32, bytes: Vec<u8>) -> Tag {
+        let base = 0x10_0000 * u64::from(key);
+        self.memory.push((key, base, bytes));
+        Tag { stag: key, base }
+    }
+
+    fn stored(&self, offset: u64, len: u64) -> Vec<u8> {
+        self.target.volume(0).bytes(ByteRange { offset, len })
+    }
+}
+
+fn read_10(lba: u32, blocks: u16) -> [u8; 10] {
+    cdb_10(0x28, lba, blocks)
+}
+
+fn write_10(lba: u32, blocks: u16) -> [u8; 10] {
+    cdb_10(0x2A, lba, blocks)
+}
+
+fn cdb_10(opcode: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [0; 10];
+    cdb[0] = opcode;
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 7 + i % 251) as u8).collect()
+}
+
+/// Additional sense code and qualifier of an answer.
+fn asc(answer: &Received) -> (u8, u8) {
+    (answer.segment[2 + 12], answer.segment[2 + 13])
+}
+
+#[test]
+fn the_login_negotiates_as_rfc_7145_says() {
+    let bed = Bed::linux();
+    let parameters = bed.session.parameters().expect("logged in");
+    assert_eq!(parameters.first_burst_len_max, 8192);
+    assert_eq!(parameters.send_segment_len_max, 8192);
+    assert!(!parameters.initial_r2t && parameters.immediate_data);
+    let keys = parameters.rdma.as_ref().expect("over RDMA");
+    assert_eq!(keys.extensions, Some(true));
+    assert!(keys.solicited_only, "as Linux does without a word");
+}
+
+#[test]
+fn refusing_the_extensions_fails_the_login() {
+    let target = TestTarget::new(vec![]);
+    let mut bed = IserBed::new(&target, LINUX, TargetConfig::default());
+    let mut keys = IserInitiator::KEYS.to_vec();
+    keys.retain(|(key, _)| *key != "RDMAExtensions");
+    keys.push(("RDMAExtensions", "No"));
+    bed.send(&IserInitiator::default().login(&keys))
+        .expect("answered");
+    let answer = bed.inbox.pop_front().expect("an answer");
+    assert_eq!(answer.bhs.specific_20[16..18], [2, 0]);
+    assert!(bed.session.is_closing());
+}
+
+#[test]
+fn a_read_is_written_in_pieces_and_its_response_makes_the_key_worthless() {
+    let mut bed = Bed::linux().ready();
+    let data = pattern(300 << 10);
+    bed.target.volume(0).fill(512, &data);
+    let to = bed.buffer(7, vec![0; data.len() + 100]);
+    let keys = bed.memory.len();
+    // The buffer is looked at before its key is worthless.
+    bed.session.invalidates = false;
+    let (answer, status) = bed.command(
+        READ,
+        &read_10(1, 600),
+        data.len() as u32,
+        &[],
+        (None, Some(to)),
+    );
+    assert_eq!((status, bed.memory.len()), (GOOD, keys));
+    assert_eq!(bed.memory[0].2[..data.len()], data);
+    assert_eq!(
+        bed.memory[0].2[data.len()..],
+        [0; 100],
+        "nothing beyond is touched"
+    );
+    assert_eq!(answer.invalidated, None);
+    bed.session.invalidates = true;
+    let (answer, status) = bed.command(READ, &read_10(0, 1), 512, &[], (None, Some(to)));
+    assert_eq!((status, answer.invalidated), (GOOD, Some(RemoteKey(7))));
+}
+
+#[test]
+fn invalidation_is_what_both_ends_said() {
+    for (private_data, invalidates, reply) in [
+        (&[0x80, 0, 0, 0][..], true, 0x80),
+        (&[0xC0, 0, 0, 0], false, 0xC0),
+        (&[0x00; 56], true, 0x80),
+        (&[], false, 0xC0),
+    ] {
+        let (_, bytes) = accept(private_data);
+        assert_eq!(bytes, [reply, 0, 0, 0]);
+        let bed = Bed::new(private_data, &[]);
+        assert_eq!(bed.session.invalidates, invalidates);
+    }
+}
+
+#[test]
+fn a_write_takes_immediate_data_and_reads_the_rest_from_behind_them() {
+    let mut bed = Bed::linux().ready();
+    let data = pattern(200 << 10);
+    // Linux names the whole buffer, with the address of the first solicited byte.
+    let Tag { stag, base } = bed.buffer(9, data.clone());
+    let from = Tag {
+        stag,
+        base: base + 8192,
+    };
+    let (answer, status) = bed.command(
+        WRITE,
+        &write_10(8, 400),
+        data.len() as u32,
+        &data[..8192],
+        (Some(from), None),
+    );
+    assert_eq!((status, answer.invalidated), (GOOD, Some(RemoteKey(9))));
+    assert_eq!(bed.stored(8 * 512, data.len() as u64), data);
+}
+
+#[test]
+fn the_base_is_that_of_all_data_where_the_initiator_says_so() {
+    let mut bed = Bed::new(LINUX, &[("TaggedBufferForSolicitedDataOnly", "No")]).ready();
+    let data = pattern(64 << 10);
+    let from = bed.buffer(9, data.clone());
+    let (_, status) = bed.command(
+        WRITE,
+        &write_10(0, 128),
+        data.len() as u32,
+        &data[..1000],
+        (Some(from), None),
+    );
+    assert_eq!(status, GOOD);
+    assert_eq!(bed.stored(0, data.len() as u64), data);
+}
+
+#[test]
+fn unsolicited_data_out_come_as_messages() {
+    let mut bed = Bed::new(LINUX, &[("ImmediateData", "No")]).ready();
+    let data = pattern(32 << 10);
+    let Tag { stag, base } = bed.buffer(9, data.clone());
+    let from = Tag {
+        stag,
+        base: base + 8192,
+    };
+    let itt = bed.post(
+        WRITE,
+        &write_10(0, 64),
+        data.len() as u32,
+        &[],
+        (Some(from), None),
+    );
+    assert!(bed.inbox.is_empty(), "unsolicited data are awaited");
+    for (sn, piece) in data[..8192].chunks(4096).enumerate() {
+        let offset = sn as u32 * 4096;
+        let message = IserInitiator::data_out(itt, sn as u32, offset, sn == 1, piece);
+        bed.send(&message).expect("taken");
+    }
+    assert_eq!(bed.take().status(), GOOD);
+    assert_eq!(bed.stored(0, data.len() as u64), data);
+}
+
+#[test]
+fn what_the_device_answers_is_written_too_and_residuals_are_told() {
+    let mut bed = Bed::linux().ready();
+    let to = bed.buffer(5, vec![0xEE; 255]);
+    bed.session.invalidates = false;
+    let (answer, status) = bed.command(READ, &[0x12, 0, 0, 0, 255, 0], 255, &[], (None, Some(to)));
+    assert_eq!(status, GOOD);
+    let header: &ScsiResponse = answer.bhs.cast();
+    let len = 255 - header.residual.get() as usize;
+    assert_eq!(header.flags, FINAL | 0x02, "underflow");
+    assert_eq!(header.exp_data_sn.get(), 0);
+    let told = &bed.memory[0].2;
+    assert_eq!(usize::from(told[4]) + 5, len, "ADDITIONAL LENGTH");
+    assert!(told[len..].iter().all(|byte| *byte == 0xEE));
+    // Fewer bytes are expected than the CDB asks for, and they end inside a block.
+    bed.target.volume(0).fill(0, &pattern(1024));
+    let to = bed.buffer(6, vec![0; 700]);
+    let (answer, status) = bed.command(READ, &read_10(0, 2), 700, &[], (None, Some(to)));
+    let header: &ScsiResponse = answer.bhs.cast();
+    assert_eq!((status, header.flags), (GOOD, FINAL | 0x04));
+    assert_eq!(header.residual.get(), 1024 - 700);
+    assert_eq!(bed.memory[1].2, pattern(1024)[..700]);
+}
+
+#[test]
+fn commands_that_name_no_buffer_fail_and_nothing_is_moved() {
+    let mut bed = Bed::linux().ready();
+    let (answer, status) = bed.command(READ, &read_10(0, 8), 4096, &[], (None, None));
+    assert_eq!((status, asc(&answer)), (CHECK_CONDITION, (0x4B, 0)));
+    let (answer, status) = bed.command(WRITE, &write_10(0, 32), 16384, &[1; 8192], (None, None));
+    assert_eq!((status, asc(&answer)), (CHECK_CONDITION, (0x4B, 0)));
+    assert_eq!(answer.invalidated, None);
+    // A tag for the wrong direction is none.
+    let tag = bed.buffer(3, vec![0; 16384]);
+    let (answer, status) = bed.command(READ, &read_10(0, 8), 4096, &[], (Some(tag), None));
+    assert_eq!((status, asc(&answer)), (CHECK_CONDITION, (0x4B, 0)));
+    let (_, status) = bed.command(WRITE, &write_10(0, 32), 16384, &[], (None, Some(tag)));
+    assert_eq!(status, CHECK_CONDITION);
+}
+
+#[test]
+fn an_address_without_room_behind_it_is_refused() {
+    let mut bed = Bed::linux().ready();
+    let tag = Tag {
+        stag: 1,
+        base: u64::MAX - 100,
+    };
+    bed.memory.push((tag.stag, tag.base, Vec::new()));
+    let (answer, status) = bed.command(READ, &read_10(0, 1), 512, &[], (None, Some(tag)));
+    assert_eq!((status, asc(&answer)), (CHECK_CONDITION, (0x4B, 0)));
+    assert_eq!(answer.invalidated, Some(RemoteKey(1)));
+}
+
+#[test]
+fn a_command_never_reaches_beyond_its_expected_length() {
+    let mut bed = Bed::linux().ready();
+    // The CDB wants 16 KiB, the initiator expects 4 KiB: the buffer has no more.
+    let to = bed.buffer(2, vec![0; 4096]);
+    let (_, status) = bed.command(READ, &read_10(0, 32), 4096, &[], (None, Some(to)));
+    assert_eq!(status, GOOD);
+    let from = bed.buffer(4, pattern(4096));
+    let (_, status) = bed.command(WRITE, &write_10(0, 32), 4096, &[], (Some(from), None));
+    assert_eq!(status, GOOD);
+    assert_eq!(bed.stored(0, 4096), pattern(4096));
+}
+
+#[test]
+fn unexpected_unsolicited_data_fail_the_command() {
+    let mut bed = Bed::new(LINUX, &[("ImmediateData", "No")]).ready();
+    let from = bed.buffer(4, vec![7; 1024]);
+    let (answer, status) = bed.command(WRITE, &write_10(0, 2), 1024, &[7; 512], (Some(from), None));
+    assert_eq!((status, asc(&answer)), (CHECK_CONDITION, (0x0C, 0x0C)));
+    assert_eq!(bed.stored(0, 512), [0; 512]);
+}
+
+#[test]
+fn hello_is_answered_where_it_was_announced_and_refused_where_not() {
+    let mut bed = Bed::new(LINUX, &[("iSERHelloRequired", "Yes")]);
+    bed.send(Hello::new(4).as_bytes()).expect("announced");
+    let reply = bed.others.pop().expect("an answer");
+    let Ok(Message::HelloReply(reply)) = Message::parse(&reply) else {
+        panic!("a HelloReply");
+    };
+    assert!(!HelloReply::is_rejection(&reply));
+    assert_eq!(reply.reads_max.get(), 4);
+    let bed = bed.ready();
+    assert!(!bed.session.is_closing());
+
+    let mut bed = Bed::new(LINUX, &[("iSERHelloRequired", "Yes")]);
+    let nop = bed
+        .initiator
+        .control(request::NOP_OUT, FINAL, 5, NO_TASK_TAG);
+    assert_eq!(bed.send(&nop), Err(PeerError::HelloMissing));
+
+    let mut bed = Bed::new(LINUX, &[("iSERHelloRequired", "Yes")]);
+    let mut hello = Hello::new(4);
+    hello.versions = 0xFB;
+    bed.send(hello.as_bytes()).expect("answered");
+    assert!(bed.session.is_closing(), "no common version");
+
+    let hello = Hello::new(4);
+    assert_eq!(
+        Bed::linux().send(hello.as_bytes()),
+        Err(PeerError::UnexpectedHello)
+    );
+    assert_eq!(
+        Bed::linux().send(hello.reply(1).as_bytes()),
+        Err(PeerError::UnexpectedHello)
+    );
+}
+
+#[test]
+fn messages_that_end_before_their_pdu_end_the_connection() {
+    let mut whole = IserInitiator::default().command(
+        (1, WRITE | FINAL),
+        &write_10(0, 1),
+        512,
+        &[1; 512],
+        (None, None),
+    );
+    let lens = [28, 28 + 47, 28 + 48 + 511];
+    for len in lens {
+        let mut bed = Bed::linux();
+        let error = bed.send(&whole[..len]).expect_err("cut off");
+        assert_eq!(error, IscsiError::Truncated(len - 28).into());
+    }
+    // TotalAHSLength beyond what is read.
+    whole[28 + 4] = 200;
+    let error = Bed::linux().send(&whole).expect_err("too long");
+    assert_eq!(error, IscsiError::AhsLength(800).into());
+    assert_eq!(
+        Bed::linux().send(&[0; 76]),
+        Err(wire::Malformed::Opcode(0).into())
+    );
+}
+
+#[test]
+fn padding_may_follow_data() {
+    let mut bed = Bed::linux().ready();
+    let mut message = bed.initiator.command(
+        (0x55, WRITE | FINAL),
+        &write_10(0, 1),
+        512,
+        &pattern(511),
+        (None, None),
+    );
+    message.push(0);
+    bed.send(&message).expect("padded");
+    // 511 of 512 bytes came, and there is no buffer for the last.
+    assert_eq!(bed.take().status(), CHECK_CONDITION);
+}
+
+#[test]
+fn a_task_that_is_aborted_is_told_of_after_its_reads() {
+    let mut bed = Bed::linux().ready();
+    bed.holds_reads = true;
+    let from = bed.buffer(4, vec![7; 256 << 10]);
+    let itt = bed.post(
+        WRITE | FINAL,
+        &write_10(0, 512),
+        256 << 10,
+        &[],
+        (Some(from), None),
+    );
+    assert_eq!(bed.reads.len(), 4, "64 KiB each");
+    let abort = bed
+        .initiator
+        .control(request::TASK_MANAGEMENT, 0x81, 0x99, itt);
+    bed.send(&abort).expect("answered later");
+    assert!(bed.inbox.is_empty(), "the initiator's buffer is in use");
+    for _ in 0..3 {
+        bed.finish_read().expect("taken");
+        bed.run().expect("goes on");
+        assert!(bed.inbox.is_empty());
+    }
+    bed.finish_read().expect("taken");
+    bed.run().expect("goes on");
+    let answer = bed.take();
+    assert_eq!(answer.bhs.opcode(), response::TASK_MANAGEMENT);
+    assert_eq!(answer.status().0, 0, "function complete");
+    assert_eq!(bed.stored(0, 512), [0; 512]);
+    assert!(bed.session.is_idle() && bed.inbox.is_empty());
+}
+
+#[test]
+fn a_write_that_fails_is_answered_after_its_reads() {
+    let mut bed = Bed::linux().ready();
+    bed.holds_reads = true;
+    let from = bed.buffer(4, vec![7; 256 << 10]);
+    bed.post(
+        WRITE | FINAL,
+        &write_10(0, 512),
+        256 << 10,
+        &[],
+        (Some(from), None),
+    );
+    let failure = Some(block::Status::CapacityExceeded);
+    bed.target.volume(0).set_failure(failure);
+    for left in (0..4).rev() {
+        assert!(bed.inbox.is_empty(), "{left} reads are outstanding");
+        bed.finish_read().expect("taken");
+        bed.run().expect("goes on");
+    }
+    assert_eq!(bed.take().status(), CHECK_CONDITION);
+    assert!(bed.session.is_idle());
+}
+
+#[test]
+fn completions_that_a_filter_holds_back_wait() {
+    let mut bed = Bed::linux().ready();
+    let until = bed.now + Duration::from_millis(5);
+    bed.target
+        .volume(0)
+        .set_admission(Admission::NotBefore(until));
+    let to = bed.buffer(2, vec![0; 512]);
+    bed.post(READ | FINAL, &read_10(0, 1), 512, &[], (None, Some(to)));
+    assert!(bed.inbox.is_empty());
+    assert_eq!(bed.session.poll_timeout(), Some(until));
+    bed.now = until;
+    let now = bed.now;
+    let IserBed {
+        session, backend, ..
+    } = &mut bed.inner;
+    session.handle_timeout(now, backend).expect("in time");
+    bed.run().expect("goes on");
+    assert_eq!(bed.take().status(), GOOD);
+}
+
+#[test]
+fn what_does_not_fit_the_send_queue_is_posted_later() {
+    for depth_max in [1, 2, 3] {
+        let mut bed = Bed::linux().ready();
+        bed.posted.depth_max = depth_max;
+        bed.posted.piece_max_bytes = 4096;
+        let data = pattern(40 << 10);
+        let from = bed.buffer(4, data.clone());
+        let cdb = write_10(3, 80);
+        let (_, status) = bed.command(WRITE, &cdb, 40 << 10, &[], (Some(from), None));
+        assert_eq!(status, GOOD);
+        bed.session.invalidates = false;
+        let to = bed.buffer(5, vec![0; 40 << 10]);
+        let cdb = read_10(3, 80);
+        let (_, status) = bed.command(READ, &cdb, 40 << 10, &[], (None, Some(to)));
+        assert_eq!(status, GOOD);
+        assert_eq!(bed.memory[0].2, data);
+    }
+}
+
+#[test]
+fn numbers_windows_and_floods_are_those_of_iscsi() {
+    let mut bed = Bed::linux().ready();
+    let config = TargetConfig::default();
+    let nop = bed
+        .initiator
+        .control(request::NOP_OUT, FINAL, 77, NO_TASK_TAG);
+    bed.send(&nop).expect("answered");
+    let answer = bed.take();
+    assert_eq!(answer.bhs.opcode(), response::NOP_IN);
+    let at = |i: usize| {
+        let bytes = answer.bhs.specific_20[i..i + 4].try_into();
+        u32::from_be_bytes(bytes.expect("four bytes"))
+    };
+    assert_eq!(at(8), bed.initiator.cmd_sn, "ExpCmdSN");
+    assert_eq!(
+        at(12),
+        bed.initiator.cmd_sn + u32::from(config.commands_max) - 1,
+        "MaxCmdSN"
+    );
+    assert_eq!(config.receives(), 128 + 16);
+    // Requests whose answers nobody takes.
+    bed.posted.depth_max = 0;
+    let flood = (0..100).try_for_each(|_| {
+        let nop = bed
+            .initiator
+            .control(request::NOP_OUT | 0x40, FINAL, 78, NO_TASK_TAG);
+        bed.send(&nop)
+    });
+    assert_eq!(flood, Err(IscsiError::Flood.into()));
+}
+
+#[test]
+fn logout_closes_once_it_is_answered() {
+    let mut bed = Bed::linux().ready();
+    let logout = bed.initiator.control(request::LOGOUT, 0x80, 9, 0);
+    bed.send(&logout).expect("answered");
+    assert_eq!(bed.take().bhs.opcode(), response::LOGOUT);
+    assert!(bed.session.is_closing() && !bed.session.wants_transmit());
+}

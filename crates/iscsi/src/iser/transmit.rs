@@ -1,0 +1,252 @@
+//! What an iSER session posts: replies, RDMA READs in the place of R2Ts, RDMA WRITEs in that of Data-In, SCSI Responses.
+//!
+//! Read first: RFC 7145 §7.3.
+
+use block::{RemoteKey, Status, WorkList};
+use scsi::{NexusId, Response, Sense, SenseKey};
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
+
+use super::session::TargetSession;
+use super::wire::{ControlHeader, HEADER_LEN};
+use crate::backend::Backend;
+use crate::command::fail;
+use crate::connection::Stage;
+use crate::task::{Progress, Task, Work};
+use crate::transmit::{Sent, read_next, scsi_response, sense_segment};
+
+/// The most reads that one task has outstanding.
+const READS_OF_TASK_MAX: usize = 16;
+/// DATA PHASE ERROR (4Bh/00h): the command names no buffer for its data, or one that they don't fit.
+const DATA_PHASE_ERROR: scsi::Asc = scsi::Asc(0x4B00);
+
+/// Whether there was room for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    Yes,
+    NoRoom,
+}
+
+/// What became of a task's reads.
+enum Reads {
+    /// As many as may be are posted.
+    Posted,
+    /// There was no room for all of them.
+    NoRoom,
+    /// The task has failed: the command names no buffer that they fit.
+    Impossible,
+}
+
+impl<B: Backend> TargetSession<B> {
+    pub(super) fn transmit(&mut self, backend: &mut B, out: &mut dyn WorkList) {
+        if self.send_replies(out) == Posted::NoRoom {
+            return;
+        }
+        while !self.core.closing {
+            let Stage::Full(full) = &mut self.core.stage else {
+                return;
+            };
+            let Some(slot) = full.tasks.next_ready() else {
+                return;
+            };
+            match self.send_task(slot, backend, out) {
+                Sent::Full => return,
+                Sent::Waiting => self.core.with_full(|full| full.tasks.pop_ready()),
+                Sent::Finished => self.core.with_full(|full| full.finish_ready(slot, backend)),
+            }
+        }
+    }
+
+    fn send_replies(&mut self, out: &mut dyn WorkList) -> Posted {
+        while let Some(reply) = self.core.replies.front()
+            && self.may_reply()
+        {
+            let len = (HEADER_LEN + reply.len()) as u32;
+            let Some(room) = out.send(len, None) else {
+                return Posted::NoRoom;
+            };
+            let mut reply = self.core.replies.pop_front().expect("there is a front");
+            self.core.number_reply(&mut reply);
+            let [header, segment] = reply.parts();
+            fill(room, header, segment);
+        }
+        // Hello comes after the login: so does its answer.
+        if let Some(reply) = self.hello_reply {
+            let Some(room) = out.send(HEADER_LEN as u32, None) else {
+                return Posted::NoRoom;
+            };
+            room.copy_from_slice(reply.as_bytes());
+            self.hello_reply = None;
+            self.core.closing |= reply.is_rejection();
+        }
+        Posted::Yes
+    }
+
+    fn send_task(&mut self, slot: usize, backend: &mut B, out: &mut dyn WorkList) -> Sent {
+        let Stage::Full(full) = &mut self.core.stage else {
+            return Sent::Finished;
+        };
+        let Some(task) = full.tasks.get(slot) else {
+            return Sent::Finished;
+        };
+        if task.progress == Progress::Receiving {
+            match self.post_reads(slot, out) {
+                Reads::NoRoom => return Sent::Full,
+                Reads::Posted => return Sent::Waiting,
+                Reads::Impossible => {}
+            }
+        }
+        let Stage::Full(full) = &self.core.stage else {
+            return Sent::Finished;
+        };
+        // Reads that are outstanding use the initiator's buffer, which is free again once it has the response.
+        let may_answer = |task: &Task| task.progress == Progress::Sending && task.r2ts.is_empty();
+        if !full.tasks.get(slot).is_some_and(may_answer) {
+            return Sent::Waiting;
+        }
+        if self.post_writes(slot, backend, out) == Posted::NoRoom
+            || self.send_response(slot, out) == Posted::NoRoom
+        {
+            return Sent::Full;
+        }
+        Sent::Finished
+    }
+
+    /// Reads data-out from the initiator, in order.
+    fn post_reads(&mut self, slot: usize, out: &mut dyn WorkList) -> Reads {
+        let piece_max = u64::from(out.piece_max_bytes());
+        let Stage::Full(full) = &mut self.core.stage else {
+            return Reads::Posted;
+        };
+        let keys = full.parameters.rdma.as_ref();
+        let solicited_only = keys.is_some_and(|keys| keys.solicited_only);
+        let tag = u64::from(full.tasks.transfer_tag(slot));
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return Reads::Posted;
+        };
+        while task.solicited < task.len && task.r2ts.len() < READS_OF_TASK_MAX {
+            if task.next_sn == 0 && solicited_only {
+                // All unsolicited data have come by now.
+                task.advertised.write_base = task.solicited;
+            }
+            let len = piece_max.min(task.len - task.solicited);
+            let offset = task.solicited - task.advertised.write_base;
+            let piece = task
+                .advertised
+                .write
+                .and_then(|buffer| buffer.piece(offset as u32, len as u32));
+            let Some(piece) = piece else {
+                fail(task, SenseKey::AbortedCommand, DATA_PHASE_ERROR);
+                return Reads::Impossible;
+            };
+            if !out.read(tag, piece) {
+                return Reads::NoRoom;
+            }
+            task.next_sn += 1;
+            task.solicited += len;
+            task.r2ts.push_back(task.solicited);
+            self.reads_posted += 1;
+        }
+        Reads::Posted
+    }
+
+    /// Writes data-in into the initiator's buffer.
+    fn post_writes(&mut self, slot: usize, backend: &mut B, out: &mut dyn WorkList) -> Posted {
+        let Stage::Full(full) = &mut self.core.stage else {
+            return Posted::Yes;
+        };
+        let nexus = full.opened().map(|opened| opened.nexus);
+        let (Some(nexus), Some(task)) = (nexus, full.tasks.get_mut(slot)) else {
+            return Posted::Yes;
+        };
+        while matches!(task.work, Work::Read(_) | Work::Data(_)) && task.moved < task.len {
+            let len = u64::from(out.piece_max_bytes()).min(task.len - task.moved);
+            let buffer = task.advertised.read;
+            let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len as u32));
+            let Some(piece) = piece else {
+                let sense = Sense::new(SenseKey::AbortedCommand, DATA_PHASE_ERROR);
+                end_with(task, sense);
+                break;
+            };
+            let Some(room) = out.write(piece) else {
+                return Posted::NoRoom;
+            };
+            match fill_data(task, room, nexus, backend) {
+                Ok(()) => task.moved += len,
+                Err(sense) => {
+                    out.retract();
+                    end_with(task, sense);
+                }
+            }
+        }
+        Posted::Yes
+    }
+
+    fn send_response(&mut self, slot: usize, out: &mut dyn WorkList) -> Posted {
+        let ((exp, max), stat_sn) = (self.core.numbers(), self.core.stat_sn);
+        let invalidates = self.invalidates;
+        let Stage::Full(full) = &mut self.core.stage else {
+            return Posted::Yes;
+        };
+        let Some(task) = full.tasks.get_mut(slot) else {
+            return Posted::Yes;
+        };
+        let segment = sense_segment(&task.response);
+        let mut header = scsi_response(task, segment.len());
+        (header.stat_sn, header.exp_cmd_sn, header.max_cmd_sn) =
+            (U32::new(stat_sn), U32::new(exp), U32::new(max));
+        // There were no R2T and Data-In PDUs.
+        header.exp_data_sn = U32::new(0);
+        let key = invalidated(task).filter(|_| invalidates);
+        let len = (HEADER_LEN + size_of_val(&header) + segment.len()) as u32;
+        let Some(room) = out.send(len, key) else {
+            return Posted::NoRoom;
+        };
+        fill(room, header.as_bytes(), &segment);
+        self.core.stat_sn = stat_sn.wrapping_add(1);
+        Posted::Yes
+    }
+}
+
+/// The key that a task's response makes worthless: one fits a message, and no command names two.
+fn invalidated(task: &Task) -> Option<RemoteKey> {
+    let buffer = task.advertised.read.or(task.advertised.write);
+    buffer.map(|buffer| buffer.key)
+}
+
+fn end_with(task: &mut Task, sense: Sense) {
+    task.response = Response::check(sense);
+    task.work = Work::None;
+}
+
+/// The next data-in of a task. They are copied, since a packet's checksum must be that of the bytes that are sent, and of
+/// those that are sent again, whoever writes meanwhile.
+fn fill_data<B: Backend>(
+    task: &Task,
+    room: &mut [u8],
+    nexus: NexusId,
+    backend: &mut B,
+) -> Result<(), Sense> {
+    match &task.work {
+        Work::Data(data) => {
+            room.copy_from_slice(&data[task.moved as usize..][..room.len()]);
+            Ok(())
+        }
+        Work::Read(extent) => {
+            let view = backend.view(nexus, task.lun);
+            let (view, _) = view.ok_or(Sense::of_volume(Status::Gone))?;
+            read_next(task, *extent, room, view.volume.as_ref()).map_err(Sense::of_volume)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A message: the iSER header of a PDU that names no buffers, which targets' never do, and the PDU.
+fn fill(room: &mut [u8], header: &[u8], segment: &[u8]) {
+    let iser = ControlHeader::new(None, None);
+    let (head, rest) = room.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(iser.as_bytes());
+    let (bhs, data) = rest.split_at_mut(header.len());
+    bhs.copy_from_slice(header);
+    data.copy_from_slice(segment);
+}

@@ -1,0 +1,267 @@
+//! A small iSER initiator: it makes messages, and keeps memory that a target reads and writes.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use block::testing::{PostedWork, Work};
+use block::{MessageSession as _, RemoteBuffer, RemoteKey};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{TestBackend, TestTarget};
+use crate::iser::wire::{ControlHeader, Message, Tag};
+use crate::iser::{PeerError, TargetConfig, TargetSession, accept};
+use crate::text::TextBuilder;
+use crate::wire::{Bhs, FINAL, NO_TASK_TAG, request};
+
+/// Makes the messages of an initiator.
+#[derive(Clone, Debug)]
+pub struct IserInitiator {
+    /// CmdSN of the next numbered PDU.
+    pub cmd_sn: u32,
+}
+
+impl Default for IserInitiator {
+    fn default() -> Self {
+        Self { cmd_sn: 1 }
+    }
+}
+
+impl IserInitiator {
+    /// What Linux's initiator negotiates.
+    pub const KEYS: [(&'static str, &'static str); 9] = [
+        ("InitiatorName", "iqn.2026-11.com.example:host"),
+        ("TargetName", TestTarget::NAME),
+        ("InitialR2T", "No"),
+        ("ImmediateData", "Yes"),
+        ("MaxBurstLength", "16776192"),
+        ("FirstBurstLength", "262144"),
+        ("InitiatorRecvDataSegmentLength", "262144"),
+        ("TargetRecvDataSegmentLength", "262144"),
+        ("RDMAExtensions", "Yes"),
+    ];
+
+    /// A message: iSER header, PDU.
+    pub fn message(
+        mut bhs: [u8; 48],
+        segment: &[u8],
+        write: Option<Tag>,
+        read: Option<Tag>,
+    ) -> Vec<u8> {
+        bhs[5..8].copy_from_slice(&(segment.len() as u32).to_be_bytes()[1..]);
+        let mut message = ControlHeader::new(write, read).as_bytes().to_vec();
+        message.extend_from_slice(&bhs);
+        message.extend_from_slice(segment);
+        message
+    }
+
+    /// A login in one step, with these keys.
+    pub fn login(&self, keys: &[(&str, &str)]) -> Vec<u8> {
+        let mut text = TextBuilder::default();
+        for (key, value) in keys {
+            text.push(key, value);
+        }
+        let mut bhs = [0; 48];
+        bhs[..2].copy_from_slice(&[request::LOGIN | 0x40, 0x87]);
+        bhs[13] = 1;
+        bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        Self::message(bhs, &text.into_bytes(), None, None)
+    }
+
+    /// A SCSI Command of LUN 0, whose data `write` and `read` name.
+    pub fn command(
+        &mut self,
+        (itt, flags): (u32, u8),
+        cdb: &[u8],
+        expected_len: u32,
+        immediate: &[u8],
+        (write, read): (Option<Tag>, Option<Tag>),
+    ) -> Vec<u8> {
+        let mut bhs = self.numbered(request::SCSI_COMMAND, flags, itt);
+        bhs[20..24].copy_from_slice(&expected_len.to_be_bytes());
+        bhs[32..32 + cdb.len()].copy_from_slice(cdb);
+        Self::message(bhs, immediate, write, read)
+    }
+
+    /// Another numbered PDU without data; `specific` are its bytes 20 to 23.
+    pub fn control(&mut self, opcode: u8, byte_1: u8, itt: u32, specific: u32) -> Vec<u8> {
+        let mut bhs = self.numbered(opcode, byte_1, itt);
+        bhs[20..24].copy_from_slice(&specific.to_be_bytes());
+        Self::message(bhs, &[], None, None)
+    }
+
+    /// A Data-Out with unsolicited data.
+    pub fn data_out(itt: u32, sn: u32, offset: u32, is_final: bool, data: &[u8]) -> Vec<u8> {
+        let mut bhs = [0; 48];
+        bhs[0] = request::DATA_OUT;
+        bhs[1] = if is_final { FINAL } else { 0 };
+        bhs[16..20].copy_from_slice(&itt.to_be_bytes());
+        bhs[20..24].copy_from_slice(&NO_TASK_TAG.to_be_bytes());
+        bhs[36..40].copy_from_slice(&sn.to_be_bytes());
+        bhs[40..44].copy_from_slice(&offset.to_be_bytes());
+        Self::message(bhs, data, None, None)
+    }
+
+    fn numbered(&mut self, opcode: u8, byte_1: u8, itt: u32) -> [u8; 48] {
+        let mut bhs = [0; 48];
+        bhs[..2].copy_from_slice(&[opcode, byte_1]);
+        bhs[16..20].copy_from_slice(&itt.to_be_bytes());
+        bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        self.cmd_sn = self.cmd_sn.wrapping_add(u32::from(opcode & 0x40 == 0));
+        bhs
+    }
+}
+
+/// A PDU that the target sent.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Its header.
+    pub bhs: Bhs,
+    /// Its data segment.
+    pub segment: Vec<u8>,
+    /// The key that it made worthless.
+    pub invalidated: Option<RemoteKey>,
+}
+
+impl Received {
+    /// Takes a target's message apart; panics where it is no control-type PDU.
+    pub fn parse(message: &[u8], invalidated: Option<RemoteKey>) -> Self {
+        let Ok(Message::Control(header, pdu)) = Message::parse(message) else {
+            panic!("targets send control-type PDUs");
+        };
+        assert_eq!(
+            (header.write(), header.read()),
+            (None, None),
+            "targets name no buffers"
+        );
+        let (bhs, segment) = Bhs::read_from_prefix(pdu).expect("a whole header");
+        assert_eq!(segment.len(), bhs.data_segment_len.get() as usize);
+        Self {
+            bhs,
+            segment: segment.to_vec(),
+            invalidated,
+        }
+    }
+
+    /// Status of a SCSI Response, or Response of a task management or logout response.
+    pub fn status(&self) -> (u8, u8) {
+        (self.bhs.specific_2[0], self.bhs.specific_2[1])
+    }
+}
+
+/// A session and its initiator's memory, in one place.
+pub struct IserBed {
+    /// The session.
+    pub session: TargetSession<TestBackend>,
+    /// Its backend.
+    pub backend: TestBackend,
+    /// Its send queue.
+    pub posted: PostedWork,
+    /// The initiator's memory: key, address of its first byte, bytes.
+    pub memory: Vec<(u32, u64, Vec<u8>)>,
+    /// What the target sent.
+    pub inbox: VecDeque<Received>,
+    /// RDMA READs whose data have not been given to the session: their tags and data.
+    pub reads: VecDeque<(u64, Vec<u8>)>,
+    /// Reads wait in `reads` until they are let go.
+    pub holds_reads: bool,
+    /// Messages that are no PDUs.
+    pub others: Vec<Vec<u8>>,
+    /// The time.
+    pub now: Instant,
+}
+
+impl IserBed {
+    /// A connection to `target` whose request had this private data.
+    pub fn new(target: &TestTarget, private_data: &[u8], config: TargetConfig) -> Self {
+        let mut posted = PostedWork::default();
+        posted.message_max_bytes = TargetConfig::SEND_LEN_MAX_BYTES;
+        Self {
+            session: TargetSession::new(accept(private_data).0, config),
+            backend: target.backend(),
+            posted,
+            memory: Vec::new(),
+            inbox: VecDeque::new(),
+            reads: VecDeque::new(),
+            holds_reads: false,
+            others: Vec::new(),
+            now: Instant::now(),
+        }
+    }
+
+    /// Gives the session a message and carries out what it posts.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), PeerError> {
+        assert!(
+            message.len() <= TargetConfig::RECEIVE_LEN_BYTES as usize,
+            "the message fits a receive"
+        );
+        let (session, backend) = (&mut self.session, &mut self.backend);
+        let taken = session.handle_message(self.now, message, None, backend);
+        self.run().and(taken)
+    }
+
+    /// Carries out what the session posts, until there is no more.
+    pub fn run(&mut self) -> Result<(), PeerError> {
+        loop {
+            let (session, backend) = (&mut self.session, &mut self.backend);
+            session.poll_transmit(self.now, backend, &mut self.posted);
+            let work = self.posted.take();
+            let is_done = work.is_empty();
+            for work in work {
+                self.carry_out(work);
+            }
+            if self.holds_reads || self.reads.is_empty() {
+                if is_done {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.finish_read()?;
+        }
+    }
+
+    /// Gives the session the data of its oldest read.
+    pub fn finish_read(&mut self) -> Result<(), PeerError> {
+        let Some((tag, data)) = self.reads.pop_front() else {
+            return Ok(());
+        };
+        let (session, backend) = (&mut self.session, &mut self.backend);
+        session.handle_read(self.now, tag, &data, backend)
+    }
+
+    fn carry_out(&mut self, work: Work) {
+        match work {
+            Work::Write { to, data } => self.reach(to).copy_from_slice(&data),
+            Work::Read { tag, from } => {
+                let data = self.reach(from).to_vec();
+                self.reads.push_back((tag, data));
+            }
+            Work::Send {
+                message,
+                invalidate,
+            } => {
+                if let Some(RemoteKey(key)) = invalidate {
+                    let had = self.memory.len();
+                    self.memory.retain(|(other, ..)| *other != key);
+                    assert_eq!(self.memory.len() + 1, had, "the key was worth something");
+                }
+                if message[0] >> 4 == 1 {
+                    self.inbox.push_back(Received::parse(&message, invalidate));
+                } else {
+                    self.others.push(message);
+                }
+            }
+        }
+    }
+
+    /// The bytes that a request is about; panics where they are not the initiator's, as its adapter would refuse them.
+    fn reach(&mut self, buffer: RemoteBuffer) -> &mut [u8] {
+        let RemoteKey(key) = buffer.key;
+        let found = self.memory.iter_mut().find(|(other, ..)| *other == key);
+        let (_, base, bytes) = found.expect("a key that is worth something");
+        let offset = buffer.address.checked_sub(*base).expect("not before it");
+        let end = offset as usize + buffer.len_bytes as usize;
+        bytes
+            .get_mut(offset as usize..end)
+            .expect("inside of the buffer")
+    }
+}
