@@ -114,7 +114,12 @@ pub enum Abort {
     /// By another nexus: each is answered with TASK ABORTED.
     ByAnother(Lun),
     /// By another connection of the session: they are not answered.
-    ByOwn(AbortScope),
+    ByOwn {
+        /// Which.
+        scope: AbortScope,
+        /// Of those, the ones with a CmdSN before this.
+        before: u32,
+    },
 }
 
 /// Which commands.
@@ -155,8 +160,16 @@ pub trait Backend {
     /// Ends other connections of the session: that of `cid`, or all. How many there were.
     fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize;
 
-    /// Aborts commands of the session on its other connections. Whether there are any such connections.
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope) -> bool;
+    /// Aborts the commands of `scope` with a CmdSN before `before` on the session's other connections, as
+    /// [`Abort::ByOwn`].
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32);
+
+    /// Whether all connections that this one's task management concerned, of its session and of others, have taken
+    /// their aborts. This connection is woken when that changes.
+    fn aborts_done(&mut self, opened: Opened) -> bool;
+
+    /// Wakes the session's connection `cid`: a command's turn has come there.
+    fn wake_other(&mut self, opened: Opened, cid: u16);
 
     /// The login is done: full feature phase begins, of a discovery session or of the one that was opened.
     fn logged_in(&mut self, login: &LoggedIn);
@@ -190,12 +203,12 @@ pub trait Backend {
     /// A command ended.
     fn completed(&mut self, command: Completed);
 
-    /// Which commands of this connection are to be aborted, since the last call.
+    /// Which commands of this connection are to be aborted, since the last call. They are ended before anything else
+    /// is done.
     fn take_aborts(&mut self, opened: Opened) -> Vec<Abort>;
 
     /// Whether the session, or the connection's place in it, was ended from outside (reinstated, logged out by another
-    /// connection, target removed, access withdrawn). Asked once per
-    /// batch, so it has to be cheap.
+    /// connection, target removed, access withdrawn). Asked once per batch, so it has to be cheap.
     fn is_ended(&mut self, opened: Opened) -> bool;
 
     /// The connection ended; with the last one ends the session.

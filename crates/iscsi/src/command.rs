@@ -10,8 +10,11 @@ use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium
 
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
-use crate::task::{Advertised, Due, Progress, Task, Work};
+use crate::order::{Attribute, Place};
+use crate::params::Parameters;
+use crate::task::{Advertised, Due, Early, Held, Progress, Task, Work};
 use crate::transmit::COPY_LEN_MAX;
+use crate::window::Arrival;
 use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
 use crate::wire::other::reason;
@@ -41,29 +44,53 @@ impl<B: Backend> Connection<B> {
             self.reject(reason::PROTOCOL_ERROR);
             return Sink::Discard;
         };
-        let immediate = self.bhs.is_immediate();
-        let cmd_sn = command.cmd_sn.get();
+        let attribute = Attribute::of(command.flags);
+        let windowed = (!self.bhs.is_immediate()).then_some(attribute);
+        let arrival = match windowed {
+            None => Arrival::Now,
+            Some(attribute) => {
+                let lun = parse_lun(command.lun).unwrap_or(u16::MAX);
+                full.tasks.arrive(command.cmd_sn.get(), attribute, lun)
+            }
+        };
         // Outside of the window: silently ignored (RFC 7143 §4.2.2.1).
-        if !immediate && !full.tasks.take_number(cmd_sn) {
+        if matches!(arrival, Arrival::Ignored | Arrival::Aborted) {
             return Sink::Discard;
         }
         if full.tasks.find(command.itt.get()).is_some() || command.itt.get() == NO_TASK_TAG {
+            if windowed.is_some() {
+                full.tasks.forgo(arrival);
+            }
             self.reject(reason::TASK_IN_PROGRESS);
             return Sink::Discard;
         }
         if u64::from(command.expected_len.get()) <= COPY_LEN_MAX {
             self.short_commands += 1;
         }
-        let mut task = begin(now, &command, opened.nexus, !immediate, backend);
+        let mut task = match arrival {
+            Arrival::Held(place) => early_task(now, &command, place, attribute),
+            _ => begin(now, &command, opened.nexus, windowed, backend),
+        };
+        if task.early.is_some() {
+            task.gathers = early_len(&command, &full.parameters);
+        }
         task.advertised = self.advertised;
         if !full.tasks.make_room(task.gathers, backend) {
             refuse(&mut task);
         }
-        let writes = matches!(task.progress, Progress::Receiving);
+        let writes = matches!(task.progress, Progress::Receiving | Progress::Waiting);
         let Some(slot) = full.tasks.insert(task) else {
+            if windowed.is_some() {
+                full.tasks.forgo(arrival);
+            }
             self.reject(reason::TOO_MANY_IMMEDIATE);
             return Sink::Discard;
         };
+        match (arrival, windowed) {
+            (Arrival::Held(place), _) => full.tasks.hold(place, Held::Command(slot)),
+            (_, Some(attribute)) => full.tasks.begun(attribute),
+            (_, None) => {}
+        }
         self.expect_unsolicited(slot, &command);
         if writes {
             Sink::Write { slot }
@@ -87,6 +114,10 @@ impl<B: Backend> Connection<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return;
         };
+        if task.progress == Progress::Waiting {
+            // Looked at again when it is begun.
+            task.len = if unexpected { 0 } else { task.gathers };
+        }
         if unexpected && task.progress == Progress::Receiving {
             fail(task, SenseKey::AbortedCommand, UNEXPECTED_UNSOLICITED_DATA);
             full.tasks.queue(slot);
@@ -128,7 +159,7 @@ impl<B: Backend> Connection<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return Sink::Discard;
         };
-        if task.progress != Progress::Receiving || task.itt != data.itt.get() {
+        if !task.takes_data_out() || task.itt != data.itt.get() {
             return Sink::Discard;
         }
         let len = u64::from(data.data_segment_len.get());
@@ -159,7 +190,7 @@ impl<B: Backend> Connection<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return;
         };
-        if task.progress != Progress::Receiving {
+        if !task.takes_data_out() {
             return;
         }
         if self.bhs.is_final() {
@@ -213,7 +244,7 @@ impl<B: Backend> Connection<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return;
         };
-        if task.progress != Progress::Receiving {
+        if !task.takes_data_out() {
             return;
         }
         // More than the command takes (an underflow of its CDB): the rest is read and dropped.
@@ -260,6 +291,10 @@ impl<B: Backend> Connection<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return;
         };
+        if let Some(early) = &mut task.early {
+            early.is_whole = true;
+            return;
+        }
         if task.progress == Progress::Receiving {
             if task.moved < task.len {
                 if !task.unsolicited_open {
@@ -291,6 +326,65 @@ impl<B: Backend> Connection<B> {
             return;
         }
         full.tasks.queue(slot);
+    }
+
+    /// Begins what waited for its turn, as far as that has come. Whether there was any.
+    pub(crate) fn begin_held(&mut self, now: Instant, backend: &mut B) -> bool {
+        let mut has_begun = false;
+        while let Stage::Full(full) = &mut self.stage
+            && full.tasks.has_held()
+            && !self.closing
+        {
+            match full.tasks.claim() {
+                None => break,
+                Some(Held::Command(slot)) => self.begin_early(slot, now, backend),
+                Some(Held::Control(bhs, segment)) => self.take_up(*bhs, segment, backend),
+            }
+            has_begun = true;
+        }
+        has_begun
+    }
+
+    /// The turn of a command has come that waited.
+    fn begin_early(&mut self, slot: usize, now: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let (Some(opened), Some(task)) = (full.opened(), full.tasks.get_mut(slot)) else {
+            return;
+        };
+        let Some(early) = task.early.take() else {
+            return;
+        };
+        let attribute = Attribute::of(early.command.flags);
+        if let Some(verdict) = early.verdict {
+            finish(task);
+            task.response = verdict;
+            full.tasks.begun(attribute);
+            full.tasks.queue(slot);
+            return;
+        }
+        let mut task = begin(now, &early.command, opened.nexus, Some(attribute), backend);
+        if !full.tasks.make_room(task.gathers, backend) {
+            refuse(&mut task);
+        }
+        let waited = full.tasks.replace(slot, task);
+        full.tasks.begun(attribute);
+        let Some(waited) = waited else { return };
+        self.expect_unsolicited(slot, &early.command);
+        self.write_data(slot, &waited.gathered, backend);
+        self.with_full(|full| {
+            let task = full.tasks.get_mut(slot);
+            if let Some(task) = task.filter(|task| task.progress == Progress::Receiving) {
+                task.next_data_out_sn = waited.next_data_out_sn;
+                if task.unsolicited_open && !waited.unsolicited_open {
+                    (task.unsolicited_open, task.solicited) = (false, task.moved);
+                }
+            }
+        });
+        if early.is_whole {
+            self.go_on(slot, now, backend);
+        }
     }
 
     /// Completions whose time has come.
@@ -348,36 +442,10 @@ fn begin<B: Backend>(
     now: Instant,
     command: &ScsiCommand,
     nexus: NexusId,
-    windowed: bool,
+    windowed: Option<Attribute>,
     backend: &mut B,
 ) -> Task {
-    let mut task = Task {
-        itt: command.itt.get(),
-        lun: parse_lun(command.lun).unwrap_or(u16::MAX),
-        cdb: command.cdb,
-        work: Work::None,
-        progress: Progress::Sending,
-        region: RegionId(0),
-        block_size: BlockSize::B512,
-        started: now,
-        expected_len: u64::from(command.expected_len.get()),
-        wanted_len: 0,
-        len: 0,
-        moved: 0,
-        solicited: 0,
-        unsolicited_open: false,
-        r2ts: VecDeque::new(),
-        next_sn: 0,
-        next_data_out_sn: 0,
-        gathered: Vec::new(),
-        gathers: 0,
-        unsaved: None,
-        response: Response::good(),
-        advertised: Advertised::default(),
-        windowed,
-        queued: false,
-        generation: 0,
-    };
+    let mut task = new_task(now, command, windowed);
     if let Some((view, region)) = backend.view(nexus, task.lun) {
         task.region = region;
         let geometry = view.volume.geometry();
@@ -400,6 +468,68 @@ fn begin<B: Backend>(
     }
     begin_by_device(&mut task, nexus, backend);
     task
+}
+
+fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) -> Task {
+    Task {
+        itt: command.itt.get(),
+        lun: parse_lun(command.lun).unwrap_or(u16::MAX),
+        cmd_sn: command.cmd_sn.get(),
+        cdb: command.cdb,
+        work: Work::None,
+        progress: Progress::Sending,
+        region: RegionId(0),
+        block_size: BlockSize::B512,
+        started: now,
+        expected_len: u64::from(command.expected_len.get()),
+        wanted_len: 0,
+        len: 0,
+        moved: 0,
+        solicited: 0,
+        unsolicited_open: false,
+        r2ts: VecDeque::new(),
+        next_sn: 0,
+        next_data_out_sn: 0,
+        gathered: Vec::new(),
+        gathers: 0,
+        unsaved: None,
+        response: Response::good(),
+        advertised: Advertised::default(),
+        windowed,
+        early: None,
+        queued: false,
+        generation: 0,
+    }
+}
+
+/// A command whose turn has not come.
+fn early_task(now: Instant, command: &ScsiCommand, place: Place, attribute: Attribute) -> Task {
+    let early = Early {
+        place,
+        command: *command,
+        is_whole: false,
+        verdict: None,
+    };
+    Task {
+        progress: Progress::Waiting,
+        early: Some(Box::new(early)),
+        ..new_task(now, command, Some(attribute))
+    }
+}
+
+/// How much data-out may come with a command, and after it without an R2T.
+fn early_len(command: &ScsiCommand, parameters: &Parameters) -> u64 {
+    let expected = u64::from(command.expected_len.get());
+    let unsolicited = if command.flags & crate::wire::FINAL == 0 {
+        parameters.first_burst_len_max
+    } else {
+        command.data_segment_len.get()
+    };
+    if command.writes() {
+        expected.min(unsolicited.into())
+    } else {
+        0
+    }
 }
 
 fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
@@ -548,19 +678,33 @@ fn kind_of(task: &Task) -> Option<OpKind> {
 }
 
 pub(crate) fn fail(task: &mut Task, key: SenseKey, asc: scsi::Asc) {
-    task.response = Response::check(Sense::new(key, asc));
+    let response = Response::check(Sense::new(key, asc));
+    if let Some(early) = &mut task.early {
+        // It is answered when its turn comes.
+        early.verdict = Some(response);
+        task.unsolicited_open = false;
+        task.gathered.clear();
+        task.len = task.moved;
+        return;
+    }
     finish(task);
+    task.response = response;
 }
 
 /// There is no room for what the command gathers: TASK SET FULL, since other commands take it.
 fn refuse(task: &mut Task) {
-    finish(task);
-    (task.len, task.gathers) = (0, 0);
-    task.response = Response {
+    let response = Response {
         status: ScsiStatus::TaskSetFull,
         sense: None,
         data_in: Vec::new(),
     };
+    (task.len, task.gathers) = (0, 0);
+    if let Some(early) = &mut task.early {
+        early.verdict = Some(response);
+        return;
+    }
+    finish(task);
+    task.response = response;
 }
 
 /// Ends a task: what is still to come for it is thrown away.

@@ -12,8 +12,9 @@ use block::{SendList, StreamSession};
 use zerocopy::FromBytes;
 
 use crate::backend::{Backend, Opened};
-use crate::control::Reply;
+use crate::control::{Managing, Reply};
 use crate::login::{LoggedIn, Login, SessionKind};
+use crate::order::Place;
 use crate::params::{Digest, Parameters, RECV_SEGMENT_LEN_MAX};
 use crate::task::{Advertised, COMMANDS_MAX, Due, Tasks};
 use crate::text::TEXT_LEN_MAX;
@@ -30,6 +31,9 @@ pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 pub const PING_AFTER: Duration = Duration::from_secs(30);
 /// How long the answer to that may take.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long commands wait for one with a lower CmdSN that has not come. It was lost with its connection: what is left
+/// of the session ends, as error recovery level 0 has it (RFC 7143 §7.1.4).
+pub const GAP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most replies that wait to be sent, beyond those of tasks.
 pub(crate) const REPLIES_MAX: usize = 64;
 
@@ -65,6 +69,9 @@ pub enum PeerError {
     /// The initiator does not answer.
     #[error("no answer to a NOP-In within {} s", PING_TIMEOUT.as_secs())]
     PingTimeout,
+    /// A command is missing.
+    #[error("a command that others wait for has not come within {} s", GAP_TIMEOUT.as_secs())]
+    Gap,
     /// More requests than answers are taken.
     #[error("more than {REPLIES_MAX} requests wait for their answers to be read")]
     Flood,
@@ -154,6 +161,10 @@ pub struct Connection<B> {
     pub(crate) short_commands: usize,
     pub(crate) last_heard: Option<Instant>,
     pub(crate) pinged: Option<Instant>,
+    /// Task management whose commands on other connections have not all ended.
+    pub(crate) managing: VecDeque<Managing>,
+    /// Since when the command that is expected next keeps others waiting.
+    gap: Option<(Place, Instant)>,
     pub(crate) closing: bool,
     backend: std::marker::PhantomData<fn(&mut B)>,
 }
@@ -190,6 +201,8 @@ impl<B: Backend> Connection<B> {
             short_commands: 0,
             last_heard: None,
             pinged: None,
+            managing: VecDeque::new(),
+            gap: None,
             closing: false,
             backend: std::marker::PhantomData,
         }
@@ -229,7 +242,7 @@ impl<B: Backend> Connection<B> {
             parameters: logged_in.parameters,
             cid: logged_in.cid,
             tasks: Tasks::new(match &logged_in.shared {
-                Some(session) => Window::shared(session),
+                Some(session) => Window::shared(session, logged_in.cid),
                 None => Window::own(self.login_cmd_sn, self.commands_max),
             }),
             text_left: Vec::new(),
@@ -450,13 +463,50 @@ impl<B: Backend> Connection<B> {
         match self.bhs.opcode() {
             request::SCSI_COMMAND => self.finish_command_pdu(now, backend),
             request::DATA_OUT => self.finish_data_out_pdu(now, backend),
-            _ => self.control(now, backend),
+            _ => self.control(backend),
         }
-        if self.replies.len() > REPLIES_MAX {
+        let mut unanswered = self.replies.len() + self.managing.len();
+        if let Stage::Full(full) = &self.stage
+            && full.tasks.has_held()
+        {
+            unanswered += full.tasks.held_controls();
+            self.begin_held(now, backend);
+        }
+        if unanswered > REPLIES_MAX {
             Err(PeerError::Flood)
         } else {
             Ok(())
         }
+    }
+
+    /// At the end of whatever was done: what the session's other connections are to know.
+    fn end_turn(&mut self, now: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if let (Some(opened), Some(cid)) = (full.opened(), full.tasks.next_elsewhere()) {
+            backend.wake_other(opened, cid);
+        }
+        if full.tasks.has_held() || self.gap.is_some() {
+            let since = |place| match self.gap {
+                Some((same, since)) if same == place => (place, since),
+                _ => (place, now),
+            };
+            self.gap = full.tasks.gap().map(since);
+        }
+    }
+
+    fn check_gap(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        let is_late = |(_, since): (Place, Instant)| now >= since + GAP_TIMEOUT;
+        if !self.gap.is_some_and(is_late) {
+            return Ok(());
+        }
+        if let Stage::Full(full) = &self.stage
+            && let Some(opened) = full.opened()
+        {
+            backend.end_others(opened, None);
+        }
+        Err(PeerError::Gap)
     }
 }
 
@@ -483,12 +533,14 @@ impl<B: Backend> StreamSession for Connection<B> {
             input = &input[used..];
         }
         self.pace.note(len, self.short_commands);
+        self.end_turn(now, backend);
         Ok(())
     }
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
         self.close_if_ended(backend);
         self.transmit(now, backend, out);
+        self.end_turn(now, backend);
     }
 
     fn wants_transmit(&self) -> bool {
@@ -504,7 +556,9 @@ impl<B: Backend> StreamSession for Connection<B> {
 
     fn is_idle(&self) -> bool {
         match &self.stage {
-            Stage::Full(full) => full.tasks.is_empty() && self.replies.is_empty(),
+            Stage::Full(full) => {
+                full.tasks.is_empty() && self.replies.is_empty() && self.managing.is_empty()
+            }
             Stage::Login(_) => true,
         }
     }
@@ -515,6 +569,7 @@ impl<B: Backend> StreamSession for Connection<B> {
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.on_wake(now, backend);
+        self.end_turn(now, backend);
         Ok(())
     }
 
@@ -527,11 +582,13 @@ impl<B: Backend> StreamSession for Connection<B> {
             },
         };
         let due = self.due.peek().map(|due| due.at);
-        housekeeping.into_iter().chain(due).min()
+        let gap = self.gap.map(|(_, since)| since + GAP_TIMEOUT);
+        housekeeping.into_iter().chain(due).chain(gap).min()
     }
 
     fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.release_due(now, backend);
+        self.check_gap(now, backend)?;
         if let Stage::Login(_) = self.stage {
             let late = self
                 .started
@@ -552,7 +609,10 @@ impl<B: Backend> StreamSession for Connection<B> {
         }
     }
 
-    fn handle_close(&mut self, _: Instant, backend: &mut B) {
+    fn handle_close(&mut self, now: Instant, backend: &mut B) {
+        // Commands that waited for one of this connection's need not any more.
+        self.with_full(|full| full.tasks.clear());
+        self.end_turn(now, backend);
         if let Stage::Full(full) = &self.stage
             && let Some(opened) = full.opened()
         {

@@ -9,18 +9,20 @@ use scsi::{Lun, Response, ScsiStatus};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use crate::backend::{Abort, AbortScope, Backend, Opened, TargetAddress, TargetRecord};
+use crate::backend::{Abort, AbortScope, Backend, TargetAddress, TargetRecord};
 use crate::command::is_plausible;
 use crate::connection::{Connection, Full, Stage};
 use crate::login::{LoginStatus, SessionKind};
+use crate::order::Attribute;
 use crate::params::{Digest, Phase};
-use crate::task::{Progress, Work};
+use crate::task::{Held, Progress, Task, Work};
 use crate::text::{self, TextBuilder};
 use crate::transmit::{push_header, push_segment};
+use crate::window::Arrival;
 use crate::wire::command::{TaskManagementRequest, function, function_response};
 use crate::wire::login::{CONTINUE, LoginRequest, LogoutRequest, TextRequest};
 use crate::wire::other::{NopOut, reason};
-use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, U24, parse_lun, request, response};
+use crate::wire::{BHS_LEN, Bhs, FINAL, NO_TASK_TAG, U24, parse_lun, request, response, sn_before};
 
 /// The only value of TTT that text continuations carry: one negotiation goes on at a time.
 const TEXT_TAG: u32 = 1;
@@ -59,6 +61,13 @@ impl Reply {
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.header, &self.segment]
     }
+}
+
+/// Task management that has been done on its own connection.
+pub(crate) struct Managing {
+    ask: TaskManagementRequest,
+    /// The answer; `None` where it depends on other connections.
+    answer: Option<u8>,
 }
 
 /// The fields of a target's header that differ from one reply to another; all others are zero.
@@ -160,17 +169,26 @@ impl<B: Backend> Connection<B> {
     }
 
     /// A PDU that is not a SCSI command is whole.
-    pub(crate) fn control(&mut self, now: Instant, backend: &mut B) {
+    pub(crate) fn control(&mut self, backend: &mut B) {
         if self.bhs.opcode() == request::LOGIN {
             self.on_login(backend);
-            return;
+        } else if self.takes_turn() {
+            self.serve(backend);
         }
-        if !self.take_number() {
-            return;
-        }
+    }
+
+    /// A request's turn has come that waited. The PDU that is being received stands aside meanwhile.
+    pub(crate) fn take_up(&mut self, bhs: Bhs, segment: Vec<u8>, backend: &mut B) {
+        let receiving = std::mem::replace(&mut self.bhs, bhs);
+        let received = std::mem::replace(&mut self.segment, segment);
+        self.serve(backend);
+        (self.bhs, self.segment) = (receiving, received);
+    }
+
+    fn serve(&mut self, backend: &mut B) {
         match self.bhs.opcode() {
             request::NOP_OUT => self.on_nop_out(),
-            request::TASK_MANAGEMENT => self.on_task_management(now, backend),
+            request::TASK_MANAGEMENT => self.on_task_management(backend),
             request::TEXT => self.on_text(backend),
             request::LOGOUT => self.on_logout(backend),
             request::SNACK => self.reject(reason::SNACK),
@@ -178,8 +196,9 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// Checks CmdSN, which these requests carry at the same place; false where the PDU is to be ignored.
-    fn take_number(&mut self) -> bool {
+    /// Checks CmdSN, which these requests carry at the same place; false where the PDU is to be ignored, or waits for
+    /// those before it.
+    fn takes_turn(&mut self) -> bool {
         let cmd_sn = u32::from_be_bytes([
             self.bhs.specific_20[4],
             self.bhs.specific_20[5],
@@ -200,7 +219,18 @@ impl<B: Backend> Connection<B> {
             let (exp, _) = full.tasks.numbers();
             return is_plausible(cmd_sn, exp.wrapping_add(1 << 16));
         }
-        full.tasks.take_number(cmd_sn)
+        match full.tasks.arrive(cmd_sn, Attribute::Control, 0) {
+            Arrival::Now => true,
+            Arrival::Ignored | Arrival::Aborted => false,
+            Arrival::Held(place) => {
+                let mut segment = std::mem::take(&mut self.segment);
+                // Pings are answered with no more; a question of that length is none that is known.
+                segment.truncate(PING_LEN_MAX);
+                full.tasks
+                    .hold(place, Held::Control(Box::new(self.bhs), segment));
+                false
+            }
+        }
     }
 
     fn on_login(&mut self, backend: &mut B) {
@@ -336,67 +366,105 @@ impl<B: Backend> Connection<B> {
         self.queue_reply(&head, text, Numbering::Status);
     }
 
-    fn on_task_management(&mut self, now: Instant, backend: &mut B) {
+    fn on_task_management(&mut self, backend: &mut B) {
         let ask: TaskManagementRequest = *self.bhs.cast();
-        let answer = self.manage(&ask, now, backend);
-        let head = Head {
-            byte_2: answer,
-            ..Head::new(response::TASK_MANAGEMENT, ask.itt.get())
-        };
-        self.queue_reply(&head, Vec::new(), Numbering::Status);
+        let answer = self.manage(&ask, backend);
+        self.managing.push_back(Managing { ask, answer });
+        self.answer_management(backend);
     }
 
-    fn manage(&mut self, ask: &TaskManagementRequest, _: Instant, backend: &mut B) -> u8 {
+    /// Answers task management once the commands that it is about have ended on other connections too
+    /// (RFC 7143 §4.2.3.3).
+    fn answer_management(&mut self, backend: &mut B) {
         let Stage::Full(full) = &mut self.stage else {
-            return function_response::REJECTED;
+            return;
         };
-        let Some(opened) = full.opened() else {
-            return function_response::REJECTED;
-        };
-        let nexus = opened.nexus;
-        let lun = parse_lun(ask.lun);
-        let known = |backend: &mut B| lun.filter(|lun| backend.view(nexus, *lun).is_some());
-        let abort = |full: &mut Full, backend: &mut B, scope| {
-            full.abort(scope);
-            backend.abort_on_others(opened, scope);
-        };
-        match ask.function & 0x7F {
-            function::ABORT_TASK => abort_task(full, ask, opened, backend),
-            function::ABORT_TASK_SET => match known(backend) {
-                Some(lun) => {
-                    abort(full, backend, AbortScope::Lun(lun));
-                    function_response::COMPLETE
-                }
-                None => function_response::NO_LUN,
-            },
-            function::CLEAR_TASK_SET => match known(backend) {
-                Some(lun) => {
-                    abort(full, backend, AbortScope::Lun(lun));
-                    backend.with_device(|device| device.clear_task_set(nexus, lun));
-                    function_response::COMPLETE
-                }
-                None => function_response::NO_LUN,
-            },
-            function::LOGICAL_UNIT_RESET => match known(backend) {
-                Some(lun) => {
-                    abort(full, backend, AbortScope::Lun(lun));
-                    backend.with_device(|device| device.reset_unit(nexus, lun));
-                    function_response::COMPLETE
-                }
-                None => function_response::NO_LUN,
-            },
-            function::TARGET_WARM_RESET | function::TARGET_COLD_RESET => {
-                abort(full, backend, AbortScope::All);
-                backend.with_device(|device| device.reset_all(nexus));
-                function_response::COMPLETE
-            }
-            function::TASK_REASSIGN => function_response::NO_REASSIGN,
-            _ => function_response::NOT_SUPPORTED,
+        let is_done = full
+            .opened()
+            .is_none_or(|opened| backend.aborts_done(opened));
+        if !is_done {
+            return;
+        }
+        while let Some(Managing { ask, answer }) = self.managing.pop_front() {
+            let answer = answer.unwrap_or_else(|| self.find_elsewhere(&ask));
+            let head = Head {
+                byte_2: answer,
+                ..Head::new(response::TASK_MANAGEMENT, ask.itt.get())
+            };
+            self.queue_reply(&head, Vec::new(), Numbering::Status);
         }
     }
 
+    /// What came of a task that is to be aborted and is not on this connection. One that has not come at all, but whose
+    /// number may still come, is done with when its number is taken (RFC 7143 §11.6.1).
+    fn find_elsewhere(&mut self, ask: &TaskManagementRequest) -> u8 {
+        let Stage::Full(full) = &mut self.stage else {
+            return function_response::NO_TASK;
+        };
+        let ref_cmd_sn = ask.ref_cmd_sn.get();
+        let was_found = full.tasks.take_aborted(ask.referenced_task_tag.get())
+            || sn_before(ref_cmd_sn, ask.cmd_sn.get()) && full.tasks.abort_ahead(ref_cmd_sn);
+        if was_found {
+            function_response::COMPLETE
+        } else {
+            function_response::NO_TASK
+        }
+    }
+
+    /// Does what task management asks for; the answer, where it does not depend on other connections.
+    fn manage(&mut self, ask: &TaskManagementRequest, backend: &mut B) -> Option<u8> {
+        let Stage::Full(full) = &mut self.stage else {
+            return Some(function_response::REJECTED);
+        };
+        let Some(opened) = full.opened() else {
+            return Some(function_response::REJECTED);
+        };
+        let nexus = opened.nexus;
+        let lun = parse_lun(ask.lun);
+        let known = lun.filter(|lun| backend.view(nexus, *lun).is_some());
+        let before = ask.cmd_sn.get();
+        // What came on this connection came before, unless the request itself had to wait.
+        let own_before = (!self.bhs.is_immediate()).then_some(before);
+        let mut abort = |backend: &mut B, scope| {
+            full.abort(scope, own_before);
+            full.tasks.condemn(before, scope);
+            backend.abort_on_others(opened, scope, before);
+        };
+        let function = ask.function & 0x7F;
+        match (function, known) {
+            (function::ABORT_TASK, _) => {
+                let tag = ask.referenced_task_tag.get();
+                let Some(slot) = full.tasks.find(tag) else {
+                    backend.abort_on_others(opened, AbortScope::Task(tag), before);
+                    return None;
+                };
+                full.tasks.remove(slot);
+            }
+            (
+                function::ABORT_TASK_SET | function::CLEAR_TASK_SET | function::LOGICAL_UNIT_RESET,
+                None,
+            ) => return Some(function_response::NO_LUN),
+            (function::ABORT_TASK_SET, Some(lun)) => abort(backend, AbortScope::Lun(lun)),
+            (function::CLEAR_TASK_SET, Some(lun)) => {
+                abort(backend, AbortScope::Lun(lun));
+                backend.with_device(|device| device.clear_task_set(nexus, lun));
+            }
+            (function::LOGICAL_UNIT_RESET, Some(lun)) => {
+                abort(backend, AbortScope::Lun(lun));
+                backend.with_device(|device| device.reset_unit(nexus, lun));
+            }
+            (function::TARGET_WARM_RESET | function::TARGET_COLD_RESET, _) => {
+                abort(backend, AbortScope::All);
+                backend.with_device(|device| device.reset_all(nexus));
+            }
+            (function::TASK_REASSIGN, _) => return Some(function_response::NO_REASSIGN),
+            _ => return Some(function_response::NOT_SUPPORTED),
+        }
+        Some(function_response::COMPLETE)
+    }
+
     /// Shared state changed: commands of ours were aborted by another nexus, or the session is to end.
-    pub(crate) fn on_wake(&mut self, _: Instant, backend: &mut B) {
+    pub(crate) fn on_wake(&mut self, now: Instant, backend: &mut B) {
         let Stage::Full(full) = &mut self.stage else {
             return;
         };
@@ -404,11 +472,13 @@ impl<B: Backend> Connection<B> {
         for abort in backend.take_aborts(opened) {
             match abort {
                 Abort::ByAnother(lun) => full.answer_aborted(lun),
-                Abort::ByOwn(scope) => full.abort(scope),
+                Abort::ByOwn { scope, before } => full.abort_for_another(scope, before),
             }
         }
         full.release_saved(backend);
         self.close_if_ended(backend);
+        self.begin_held(now, backend);
+        self.answer_management(backend);
     }
 
     /// Closes the connection where its session was ended from outside: nothing more is executed or answered, since
@@ -421,51 +491,51 @@ impl<B: Backend> Connection<B> {
             full.tasks.clear();
             self.replies.clear();
             self.due.clear();
+            self.managing.clear();
             self.closing = true;
         }
     }
 }
 
-/// ABORT TASK. A task that has been answered, and one that never came but whose number lies before the window,
-/// are both done with (RFC 7143 §11.6.1).
-fn abort_task(
-    full: &mut Full,
-    ask: &TaskManagementRequest,
-    opened: Opened,
-    backend: &mut impl Backend,
-) -> u8 {
-    let tag = ask.referenced_task_tag.get();
-    let (exp_cmd_sn, _) = full.tasks.numbers();
-    match full.tasks.find(tag) {
-        Some(slot) => {
-            full.tasks.remove(slot);
-            function_response::COMPLETE
-        }
-        // It may be on another connection of the session.
-        None if backend.abort_on_others(opened, AbortScope::Task(tag)) => {
-            function_response::COMPLETE
-        }
-        None if !is_plausible(ask.ref_cmd_sn.get(), exp_cmd_sn) => function_response::COMPLETE,
-        None => function_response::NO_TASK,
-    }
-}
-
 impl Full {
-    /// Ends tasks without a response, as their own initiator asked.
-    fn abort(&mut self, scope: AbortScope) {
-        let slots = match scope {
+    /// Ends tasks without a response, as their own initiator asked; where a number is given, not those that came after
+    /// it.
+    fn abort(&mut self, scope: AbortScope, before: Option<u32>) {
+        for slot in self.in_scope(scope) {
+            let is_later = |task: &Task| {
+                let is_before = before.is_none_or(|before| sn_before(task.cmd_sn, before));
+                task.windowed.is_some() && !is_before
+            };
+            if !self.tasks.get(slot).is_some_and(is_later) {
+                self.tasks.remove(slot);
+            }
+        }
+    }
+
+    /// Does what another connection of the session asks for.
+    fn abort_for_another(&mut self, scope: AbortScope, before: u32) {
+        if let AbortScope::Task(tag) = scope
+            && let Some(slot) = self.tasks.find(tag)
+        {
+            self.tasks.remove(slot);
+            self.tasks.note_aborted(tag);
+        } else {
+            self.abort(scope, Some(before));
+        }
+    }
+
+    fn in_scope(&self, scope: AbortScope) -> Vec<usize> {
+        match scope {
             AbortScope::All => self.tasks.of_lun(None),
             AbortScope::Lun(lun) => self.tasks.of_lun(Some(lun)),
             AbortScope::Task(tag) => self.tasks.find(tag).into_iter().collect(),
-        };
-        for slot in slots {
-            self.tasks.remove(slot);
         }
     }
 
     /// Ends the tasks of a LUN because of another nexus: each is answered with TASK ABORTED (TAS is 1).
     fn answer_aborted(&mut self, lun: Lun) {
         for slot in self.tasks.of_lun(Some(lun)) {
+            self.tasks.withdraw(slot);
             if let Some(task) = self.tasks.get_mut(slot) {
                 task.work = Work::None;
                 task.unsaved = None;

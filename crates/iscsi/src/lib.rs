@@ -23,6 +23,7 @@ mod control;
 pub mod initiator;
 pub mod iser;
 mod login;
+mod order;
 pub mod params;
 mod task;
 #[cfg(any(test, feature = "testing"))]

@@ -1,14 +1,16 @@
 //! The tasks of a connection: SCSI commands between their PDU and their response.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use block::{BlockSize, Extent, RegionId, RemoteBuffer};
 use scsi::{Lun, Medium, Response};
 
-use crate::backend::Backend;
-use crate::window::Window;
-use crate::wire::NO_TASK_TAG;
+use crate::backend::{AbortScope, Backend};
+use crate::order::{Attribute, Place};
+use crate::window::{Arrival, Window};
+use crate::wire::command::ScsiCommand;
+use crate::wire::{Bhs, NO_TASK_TAG};
 
 /// How many commands a session may have outstanding (its command window) at the most.
 pub const COMMANDS_MAX: usize = 256;
@@ -35,6 +37,8 @@ pub(crate) enum Work {
 /// How far a task has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
+    /// Its turn has not come; unsolicited data-out are kept.
+    Waiting,
     /// Data-out are awaited.
     Receiving,
     /// Executed; its completion is held back (delay, rate limit).
@@ -59,6 +63,7 @@ pub(crate) struct Advertised {
 pub(crate) struct Task {
     pub(crate) itt: u32,
     pub(crate) lun: Lun,
+    pub(crate) cmd_sn: u32,
     pub(crate) cdb: [u8; 16],
     pub(crate) work: Work,
     pub(crate) progress: Progress,
@@ -91,12 +96,41 @@ pub(crate) struct Task {
     pub(crate) gathers: u64,
     /// The number of the reservations that have to be saved before the command is answered.
     pub(crate) unsaved: Option<u64>,
-    /// Counted in the command window.
-    pub(crate) windowed: bool,
+    /// Counted in the command window: how it stands to the commands in line.
+    pub(crate) windowed: Option<Attribute>,
+    /// What is needed to begin it when its turn comes.
+    pub(crate) early: Option<Box<Early>>,
     /// In the queue of those that have something to send.
     pub(crate) queued: bool,
     /// Ended by another nexus or by task management: freed without a response once it may be.
     pub(crate) generation: u16,
+}
+
+impl Task {
+    /// Whether data-out are of any use to it.
+    pub(crate) fn takes_data_out(&self) -> bool {
+        matches!(self.progress, Progress::Receiving | Progress::Waiting)
+    }
+}
+
+/// A command whose turn has not come.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) place: Place,
+    pub(crate) command: ScsiCommand,
+    /// Its PDU is whole.
+    pub(crate) is_whole: bool,
+    /// It has failed before it could be begun.
+    pub(crate) verdict: Option<Response>,
+}
+
+/// A numbered request whose turn has not come.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// The command in this slot.
+    Command(usize),
+    /// Another request, with its data.
+    Control(Box<Bhs>, Vec<u8>),
 }
 
 /// A completion that is held back.
@@ -129,9 +163,11 @@ pub(crate) struct Tasks {
     free: Vec<usize>,
     /// Slots with something to send, oldest first.
     ready: VecDeque<usize>,
-    /// Tasks that count in the window.
-    windowed: usize,
     window: Window,
+    /// What waits for its turn.
+    held: BTreeMap<Place, Held>,
+    /// Requests among that which are not SCSI commands.
+    held_controls: usize,
     /// What all tasks together may have to gather, bytes.
     gathers: u64,
     /// What the program was asked to have room for, bytes; at least `gathers`.
@@ -151,16 +187,91 @@ impl Tasks {
             generations: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            windowed: 0,
             window,
+            held: BTreeMap::new(),
+            held_controls: 0,
             gathers: 0,
             charged: 0,
         }
     }
 
-    /// Takes note of a CmdSN; false where its PDU is to be ignored.
-    pub(crate) fn take_number(&mut self, cmd_sn: u32) -> bool {
-        self.window.take(cmd_sn)
+    /// Takes note of a numbered request that has come: see [`Window::arrive`].
+    pub(crate) fn arrive(&mut self, cmd_sn: u32, attribute: Attribute, lun: Lun) -> Arrival {
+        self.window.arrive(cmd_sn, attribute, lun)
+    }
+
+    /// A SCSI command that arrived has come to nothing.
+    pub(crate) fn forgo(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Now => {
+                self.window.begun(Attribute::Simple);
+                self.window.end(Attribute::Simple);
+            }
+            Arrival::Held(place) => self.window.forgo(place),
+            Arrival::Ignored | Arrival::Aborted => {}
+        }
+    }
+
+    /// A command that arrived, or was claimed, has been begun.
+    pub(crate) fn begun(&mut self, attribute: Attribute) {
+        self.window.begun(attribute);
+    }
+
+    /// Keeps a request until its turn comes.
+    pub(crate) fn hold(&mut self, place: Place, held: Held) {
+        self.held_controls += usize::from(matches!(held, Held::Control(..)));
+        self.held.insert(place, held);
+    }
+
+    /// Whether anything waits for its turn.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// How many requests wait that are not SCSI commands.
+    pub(crate) fn held_controls(&self) -> usize {
+        self.held_controls
+    }
+
+    /// The next request whose turn has come. After a SCSI command, [`begun`](Self::begun) is due.
+    pub(crate) fn claim(&mut self) -> Option<Held> {
+        let place = self.window.claim()?;
+        let held = self.held.remove(&place);
+        let held = held.expect("what waits in line is held by the connection that it came on");
+        self.held_controls -= usize::from(matches!(held, Held::Control(..)));
+        Some(held)
+    }
+
+    /// The place that is expected next, where something waits for what is missing there.
+    pub(crate) fn gap(&mut self) -> Option<Place> {
+        let (last, _) = self.held.last_key_value()?;
+        let expected = self.window.expected();
+        (*last > expected).then_some(expected)
+    }
+
+    /// The CID of the other connection whose turn has come, once.
+    pub(crate) fn next_elsewhere(&mut self) -> Option<u16> {
+        self.window.next_elsewhere()
+    }
+
+    /// Commands with numbers before `cmd_sn` that have not come are aborted when they do.
+    pub(crate) fn condemn(&mut self, cmd_sn: u32, scope: AbortScope) {
+        self.window.condemn(cmd_sn, scope);
+    }
+
+    /// Takes the number of a command that is aborted before it comes; false where it is not to come any more.
+    pub(crate) fn abort_ahead(&mut self, cmd_sn: u32) -> bool {
+        self.window.abort_ahead(cmd_sn)
+    }
+
+    /// Tells the session's connections that the command of a tag was found and aborted.
+    pub(crate) fn note_aborted(&mut self, tag: u32) {
+        self.window.note_aborted(tag);
+    }
+
+    /// Whether the command of a tag was found and aborted by another connection.
+    pub(crate) fn take_aborted(&mut self, tag: u32) -> bool {
+        self.window.take_aborted(tag)
     }
 
     /// ExpCmdSN and MaxCmdSN.
@@ -168,12 +279,15 @@ impl Tasks {
         self.window.numbers()
     }
 
-    /// Ends all tasks without a response.
+    /// Ends all tasks without a response, and drops all that waits.
     pub(crate) fn clear(&mut self) {
         for slot in self.of_lun(None) {
             self.remove(slot);
         }
         self.ready.clear();
+        self.held.clear();
+        self.held_controls = 0;
+        self.window.leave();
     }
 
     /// Whether there is no task at all.
@@ -215,14 +329,23 @@ impl Tasks {
             None => return None,
         };
         task.generation = self.generations[slot];
-        if task.windowed {
-            self.windowed += 1;
-            self.window.begin();
-        }
         self.gathers += task.gathers;
         self.tags[slot] = task.itt;
         self.slots[slot] = Some(task);
         Some(slot)
+    }
+
+    /// Puts the task that a command has become in the place of the one that waited, whose data-out it gives.
+    pub(crate) fn replace(&mut self, slot: usize, mut task: Task) -> Option<Task> {
+        let waiting = self.slots.get_mut(slot)?.take()?;
+        task.generation = waiting.generation;
+        task.started = waiting.started;
+        task.queued = waiting.queued;
+        task.advertised = waiting.advertised;
+        self.gathers += task.gathers;
+        self.gathers -= waiting.gathers;
+        self.slots[slot] = Some(task);
+        Some(waiting)
     }
 
     pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Task> {
@@ -235,15 +358,31 @@ impl Tasks {
 
     pub(crate) fn remove(&mut self, slot: usize) -> Option<Task> {
         let task = self.slots.get_mut(slot)?.take()?;
-        if task.windowed {
-            self.windowed -= 1;
-            self.window.end(1);
+        match (&task.early, task.windowed) {
+            (Some(early), _) => {
+                self.held.remove(&early.place);
+                self.window.forgo(early.place);
+            }
+            (None, Some(attribute)) => self.window.end(attribute),
+            (None, None) => {}
         }
         self.gathers -= task.gathers;
         self.tags[slot] = NO_TASK_TAG;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         Some(task)
+    }
+
+    /// A task that waits for its turn is answered before it comes.
+    pub(crate) fn withdraw(&mut self, slot: usize) {
+        let Some(task) = self.get_mut(slot) else {
+            return;
+        };
+        if let Some(early) = task.early.take() {
+            task.windowed = Some(Attribute::Simple);
+            self.held.remove(&early.place);
+            self.window.withdraw(early.place);
+        }
     }
 
     /// The slot of an Initiator Task Tag, which is not [`NO_TASK_TAG`].
@@ -325,6 +464,6 @@ impl Tasks {
 impl Drop for Tasks {
     /// The session may go on with other connections.
     fn drop(&mut self) {
-        self.window.end(self.windowed);
+        self.clear();
     }
 }

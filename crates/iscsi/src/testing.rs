@@ -3,6 +3,7 @@
 pub mod fuzz;
 mod iser;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -22,16 +23,39 @@ use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddres
 #[derive(Clone)]
 pub struct TestTarget {
     device: Arc<Mutex<Device>>,
-    /// Aborts that connections have not taken yet.
-    aborts: Arc<Mutex<Vec<(NexusId, Lun)>>>,
+    sessions: Arc<Mutex<Sessions>>,
     volumes: Arc<[Arc<VecVolume>]>,
     authentication: Authentication,
+    /// The LUNs that connections looked up, in order.
+    looked_up: Arc<Mutex<Vec<Lun>>>,
+}
+
+/// The sessions with a target.
+#[derive(Default)]
+struct Sessions {
+    connections: Vec<Member>,
+    shared: BTreeMap<u16, (Opened, SharedSession)>,
+    last_tsih: u16,
+    last_id: u64,
+    /// Connections that are to be woken.
+    wakes: BTreeSet<u64>,
+}
+
+/// A connection of a session.
+struct Member {
+    id: u64,
+    opened: Opened,
+    cid: u16,
+    aborts: Vec<Abort>,
 }
 
 /// The backend of one connection to a [`TestTarget`].
 pub struct TestBackend {
     target: TestTarget,
+    id: u64,
     view: Option<View>,
+    /// How many bytes the commands of the connection may gather.
+    pub gather_max: u64,
     /// How many commands have ended.
     pub completed: u64,
 }
@@ -57,10 +81,17 @@ impl TestTarget {
         }
         Self {
             device: Arc::new(Mutex::new(device)),
-            aborts: Arc::default(),
+            sessions: Arc::default(),
             volumes: volumes.into(),
             authentication: Authentication::default(),
+            looked_up: Arc::default(),
         }
+    }
+
+    /// The LUNs that connections looked up, in order: for one without a logical unit that is when a command to it is
+    /// begun.
+    pub fn looked_up(&self) -> Vec<Lun> {
+        lock(&self.looked_up).clone()
     }
 
     /// The same target, whose logins must prove something.
@@ -74,9 +105,13 @@ impl TestTarget {
 
     /// The backend of a new connection.
     pub fn backend(&self) -> TestBackend {
+        let mut sessions = lock(&self.sessions);
+        sessions.last_id += 1;
         TestBackend {
             target: self.clone(),
+            id: sessions.last_id,
             view: None,
+            gather_max: u64::MAX,
             completed: 0,
         }
     }
@@ -93,6 +128,27 @@ impl TestTarget {
 }
 
 impl TestBackend {
+    /// Whether the connection is to be woken, since this was last asked.
+    pub fn take_wake(&mut self) -> bool {
+        lock(&self.target.sessions).wakes.remove(&self.id)
+    }
+
+    /// Takes the unit attentions of the power-on away.
+    pub fn clear_attention(&mut self) {
+        let sessions = lock(&self.target.sessions);
+        let own = sessions
+            .connections
+            .iter()
+            .find(|member| member.id == self.id);
+        let nexus = own.map(|member| member.opened.nexus);
+        drop(sessions);
+        for lun in 0..self.target.volumes.len() {
+            if let Some(nexus) = nexus {
+                self.target.device().begin(nexus, lun as Lun, &[0; 16]);
+            }
+        }
+    }
+
     /// Everything that `connection` has to send.
     pub fn drain(&mut self, now: Instant, connection: &mut Connection<Self>) -> Vec<u8> {
         let mut list = SendList::with_capacity(SEND_LIST_MIN_BYTES);
@@ -139,34 +195,75 @@ impl Backend for TestBackend {
             .device()
             .open_nexus(ports, LunMap::All, Access::ReadWrite);
         let nexus = nexus.ok_or(OpenError::OutOfResources)?;
-        Ok(Opened { tsih: 1, nexus })
+        let mut sessions = lock(&self.target.sessions);
+        sessions.last_tsih += 1;
+        let tsih = sessions.last_tsih;
+        let opened = Opened { tsih, nexus };
+        sessions.connections.push(Member::new(self.id, opened, 0));
+        Ok(opened)
     }
 
-    fn share(&mut self, _: Opened, _: &SharedSession, _: u16) {}
+    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
+        let mut sessions = lock(&self.target.sessions);
+        sessions
+            .shared
+            .insert(opened.tsih, (opened, session.clone()));
+        for member in sessions.of(opened) {
+            member.cid = cid;
+        }
+    }
 
     fn join(
         &mut self,
         _: SessionEnds<'_>,
-        _: u16,
-        _: u16,
+        tsih: u16,
+        cid: u16,
     ) -> Result<(Opened, SharedSession), OpenError> {
-        Err(OpenError::NoSession)
+        let mut sessions = lock(&self.target.sessions);
+        let session = sessions.shared.get(&tsih).cloned();
+        let (opened, shared) = session.ok_or(OpenError::NoSession)?;
+        sessions.end(opened, |member| member.cid == cid);
+        sessions.connections.push(Member::new(self.id, opened, cid));
+        Ok((opened, shared))
     }
 
-    fn end_others(&mut self, _: Opened, _: Option<u16>) -> usize {
-        0
+    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
+        let own = self.id;
+        let is_meant =
+            |member: &Member| member.id != own && cid.is_none_or(|cid| member.cid == cid);
+        lock(&self.target.sessions).end(opened, is_meant)
     }
 
-    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
-        false
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
+        let mut sessions = lock(&self.target.sessions);
+        let mut wakes = Vec::new();
+        for member in sessions.of(opened).filter(|member| member.id != self.id) {
+            member.aborts.push(Abort::ByOwn { scope, before });
+            wakes.push(member.id);
+        }
+        sessions.wakes.extend(wakes);
+    }
+
+    fn aborts_done(&mut self, _: Opened) -> bool {
+        let connections = &lock(&self.target.sessions).connections;
+        connections
+            .iter()
+            .all(|member| member.id == self.id || member.aborts.is_empty())
+    }
+
+    fn wake_other(&mut self, opened: Opened, cid: u16) {
+        let mut sessions = lock(&self.target.sessions);
+        let meant = sessions.of(opened).filter(|member| member.cid == cid);
+        let meant: Vec<_> = meant.map(|member| member.id).collect();
+        sessions.wakes.extend(meant);
     }
 
     fn logged_in(&mut self, _: &LoggedIn) {}
 
     fn login_refused(&mut self, _: &str, _: Option<&str>, _: LoginStatus) {}
 
-    fn charge(&mut self, _: u64) -> bool {
-        true
+    fn charge(&mut self, len_bytes: u64) -> bool {
+        len_bytes <= self.gather_max
     }
 
     fn targets(&mut self, _: &str) -> Vec<TargetRecord> {
@@ -181,10 +278,24 @@ impl Backend for TestBackend {
     }
 
     fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
-        call(&mut self.target.device())
+        let mut device = self.target.device();
+        let result = call(&mut device);
+        let aborts: Vec<_> = std::iter::from_fn(|| device.poll_abort()).collect();
+        let mut sessions = lock(&self.target.sessions);
+        for (nexus, lun) in aborts {
+            let mut wakes = Vec::new();
+            let meant = sessions.connections.iter_mut();
+            for member in meant.filter(|member| member.opened.nexus == nexus) {
+                member.aborts.push(Abort::ByAnother(lun));
+                wakes.push(member.id);
+            }
+            sessions.wakes.extend(wakes);
+        }
+        result
     }
 
     fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+        lock(&self.target.looked_up).push(lun);
         self.view = self.target.device().view(nexus, lun);
         let view = self.view.as_ref()?;
         Some((view, RegionId(u32::from(lun))))
@@ -207,22 +318,57 @@ impl Backend for TestBackend {
     }
 
     fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
-        let nexus = opened.nexus;
-        let mut aborts = lock(&self.target.aborts);
-        let mut device = self.target.device();
-        aborts.extend(std::iter::from_fn(|| device.poll_abort()));
-        let mine = aborts.iter().filter(|(aborted, _)| *aborted == nexus);
-        let mine = mine.map(|(_, lun)| Abort::ByAnother(*lun)).collect();
-        aborts.retain(|(aborted, _)| *aborted != nexus);
-        mine
+        let mut sessions = lock(&self.target.sessions);
+        let own = sessions.of(opened).find(|member| member.id == self.id);
+        let aborts = own.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
+        let all = sessions.connections.iter().map(|member| member.id);
+        let all: Vec<_> = all.collect();
+        sessions.wakes.extend(all);
+        aborts
     }
 
-    fn is_ended(&mut self, _: Opened) -> bool {
-        false
+    fn is_ended(&mut self, opened: Opened) -> bool {
+        let mut sessions = lock(&self.target.sessions);
+        let stands = sessions.of(opened).any(|member| member.id == self.id);
+        !stands
     }
 
     fn close(&mut self, opened: Opened) {
-        self.target.device().close_nexus(opened.nexus);
+        let mut sessions = lock(&self.target.sessions);
+        sessions.connections.retain(|member| member.id != self.id);
+        if sessions.of(opened).next().is_none() {
+            sessions.shared.remove(&opened.tsih);
+            drop(sessions);
+            self.target.device().close_nexus(opened.nexus);
+        }
+    }
+}
+
+impl Sessions {
+    fn of(&mut self, opened: Opened) -> impl Iterator<Item = &mut Member> {
+        let all = self.connections.iter_mut();
+        all.filter(move |member| member.opened == opened)
+    }
+
+    /// Ends connections of a session. How many there were.
+    fn end(&mut self, opened: Opened, is_meant: impl Fn(&Member) -> bool) -> usize {
+        let is_meant = |member: &Member| member.opened == opened && is_meant(member);
+        let meant = self.connections.iter().filter(|member| is_meant(member));
+        self.wakes.extend(meant.map(|member| member.id));
+        let before = self.connections.len();
+        self.connections.retain(|member| !is_meant(member));
+        before - self.connections.len()
+    }
+}
+
+impl Member {
+    fn new(id: u64, opened: Opened, cid: u16) -> Self {
+        Self {
+            id,
+            opened,
+            cid,
+            aborts: Vec::new(),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Sent {
 }
 
 impl<B: Backend> Connection<B> {
-    pub(crate) fn transmit(&mut self, _: Instant, backend: &mut B, out: &mut SendList) {
+    pub(crate) fn transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
         let digest = self.header_digest();
         while let Some(reply) = self.replies.front() {
             if out.free_bytes() < reply.len() + OVERHEAD_MAX || out.free_parts() < 2 {
@@ -51,6 +51,9 @@ impl<B: Backend> Connection<B> {
                 return;
             };
             let Some(slot) = full.tasks.next_ready() else {
+                if self.begin_held(now, backend) {
+                    continue;
+                }
                 return;
             };
             match self.send_task(slot, backend, out) {
@@ -84,7 +87,7 @@ impl<B: Backend> Connection<B> {
         };
         match task.progress {
             Progress::Receiving => self.send_r2ts(slot, out),
-            Progress::Held => Sent::Waiting,
+            Progress::Held | Progress::Waiting => Sent::Waiting,
             Progress::Sending => {
                 if !self.send_data_in(slot, backend, out) {
                     return Sent::Full;

@@ -150,9 +150,13 @@ impl Backend for World {
         usize::from(cid == Some(7))
     }
 
-    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
-        false
+    fn abort_on_others(&mut self, _: Opened, _: AbortScope, _: u32) {}
+
+    fn aborts_done(&mut self, _: Opened) -> bool {
+        true
     }
+
+    fn wake_other(&mut self, _: Opened, _: u16) {}
 
     fn logged_in(&mut self, _: &LoggedIn) {}
 

@@ -233,9 +233,9 @@ impl<B: Backend> MessageSession for TargetSession<B> {
         Ok(())
     }
 
-    fn poll_transmit(&mut self, _: Instant, backend: &mut B, out: &mut dyn WorkList) {
+    fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut dyn WorkList) {
         self.core.close_if_ended(backend);
-        self.transmit(backend, out);
+        self.transmit(now, backend, out);
     }
 
     fn wants_transmit(&self) -> bool {

@@ -2,6 +2,8 @@
 //!
 //! Read first: RFC 7145 §7.3.
 
+use std::time::Instant;
+
 use block::{RemoteKey, Status, WorkList};
 use scsi::{NexusId, Response, Sense, SenseKey};
 use zerocopy::IntoBytes;
@@ -38,7 +40,7 @@ enum Reads {
 }
 
 impl<B: Backend> TargetSession<B> {
-    pub(super) fn transmit(&mut self, backend: &mut B, out: &mut dyn WorkList) {
+    pub(super) fn transmit(&mut self, now: Instant, backend: &mut B, out: &mut dyn WorkList) {
         if self.send_replies(out) == Posted::NoRoom {
             return;
         }
@@ -47,6 +49,9 @@ impl<B: Backend> TargetSession<B> {
                 return;
             };
             let Some(slot) = full.tasks.next_ready() else {
+                if self.core.begin_held(now, backend) {
+                    continue;
+                }
                 return;
             };
             match self.send_task(slot, backend, out) {

@@ -45,9 +45,13 @@ impl Backend for Gate {
         0
     }
 
-    fn abort_on_others(&mut self, _: Opened, _: AbortScope) -> bool {
-        false
+    fn abort_on_others(&mut self, _: Opened, _: AbortScope, _: u32) {}
+
+    fn aborts_done(&mut self, _: Opened) -> bool {
+        true
     }
+
+    fn wake_other(&mut self, _: Opened, _: u16) {}
 
     fn targets(&mut self, _: &str) -> Vec<crate::TargetRecord> {
         let name = self.known.to_owned();

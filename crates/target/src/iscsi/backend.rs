@@ -188,9 +188,24 @@ impl Backend for IscsiBackend {
         target.map_or(0, |target| target.end_others(opened, self.accepted.id, cid))
     }
 
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope) -> bool {
-        let target = self.binding.as_ref().map(|binding| &binding.target);
-        target.is_some_and(|target| target.abort_on_others(opened, self.accepted.id, scope))
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
+        if let Some(binding) = &self.binding {
+            let abort = Abort::ByOwn { scope, before };
+            binding
+                .target
+                .abort_on_others(opened, self.accepted.id, abort);
+        }
+    }
+
+    fn aborts_done(&mut self, _: Opened) -> bool {
+        let binding = self.binding.as_ref();
+        binding.is_none_or(|binding| binding.target.aborts_done(self.accepted.id))
+    }
+
+    fn wake_other(&mut self, opened: Opened, cid: u16) {
+        if let Some(binding) = &self.binding {
+            binding.target.wake_other(opened, cid);
+        }
     }
 
     fn logged_in(&mut self, login: &LoggedIn) {

@@ -36,6 +36,10 @@ struct Inner {
     sessions: BTreeMap<u16, Session>,
     /// Moves with the connections of sessions.
     changes: u64,
+    /// How many aborts there have been.
+    aborts: u64,
+    /// Connections that wait until the aborts up to a number have been taken.
+    askers: Vec<(u64, ConnectionId)>,
     last_tsih: u16,
     /// The target was removed: no session begins any more.
     is_removed: bool,
@@ -70,10 +74,13 @@ struct Connected {
     id: ConnectionId,
     /// Commands that it is to abort, until it has seen to it.
     aborts: Vec<Abort>,
+    /// The number of the first of these.
+    oldest_abort: u64,
 }
 
-/// The most aborts that wait for a connection; beyond them, all of its commands are aborted.
-const ABORTS_MAX: usize = 256;
+/// The most aborts that wait for a connection: one by other sessions for each LUN, and as many by its own. Beyond them,
+/// all of its commands are aborted.
+const ABORTS_MAX: usize = 2 * scsi::UNITS_MAX;
 
 impl IscsiTarget {
     /// A target without LUNs.
@@ -88,6 +95,8 @@ impl IscsiTarget {
                 volumes: BTreeMap::new(),
                 sessions: BTreeMap::new(),
                 changes: 0,
+                aborts: 0,
+                askers: Vec::new(),
                 last_tsih: 0,
                 is_removed: false,
             }),
@@ -197,24 +206,41 @@ impl IscsiTarget {
         })
     }
 
-    /// Aborts commands on the other connections of a session. Whether there are any such connections.
-    pub(crate) fn abort_on_others(
-        &self,
-        opened: Opened,
-        connection: ConnectionId,
-        scope: AbortScope,
-    ) -> bool {
+    /// Aborts commands on the other connections of a session.
+    pub(crate) fn abort_on_others(&self, opened: Opened, connection: ConnectionId, abort: Abort) {
         let mut inner = self.lock();
+        inner.aborts += 1;
+        let round = inner.aborts;
         let Some(session) = inner.session(opened) else {
-            return false;
+            return;
         };
         let others = session.connections.iter_mut();
-        let mut has_others = false;
         for other in others.filter(|other| other.id != connection) {
-            has_others = true;
-            other.abort(Abort::ByOwn(scope), &self.handle);
+            other.abort(abort, round, &self.handle);
         }
-        has_others
+    }
+
+    /// Whether all connections have taken the aborts that were asked for up to now; else `connection` is woken when
+    /// they have. Aborts that wait for that connection itself are none of its own.
+    pub(crate) fn aborts_done(&self, connection: ConnectionId) -> bool {
+        let mut inner = self.lock();
+        let round = inner.aborts;
+        let is_done = inner.is_taken(round, connection);
+        inner.askers.retain(|(_, asker)| *asker != connection);
+        if !is_done {
+            inner.askers.push((round, connection));
+        }
+        is_done
+    }
+
+    /// Wakes a connection of a session.
+    pub(crate) fn wake_other(&self, opened: Opened, cid: u16) {
+        let mut inner = self.lock();
+        let session = inner.session(opened);
+        let connections = session.into_iter().flat_map(|s| &s.connections);
+        for connection in connections.filter(|other| other.cid == cid) {
+            self.handle.wake(connection.id);
+        }
     }
 
     /// A connection of a session has ended; with the last one ends the session.
@@ -227,6 +253,8 @@ impl IscsiTarget {
             if session.connections.is_empty() {
                 inner.end_where(handle, |session| session.nexus == opened.nexus);
             }
+            inner.askers.retain(|(_, asker)| *asker != connection);
+            inner.wake_askers(handle);
         });
     }
 
@@ -269,7 +297,11 @@ impl IscsiTarget {
         let mut inner = self.lock();
         let session = inner.session(opened);
         let connection = session.and_then(|session| session.connection(connection));
-        connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts))
+        let aborts = connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
+        if !aborts.is_empty() {
+            inner.wake_askers(&self.handle);
+        }
+        aborts
     }
 
     /// Runs `call` with the device, then tells the connections that have to know.
@@ -389,11 +421,13 @@ impl IscsiTarget {
         let mut inner = self.lock();
         let result = call(&mut inner, &self.handle);
         while let Some((nexus, lun)) = inner.device.poll_abort() {
+            inner.aborts += 1;
+            let round = inner.aborts;
             let mut sessions = inner.sessions.values_mut();
             let session = sessions.find(|session| session.nexus == nexus);
             let connections = session.into_iter().flat_map(|s| &mut s.connections);
             for connection in connections {
-                connection.abort(Abort::ByAnother(lun), &self.handle);
+                connection.abort(Abort::ByAnother(lun), round, &self.handle);
             }
         }
         if inner.has_new_reservations() {
@@ -415,6 +449,25 @@ impl Inner {
     fn session(&mut self, opened: Opened) -> Option<&mut Session> {
         let session = self.sessions.get_mut(&opened.tsih);
         session.filter(|session| session.nexus == opened.nexus)
+    }
+
+    /// Whether no connection but `asker` has aborts to take up to number `round`.
+    fn is_taken(&self, round: u64, asker: ConnectionId) -> bool {
+        let mut connections = self.sessions.values().flat_map(|s| &s.connections);
+        connections
+            .all(|other| other.id == asker || other.aborts.is_empty() || other.oldest_abort > round)
+    }
+
+    /// Wakes those who wait for aborts that have all been taken.
+    fn wake_askers(&mut self, handle: &ReactorHandle) {
+        let askers = std::mem::take(&mut self.askers);
+        let (done, waiting) = askers
+            .into_iter()
+            .partition::<Vec<_>, _>(|(round, asker)| self.is_taken(*round, *asker));
+        self.askers = waiting;
+        for (_, asker) in done {
+            handle.wake(asker);
+        }
     }
 
     /// Whether the reservations that outlive a restart have changed since this was last asked.
@@ -508,17 +561,25 @@ impl Connected {
             cid,
             id,
             aborts: Vec::new(),
+            oldest_abort: 0,
         }
     }
 
-    fn abort(&mut self, abort: Abort, handle: &ReactorHandle) {
+    fn abort(&mut self, abort: Abort, round: u64, handle: &ReactorHandle) {
+        if self.aborts.is_empty() {
+            self.oldest_abort = round;
+        }
         if self.aborts.contains(&abort) {
             return;
         }
-        if self.aborts.len() >= ABORTS_MAX {
-            self.aborts = vec![Abort::ByOwn(AbortScope::All)];
-        } else {
-            self.aborts.push(abort);
+        let by_another = |abort: &Abort| matches!(abort, Abort::ByAnother(_));
+        match abort {
+            Abort::ByOwn { before, .. } if self.aborts.len() >= ABORTS_MAX => {
+                let scope = AbortScope::All;
+                self.aborts.retain(by_another);
+                self.aborts.push(Abort::ByOwn { scope, before });
+            }
+            _ => self.aborts.push(abort),
         }
         handle.wake(self.id);
     }
