@@ -315,7 +315,7 @@ impl<B: Backend> Connection<B> {
         if task.progress != Progress::Held {
             task.progress = Progress::Sending;
         }
-        if let Some(at) = held_until(task, now, nexus, backend) {
+        if let Some(at) = task.not_before.filter(|at| *at > now) {
             task.progress = Progress::Held;
             let generation = task.generation;
             self.due.push(Due {
@@ -463,6 +463,7 @@ fn begin<B: Backend>(
         };
         if let Some(transfer) = fast {
             set_medium(&mut task, transfer);
+            admit(&mut task, now, view.volume.as_ref());
             return task;
         }
     }
@@ -492,6 +493,7 @@ fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) ->
         next_data_out_sn: 0,
         gathered: Vec::new(),
         gathers: 0,
+        not_before: None,
         unsaved: None,
         response: Response::good(),
         advertised: Advertised::default(),
@@ -546,6 +548,7 @@ fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B)
                 task.region = region;
             }
             set_medium(task, transfer);
+            admit(task, task.started, volume.as_ref());
         }
         Begin::Parameters { len_bytes } => {
             task.wanted_len = u64::from(len_bytes);
@@ -641,23 +644,18 @@ fn execute<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
     }
 }
 
-/// Until when filters hold the completion back; a fault of theirs becomes the task's answer.
-fn held_until<B: Backend>(
-    task: &mut Task,
-    now: Instant,
-    nexus: NexusId,
-    backend: &mut B,
-) -> Option<Instant> {
-    let kind = kind_of(task)?;
-    let (view, _) = backend.view(nexus, task.lun)?;
-    match view.volume.admit(now, kind, task.len) {
-        Admission::Now => None,
-        Admission::NotBefore(at) => Some(at),
+/// Asks the filters of the volume: they may hold the completion back, or answer the command in the volume's stead.
+fn admit(task: &mut Task, now: Instant, volume: &dyn Volume) {
+    let Some(kind) = kind_of(task) else {
+        return;
+    };
+    match volume.admit(now, kind, task.len) {
+        Admission::Now => {}
+        Admission::NotBefore(at) => task.not_before = Some(at),
         Admission::Fail(status, at) => {
+            task.not_before = at;
             task.response = Response::check(Sense::of_volume(status));
-            task.work = Work::None;
-            task.len = 0;
-            at
+            finish(task);
         }
     }
 }

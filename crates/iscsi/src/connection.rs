@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use block::{SendList, StreamSession};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backend::{Backend, Opened};
 use crate::control::{Managing, Reply};
@@ -252,6 +252,11 @@ impl<B: Backend> Connection<B> {
     /// Takes bytes of one awaited part; returns how many.
     fn advance(&mut self, now: Instant, input: &[u8], backend: &mut B) -> Result<usize, PeerError> {
         match self.awaiting {
+            Awaiting::Bhs if self.header.is_empty() && input.len() >= BHS_LEN => {
+                self.bhs = Bhs::read_from_bytes(&input[..BHS_LEN]).expect("cut to its length");
+                self.on_bhs(now, backend)?;
+                Ok(BHS_LEN)
+            }
             Awaiting::Bhs => {
                 let (used, done) = self.gather_header(input, BHS_LEN);
                 if done {
@@ -350,6 +355,8 @@ impl<B: Backend> Connection<B> {
         match ahs + digest {
             0 => self.on_header(now, backend),
             len => {
+                self.header.clear();
+                self.header.extend_from_slice(self.bhs.as_bytes());
                 self.awaiting = Awaiting::HeaderRest { len };
                 Ok(())
             }

@@ -94,6 +94,8 @@ pub(crate) struct Task {
     pub(crate) advertised: Advertised,
     /// Bytes of data-out that may have to be gathered before they can be executed.
     pub(crate) gathers: u64,
+    /// Until when filters of the volume hold the completion back.
+    pub(crate) not_before: Option<Instant>,
     /// The number of the reservations that have to be saved before the command is answered.
     pub(crate) unsaved: Option<u64>,
     /// Counted in the command window: how it stands to the commands in line.
@@ -356,8 +358,12 @@ impl Tasks {
         self.slots.get(slot)?.as_ref()
     }
 
-    pub(crate) fn remove(&mut self, slot: usize) -> Option<Task> {
-        let task = self.slots.get_mut(slot)?.take()?;
+    /// Frees a slot, where it is not free.
+    pub(crate) fn remove(&mut self, slot: usize) {
+        let Some(task) = self.slots.get(slot).and_then(Option::as_ref) else {
+            return;
+        };
+        let gathers = task.gathers;
         match (&task.early, task.windowed) {
             (Some(early), _) => {
                 self.held.remove(&early.place);
@@ -366,11 +372,11 @@ impl Tasks {
             (None, Some(attribute)) => self.window.end(attribute),
             (None, None) => {}
         }
-        self.gathers -= task.gathers;
+        self.gathers -= gathers;
+        self.slots[slot] = None;
         self.tags[slot] = NO_TASK_TAG;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
-        Some(task)
     }
 
     /// A task that waits for its turn is answered before it comes.

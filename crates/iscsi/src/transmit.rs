@@ -256,10 +256,11 @@ impl Full {
     /// The task at the front of the queue has been answered.
     pub(crate) fn finish_ready(&mut self, slot: usize, backend: &mut impl Backend) {
         self.tasks.pop_ready();
-        if let Some(task) = self.tasks.remove(slot) {
-            Self::completed(&task, backend);
-            self.tasks.give_room_back(backend);
+        if let Some(task) = self.tasks.get(slot) {
+            Self::completed(task, backend);
         }
+        self.tasks.remove(slot);
+        self.tasks.give_room_back(backend);
     }
 }
 
