@@ -41,7 +41,7 @@ const RULES: &[Rule] = &[
     rule("nvme", &["block"]),
     rule("roce", &["block"]),
     unsafe_rule("net", &["block", "memory"]),
-    rule("fabric", &["block", "net", "roce"]),
+    rule("fabric", &["block", "memory", "net", "roce"]),
     rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
     rule(
         "target",

@@ -236,7 +236,7 @@ impl Soft {
         };
         let flags = match flushed {
             Flushed::All => PollFlags::IN,
-            Flushed::Blocked => PollFlags::IN | PollFlags::OUT,
+            Flushed::Blocked => PollFlags::OUT,
         };
         let socket = PollFd::new(&self.socket, flags);
         let result = match event {
@@ -255,6 +255,10 @@ impl Soft {
     /// One round; whether it took anything in.
     fn turn(&mut self) -> io::Result<(bool, Flushed)> {
         let now = Instant::now();
+        // What is listed names memory. Nothing completes before it was sent, so the memory stays what it was.
+        if self.flush()? == Flushed::Blocked {
+            return Ok((false, Flushed::Blocked));
+        }
         let mut was_busy = self.receive(now)?;
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
@@ -316,6 +320,9 @@ impl Provider for Soft {
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) {
+        // Its owner may use the memory for something else now. To everyone else, what was listed is a loss.
+        self.list.clear();
+        self.runs_sent = 0;
         self.endpoint.destroy_qp(Instant::now(), qpn);
     }
 

@@ -1,0 +1,239 @@
+//! A thread that drives protocols over the queue pairs of one provider.
+//!
+//! ```text
+//!            Request            accepted             violation, done
+//!  peer ───► MessageAcceptor ──► Open ───────────────► Ending ──────────► closed
+//!                                 └─ failed, closed, disconnected ──────►
+//!
+//!  mailbox ─► timers ─► completions, events ─► turns of those that may go on ─► poll or sleep ─┐
+//!     ▲                                                                                        │
+//!     └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins them as a [`net::Guest`]: bounds
+//! on connections, deadlines of logins, and the ways to wake, close and drain are the same.
+
+mod acceptor;
+mod admission;
+mod connection;
+mod pool;
+mod queue;
+mod worker;
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use memory::Budget;
+use net::parts::{Gate, Mailbox};
+use net::{ConnectionId, Guest, ListenerId, Membership, ReactorHandle};
+
+use crate::{FabricError, Provider};
+pub use acceptor::{
+    Admitted, DrivenMessages, MessageAcceptor, QueueShape, Refusal, Request, drive_messages,
+};
+use worker::Worker;
+
+/// How a runtime is set up.
+#[derive(Clone, Debug)]
+pub struct RuntimeOptions {
+    /// The name of its thread.
+    pub thread_name: String,
+    /// The most memory for data on their way to and from peers, of all connections together, in bytes.
+    pub pool_max_bytes: u64,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> Self {
+        Self {
+            thread_name: "rdma".to_owned(),
+            pool_max_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why a runtime does not start, or does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The provider can't be opened.
+    #[error(transparent)]
+    Provider(#[from] FabricError),
+    /// Its thread or its event could not be made.
+    #[error("a thread for RDMA could not be made: {0}")]
+    Thread(#[source] io::Error),
+    /// Too many threads drive connections.
+    #[error("too many threads drive connections already; use fewer addresses or cores")]
+    TooManyThreads,
+    /// Its thread does not answer.
+    #[error("the thread for RDMA has ended or is overloaded; its log lines say why")]
+    Silent,
+    /// Another portal has the port.
+    #[error("another RDMA portal has port {0} of this address")]
+    PortTaken(u16),
+}
+
+/// A thread with a provider. Stopped when this drops.
+pub struct Runtime {
+    common: Arc<Common>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Ports that are listened at.
+    ports: Mutex<HashSet<u16>>,
+    listeners: AtomicU32,
+    _membership: Membership,
+}
+
+/// What the thread shares with others.
+struct Common {
+    mailbox: Mailbox<Message>,
+    gate: Arc<Gate>,
+    budget: Arc<Budget>,
+    handshake_timeout: Duration,
+    pool_max_bytes: u64,
+}
+
+/// What others ask of the thread.
+enum Message {
+    /// Take connections to this port, and say whether it does.
+    Listen(u16, Listener, SyncSender<Result<(), FabricError>>),
+    /// Take no more, end those that came through it, then say so.
+    Unlisten(u16, SyncSender<()>),
+    /// End this connection.
+    Close(ConnectionId),
+    /// Accept no more, let commands finish, close; what is left at this instant is cut off.
+    Drain(Instant),
+}
+
+/// What makes sessions of connections to a port.
+struct Listener {
+    id: ListenerId,
+    acceptor: Arc<dyn MessageAcceptor>,
+}
+
+/// How long opening or closing a port may take before nobody waits for it any more.
+const LISTEN_WAIT: Duration = Duration::from_secs(5);
+
+impl Runtime {
+    /// Starts a thread that opens a provider by `open` and drives it, beside `reactors`. Memory is charged to `budget`.
+    pub fn start<P: Provider>(
+        open: impl FnOnce() -> Result<P, FabricError> + Send + 'static,
+        reactors: &ReactorHandle,
+        budget: Arc<Budget>,
+        options: RuntimeOptions,
+    ) -> Result<Self, RuntimeError> {
+        let common = Arc::new(Common {
+            mailbox: Mailbox::new().map_err(RuntimeError::Thread)?,
+            gate: reactors.gate(),
+            budget,
+            handshake_timeout: reactors.handshake_timeout(),
+            pool_max_bytes: options.pool_max_bytes,
+        });
+        let guest = Arc::clone(&common);
+        let membership = reactors.join(guest).ok_or(RuntimeError::TooManyThreads)?;
+        let index = membership.index();
+        let (ready, is_ready) = sync_channel(1);
+        let shared = Arc::clone(&common);
+        let thread = thread::Builder::new()
+            .name(options.thread_name)
+            .spawn(move || match open() {
+                Ok(provider) => {
+                    // The starter waits for this, so it is there.
+                    let _ = ready.send(Ok(()));
+                    Worker::new(index, provider, shared).run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            })
+            .map_err(RuntimeError::Thread)?;
+        let gone = |_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        is_ready.recv().unwrap_or_else(gone)?;
+        Ok(Self {
+            common,
+            thread: Mutex::new(Some(thread)),
+            ports: Mutex::default(),
+            listeners: AtomicU32::new(0),
+            _membership: membership,
+        })
+    }
+
+    /// Takes connections to `port` of the TCP port space from now on.
+    pub fn listen(
+        &self,
+        port: u16,
+        acceptor: Arc<dyn MessageAcceptor>,
+    ) -> Result<ListenerId, RuntimeError> {
+        let mut ports = lock(&self.ports);
+        if ports.contains(&port) {
+            return Err(RuntimeError::PortTaken(port));
+        }
+        let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed));
+        let (done, is_done) = sync_channel(1);
+        let listener = Listener { id, acceptor };
+        self.common
+            .mailbox
+            .post(Message::Listen(port, listener, done));
+        is_done
+            .recv_timeout(LISTEN_WAIT)
+            .map_err(|_| RuntimeError::Silent)??;
+        ports.insert(port);
+        Ok(id)
+    }
+
+    /// Takes no more connections to `port`, and ends those that came through it. When this returns none is left, unless the
+    /// thread is so busy that this took five seconds. Not for reactor threads.
+    pub fn unlisten(&self, port: u16) {
+        let (done, is_done) = sync_channel(1);
+        self.common.mailbox.post(Message::Unlisten(port, done));
+        if is_done.recv_timeout(LISTEN_WAIT) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(port, "closing an RDMA portal takes long");
+        }
+        lock(&self.ports).remove(&port);
+    }
+
+    /// Whether nothing is listened for.
+    pub fn is_unused(&self) -> bool {
+        lock(&self.ports).is_empty()
+    }
+
+    /// Whether its thread has ended: by [`stop`](Self::stop), or since its provider failed.
+    pub fn has_ended(&self) -> bool {
+        let thread = lock(&self.thread);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Stops: takes no more connections, lets commands in progress finish, closes; what is left after `patience` is cut off.
+    /// Returns when the thread has ended. Not for reactor threads.
+    pub fn stop(&self, patience: Duration) {
+        let Some(thread) = lock(&self.thread).take() else {
+            return;
+        };
+        let until = Instant::now() + patience;
+        self.common.mailbox.post(Message::Drain(until));
+        if thread.join().is_err() {
+            tracing::error!("a thread for RDMA had panicked");
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl Guest for Common {
+    fn wake(&self, connection: ConnectionId) {
+        self.mailbox.post_wake(connection);
+    }
+
+    fn close(&self, connection: ConnectionId) {
+        self.mailbox.post(Message::Close(connection));
+    }
+}
+
+/// No code that runs under these locks leaves its map half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

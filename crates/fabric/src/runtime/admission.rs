@@ -1,0 +1,114 @@
+//! From a request for a connection to a session with its queue pair.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use net::Accepted;
+use net::parts::{HalfOpen, Place, Refused};
+
+use super::Common;
+use super::acceptor::{Admitted, MessageAcceptor, Refusal, Request};
+use super::connection::{Connection, Entrance, Receives};
+use crate::verbs::{Access, CommId, ConnectRequest, PostError, ProtectionDomain, QpConfig, Qpn};
+use crate::{FabricError, Provider};
+
+/// Why a connection was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TurnedAway {
+    #[error("nothing listens at the port that it asked for")]
+    NoSuchPort,
+    #[error(transparent)]
+    Gate(#[from] Refused),
+    #[error("the memory budget has no room for it")]
+    NoMemory,
+    #[error("its protocol refuses it: {0:?}")]
+    Refused(Refusal),
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+/// The places of a connection that is not yet admitted, and until when it must be.
+pub(super) struct Login {
+    pub(super) place: Place,
+    pub(super) half_open: HalfOpen,
+    pub(super) until: Instant,
+}
+
+/// What a connection takes besides its receives, in bytes, rounded up: its session and the queues of its queue pair.
+const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Makes a session and a queue pair for a request, and accepts it.
+pub(super) fn admit<P: Provider>(
+    now: Instant,
+    (accepted, request): (&Accepted, &ConnectRequest),
+    login: Login,
+    acceptor: &Arc<dyn MessageAcceptor>,
+    common: &Common,
+    provider: &mut P,
+) -> Result<Box<Connection>, TurnedAway> {
+    let asked = Request {
+        private_data: &request.private_data,
+        reads_max: request.responder_resources,
+    };
+    let admitted = acceptor
+        .accept(now, accepted, &asked)
+        .map_err(TurnedAway::Refused)?;
+    let bytes = Receives::bytes_of(&admitted.shape) + CONNECTION_BYTES;
+    let charge = common.budget.reserve(bytes);
+    let charge = charge.map_err(|_| TurnedAway::NoMemory)?;
+    let receives = Receives::allocate(&admitted.shape, provider)?;
+    let qpn = match open_qp(request.id, &admitted, &receives, provider) {
+        Ok(qpn) => qpn,
+        Err(error) => {
+            receives.release(provider);
+            return Err(error);
+        }
+    };
+    let entrance = Entrance {
+        place: login.place,
+        login: (login.until, login.half_open),
+        charge,
+    };
+    let session = (admitted.driven, &admitted.shape);
+    Ok(Box::new(Connection::new(
+        (accepted.id, accepted.listener),
+        qpn,
+        session,
+        receives,
+        entrance,
+    )))
+}
+
+/// Makes a queue pair with its receives posted, and accepts the request with it.
+fn open_qp<P: Provider>(
+    id: CommId,
+    admitted: &Admitted,
+    receives: &Receives,
+    provider: &mut P,
+) -> Result<Qpn, TurnedAway> {
+    let shape = &admitted.shape;
+    let qpn = provider.create_qp(QpConfig {
+        domain: ProtectionDomain(0),
+        // Nothing here is exposed to peers.
+        access: Access::default(),
+        send_depth: shape.sends,
+        recv_depth: shape.receives,
+        initiator_depth: shape.reads,
+        ..QpConfig::default()
+    })?;
+    let posted = receives
+        .requests()
+        .try_for_each(|request| provider.post_recv(qpn, request));
+    let accepted = match posted {
+        Ok(()) => provider
+            .accept(id, qpn, &admitted.private_data)
+            .map_err(TurnedAway::from),
+        Err(error) => Err(error.into()),
+    };
+    if accepted.is_err() {
+        provider.destroy_qp(qpn);
+    }
+    accepted.map(|()| qpn)
+}

@@ -1,0 +1,291 @@
+//! One connection of a runtime: its session, its receives, and what it has posted.
+
+use std::time::{Duration, Instant};
+
+use block::{ByteRange, Placement, RegionId, RemoteKey};
+use memory::Charge;
+use net::parts::{HalfOpen, Place};
+use net::{CloseReason, ConnectionId, ListenerId};
+
+use super::acceptor::{DrivenMessages, QueueShape};
+use super::pool::{Chunk, Pool};
+use super::queue::{Poster, ReadDone, SendQueue, Staged};
+use crate::verbs::{Completion, QpFailure, Qpn, RecvRequest, WorkId};
+use crate::{FabricError, Provider};
+
+/// A connection.
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) listener: ListenerId,
+    pub(super) qpn: Qpn,
+    pub(super) driven: Box<dyn DrivenMessages>,
+    pub(super) receives: Receives,
+    pub(super) queue: SendQueue,
+    /// It stands in the queue of those that may go on.
+    pub(super) is_queued: bool,
+    /// When its timer fires, where one is armed.
+    pub(super) armed: Option<Instant>,
+    /// Until the peer is admitted.
+    handshake: Option<(Instant, HalfOpen)>,
+    phase: Phase,
+    is_draining: bool,
+    /// Something came or was posted since the attachment was told last.
+    has_worked: bool,
+    _charge: Charge,
+    _place: Place,
+}
+
+/// Memory for messages that come.
+pub(super) struct Receives {
+    region: RegionId,
+    count: u16,
+    len_bytes: u32,
+}
+
+enum Phase {
+    Open,
+    /// What the session has said last is on its way; at this instant nobody waits for it any more.
+    Ending(CloseReason, Instant),
+}
+
+/// What a connection enters with.
+pub(super) struct Entrance {
+    pub(super) place: Place,
+    pub(super) login: (Instant, HalfOpen),
+    pub(super) charge: Charge,
+}
+
+/// How a turn left the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It waits for its peer or its timer.
+    Waits,
+    /// It waits for room in the pool, and nothing of its own will make some.
+    Starves,
+}
+
+/// How long a peer may take to take the last words.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+impl Receives {
+    /// Memory for the receives of a queue pair of this shape.
+    pub(super) fn allocate<P: Provider>(
+        shape: &QueueShape,
+        provider: &mut P,
+    ) -> Result<Self, FabricError> {
+        Ok(Self {
+            region: provider.allocate(Self::bytes_of(shape) as usize)?,
+            count: shape.receives,
+            len_bytes: shape.receive_len_bytes,
+        })
+    }
+
+    /// What that is, in bytes.
+    pub(super) fn bytes_of(shape: &QueueShape) -> u64 {
+        u64::from(shape.receives) * u64::from(shape.receive_len_bytes)
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = RecvRequest> {
+        (0..self.count).map(|index| self.request(u64::from(index)))
+    }
+
+    fn request(&self, index: u64) -> RecvRequest {
+        let len_bytes = u64::from(self.len_bytes);
+        RecvRequest {
+            id: WorkId(index),
+            into: Placement {
+                region: self.region,
+                range: ByteRange {
+                    offset: index * len_bytes,
+                    len: len_bytes,
+                },
+            },
+        }
+    }
+
+    pub(super) fn release<P: Provider>(&self, provider: &mut P) {
+        provider.release(self.region);
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        (id, listener): (ConnectionId, ListenerId),
+        qpn: Qpn,
+        (driven, shape): (Box<dyn DrivenMessages>, &QueueShape),
+        receives: Receives,
+        entrance: Entrance,
+    ) -> Self {
+        Self {
+            id,
+            listener,
+            qpn,
+            driven,
+            receives,
+            queue: SendQueue::new(qpn, shape.sends, shape.reads),
+            is_queued: false,
+            armed: None,
+            handshake: Some(entrance.login),
+            phase: Phase::Open,
+            is_draining: false,
+            has_worked: false,
+            _charge: entrance.charge,
+            _place: entrance.place,
+        }
+    }
+
+    /// A message has come: the session gets it, and its receive is posted again.
+    pub(super) fn handle_message<P: Provider>(
+        &mut self,
+        now: Instant,
+        completion: &Completion,
+        provider: &mut P,
+    ) {
+        let request = self.receives.request(completion.id.0);
+        if let Phase::Open = self.phase {
+            self.has_worked = true;
+            let start = request.into.range.offset as usize;
+            let message = &provider.bytes(self.receives.region)[start..];
+            let message = &message[..completion.len_bytes as usize];
+            let invalidated = completion.invalidated.map(|key| RemoteKey(key.0));
+            let result = self.driven.handle_message(now, message, invalidated);
+            self.end_on_error(now, result);
+        }
+        // Where the queue pair has failed, an event says so.
+        let _ = provider.post_recv(self.qpn, request);
+    }
+
+    /// The data of a read have come.
+    pub(super) fn handle_read(&mut self, now: Instant, read: ReadDone, data: &[u8]) {
+        if let Phase::Open = self.phase {
+            self.has_worked = true;
+            let result = self.driven.handle_read(now, read.tag, data);
+            self.end_on_error(now, result);
+        }
+    }
+
+    /// Lets the session post what it has to do.
+    pub(super) fn turn<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        pool: &mut Pool,
+        staged: &mut Vec<Staged>,
+    ) -> Result<Turn, CloseReason> {
+        if self.driven.wants_transmit() {
+            let mut poster = Poster {
+                queue: &mut self.queue,
+                pool,
+                provider: &mut *provider,
+                staged: &mut *staged,
+            };
+            self.driven.poll_transmit(now, &mut poster);
+            self.has_worked |= !staged.is_empty();
+            self.queue
+                .post(staged, provider)
+                .map_err(|error| CloseReason::Fabric(Box::new(error)))?;
+            self.driven.attachment_mut().handle_drained();
+        }
+        if std::mem::take(&mut self.has_worked) {
+            self.driven.attachment_mut().handle_sent(Instant::now());
+        }
+        if let Some((_, half_open)) = self
+            .handshake
+            .take_if(|_| self.driven.attachment().is_admitted())
+        {
+            drop(half_open);
+        }
+        self.close_if_done(now)?;
+        if self.driven.wants_transmit() && self.queue.is_empty() {
+            return Ok(Turn::Starves);
+        }
+        Ok(Turn::Waits)
+    }
+
+    /// The session's shared state has changed.
+    pub(super) fn wake(&mut self, now: Instant) {
+        if let Phase::Open = self.phase {
+            let result = self.driven.handle_wake(now);
+            self.end_on_error(now, result);
+        }
+    }
+
+    /// The armed timer has fired.
+    pub(super) fn handle_timer(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if let Some((until, _)) = &self.handshake
+            && now >= *until
+        {
+            return Err(CloseReason::HandshakeTimeout);
+        }
+        if let Phase::Ending(_, until) = &self.phase {
+            if now >= *until {
+                return Err(self.take_reason());
+            }
+        } else if self.driven.poll_timeout().is_some_and(|at| now >= at) {
+            let result = self.driven.handle_timeout(now);
+            self.end_on_error(now, result);
+        }
+        Ok(())
+    }
+
+    /// When the timer is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let of_phase = match &self.phase {
+            Phase::Open => self.driven.poll_timeout(),
+            Phase::Ending(_, until) => Some(*until),
+        };
+        let of_login = self.handshake.as_ref().map(|(until, _)| *until);
+        of_phase.into_iter().chain(of_login).min()
+    }
+
+    /// From now on it closes as soon as no command is in progress.
+    pub(super) fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Tells the session that it is over. Its chunks are the caller's.
+    pub(super) fn close(&mut self, now: Instant, reason: &CloseReason) {
+        self.driven.handle_close(now, reason);
+    }
+
+    pub(super) fn abandon(&mut self) -> impl Iterator<Item = Chunk> {
+        self.queue.abandon()
+    }
+
+    /// Goes on towards the end where the session is done or the runtime drains.
+    fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if let Phase::Open = self.phase {
+            if self.is_draining && self.driven.is_idle() && self.queue.is_empty() {
+                return Err(CloseReason::Stopping);
+            }
+            if self.driven.is_closing() {
+                self.phase = Phase::Ending(CloseReason::SessionEnded, now + LAST_WORDS);
+            }
+        }
+        let is_over = matches!(self.phase, Phase::Ending(..))
+            && self.queue.is_empty()
+            && !self.driven.wants_transmit();
+        if is_over {
+            return Err(self.take_reason());
+        }
+        Ok(())
+    }
+
+    fn end_on_error(&mut self, now: Instant, result: Result<(), CloseReason>) {
+        if let Err(reason) = result {
+            self.phase = Phase::Ending(reason, now + LAST_WORDS);
+        }
+    }
+
+    fn take_reason(&mut self) -> CloseReason {
+        match std::mem::replace(&mut self.phase, Phase::Open) {
+            Phase::Ending(reason, _) => reason,
+            Phase::Open => CloseReason::SessionEnded,
+        }
+    }
+}
+
+/// What a queue pair's failure is to a connection.
+pub(super) fn failed(failure: QpFailure) -> CloseReason {
+    CloseReason::Fabric(Box::new(failure))
+}

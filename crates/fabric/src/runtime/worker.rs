@@ -1,0 +1,446 @@
+//! The thread of a runtime: its loop, and what it does about what happens.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use net::parts::{Slots, Spin, Timers, Wait as Pause};
+use net::{Accepted, CloseReason, ConnectionId};
+
+use super::acceptor::Refusal;
+use super::admission::{Login, TurnedAway, admit};
+use super::connection::{Connection, Turn, failed};
+use super::pool::Pool;
+use super::queue::Staged;
+use super::{Common, Listener, Message};
+use crate::verbs::{
+    Completion, ConnectRequest, Event, QpFailure, Qpn, RejReason, WorkKind, WorkStatus,
+};
+use crate::{Provider, Wait};
+
+/// The thread's own state.
+pub(super) struct Worker<P> {
+    common: Arc<Common>,
+    provider: P,
+    slots: Slots<Box<Connection>>,
+    by_qpn: HashMap<Qpn, ConnectionId>,
+    /// The last look-up in `by_qpn`: completions of one connection come together.
+    last: Option<(Qpn, ConnectionId)>,
+    listeners: HashMap<u16, Listener>,
+    /// Those that may go on, in the order of their turns.
+    ready: VecDeque<ConnectionId>,
+    /// Those that wait for room in the pool.
+    starving: Vec<ConnectionId>,
+    timers: Timers,
+    spin: Spin,
+    pool: Pool,
+    staged: Vec<Staged>,
+    drain_until: Option<Instant>,
+}
+
+/// Completions that are handled before others have their turn.
+const COMPLETIONS_PER_ROUND: usize = 1024;
+/// Events that are handled before others have their turn.
+const EVENTS_PER_ROUND: usize = 64;
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+impl<P: Provider> Worker<P> {
+    pub(super) fn new(index: usize, provider: P, common: Arc<Common>) -> Self {
+        let pool = Pool::new(common.pool_max_bytes, &common.budget);
+        Self {
+            common,
+            provider,
+            slots: Slots::new(index),
+            by_qpn: HashMap::new(),
+            last: None,
+            listeners: HashMap::new(),
+            ready: VecDeque::new(),
+            starving: Vec::new(),
+            timers: Timers::default(),
+            spin: Spin::default(),
+            pool,
+            staged: Vec::new(),
+            drain_until: None,
+        }
+    }
+
+    /// Runs until it has been drained, or the provider fails.
+    pub(super) fn run(&mut self) {
+        loop {
+            let now = Instant::now();
+            let mut has_worked = self.collect_mail(now);
+            has_worked |= self.fire_timers(now);
+            has_worked |= self.take_completions(now);
+            has_worked |= self.take_events(now);
+            has_worked |= self.give_turns(now);
+            if self.is_drained(now) {
+                // What closing has left to say leaves with this.
+                let _ = self.provider.poll(Wait::Poll);
+                return;
+            }
+            let pause = self.next_pause(now, has_worked);
+            if let Err(error) = self.poll(pause) {
+                tracing::error!(%error, "RDMA has failed at this address; its connections end");
+                for id in self.slots.ids() {
+                    let error = std::io::Error::from(error.kind());
+                    self.close(now, id, &CloseReason::Io(error));
+                }
+                return;
+            }
+        }
+    }
+
+    fn next_pause(&mut self, now: Instant, has_worked: bool) -> Pause {
+        if has_worked {
+            self.spin.worked(now);
+        }
+        if has_worked || !self.ready.is_empty() {
+            return Pause::Poll;
+        }
+        let due = self.timers.next().into_iter().chain(self.drain_until).min();
+        self.spin.idle(now, due)
+    }
+
+    /// Moves what can be moved, sleeping where told to.
+    fn poll(&mut self, pause: Pause) -> std::io::Result<()> {
+        let at_most = match pause {
+            Pause::Poll => return self.provider.poll(Wait::Poll),
+            Pause::AtMost(at_most) => at_most.min(SLEEP_MAX),
+            Pause::Forever => SLEEP_MAX,
+        };
+        let mailbox = &self.common.mailbox;
+        if !mailbox.fall_asleep() {
+            return self.provider.poll(Wait::Poll);
+        }
+        let result = self.provider.poll(Wait::Event {
+            at_most,
+            event: mailbox.event(),
+        });
+        mailbox.wake_up();
+        mailbox.clear_event();
+        result
+    }
+
+    fn collect_mail(&mut self, now: Instant) -> bool {
+        let Some(mail) = self.common.mailbox.collect() else {
+            return false;
+        };
+        for message in mail.messages {
+            self.handle_mail(now, message);
+        }
+        for id in mail.wakes {
+            self.with(now, id, |connection| {
+                connection.wake(now);
+                Ok(())
+            });
+        }
+        true
+    }
+
+    fn handle_mail(&mut self, now: Instant, message: Message) {
+        match message {
+            Message::Listen(port, listener, done) => {
+                let result = self.provider.listen(port);
+                if result.is_ok() {
+                    self.listeners.insert(port, listener);
+                }
+                // Whoever asked may have lost patience.
+                let _ = done.try_send(result);
+            }
+            Message::Unlisten(port, done) => {
+                self.unlisten(now, port);
+                // Whoever asked may have lost patience.
+                let _ = done.try_send(());
+            }
+            Message::Close(id) => self.close(now, id, &CloseReason::Requested),
+            Message::Drain(until) => {
+                self.drain_until = Some(until);
+                for (port, _) in self.listeners.drain() {
+                    self.provider.stop_listening(port);
+                }
+                for id in self.slots.ids() {
+                    self.with(now, id, |connection| {
+                        connection.drain();
+                        Ok(())
+                    });
+                }
+            }
+        }
+    }
+
+    fn unlisten(&mut self, now: Instant, port: u16) {
+        let Some(listener) = self.listeners.remove(&port) else {
+            return;
+        };
+        self.provider.stop_listening(port);
+        for id in self.slots.ids() {
+            let connection = self.slots.get_mut(id);
+            if connection.is_some_and(|connection| connection.listener == listener.id) {
+                self.close(now, id, &CloseReason::Requested);
+            }
+        }
+    }
+
+    fn fire_timers(&mut self, now: Instant) -> bool {
+        let mut has_fired = false;
+        while let Some((at, id)) = self.timers.pop_due(now) {
+            has_fired = true;
+            self.with(now, id, |connection| {
+                if connection.armed != Some(at) {
+                    return Ok(());
+                }
+                connection.armed = None;
+                connection.handle_timer(now)
+            });
+        }
+        has_fired
+    }
+
+    fn take_completions(&mut self, now: Instant) -> bool {
+        for count in 0..COMPLETIONS_PER_ROUND {
+            let Some(completion) = self.provider.next_completion() else {
+                return count > 0;
+            };
+            let Some(id) = self.connection_of(completion.qpn) else {
+                continue;
+            };
+            match (completion.status, completion.kind) {
+                (WorkStatus::Success, WorkKind::Recv) => self.on_message(now, id, &completion),
+                (WorkStatus::Success, _) => self.on_done(now, id, completion.id.0),
+                // The event that says why comes, too.
+                (WorkStatus::Flushed, _) => {}
+                (status, _) => self.close(now, id, &failed(QpFailure::Request(status))),
+            }
+        }
+        true
+    }
+
+    fn connection_of(&mut self, qpn: Qpn) -> Option<ConnectionId> {
+        if let Some((last, id)) = self.last
+            && last == qpn
+        {
+            return Some(id);
+        }
+        let id = *self.by_qpn.get(&qpn)?;
+        self.last = Some((qpn, id));
+        Some(id)
+    }
+
+    fn on_message(&mut self, now: Instant, id: ConnectionId, completion: &Completion) {
+        let provider = &mut self.provider;
+        let Some(connection) = self.slots.get_mut(id) else {
+            return;
+        };
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            connection.handle_message(now, completion, provider);
+        }));
+        enqueue(&mut self.ready, connection);
+        if handled.is_err() {
+            self.close(now, id, &CloseReason::Panicked);
+        }
+    }
+
+    /// A request of a session's and all before it are done.
+    fn on_done(&mut self, now: Instant, id: ConnectionId, work: u64) {
+        let Some(connection) = self.slots.get_mut(id) else {
+            return;
+        };
+        let mut has_panicked = false;
+        while let Some((chunk, read)) = connection.queue.done(work) {
+            let Some(chunk) = chunk else { continue };
+            if let Some(read) = read {
+                let data = chunk.bytes(&self.provider, read.len_bytes);
+                let handle = AssertUnwindSafe(|| connection.handle_read(now, read, data));
+                has_panicked |= catch_unwind(handle).is_err();
+            }
+            self.pool.give(chunk);
+        }
+        enqueue(&mut self.ready, connection);
+        for id in self.starving.drain(..) {
+            if let Some(connection) = self.slots.get_mut(id) {
+                enqueue(&mut self.ready, connection);
+            }
+        }
+        if has_panicked {
+            self.close(now, id, &CloseReason::Panicked);
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) -> bool {
+        for count in 0..EVENTS_PER_ROUND {
+            let Some(event) = self.provider.next_event() else {
+                return count > 0;
+            };
+            let (qpn, reason) = match event {
+                Event::Request(request) => {
+                    self.on_request(now, &request);
+                    continue;
+                }
+                Event::Connected { .. } | Event::Established { .. } => continue,
+                Event::Disconnected { qpn, .. } => (Some(qpn), CloseReason::PeerClosed),
+                Event::Rejected { qpn, .. } | Event::Unreachable { qpn, .. } => {
+                    (qpn, CloseReason::PeerClosed)
+                }
+                Event::QpFailed { qpn, failure, .. } => (Some(qpn), failed(failure)),
+            };
+            if let Some(id) = qpn.and_then(|qpn| self.connection_of(qpn)) {
+                self.close(now, id, &reason);
+            }
+        }
+        true
+    }
+
+    /// Someone wants to connect.
+    fn on_request(&mut self, now: Instant, request: &ConnectRequest) {
+        let peer = request.flow.remote().ip();
+        let refused = match self.try_admit(now, request) {
+            Ok(()) => return,
+            Err(refused) => refused,
+        };
+        tracing::warn!(%peer, error = %refused, "a connection over RDMA was turned away");
+        let (reason, private_data) = match refused {
+            TurnedAway::Refused(Refusal::Protocol(data)) => (RejReason::CONSUMER, data),
+            TurnedAway::NoSuchPort => (RejReason::INVALID_SERVICE_ID, Vec::new()),
+            _ => (RejReason::NO_RESOURCES, Vec::new()),
+        };
+        // The request may have been taken back meanwhile.
+        let _ = self.provider.reject(request.id, reason, &private_data);
+    }
+
+    fn try_admit(&mut self, now: Instant, request: &ConnectRequest) -> Result<(), TurnedAway> {
+        let port = request.service.tcp_port().ok_or(TurnedAway::NoSuchPort)?;
+        let listener = self.listeners.get(&port).ok_or(TurnedAway::NoSuchPort)?;
+        let peer_ip = request.flow.remote().ip();
+        let peer_port = request.addresses.map_or(0, |(source, _)| source.port());
+        let (place, half_open) = self.common.gate.enter(peer_ip.to_canonical())?;
+        if !self.pool.is_ready(&mut self.provider) {
+            return Err(TurnedAway::NoMemory);
+        }
+        let until = now + self.common.handshake_timeout;
+        let mut login = Some(Login {
+            place,
+            half_open,
+            until,
+        });
+        let mut failure = TurnedAway::NoMemory;
+        let (provider, common) = (&mut self.provider, &self.common);
+        let id = self.slots.insert_with(|id| {
+            let login = login.take()?;
+            let accepted = Accepted {
+                id,
+                listener: listener.id,
+                peer: SocketAddr::new(peer_ip, peer_port),
+                local: SocketAddr::new(request.flow.local().ip(), port),
+            };
+            let asked = (&accepted, request);
+            let admitted = admit(now, asked, login, &listener.acceptor, common, provider);
+            admitted.map_err(|error| failure = error).ok()
+        });
+        let Some(connection) = id.and_then(|id| self.slots.get_mut(id)) else {
+            return Err(failure);
+        };
+        self.by_qpn.insert(connection.qpn, connection.id);
+        arm(&mut self.timers, connection);
+        enqueue(&mut self.ready, connection);
+        Ok(())
+    }
+
+    /// Gives each of those that may go on one turn.
+    fn give_turns(&mut self, now: Instant) -> bool {
+        let count = self.ready.len();
+        for _ in 0..count {
+            let Some(id) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.slots.get_mut(id) else {
+                continue;
+            };
+            connection.is_queued = false;
+            let (provider, pool, staged) = (&mut self.provider, &mut self.pool, &mut self.staged);
+            let turn = catch_unwind(AssertUnwindSafe(|| {
+                connection.turn(now, provider, pool, staged)
+            }));
+            arm(&mut self.timers, connection);
+            match turn.unwrap_or(Err(CloseReason::Panicked)) {
+                Ok(Turn::Waits) => {}
+                Ok(Turn::Starves) => self.starving.push(id),
+                Err(reason) => {
+                    connection.queue.unstage(&mut self.staged, &mut self.pool);
+                    self.close(now, id, &reason);
+                }
+            }
+        }
+        count > 0
+    }
+
+    /// Does something with a connection, which ends where that fails, and gives it a turn otherwise.
+    fn with(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        f: impl FnOnce(&mut Connection) -> Result<(), CloseReason>,
+    ) {
+        let Some(connection) = self.slots.get_mut(id) else {
+            return;
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| f(connection)));
+        arm(&mut self.timers, connection);
+        enqueue(&mut self.ready, connection);
+        if let Err(reason) = result.unwrap_or(Err(CloseReason::Panicked)) {
+            self.close(now, id, &reason);
+        }
+    }
+
+    fn close(&mut self, now: Instant, id: ConnectionId, reason: &CloseReason) {
+        let Some(mut connection) = self.slots.remove(id) else {
+            return;
+        };
+        self.by_qpn.remove(&connection.qpn);
+        self.last = None;
+        self.provider.destroy_qp(connection.qpn);
+        connection.abandon().for_each(|chunk| self.pool.give(chunk));
+        connection.receives.release(&mut self.provider);
+        // A session that panics on its way out is gone all the same.
+        let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));
+        if closed.is_err() {
+            tracing::error!(connection = %id, "a session panicked while it was closed");
+        }
+        if self.slots.is_empty() {
+            self.pool.clear(&mut self.provider);
+        }
+    }
+
+    /// Whether the thread is to end, with everything closed.
+    fn is_drained(&mut self, now: Instant) -> bool {
+        let Some(until) = self.drain_until else {
+            return false;
+        };
+        if now >= until {
+            for id in self.slots.ids() {
+                self.close(now, id, &CloseReason::Stopping);
+            }
+        }
+        self.slots.is_empty()
+    }
+}
+
+/// Makes sure that the timer fires when the connection's time comes.
+fn arm(timers: &mut Timers, connection: &mut Connection) {
+    let Some(due) = connection.due() else {
+        return;
+    };
+    if connection.armed.is_none_or(|armed| due < armed) {
+        connection.armed = Some(due);
+        timers.arm(due, connection.id);
+    }
+}
+
+fn enqueue(ready: &mut VecDeque<ConnectionId>, connection: &mut Connection) {
+    if !connection.is_queued {
+        connection.is_queued = true;
+        ready.push_back(connection.id);
+    }
+}

@@ -1,0 +1,330 @@
+//! A protocol with one letter per command, and a server of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use block::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Volume, WorkList};
+use fabric::runtime::{
+    Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
+    drive_messages,
+};
+use fabric::{Soft, SoftOptions};
+use memory::Budget;
+use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+
+pub const PORT: u16 = 4420;
+/// Both ends of a test share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(23_000);
+
+pub struct ServerOptions {
+    pub reactors: ReactorOptions,
+    pub budget: Arc<Budget>,
+    pub pool_max_bytes: u64,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            reactors: ReactorOptions::default(),
+            budget: Arc::new(Budget::new(1 << 30)),
+            pool_max_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What happened at the server.
+#[derive(Default)]
+pub struct Log {
+    pub closed: AtomicUsize,
+    pub delayed: AtomicUsize,
+    connection: Mutex<Option<ConnectionId>>,
+    reasons: Mutex<Vec<String>>,
+}
+
+pub struct Server {
+    pub runtime: Runtime,
+    pub reactors: Reactors,
+    pub budget: Arc<Budget>,
+    pub log: Arc<Log>,
+    pub udp_port: u16,
+    hosts: AtomicU16,
+}
+
+impl Server {
+    pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 37, 0, 1));
+
+    pub fn start(options: ServerOptions) -> Self {
+        let reactors = Reactors::start(options.reactors).expect("threads start");
+        let udp_port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let soft = SoftOptions::at(SocketAddr::new(Self::ADDRESS, udp_port));
+        let runtime = Runtime::start(
+            move || Ok(Soft::bind(&soft)?),
+            &reactors.handle(),
+            Arc::clone(&options.budget),
+            RuntimeOptions {
+                pool_max_bytes: options.pool_max_bytes,
+                ..RuntimeOptions::default()
+            },
+        )
+        .expect("a port of loopback is free");
+        let log = Arc::new(Log::default());
+        let acceptor = Arc::new(Toys(Arc::clone(&log)));
+        runtime.listen(PORT, acceptor).expect("the port is free");
+        Self {
+            runtime,
+            reactors,
+            budget: options.budget,
+            log,
+            udp_port,
+            hosts: AtomicU16::new(2),
+        }
+    }
+
+    /// An address for one more peer: those of a server count as one host where addresses are told apart by it.
+    pub fn peer_address(&self) -> SocketAddr {
+        let host = self.hosts.fetch_add(1, Ordering::Relaxed);
+        let address = Ipv4Addr::new(127, 37, 0, host as u8);
+        SocketAddr::new(address.into(), self.udp_port)
+    }
+
+    pub fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !done(self) {
+            assert!(Instant::now() < end, "{what}: {:?}", self.log.reasons());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Log {
+    pub fn reasons(&self) -> Vec<String> {
+        self.reasons.lock().expect("unpoisoned").clone()
+    }
+
+    pub fn last_connection(&self) -> ConnectionId {
+        let connection = self.connection.lock().expect("unpoisoned");
+        connection.expect("one has come")
+    }
+}
+
+struct Toys(Arc<Log>);
+
+impl MessageAcceptor for Toys {
+    fn accept(
+        &self,
+        _now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        if request.private_data.starts_with(b"stranger") {
+            return Err(Refusal::Protocol(b"who are you".to_vec()));
+        }
+        *self.0.connection.lock().expect("unpoisoned") = Some(accepted.id);
+        let backend = ToyBackend {
+            log: Arc::clone(&self.0),
+            is_admitted: false,
+        };
+        Ok(Admitted {
+            driven: drive_messages(Toy::default(), backend),
+            shape: QueueShape {
+                receives: 8,
+                receive_len_bytes: 128,
+                sends: 16,
+                reads: 4,
+            },
+            private_data: b"welcome".to_vec(),
+        })
+    }
+}
+
+struct ToyBackend {
+    log: Arc<Log>,
+    is_admitted: bool,
+}
+
+impl Attachment for ToyBackend {
+    fn volume(&self, _region: RegionId) -> Option<&dyn Volume> {
+        None
+    }
+
+    fn may_send(&self, _region: RegionId) -> bool {
+        true
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    fn handle_sent(&mut self, _now: Instant) {}
+
+    fn handle_stalled(&mut self) {}
+
+    fn handle_drained(&mut self) {}
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        self.log.closed.fetch_add(1, Ordering::Relaxed);
+        let mut reasons = self.log.reasons.lock().expect("unpoisoned");
+        reasons.push(reason.to_string());
+    }
+}
+
+/// Something that is still to be done.
+enum Todo {
+    Send(Vec<u8>, Option<RemoteKey>),
+    Write(RemoteBuffer, u32),
+    Read(RemoteBuffer, u32),
+    /// Waits for data.
+    Sum,
+}
+
+#[derive(Default)]
+struct Toy {
+    todo: std::collections::VecDeque<Todo>,
+    sum: u64,
+    left_bytes: u32,
+    is_closing: bool,
+    late_at: Option<Instant>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("not a command")]
+struct NotACommand;
+
+impl MessageSession for Toy {
+    type Backend = ToyBackend;
+    type Error = NotACommand;
+
+    fn handle_message(
+        &mut self,
+        now: Instant,
+        message: &[u8],
+        _invalidated: Option<RemoteKey>,
+        backend: &mut ToyBackend,
+    ) -> Result<(), NotACommand> {
+        backend.is_admitted = true;
+        let (command, rest) = message.split_first().ok_or(NotACommand)?;
+        let todo = match command {
+            b'E' => Todo::Send(rest.to_vec(), None),
+            b'W' => Todo::Write(buffer(rest), 0),
+            b'R' => Todo::Read(buffer(rest), 0),
+            b'I' => Todo::Send(b"invalidated".to_vec(), Some(buffer(rest).key)),
+            b'Q' => {
+                self.is_closing = true;
+                Todo::Send(b"bye".to_vec(), None)
+            }
+            b'D' => {
+                self.late_at = Some(now + Duration::from_millis(300));
+                backend.log.delayed.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            b'P' => panic!("asked to"),
+            _ => {
+                let last_word = b"you broke it".to_vec();
+                self.todo.push_back(Todo::Send(last_word, None));
+                return Err(NotACommand);
+            }
+        };
+        self.todo.push_back(todo);
+        Ok(())
+    }
+
+    fn handle_read(
+        &mut self,
+        _now: Instant,
+        tag: u64,
+        data: &[u8],
+        _backend: &mut ToyBackend,
+    ) -> Result<(), NotACommand> {
+        assert_eq!(tag, u64::from(self.left_bytes), "data come in order");
+        self.sum += data.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+        self.left_bytes -= data.len() as u32;
+        Ok(())
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _b: &mut ToyBackend, out: &mut dyn WorkList) {
+        let piece_max = out.piece_max_bytes();
+        while let Some(todo) = self.todo.front_mut() {
+            match todo {
+                Todo::Send(bytes, key) => {
+                    let Some(room) = out.send(bytes.len() as u32, *key) else {
+                        return;
+                    };
+                    room.copy_from_slice(bytes);
+                    self.todo.pop_front();
+                }
+                Todo::Write(to, done) if *done == to.len_bytes => {
+                    *todo = Todo::Send(b"written".to_vec(), None);
+                }
+                Todo::Write(to, done) => {
+                    let len = piece_max.min(to.len_bytes - *done);
+                    let Some(room) = out.write(to.piece(*done, len).expect("inside")) else {
+                        return;
+                    };
+                    for (at, byte) in (*done..).zip(room) {
+                        *byte = at as u8;
+                    }
+                    *done += len;
+                }
+                Todo::Read(from, done) if *done == from.len_bytes => *todo = Todo::Sum,
+                Todo::Read(from, done) => {
+                    if *done == 0 {
+                        (self.sum, self.left_bytes) = (0, from.len_bytes);
+                    }
+                    let len = piece_max.min(from.len_bytes - *done);
+                    let tag = u64::from(from.len_bytes - *done);
+                    if !out.read(tag, from.piece(*done, len).expect("inside")) {
+                        return;
+                    }
+                    *done += len;
+                }
+                Todo::Sum if self.left_bytes > 0 => return,
+                Todo::Sum => *todo = Todo::Send(self.sum.to_le_bytes().to_vec(), None),
+            }
+        }
+    }
+
+    fn wants_transmit(&self) -> bool {
+        match self.todo.front() {
+            None => false,
+            Some(Todo::Sum) => self.left_bytes == 0,
+            Some(_) => true,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.todo.is_empty() && self.late_at.is_none()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    fn handle_wake(&mut self, _now: Instant, _b: &mut ToyBackend) -> Result<(), NotACommand> {
+        self.todo.push_back(Todo::Send(b"woken".to_vec(), None));
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.late_at
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _b: &mut ToyBackend) -> Result<(), NotACommand> {
+        self.late_at = None;
+        self.todo.push_back(Todo::Send(b"late".to_vec(), None));
+        Ok(())
+    }
+
+    fn handle_close(&mut self, _now: Instant, _backend: &mut ToyBackend) {}
+}
+
+/// Key, length and address, as the peer of the test writes them.
+fn buffer(bytes: &[u8]) -> RemoteBuffer {
+    let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("whole"));
+    RemoteBuffer {
+        key: RemoteKey(word(0)),
+        len_bytes: word(4),
+        address: u64::from_le_bytes(*bytes[8..].first_chunk().expect("whole")),
+    }
+}
