@@ -88,6 +88,7 @@ impl Bed {
         self.post(flags | FINAL, cdb, expected_len, immediate, tags);
         let answer = self.take();
         assert_eq!(answer.bhs.opcode(), response::SCSI_RESPONSE);
+        assert_eq!(self.refused, [], "only what was named is reached");
         let status = answer.status();
         (answer, status)
     }

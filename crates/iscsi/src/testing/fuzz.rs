@@ -1,5 +1,6 @@
 //! What fuzz targets run. The same functions are run over the corpora by `cargo test`.
 
+mod iser;
 mod session;
 mod target;
 
@@ -18,6 +19,7 @@ use crate::text::{TextBuilder, encode_hex, parse, parse_binary, parse_number};
 use crate::wire::{Bhs, command, data, login as login_wire, other, parse_lun, request, response};
 use crate::{Connection, text};
 
+pub use iser::{iser_message, iser_session};
 pub use session::{login_answers, session};
 pub use target::{commands, connection};
 
@@ -203,6 +205,8 @@ mod tests {
 
     #[test]
     fn corpora_pass() {
+        assert!(replay("iser_message", super::iser_message) > 0);
+        assert!(replay("iser_session", super::iser_session) > 0);
         assert!(replay("iscsi_pdu", super::pdu) > 0);
         assert!(replay("iscsi_text", super::text) > 0);
         assert!(replay("iscsi_login", super::login) > 0);

@@ -164,6 +164,8 @@ pub struct IserBed {
     pub reads: VecDeque<(u64, Vec<u8>)>,
     /// Reads wait in `reads` until they are let go.
     pub holds_reads: bool,
+    /// Requests that the initiator's adapter refused: a connection ends with the first.
+    pub refused: Vec<RemoteBuffer>,
     /// Messages that are no PDUs.
     pub others: Vec<Vec<u8>>,
     /// The time.
@@ -183,6 +185,7 @@ impl IserBed {
             inbox: VecDeque::new(),
             reads: VecDeque::new(),
             holds_reads: false,
+            refused: Vec::new(),
             others: Vec::new(),
             now: Instant::now(),
         }
@@ -230,19 +233,20 @@ impl IserBed {
 
     fn carry_out(&mut self, work: Work) {
         match work {
-            Work::Write { to, data } => self.reach(to).copy_from_slice(&data),
-            Work::Read { tag, from } => {
-                let data = self.reach(from).to_vec();
-                self.reads.push_back((tag, data));
-            }
+            Work::Write { to, data } => match self.reach(to) {
+                Some(room) => room.copy_from_slice(&data),
+                None => self.refused.push(to),
+            },
+            Work::Read { tag, from } => match self.reach(from).map(|bytes| bytes.to_vec()) {
+                Some(data) => self.reads.push_back((tag, data)),
+                None => self.refused.push(from),
+            },
             Work::Send {
                 message,
                 invalidate,
             } => {
                 if let Some(RemoteKey(key)) = invalidate {
-                    let had = self.memory.len();
                     self.memory.retain(|(other, ..)| *other != key);
-                    assert_eq!(self.memory.len() + 1, had, "the key was worth something");
                 }
                 if message[0] >> 4 == 1 {
                     self.inbox.push_back(Received::parse(&message, invalidate));
@@ -253,15 +257,12 @@ impl IserBed {
         }
     }
 
-    /// The bytes that a request is about; panics where they are not the initiator's, as its adapter would refuse them.
-    fn reach(&mut self, buffer: RemoteBuffer) -> &mut [u8] {
+    /// The bytes that a request is about; `None` where they are not the initiator's.
+    fn reach(&mut self, buffer: RemoteBuffer) -> Option<&mut [u8]> {
         let RemoteKey(key) = buffer.key;
-        let found = self.memory.iter_mut().find(|(other, ..)| *other == key);
-        let (_, base, bytes) = found.expect("a key that is worth something");
-        let offset = buffer.address.checked_sub(*base).expect("not before it");
-        let end = offset as usize + buffer.len_bytes as usize;
-        bytes
-            .get_mut(offset as usize..end)
-            .expect("inside of the buffer")
+        let (_, base, bytes) = self.memory.iter_mut().find(|(other, ..)| *other == key)?;
+        let offset = usize::try_from(buffer.address.checked_sub(*base)?).ok()?;
+        let end = offset.checked_add(buffer.len_bytes as usize)?;
+        bytes.get_mut(offset..end)
     }
 }

@@ -326,7 +326,7 @@ impl Run {
 }
 
 /// A CDB, how many bytes it is about, and whether it writes.
-fn odd_cdb(more: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
+pub(super) fn odd_cdb(more: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
     const OPCODES: [u8; 16] = [
         0x00, 0x28, 0x2A, 0x88, 0x8A, 0x89, 0x93, 0x42, 0x35, 0x8F, 0x9E, 0xA0, 0x12, 0x5F, 0x1A,
         0x08,
