@@ -310,6 +310,12 @@ impl Numbers {
         if ahead >= self.len() || self.early[ahead / 64] >> (ahead % 64) & 1 != 0 {
             return false;
         }
+        if ahead == 0 && self.early == [0; EARLY_WORDS] {
+            // In order, as ever on a single connection.
+            self.expected = self.expected.wrapping_add(1);
+            self.place.0 += 1;
+            return true;
+        }
         self.early[ahead / 64] |= 1 << (ahead % 64);
         while self.early[0] & 1 != 0 {
             self.expected = self.expected.wrapping_add(1);
