@@ -1,11 +1,12 @@
-//! NVMe over Fabrics: controller core, NVMe/TCP target and host.
+//! NVMe over Fabrics: controller core, NVMe/TCP target and host, NVMe/RDMA target.
 //!
 //! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
 //! - [`target`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no
 //!   transport;
 //! - [`host`] — setting an association up and keeping it, I/O commands, discovery: the host's core, which knows no
 //!   transport either;
-//! - [`tcp`] — NVMe/TCP.
+//! - [`tcp`] — NVMe/TCP;
+//! - [`rdma`] — NVMe/RDMA.
 //!
 //! What this crate refuses to know: sockets, clocks, threads, memory of volumes. Instants and identities are
 //! arguments; bytes of volumes are moved by [`block::Volume`].
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod host;
+pub mod rdma;
 pub mod target;
 pub mod tcp;
 #[cfg(any(test, feature = "testing"))]

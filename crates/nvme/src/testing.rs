@@ -1,11 +1,14 @@
 //! What tests, fuzz targets and simulations share: volumes and a backend in plain memory, and a host that knows just
-//! enough to drive a [`TargetSession`](crate::tcp::TargetSession) byte by byte.
+//! enough to drive a [`tcp`](crate::tcp::TargetSession) session byte by byte, or an [`rdma`](crate::rdma::TargetSession) session message by
+//! message.
 
 mod backend;
 pub mod fuzz;
 mod peer;
+mod rdma;
 
 pub use block::testing::VecVolume;
 
 pub use backend::{TestBackend, subsystem};
 pub use peer::{Chunks, Pdu, Peer, host, io_peer, pdus};
+pub use rdma::{RdmaHost, Response, rdma_host};

@@ -16,5 +16,5 @@ mod status;
 
 pub use cqe::Cqe;
 pub use nqn::{NqnError, NqnWarning, check_nqn};
-pub use sqe::{Cid, Fuse, Nsid, Psdt, Sgl, SglKind, Sqe};
+pub use sqe::{Cid, Fuse, Invalidate, Nsid, Psdt, Sgl, SglKind, Sqe};
 pub use status::{Status, StatusCode};

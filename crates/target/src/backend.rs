@@ -12,6 +12,7 @@ use nvme::target::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
     PortId, Subsystem, WakeToken,
 };
+use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
 use volume::Charge;
 
@@ -68,6 +69,7 @@ impl ConnectionBackend {
 impl Backend for ConnectionBackend {
     fn origin(&self) -> Origin {
         Origin {
+            transport: TransportType::Tcp,
             address: self.accepted.peer.ip().to_canonical(),
             local: self.accepted.local.ip().to_canonical(),
             port: self.portal,

@@ -6,6 +6,7 @@ use block::{Access, RegionId, Volume};
 
 use super::{Completed, ControllerId, Permit, Subsystem};
 use crate::wire::Nsid;
+use crate::wire::discovery::TransportType;
 
 /// One connection's way to the subsystem that it is bound to. Crate `target` implements it; tests have their own.
 pub trait Backend {
@@ -44,6 +45,8 @@ pub struct Origin {
     pub address: IpAddr,
     /// The address that the peer came to.
     pub local: IpAddr,
+    /// How it came.
+    pub transport: TransportType,
     /// The portal through which it came.
     pub port: PortId,
     /// How [`Subsystem::poll_wake`] names this connection.

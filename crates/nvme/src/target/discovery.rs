@@ -15,7 +15,8 @@ use super::events::Event;
 use super::subsystem::Role;
 use super::{PortId, QueueId, Subsystem};
 use crate::wire::discovery::{
-    AddressFamily, DiscoveryEntry, DiscoveryHeader, SubsystemType, TransportType, text_field,
+    AddressFamily, DiscoveryEntry, DiscoveryHeader, RdmaAddress, SubsystemType, TransportType,
+    text_field,
 };
 use crate::wire::fabrics::{ConnectData, NqnField};
 
@@ -85,6 +86,9 @@ impl DiscoveryRecord {
         entry.service = text_field(&self.service_port.to_string());
         entry.subsystem_nqn = self.subsystem_nqn;
         entry.address = text_field(&address.to_string());
+        if self.transport == TransportType::Rdma {
+            entry.transport_specific = zerocopy::transmute!(RdmaAddress::ROCE_V2);
+        }
         entry
     }
 }

@@ -14,6 +14,7 @@ use super::{
     COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
     ControllerId, Limits, Subsystem,
 };
+use crate::wire::discovery::TransportType;
 use crate::wire::fabrics::{NqnField, VERSION_2_0};
 use crate::wire::identify::{
     CSI_NVM, DATA_BYTES, IdentifyController, IdentifyIndependentNamespace, IdentifyNamespace,
@@ -111,13 +112,17 @@ impl Subsystem {
         structure.sq_entry_shifts = 0x66;
         structure.cq_entry_shifts = 0x44;
         structure.commands_max = U16::new(limits.io_queue_depth_max as u16);
-        structure.sgls = U32::new(1 << 21 | 1 << 20 | 1);
+        let transport = controller.origin.transport;
+        structure.sgls = U32::new(sgl_support(transport));
         structure.subsystem_nqn =
             NqnField::new(&self.config.nqn).unwrap_or_else(FromZeros::new_zeroed);
         structure.command_capsule_units =
-            U32::new((size_of::<Sqe>() as u32 + limits.in_capsule_data_max_bytes) / 16);
+            U32::new((size_of::<Sqe>() as u32 + limits.in_capsule_max_bytes(transport)) / 16);
         structure.response_capsule_units = U32::new(1);
-        structure.sgl_descriptors_max = 1;
+        structure.sgl_descriptors_max = match transport {
+            TransportType::Rdma => Limits::RDMA_SGL_DESCRIPTORS_MAX,
+            TransportType::Tcp => 1,
+        };
         structure.power_states[0].power_max = U16::new(2500);
         match self.role {
             Role::Discovery(_) => {
@@ -265,6 +270,16 @@ fn attributes(controller: &Controller, namespace: &Namespace) -> u8 {
     } else {
         0
     }
+}
+
+/// SGL Support (SGLS): SGLs in bits 1:0, offsets into the capsule in bit 20; over RDMA Keyed Data Blocks in bit 2, over TCP
+/// Transport Data Blocks in bit 21.
+const fn sgl_support(transport: TransportType) -> u32 {
+    let of_transport = match transport {
+        TransportType::Rdma => 1 << 2,
+        TransportType::Tcp => 1 << 21,
+    };
+    of_transport | 1 << 20 | 1
 }
 
 fn nvm_controller_structure() -> Vec<u8> {

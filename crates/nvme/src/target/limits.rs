@@ -1,5 +1,7 @@
 //! The bounds that controllers advertise and enforce.
 
+use crate::wire::discovery::TransportType;
+
 /// What a subsystem takes of each kind. Queue depths are in entries, 1's based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -15,8 +17,11 @@ pub struct Limits {
     pub namespaces_max: u32,
     /// log2 of the largest transfer in units of 4 KiB (MDTS).
     pub mdts: u8,
-    /// Largest in-capsule data of an I/O queue, in bytes; a multiple of 16.
+    /// Largest in-capsule data of an I/O queue over TCP, in bytes; a multiple of 16.
     pub in_capsule_data_max_bytes: u32,
+    /// The same over RDMA, where each entry of a queue has a receive of that size: a multiple of 16, at least 16 for each of
+    /// [`Self::RDMA_SGL_DESCRIPTORS_MAX`].
+    pub rdma_in_capsule_data_max_bytes: u32,
 }
 
 impl Limits {
@@ -24,12 +29,22 @@ impl Limits {
     pub const PAGE_BYTES: u64 = 4096;
     /// Asynchronous Event Requests that a controller keeps.
     pub const ASYNC_EVENT_REQUESTS_MAX: usize = 8;
+    /// The most SGL descriptors of a command's data over RDMA (MSDBD).
+    pub const RDMA_SGL_DESCRIPTORS_MAX: u8 = 16;
     /// Abort commands at once of one controller (ACL, 1's-based).
     pub const ABORTS_MAX: u8 = 4;
 
     /// log2 of the most that hosts should zero by one Write Zeroes, in units of [`Self::PAGE_BYTES`] (WZSL): 32 MiB.
     /// Longer ones are executed all the same.
     pub const WRITE_ZEROES_MAX_SHIFT: u8 = 13;
+
+    /// Largest in-capsule data of an I/O queue over this transport, in bytes.
+    pub const fn in_capsule_max_bytes(&self, transport: TransportType) -> u32 {
+        match transport {
+            TransportType::Rdma => self.rdma_in_capsule_data_max_bytes,
+            TransportType::Tcp => self.in_capsule_data_max_bytes,
+        }
+    }
 
     /// The largest transfer of a command, in bytes.
     pub const fn transfer_max_bytes(&self) -> u64 {
@@ -47,6 +62,7 @@ impl Default for Limits {
             namespaces_max: 1024,
             mdts: 8,
             in_capsule_data_max_bytes: 8192,
+            rdma_in_capsule_data_max_bytes: 4096,
         }
     }
 }

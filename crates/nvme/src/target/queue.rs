@@ -92,6 +92,8 @@ pub struct QueueFull {
 pub struct Ready<'a> {
     /// Its identifier.
     pub cid: Cid,
+    /// Its slot.
+    pub slot: SlotId,
     /// What is to be sent before its completion.
     pub payload: Payload<'a>,
     /// Whether the completion says nothing but success, so that a transport may leave it out.
@@ -103,8 +105,10 @@ pub struct Ready<'a> {
 pub enum Payload<'a> {
     /// Nothing (more).
     None,
-    /// Bytes of a volume, through [`Queue::copy_front`] or [`Queue::place_front`].
+    /// Bytes of a volume, whole blocks at a time through [`Queue::copy_front`] or [`Queue::place_front`].
     Blocks {
+        /// The length of a block.
+        block_bytes: u32,
         /// How many were taken already.
         done_bytes: u32,
         /// How many there are in all.
@@ -190,6 +194,11 @@ impl Queue {
         self.role
             .connection()
             .map_or(SqFlow::Enabled, |connection| connection.sq_flow)
+    }
+
+    /// The slot of the command that begins next.
+    pub fn next_slot(&self) -> Option<SlotId> {
+        self.free.last().copied()
     }
 
     /// The identifier of the command in `slot` where its data are awaited.
@@ -363,12 +372,14 @@ impl Queue {
 
     /// The first ready command.
     pub fn front(&self) -> Option<Ready<'_>> {
-        let slot = &self.slots[self.ready.front()?.index()];
+        let id = *self.ready.front()?;
+        let slot = &self.slots[id.index()];
         let payload = if slot.is_failed() || slot.done_bytes >= slot.len_bytes {
             Payload::None
         } else {
             match slot.action {
                 Action::Read => Payload::Blocks {
+                    block_bytes: 1 << slot.block_shift,
                     done_bytes: slot.done_bytes,
                     len_bytes: slot.len_bytes,
                 },
@@ -381,6 +392,7 @@ impl Queue {
         };
         Some(Ready {
             cid: slot.cid,
+            slot: id,
             payload,
             is_plain_success: !slot.is_failed() && slot.result == 0,
         })

@@ -404,6 +404,10 @@ impl Subsystem {
         if controller.host.id != request.host.id {
             return Err(HOST_ID.into());
         }
+        if controller.origin.transport != request.origin.transport {
+            // What a controller says of itself (IOCCSZ, SGLS) holds for one transport.
+            return Err(CONTROLLER_ID.into());
+        }
         if self.is_discovery() || request.queue.0 > self.config.limits.io_queues_max {
             return Err(QUEUE_ID.into());
         }

@@ -21,6 +21,7 @@ use zerocopy::little_endian::U32;
 use super::connect::ConnectRequest;
 use super::*;
 use crate::testing::VecVolume;
+use crate::wire::discovery::TransportType;
 use crate::wire::fabrics::{Configuration, Property, PropertySqe};
 use crate::wire::log::{GetLogPage, OffsetType, RetainEvent};
 use crate::wire::{Cid, Nsid, Sgl, Sqe, Status, StatusCode, opcode};
@@ -67,6 +68,7 @@ fn config() -> SubsystemConfig {
 
 fn origin(wake: u64) -> Origin {
     Origin {
+        transport: TransportType::Tcp,
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
         port: PortId(1),

@@ -11,6 +11,7 @@ use crate::target::{
     OpenError, Origin, Permit, PortId, Statistics, Subsystem, SubsystemConfig, Usage, WakeToken,
 };
 use crate::wire::Nsid;
+use crate::wire::discovery::TransportType;
 
 /// A subsystem with these volumes as namespaces 1, 2, ….
 pub fn subsystem(limits: Limits, volumes: &[Arc<VecVolume>]) -> Arc<Mutex<Subsystem>> {
@@ -55,6 +56,8 @@ pub struct TestBackend {
     namespaces: Vec<Known>,
     regions: u32,
     wake: WakeToken,
+    /// How the connection came.
+    pub transport: TransportType,
     /// What was completed, in order.
     pub completed: Vec<Completed>,
     /// How the next [`Backend::open`] fails.
@@ -80,6 +83,7 @@ impl TestBackend {
             namespaces: Vec::new(),
             regions: 0,
             wake: WakeToken(wake),
+            transport: TransportType::Tcp,
             completed: Vec::new(),
             open_error: None,
         }
@@ -132,6 +136,7 @@ impl TestBackend {
 impl Backend for TestBackend {
     fn origin(&self) -> Origin {
         Origin {
+            transport: self.transport,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             local: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: PortId(1),

@@ -1,6 +1,7 @@
 //! What fuzz targets run. The same functions are run over the corpora by `cargo test`.
 
 mod host;
+mod rdma;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::tcp::{SessionError, TargetConfig};
 use crate::wire::{Cid, Cqe, Nsid, Sgl, Sqe};
 
 pub use host::{discovery_log, host_session};
+pub use rdma::rdma_session;
 
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
@@ -358,6 +360,7 @@ mod tests {
         assert!(replay("nvme_session", super::session) > 0);
         assert!(replay("nvme_queue", super::queue) > 0);
         assert!(replay("nvme_host_session", super::host_session) > 0);
+        assert!(replay("nvme_rdma_session", super::rdma_session) > 0);
         assert!(replay("nvme_discovery_log", super::discovery_log) > 0);
     }
 }

@@ -70,7 +70,8 @@ pub struct DiscoveryEntry {
     pub subsystem_nqn: NqnField,
     /// Transport Address (TRADDR), ended by a zero byte.
     pub address: [u8; 256],
-    /// Transport Specific Address Subtype (TSAS). TCP: Security Type (SECTYPE) in byte 0, 0 is none.
+    /// Transport Specific Address Subtype (TSAS). TCP: Security Type (SECTYPE) in byte 0, 0 is none. RDMA: see
+    /// [`RdmaAddress`].
     pub transport_specific: [u8; 256],
 }
 
@@ -94,6 +95,39 @@ impl DiscoveryEntry {
     pub fn service(&self) -> Option<&str> {
         text(&self.service)
     }
+}
+
+/// Transport Specific Address Subtype of RDMA, 10 bytes and zeros.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RdmaAddress {
+    /// RDMA QP Service Type (RDMA_QPTYPE): 1 is reliable connected.
+    pub qp_type: u8,
+    /// RDMA Provider Type (RDMA_PRTYPE): 1 is not specified, 2 InfiniBand, 3 RoCE, 4 RoCEv2, 5 iWARP.
+    pub provider: u8,
+    /// RDMA Connection Management Service (RDMA_CMS): 1 is rdma_cm.
+    pub connection_management: u8,
+    reserved1: [u8; 5],
+    /// Partition Key (RDMA_PKEY), for addresses of InfiniBand only.
+    pub partition_key: U16,
+    reserved2: [u8; 246],
+}
+
+const _: () = assert!(size_of::<RdmaAddress>() == 256);
+const _: () = assert!(std::mem::offset_of!(RdmaAddress, partition_key) == 8);
+
+impl RdmaAddress {
+    /// Reliable connected queue pairs over RoCEv2, made by rdma_cm.
+    pub const ROCE_V2: Self = Self {
+        qp_type: 1,
+        provider: 4,
+        connection_management: 1,
+        reserved1: [0; 5],
+        partition_key: U16::ZERO,
+        reserved2: [0; 246],
+    };
 }
 
 /// `text` in a field of `LEN` bytes, ended by a zero byte; cut where it is longer.

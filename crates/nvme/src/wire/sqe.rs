@@ -219,12 +219,29 @@ pub enum SglKind {
         /// Sub type Invalidate: the key is to be invalidated by the completion.
         invalidate: bool,
     },
+    /// Last Segment, sub type Offset: a list of descriptors inside the capsule.
+    LastSegment {
+        /// Bytes from the start of the in-capsule data.
+        offset: u64,
+        /// Bytes of the list: 16 for each descriptor.
+        len_bytes: u32,
+    },
     /// Another type, by its identifier byte.
     Other(u8),
 }
 
+/// Whether the completion makes a key worthless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidate {
+    /// It does not.
+    No,
+    /// It does.
+    Yes,
+}
+
 impl Sgl {
     const IN_CAPSULE: u8 = 0x01;
+    const LAST_SEGMENT: u8 = 0x31;
     const TRANSPORT: u8 = 0x5A;
     const KEYED: u8 = 0x40;
     const KEYED_INVALIDATE: u8 = 0x4F;
@@ -249,6 +266,28 @@ impl Sgl {
         }
     }
 
+    /// A list of descriptors inside the capsule.
+    pub fn last_segment(offset: u64, len_bytes: u32) -> Self {
+        Self {
+            identifier: Self::LAST_SEGMENT,
+            ..Self::in_capsule(offset, len_bytes)
+        }
+    }
+
+    /// Memory of the host's, up to 2^24 - 1 bytes; its key is to be invalidated by the completion where `invalidate` says so.
+    pub fn keyed(address: u64, len_bytes: u32, key: u32, invalidate: Invalidate) -> Self {
+        let [k0, k1, k2, k3] = key.to_le_bytes();
+        Self {
+            address: U64::new(address),
+            len_bytes: U32::new(len_bytes & 0x00FF_FFFF | u32::from(k0) << 24),
+            reserved: [k1, k2, k3],
+            identifier: match invalidate {
+                Invalidate::No => Self::KEYED,
+                Invalidate::Yes => Self::KEYED_INVALIDATE,
+            },
+        }
+    }
+
     /// What the descriptor says.
     pub fn kind(&self) -> SglKind {
         let len_bytes = self.len_bytes.get();
@@ -258,6 +297,10 @@ impl Sgl {
                 len_bytes,
             },
             Self::TRANSPORT => SglKind::Transport { len_bytes },
+            Self::LAST_SEGMENT => SglKind::LastSegment {
+                offset: self.address.get(),
+                len_bytes,
+            },
             Self::KEYED | Self::KEYED_INVALIDATE => SglKind::Keyed {
                 address: self.address.get(),
                 len_bytes: len_bytes & 0x00FF_FFFF,
@@ -325,6 +368,13 @@ mod tests {
             0x4F,                               // keyed data block, invalidate
         ];
         let keyed = Sgl::read_from_bytes(&keyed).expect("16 bytes");
+        let made = Sgl::keyed(
+            0x8000_0000_0000_1000,
+            128 << 10,
+            0x1234_5678,
+            Invalidate::Yes,
+        );
+        assert_eq!(made, keyed);
         assert_eq!(
             keyed.kind(),
             SglKind::Keyed {
@@ -332,6 +382,13 @@ mod tests {
                 len_bytes: 128 << 10,
                 key: 0x1234_5678,
                 invalidate: true,
+            }
+        );
+        assert_eq!(
+            Sgl::last_segment(16, 32).kind(),
+            SglKind::LastSegment {
+                offset: 16,
+                len_bytes: 32
             }
         );
         let prp_like = Sgl {

@@ -63,7 +63,7 @@ impl Queue {
         slot.flags.is_control = true;
         slot.flags.is_connect = is_connect;
         slot.to_host = match pointer {
-            Ok(DataPointer::Remote { .. }) => Ok(()),
+            Ok(DataPointer::Remote { len_bytes }) => Ok(len_bytes),
             Ok(DataPointer::InCapsule { .. }) => Err(StatusCode::SglDescriptorTypeInvalid),
             Err(code) => Err(code),
         };
@@ -117,7 +117,10 @@ impl Queue {
         match reply {
             Reply::Done(completion) => slot.complete(completion),
             Reply::Data(bytes) => match slot.to_host {
-                Ok(()) => {
+                Ok(room_bytes) if bytes.len() > room_bytes as usize => {
+                    slot.fail(StatusCode::DataSglLengthInvalid);
+                }
+                Ok(_) => {
                     slot.len_bytes = bytes.len() as u32;
                     slot.buffer = bytes;
                 }
@@ -235,6 +238,7 @@ impl Queue {
     /// Becomes a queue of a controller.
     fn open<B: Backend>(&mut self, now: Instant, connection: Connection, backend: &mut B) {
         let limits = backend.with_subsystem(|subsystem| subsystem.config().limits);
+        let transport = backend.origin().transport;
         self.transfer_max_bytes = u32::try_from(limits.transfer_max_bytes()).unwrap_or(u32::MAX);
         self.sq_entries = connection.sq_entries;
         self.sq_head = 1;
@@ -246,7 +250,7 @@ impl Queue {
         self.role = if connection.queue.is_admin() {
             Role::Admin(connection)
         } else {
-            self.in_capsule_max_bytes = limits.in_capsule_data_max_bytes;
+            self.in_capsule_max_bytes = limits.in_capsule_max_bytes(transport);
             Role::Io(connection)
         };
     }

@@ -62,8 +62,8 @@ pub(super) struct Slot {
     pub(super) result: u64,
     pub(super) started: Instant,
     pub(super) not_before: Option<Instant>,
-    /// Whether the transport can take data to the host, and if not, why.
-    pub(super) to_host: Result<(), StatusCode>,
+    /// How many bytes the transport can take to the host, or why none.
+    pub(super) to_host: Result<u32, StatusCode>,
     /// The other half of a compare-and-write.
     pub(super) partner: Option<SlotId>,
     /// How far work that is done piece by piece has come: the range, and blocks of it.
@@ -104,7 +104,7 @@ impl Slot {
             result: 0,
             started: now,
             not_before: None,
-            to_host: Ok(()),
+            to_host: Ok(0),
             partner: None,
             range_index: 0,
             range_blocks: 0,

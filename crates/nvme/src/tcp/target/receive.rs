@@ -443,6 +443,8 @@ fn data_pointer(sqe: &Sqe, data_len: u64) -> Result<DataPointer, StatusCode> {
             Err(StatusCode::DataSglLengthInvalid)
         }
         SglKind::InCapsule { len_bytes, .. } => Ok(DataPointer::InCapsule { len_bytes }),
-        SglKind::Keyed { .. } | SglKind::Other(_) => Err(StatusCode::SglDescriptorTypeInvalid),
+        SglKind::Keyed { .. } | SglKind::LastSegment { .. } | SglKind::Other(_) => {
+            Err(StatusCode::SglDescriptorTypeInvalid)
+        }
     }
 }

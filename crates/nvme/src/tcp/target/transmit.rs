@@ -160,6 +160,7 @@ impl Transmitter {
             Payload::Blocks {
                 done_bytes,
                 len_bytes,
+                ..
             } => {
                 let piece = Piece {
                     cid,

@@ -1,0 +1,8 @@
+//! NVMe/RDMA: the transport of NVMe over Fabrics over reliable-connected queue pairs.
+//!
+//! Read first: NVMe RDMA Transport 1.0, the sections on capsules, data transfer and connection establishment.
+
+mod target;
+pub mod wire;
+
+pub use target::{Accepted, SessionError, TargetConfig, TargetSession};
