@@ -45,7 +45,9 @@ const RULES: &[Rule] = &[
     rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
     rule(
         "target",
-        &["block", "memory", "volume", "nvme", "scsi", "iscsi", "net"],
+        &[
+            "block", "fabric", "memory", "volume", "nvme", "scsi", "iscsi", "net",
+        ],
     ),
     rule("control", &["block", "volume", "target"]),
     rule("bench", &["block", "initiator", "net", "nvme"]),

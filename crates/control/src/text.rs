@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use target::{
-    AddressRange, HostName, PortalDefinition, PortalGroup, TargetName, Transport, VolumeName,
+    AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, TargetName, Transport,
+    VolumeName,
 };
 use volume::{ByteSize, SizeError};
 
@@ -203,7 +204,8 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of its portal group.
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` (`iser://` over RDMA) with the tag of its
+/// portal group.
 /// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
@@ -213,7 +215,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is of no protocol that is served.
     #[error(
-        "has a protocol that is not served; write nvme+tcp://ADDRESS:PORT or iscsi://ADDRESS:PORT"
+        "has a protocol that is not served; write nvme+tcp://ADDRESS:PORT, iscsi://ADDRESS:PORT or iser://ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -240,7 +242,7 @@ impl FromStr for Portal {
             ),
         };
         let (address, group) = match address.rsplit_once(',') {
-            Some((address, tag)) if transport == Transport::Iscsi => {
+            Some((address, tag)) if transport.protocol() == Protocol::Iscsi => {
                 let tag = tag.parse().map_err(|_| PortalFault::Group)?;
                 (address, PortalGroup(tag))
             }
@@ -271,7 +273,7 @@ impl fmt::Display for Portal {
 pub const fn default_port(transport: Transport) -> u16 {
     match transport {
         Transport::NvmeTcp => 4420,
-        Transport::Iscsi => 3260,
+        Transport::Iscsi | Transport::Iser => 3260,
     }
 }
 
@@ -315,6 +317,9 @@ mod tests {
         }
         for text in ["iscsi://[2001:db8::1],7", "iscsi://2001:db8::1,7"] {
             assert_eq!(shown(text).as_deref(), Ok("iscsi://[2001:db8::1]:3260,7"));
+        }
+        for text in ["iser://192.0.2.1", "iser://192.0.2.1:3260"] {
+            assert_eq!(shown(text).as_deref(), Ok("iser://192.0.2.1:3260"));
         }
         for text in ["iscsi://192.0.2.1,0", "iscsi://192.0.2.1,x", "192.0.2.1,2"] {
             let fault = shown(text).expect_err(text).to_string();

@@ -90,6 +90,7 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
     let server = Server::start(ServerConfig {
         cores: Cores::Pinned(vec![core]),
         memory_bytes: Some(2 << 30),
+        ..ServerConfig::default()
     })?;
     let volume = VolumeDefinition {
         name: "rate".parse()?,

@@ -549,6 +549,9 @@ pub(crate) enum PortalVerb {
     List,
     /// Show a portal
     Show(PortalArgs),
+    /// Serve the same targets over RDMA at a portal's address, or no longer
+    #[command(after_help = examples::PORTAL_SET)]
+    Set(PortalSetArgs),
     /// Close a portal
     #[command(visible_aliases = ["rm", "close"])]
     Remove(PortalArgs),
@@ -556,9 +559,28 @@ pub(crate) enum PortalVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
-    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, or iscsi://192.0.2.1:3260,2 for portal group 2
+    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for portal group 2, or
+    /// iser://192.0.2.1:3260 for iSCSI over RDMA
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalSetArgs {
+    /// Its URL, of a portal over TCP
+    #[arg(value_parser = parse_portal)]
+    pub(crate) url: Portal,
+    /// Whether the same targets are served over RDMA, too, at the same address and port
+    #[arg(long, value_name = "on|off")]
+    pub(crate) rdma: Switch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 #[derive(Debug, Subcommand)]

@@ -29,6 +29,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let server = Server::start(ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(|size| size.0),
+        ..ServerConfig::default()
     })
     .map_err(|error| {
         let is_mistake = error.is_mistake();

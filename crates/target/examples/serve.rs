@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::start(ServerConfig {
         cores,
         memory_bytes: Some(4 * VOLUME_BYTES),
+        ..ServerConfig::default()
     })?;
     let volume: VolumeName = "rd0".parse()?;
     let definition = VolumeDefinition {

@@ -241,6 +241,8 @@ pub enum Transport {
     NvmeTcp,
     /// iSCSI.
     Iscsi,
+    /// iSCSI over RDMA (iSER).
+    Iser,
 }
 
 impl Transport {
@@ -248,7 +250,15 @@ impl Transport {
     pub const fn protocol(self) -> Protocol {
         match self {
             Self::NvmeTcp => Protocol::Nvme,
-            Self::Iscsi => Protocol::Iscsi,
+            Self::Iscsi | Self::Iser => Protocol::Iscsi,
+        }
+    }
+
+    /// The same protocol over RDMA, for one over TCP; none where that is not served.
+    pub const fn over_rdma(self) -> Option<Self> {
+        match self {
+            Self::Iscsi => Some(Self::Iser),
+            Self::NvmeTcp | Self::Iser => None,
         }
     }
 
@@ -257,6 +267,7 @@ impl Transport {
         match self {
             Self::NvmeTcp => "nvme+tcp",
             Self::Iscsi => "iscsi",
+            Self::Iser => "iser",
         }
     }
 
@@ -265,6 +276,7 @@ impl Transport {
         match scheme {
             "nvme+tcp" => Some(Self::NvmeTcp),
             "iscsi" => Some(Self::Iscsi),
+            "iser" => Some(Self::Iser),
             _ => None,
         }
     }

@@ -195,6 +195,21 @@ pub enum ServerError {
         /// What the system said.
         source: io::Error,
     },
+    /// A portal over RDMA without a port.
+    #[error("{0} needs a port other than 0: portals over RDMA are found by it")]
+    RdmaPort(PortalDefinition),
+    /// RDMA can't be served at the address.
+    #[error(
+        "can't serve {portal}: {source}; choose an address of this machine whose UDP port {udp_port} is free (Linux's rdma_rxe takes it: `rdma link` lists its devices)"
+    )]
+    Rdma {
+        /// The portal.
+        portal: PortalDefinition,
+        /// The port of RoCEv2.
+        udp_port: u16,
+        /// What is in the way.
+        source: fabric::runtime::RuntimeError,
+    },
     /// A limit of the server.
     #[error("there are {max} {what} already, the most that this server takes")]
     TooMany {
@@ -252,7 +267,9 @@ impl ServerError {
             | Self::ReferralAddress(_)
             | Self::ReferralProtocol(_)
             | Self::Chap { .. }
-            | Self::Listen { .. } => ErrorKind::Invalid,
+            | Self::Listen { .. }
+            | Self::RdmaPort(_)
+            | Self::Rdma { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }
             | Self::NamespacesFull { .. }

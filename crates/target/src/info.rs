@@ -8,7 +8,7 @@ use volume::filters::FilterSpec;
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, TargetDefinition, TargetName,
-    VolumeDefinition, VolumeName,
+    Transport, VolumeDefinition, VolumeName,
 };
 
 /// A volume as it is now.
@@ -110,6 +110,8 @@ pub enum SessionProtocol {
     },
     /// An iSCSI session.
     Iscsi {
+        /// Over TCP, or over RDMA.
+        transport: Transport,
         /// The initiator's part of the session ID.
         isid: [u8; 6],
         /// The target's part; 0 for discovery.

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use ::iscsi::Opened;
 use net::{ConnectionId, ReactorHandle};
 
-pub(crate) use backend::IscsiBackend;
+pub(crate) use backend::{IscsiBackend, IscsiPortalId};
 pub(crate) use target::IscsiTarget;
 
-use crate::TargetName;
 use crate::access::Grant;
+use crate::{TargetName, Transport};
 
 /// What a connection is charged until its login is done: texts, parsed and answered.
 pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
-/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 400 bytes, a data segment that is
-/// kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What commands gather comes on top.
+/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, a data segment that is
+/// kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What commands gather comes on top, and over
+/// RDMA what was posted to receive messages.
 pub(crate) const CONNECTION_BYTES: u64 = 640 << 10;
 
 /// An iSCSI session as the registry knows it.
@@ -31,8 +32,9 @@ pub(crate) enum Member {
 }
 
 /// What is told of a session's login.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Negotiated {
+    pub(crate) transport: Transport,
     pub(crate) isid: [u8; 6],
     pub(crate) keys: Vec<(&'static str, String)>,
 }

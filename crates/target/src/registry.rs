@@ -215,6 +215,7 @@ impl Session {
                     controller: controller.0,
                 },
                 Member::Iscsi(member, negotiated) => SessionProtocol::Iscsi {
+                    transport: negotiated.transport,
                     isid: negotiated.isid,
                     tsih: member.tsih(),
                     parameters: negotiated.keys.clone(),

@@ -11,6 +11,7 @@ mod hosts;
 mod iscsi;
 mod nvme_tcp;
 mod portals;
+mod rdma;
 mod referrals;
 mod reservations;
 mod sessions;
@@ -39,6 +40,7 @@ use crate::{
 pub use reservations::ReservationFeed;
 
 use portals::PortalEntry;
+use rdma::Rdma;
 use targets::{Service, TargetEntry};
 use volumes::VolumeEntry;
 
@@ -49,6 +51,8 @@ pub struct ServerConfig {
     pub cores: Cores,
     /// The memory budget; 80 % of what the machine has available, where not given.
     pub memory_bytes: Option<u64>,
+    /// The UDP port of RoCEv2; 4791, where not given. Peers use the same one.
+    pub rdma_udp_port: Option<u16>,
 }
 
 /// Which cores serve: a reactor thread each.
@@ -72,6 +76,8 @@ pub struct Server {
 
 struct Shared {
     core: Arc<Core>,
+    /// Threads for RDMA; they end before the reactors.
+    rdma: Rdma,
     reactors: Reactors,
 }
 
@@ -132,7 +138,11 @@ impl Server {
             machine,
         });
         Ok(Self {
-            shared: Arc::new(Shared { core, reactors }),
+            shared: Arc::new(Shared {
+                core,
+                rdma: Rdma::new(config.rdma_udp_port),
+                reactors,
+            }),
         })
     }
 
@@ -146,7 +156,10 @@ impl Server {
     pub fn stop(&self, patience: Duration) {
         self.state().is_stopping = true;
         self.core().keeper.stop();
-        self.shared.reactors.stop(patience);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.shared.rdma.stop(patience));
+            self.shared.reactors.stop(patience);
+        });
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -85,6 +85,7 @@ fn serve() -> (Server, Url) {
     let server = Server::start(ServerConfig {
         cores: Cores::Count(2),
         memory_bytes: Some(256 * MIB),
+        ..ServerConfig::default()
     })
     .expect("the server starts");
     let portal = PortalDefinition {

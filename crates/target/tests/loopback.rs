@@ -34,6 +34,7 @@ impl Fixture {
         let server = Server::start(ServerConfig {
             cores: Cores::Count(2),
             memory_bytes: Some(budget_bytes),
+            ..ServerConfig::default()
         })
         .expect("the server starts");
         let fixture = Self {

@@ -23,6 +23,7 @@ impl Daemon {
         let server = Server::start(ServerConfig {
             cores: Cores::Count(1),
             memory_bytes: Some(256 << 20),
+            ..ServerConfig::default()
         })
         .expect("the server starts");
         let engine = Engine::open(server, &folder.join("state")).expect("the engine opens");

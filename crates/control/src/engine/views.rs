@@ -489,6 +489,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
     let (transport, controller, iscsi) = match &info.protocol {
         SessionProtocol::NvmeTcp { controller } => (Transport::NvmeTcp, Some(*controller), None),
         SessionProtocol::Iscsi {
+            transport,
             isid,
             tsih,
             parameters,
@@ -499,7 +500,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
                 tsih: *tsih,
                 parameters: keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             };
-            (Transport::Iscsi, None, Some(view))
+            (*transport, None, Some(view))
         }
     };
     SessionView {

@@ -1,9 +1,10 @@
 //! `ramport portal`.
 
 use control::{Portal, PortalState, PortalView, path_part};
+use target::PortalDefinition;
 
 use super::Daemon;
-use crate::cli::PortalVerb;
+use crate::cli::{PortalSetArgs, PortalVerb, Switch};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -16,6 +17,38 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
             daemon.client.delete(&path(args.url))?;
             daemon.say(format_args!("portal {} is closed", args.url))
         }
+        PortalVerb::Set(args) => set(daemon, args),
+    }
+}
+
+/// Opens or closes the portal over RDMA beside one over TCP. What is so already stays.
+fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
+    let portal = args.url.0;
+    let beside = portal.transport.over_rdma().map(|transport| {
+        Portal(PortalDefinition {
+            transport,
+            ..portal
+        })
+    });
+    let Some(beside) = beside else {
+        return Err(Failure::mistake(anyhow::anyhow!(
+            "{} can't be switched to RDMA: name an iSCSI portal over TCP, such as iscsi://192.0.2.1:3260",
+            args.url
+        )));
+    };
+    let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
+    let exists = |url: Portal| portals.iter().any(|portal| portal.url == url.to_string());
+    match (args.rdma, exists(beside)) {
+        (Switch::On, true) => show(daemon, &daemon.client.get(&path(beside))?),
+        (Switch::On, false) => {
+            let _: PortalView = daemon.client.get(&path(args.url))?;
+            show(daemon, &daemon.client.post(&path(beside), &())?)
+        }
+        (Switch::Off, true) => {
+            daemon.client.delete(&path(beside))?;
+            daemon.say(format_args!("portal {beside} is closed"))
+        }
+        (Switch::Off, false) => daemon.say(format_args!("portal {beside} is not open")),
     }
 }
 

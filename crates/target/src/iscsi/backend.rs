@@ -23,12 +23,21 @@ use crate::backend::tell_of_end;
 use crate::registry;
 use crate::server::Core;
 use crate::views::{Done, Views};
-use crate::{HostName, PortalGroup};
+use crate::{HostName, PortalGroup, Transport};
+
+/// The portal that a connection came through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IscsiPortalId {
+    pub(crate) port: PortId,
+    pub(crate) transport: Transport,
+    pub(crate) group: PortalGroup,
+}
 
 /// A connection's way to the server.
 pub(crate) struct IscsiBackend {
     core: Arc<Core>,
     accepted: Accepted,
+    transport: Transport,
     group: PortalGroup,
     binding: Option<Binding>,
     /// The login is done.
@@ -54,14 +63,19 @@ impl IscsiBackend {
     pub(crate) fn new(
         core: Arc<Core>,
         accepted: Accepted,
-        portal: (PortId, PortalGroup),
+        portal: IscsiPortalId,
         charge: Charge,
     ) -> Self {
-        let (port, group) = portal;
+        let IscsiPortalId {
+            port,
+            transport,
+            group,
+        } = portal;
         core.registry.connection_opened(accepted.id, port);
         Self {
             core,
             accepted,
+            transport,
             group,
             binding: None,
             is_admitted: false,
@@ -134,7 +148,11 @@ impl IscsiBackend {
             (Member::Discovery(self.accepted.id, handle), [0; 6])
         };
         let keys = login.parameters.in_force();
-        let negotiated = Arc::new(Negotiated { isid, keys });
+        let negotiated = Arc::new(Negotiated {
+            transport: self.transport,
+            isid,
+            keys,
+        });
         let member = registry::Member::Iscsi(member, negotiated);
         let (session, totals) = self.core.registry.bind(&self.accepted, member, &host);
         self.views.count_in(totals);
@@ -237,7 +255,8 @@ impl Backend for IscsiBackend {
 
     fn targets(&mut self, initiator: &str) -> Vec<TargetRecord> {
         let local = self.accepted.local.ip();
-        self.core.iscsi_targets(self.who(initiator), local)
+        let who = self.who(initiator);
+        self.core.iscsi_targets(who, (self.transport, local))
     }
 
     fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {

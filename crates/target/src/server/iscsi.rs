@@ -6,29 +6,61 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Access, HostIdentity};
-use iscsi::{Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord};
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
+use iscsi::{
+    Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
+};
 use net::{Accepted, Acceptor, Driven, drive};
-use nvme::target::PortId;
 
 use super::targets::Service;
 use super::{Core, State};
 use crate::access::{Grant, is_told};
-use crate::iscsi::{IscsiBackend, IscsiTarget, LOGIN_BYTES, reachable};
-use crate::{ChapDefinition, ChapSecret, HostName, PortalGroup, TargetName, ToldBy, Transport};
+use crate::iscsi::{IscsiBackend, IscsiPortalId, IscsiTarget, LOGIN_BYTES, reachable};
+use crate::{
+    ChapDefinition, ChapSecret, HostName, PortalGroup, Protocol, TargetName, ToldBy, Transport,
+};
 
-/// A portal that speaks iSCSI.
+/// A portal that speaks iSCSI, over TCP or over RDMA.
 pub(super) struct IscsiPortal {
     pub(super) core: Arc<Core>,
-    pub(super) port: PortId,
-    pub(super) group: PortalGroup,
+    pub(super) id: IscsiPortalId,
 }
+
+/// The most requests of an iSER connection that are posted at once: a response and two pieces of data for half the
+/// command window, beyond which more would only wait elsewhere.
+const ISER_SENDS: u16 = 192;
 
 impl Acceptor for IscsiPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
         let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
-        let portal = (self.port, self.group);
-        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, portal, charge);
+        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
         Some(drive(Connection::new(), backend))
+    }
+}
+
+impl MessageAcceptor for IscsiPortal {
+    fn accept(
+        &self,
+        _: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let charge = self.core.budget.reserve(LOGIN_BYTES);
+        let charge = charge.map_err(|_| Refusal::NoResources)?;
+        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
+        let (agreed, private_data) = iser::accept(request.private_data);
+        let config = iser::TargetConfig::default();
+        let reads = request.reads_max.min(config.reads_max as u8);
+        Ok(Admitted {
+            driven: drive_messages(iser::TargetSession::new(agreed, config), backend),
+            shape: QueueShape {
+                receives: config.receives(),
+                receive_len_bytes: iser::TargetConfig::RECEIVE_LEN_BYTES,
+                sends: ISER_SENDS,
+                reads,
+            },
+            private_data: private_data.to_vec(),
+        })
     }
 }
 
@@ -81,12 +113,17 @@ impl Core {
         chap.map_or_else(Authentication::default, credentials)
     }
 
-    /// What SendTargets tells the host `who` that came to the address `local`.
-    pub(crate) fn iscsi_targets(&self, who: HostIdentity<'_>, local: IpAddr) -> Vec<TargetRecord> {
+    /// What SendTargets tells the host `who` that came to the address `local`: the portals of the transport that it came by,
+    /// since an address does not say its transport.
+    pub(crate) fn iscsi_targets(
+        &self,
+        who: HostIdentity<'_>,
+        (transport, local): (Transport, IpAddr),
+    ) -> Vec<TargetRecord> {
         let state = self.state();
         let portals = state.portals.keys();
         let addresses: Vec<_> = portals
-            .filter(|portal| portal.transport == Transport::Iscsi)
+            .filter(|portal| portal.transport == transport)
             .filter_map(|portal| {
                 Some(TargetAddress {
                     ip: reachable(portal.address.ip(), local)?,
@@ -112,7 +149,7 @@ impl State {
     pub(super) fn iscsi_groups(&self) -> BTreeSet<PortalGroup> {
         let portals = self.portals.keys();
         portals
-            .filter(|portal| portal.transport == Transport::Iscsi)
+            .filter(|portal| portal.transport.protocol() == Protocol::Iscsi)
             .map(|portal| portal.group)
             .collect()
     }

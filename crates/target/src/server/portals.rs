@@ -1,5 +1,6 @@
 //! Portals: where protocols listen, and what makes sessions of the connections that come there.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use net::{Acceptor, ListenerId};
@@ -9,12 +10,22 @@ use nvme::tcp::TargetConfig;
 use super::iscsi::IscsiPortal;
 use super::nvme_tcp::NvmeTcpPortal;
 use super::{Server, State};
+use crate::iscsi::IscsiPortalId;
 use crate::{PortalDefinition, PortalInfo, ServerError, Transport};
 
 /// An open portal.
 pub(super) struct PortalEntry {
     pub(super) port: PortId,
-    listener: ListenerId,
+    listening: Listening,
+}
+
+/// What takes a portal's connections.
+#[derive(Clone, Copy, Debug)]
+enum Listening {
+    /// The reactors.
+    Tcp(ListenerId),
+    /// The thread for RDMA of its address.
+    Rdma,
 }
 
 /// The most portals.
@@ -29,36 +40,19 @@ impl Server {
             state.check_new_portal(&portal)?;
             state.take_port()
         };
-        let acceptor: Arc<dyn Acceptor> = match portal.transport {
-            Transport::NvmeTcp => Arc::new(NvmeTcpPortal {
-                core: Arc::clone(self.core()),
-                port,
-                config: TargetConfig::default(),
-            }),
-            Transport::Iscsi => Arc::new(IscsiPortal {
-                core: Arc::clone(self.core()),
-                port,
-                group: portal.group,
-            }),
-        };
-        let (listener, address) = self
-            .shared
-            .reactors
-            .listen(portal.address, acceptor)
-            .map_err(|source| ServerError::Listen {
-                address: portal.address,
-                source,
-            })?;
+        let (listening, address) = self.listen(&portal, port)?;
         let portal = PortalDefinition { address, ..portal };
         let mut state = self.state();
         // What was so before the socket was opened may have changed meanwhile. Reactors are never spoken to under the
         // lock, since they may be waiting for it.
         if let Err(error) = state.check_new_portal(&portal) {
             drop(state);
-            self.shared.reactors.unlisten(listener);
+            self.unlisten(&portal, listening);
             return Err(error);
         }
-        state.portals.insert(portal, PortalEntry { port, listener });
+        state
+            .portals
+            .insert(portal, PortalEntry { port, listening });
         self.core().publish(&state);
         Ok(portal)
     }
@@ -72,8 +66,50 @@ impl Server {
         };
         self.core().publish(&state);
         drop(state);
-        self.shared.reactors.unlisten(entry.listener);
+        self.unlisten(&portal, entry.listening);
         Ok(())
+    }
+
+    fn listen(
+        &self,
+        portal: &PortalDefinition,
+        port: PortId,
+    ) -> Result<(Listening, SocketAddr), ServerError> {
+        let core = Arc::clone(self.core());
+        let iscsi = |core| IscsiPortal {
+            core,
+            id: IscsiPortalId {
+                port,
+                transport: portal.transport,
+                group: portal.group,
+            },
+        };
+        let acceptor: Arc<dyn Acceptor> = match portal.transport {
+            Transport::NvmeTcp => Arc::new(NvmeTcpPortal {
+                core,
+                port,
+                config: TargetConfig::default(),
+            }),
+            Transport::Iscsi => Arc::new(iscsi(core)),
+            Transport::Iser => {
+                let acceptor = Arc::new(iscsi(Arc::clone(&core)));
+                self.shared.rdma.listen(portal, acceptor, &core)?;
+                return Ok((Listening::Rdma, portal.address));
+            }
+        };
+        let listened = self.shared.reactors.listen(portal.address, acceptor);
+        let (listener, address) = listened.map_err(|source| ServerError::Listen {
+            address: portal.address,
+            source,
+        })?;
+        Ok((Listening::Tcp(listener), address))
+    }
+
+    fn unlisten(&self, portal: &PortalDefinition, listening: Listening) {
+        match listening {
+            Listening::Tcp(listener) => self.shared.reactors.unlisten(listener),
+            Listening::Rdma => self.shared.rdma.unlisten(portal.address),
+        }
     }
 
     /// Every portal.

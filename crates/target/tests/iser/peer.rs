@@ -1,0 +1,187 @@
+//! An iSER initiator over the provider in software, driven by the test.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use block::{ByteRange, Placement, RegionId};
+use fabric::verbs::{
+    Access, Completion, Data, Event, Gather, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
+    Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+};
+use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
+use iscsi::iser::wire::Tag;
+use iscsi::testing::{IserInitiator, Received};
+
+const DOMAIN: ProtectionDomain = ProtectionDomain(1);
+const DATA_BYTES: usize = 1 << 20;
+/// Where the target finds the data.
+const BASE: u64 = 0x7000_0000;
+const RECEIVES: u64 = 16;
+const MESSAGE_BYTES: u64 = 8192 + 76;
+const SENDS: u64 = 16;
+
+pub struct Peer {
+    soft: Soft,
+    qpn: Qpn,
+    /// The data that commands name, the messages that come, and those that go.
+    data: RegionId,
+    receives: RegionId,
+    sends: RegionId,
+    sent: u64,
+    inbox: VecDeque<Received>,
+    pub is_gone: bool,
+    pub initiator: IserInitiator,
+    /// The private data of the target's reply.
+    pub private_data: Box<[u8]>,
+}
+
+/// The connection was refused or never answered.
+#[derive(Debug)]
+pub struct NoAnswer;
+
+impl Peer {
+    /// Connects from an address of loopback, with the private data of Linux's initiator.
+    pub fn connect(from: SocketAddr, to: SocketAddr) -> Result<Self, NoAnswer> {
+        let mut soft = Soft::bind(&SoftOptions::at(from)).expect("a port of loopback is free");
+        let mut memory = |len: u64| soft.allocate(len as usize).expect("memory");
+        let data = memory(DATA_BYTES as u64);
+        let receives = memory(RECEIVES * MESSAGE_BYTES);
+        let sends = memory(SENDS * MESSAGE_BYTES);
+        let qpn = soft.create_qp(QpConfig {
+            domain: DOMAIN,
+            access: ACCESS,
+            ..QpConfig::default()
+        });
+        let mut peer = Self {
+            qpn: qpn.expect("room"),
+            soft,
+            data,
+            receives,
+            sends,
+            sent: 0,
+            inbox: VecDeque::new(),
+            is_gone: false,
+            initiator: IserInitiator::default(),
+            private_data: Box::default(),
+        };
+        (0..RECEIVES).for_each(|index| peer.post_recv(index));
+        let to = ConnectTo {
+            address: to.ip(),
+            port: to.port(),
+            private_data: &[0x80, 0, 0, 0],
+        };
+        peer.soft.connect(peer.qpn, &to).expect("asked");
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end {
+            peer.poll();
+            match peer.soft.next_event() {
+                Some(Event::Connected { private_data, .. }) => {
+                    peer.private_data = private_data;
+                    return Ok(peer);
+                }
+                Some(_) => return Err(NoAnswer),
+                None => {}
+            }
+        }
+        Err(NoAnswer)
+    }
+
+    /// The data of the next command.
+    pub fn data(&mut self) -> &mut [u8] {
+        self.soft.bytes_mut(self.data)
+    }
+
+    /// Lets the target at the first `len` bytes of the data.
+    pub fn register(&mut self, len: u64) -> Tag {
+        let region = Region {
+            domain: DOMAIN,
+            placement: place(self.data, 0, len),
+            base_va: BASE,
+            access: ACCESS,
+        };
+        let remote = self.soft.register(region).expect("room");
+        Tag {
+            stag: remote.rkey.0,
+            base: remote.va,
+        }
+    }
+
+    /// Whether a key is still worth something; not any more after this.
+    pub fn invalidate(&mut self, tag: Tag) -> bool {
+        self.soft.invalidate(Rkey(tag.stag))
+    }
+
+    pub fn send(&mut self, message: &[u8]) {
+        let offset = self.sent % SENDS * MESSAGE_BYTES;
+        self.sent += 1;
+        self.soft.bytes_mut(self.sends)[offset as usize..][..message.len()]
+            .copy_from_slice(message);
+        let part = place(self.sends, offset, message.len() as u64);
+        let data = Data::Gather(Gather::new(&[part]).expect("one part"));
+        let request = SendRequest {
+            id: WorkId(0),
+            op: SendOp::Send(data),
+            signal: Signal::OnError,
+        };
+        self.soft.post_send(self.qpn, request).expect("room");
+        self.poll();
+    }
+
+    pub fn receive(&mut self) -> Received {
+        self.until("an answer", |peer| !peer.inbox.is_empty());
+        self.inbox.pop_front().expect("one is there")
+    }
+
+    pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !done(self) {
+            assert!(Instant::now() < end, "{what} did not come");
+            self.poll();
+            while let Some(completion) = self.soft.next_completion() {
+                self.on_completion(&completion);
+            }
+            while let Some(event) = self.soft.next_event() {
+                self.is_gone |= matches!(event, Event::Disconnected { .. });
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        let wait = Wait::AtMost(Duration::from_millis(1));
+        self.soft.poll(wait).expect("the socket works");
+    }
+
+    fn on_completion(&mut self, completion: &Completion) {
+        if completion.status != WorkStatus::Success || completion.kind != WorkKind::Recv {
+            return;
+        }
+        let start = (completion.id.0 * MESSAGE_BYTES) as usize;
+        let bytes = &self.soft.bytes(self.receives)[start..][..completion.len_bytes as usize];
+        let key = completion.invalidated.map(|key| block::RemoteKey(key.0));
+        self.inbox.push_back(Received::parse(bytes, key));
+        self.post_recv(completion.id.0);
+    }
+
+    fn post_recv(&mut self, index: u64) {
+        let request = RecvRequest {
+            id: WorkId(index),
+            into: place(self.receives, index * MESSAGE_BYTES, MESSAGE_BYTES),
+        };
+        self.soft.post_recv(self.qpn, request).expect("room");
+    }
+}
+
+const ACCESS: Access = Access {
+    read: true,
+    write: true,
+    atomic: false,
+    invalidate: true,
+};
+
+fn place(region: RegionId, offset: u64, len: u64) -> Placement {
+    Placement {
+        region,
+        range: ByteRange { offset, len },
+    }
+}
