@@ -9,6 +9,7 @@ SUITE_SKIP_STATUS=77
 SUITE_LOG_LINES=60
 SUITE_JOB=''
 SUITE_STATUS=0
+SUITE_GUEST_FILES=()
 
 # The tests as FILE/NAME, one a line.
 suite_tests() {
@@ -29,7 +30,7 @@ suite_skip() {
 
 suite_run() {
   local suite=$1 only=$2 file
-  SUITE=$suite SUITE_FAULTS_SEEN=0
+  SUITE=$suite SUITE_FAULTS_SEEN=0 SUITE_GUEST_FILES=()
   # shellcheck source=/dev/null
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
@@ -95,12 +96,12 @@ suite_test() {
   esac
 }
 
-# guest [NAME=VALUE]...: the script on stdin, in the guest, with the suite's guest.sh,
-# the variables that its suite.sh lists in SUITE_NAMES, and the names given.
+# guest [NAME=VALUE]...: the script on stdin, in the guest, with the suite's guest.sh and
+# what its suite.sh lists in SUITE_GUEST_FILES, the variables that its suite.sh lists in SUITE_NAMES, and the names given.
 guest() {
   local name assignment
   {
-    cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/suites/$SUITE/guest.sh"
+    cat "$VM_TOP/guest/prelude.sh" "${SUITE_GUEST_FILES[@]}" "$VM_TOP/suites/$SUITE/guest.sh"
     for name in "${SUITE_NAMES[@]}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
     for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
     cat

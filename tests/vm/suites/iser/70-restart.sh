@@ -1,0 +1,41 @@
+# The peer ends without warning and comes back: the session takes up where it was.
+# shellcheck shell=bash
+
+setup() { attach_host; }
+teardown() { detach_host; }
+
+test_io_goes_on_after_a_crash() {
+  guest << 'G'
+rm -f /tmp/io.*
+(
+  status=0
+  fio --name=through --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 \
+    --size=64m --time_based --runtime=8 > /tmp/io.out 2>&1 || status=$?
+  echo "$status" > /tmp/io.status
+) &
+sleep 2
+session "$IQN" > /tmp/session
+G
+  peer_crash
+  guest << 'G'
+same "$(session "$IQN")" "$(cat /tmp/session)" session
+eventually 60 logged_in "$(session "$IQN")"
+eventually 60 test -s /tmp/io.status
+same "$(cat /tmp/io.status)" 0 "status of the I/O"
+grep -E 'write:|err=' /tmp/io.out
+verified after "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+G
+}
+
+test_logout_under_io_ends_cleanly() {
+  guest << 'G'
+fio --name=cut --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
+  --time_based --runtime=20 > /tmp/cut.out 2>&1 &
+job=$!
+sleep 2
+detach "$IQN"
+refused wait "$job"
+attach "$IQN" "$PEER_A"
+verified again "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=2m
+G
+}

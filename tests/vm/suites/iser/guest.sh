@@ -1,0 +1,15 @@
+# Helpers inside the guest, beside those of the suite iscsi.
+# shellcheck shell=bash disable=SC2154
+
+# by_iser SESSION: it runs over ib_iser.
+by_iser() {
+  local host
+  host=$(basename "$(readlink -f "/sys/class/iscsi_session/$1/device/..")")
+  same "$(cat "/sys/class/scsi_host/$host/proc_name")" iscsi_iser transport
+}
+
+# record_and_login TARGET ADDRESS
+record_and_login() {
+  record "$1" "$2"
+  node "$1" "$2" --login
+}
