@@ -15,7 +15,7 @@ fi
 packages() {
     echo gcc libc6-dev
     if [ "$1" = test ]; then
-        sed 's/#.*//' tests/*/packages
+        sed 's/#.*//' tests/*/packages crates/*/tests/packages
     fi
 }
 

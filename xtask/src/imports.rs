@@ -14,6 +14,8 @@ struct Rule {
 #[derive(PartialEq)]
 enum Unsafe {
     Forbidden,
+    /// In this module only.
+    ArguedIn(&'static str),
     Argued,
 }
 
@@ -41,7 +43,10 @@ const RULES: &[Rule] = &[
     rule("nvme", &["block"]),
     rule("roce", &["block"]),
     unsafe_rule("net", &["block", "memory"]),
-    rule("fabric", &["block", "memory", "net", "roce"]),
+    Rule {
+        unsafe_code: Unsafe::ArguedIn("hw"),
+        ..rule("fabric", &["block", "memory", "net", "roce"])
+    },
     rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
     rule(
         "target",
@@ -95,12 +100,41 @@ fn check_crate(folder: &Path, rule: &Rule, findings: &mut Vec<String>) {
         .iter()
         .find_map(|file| fs::read_to_string(folder.join(file)).ok())
         .unwrap_or_default();
-    let forbids = crate_root.contains("#![forbid(unsafe_code)]");
-    if rule.unsafe_code == Unsafe::Forbidden && !forbids {
-        findings.push(format!(
-            "{}: its root lacks #![forbid(unsafe_code)]",
-            rule.name
-        ));
+    let (wanted, module) = match rule.unsafe_code {
+        Unsafe::Forbidden => ("#![forbid(unsafe_code)]", None),
+        Unsafe::ArguedIn(module) => ("#![deny(unsafe_code)]", Some(module)),
+        Unsafe::Argued => return,
+    };
+    if !crate_root.contains(wanted) {
+        findings.push(format!("{}: its root lacks {wanted}", rule.name));
+    }
+    if let Some(module) = module {
+        check_unsafe_outside(&folder.join("src"), module, rule.name, findings);
+    }
+}
+
+/// Unsafe code beside the module where it is argued for, whatever attributes allow it.
+fn check_unsafe_outside(folder: &Path, module: &str, name: &str, findings: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.file_stem().is_some_and(|stem| stem == module) {
+            continue;
+        }
+        if path.is_dir() {
+            check_unsafe_outside(&path, module, name, findings);
+        }
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let is_unsafe = |line: &str| {
+            ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"]
+                .iter()
+                .any(|form| line.contains(form))
+        };
+        if text.lines().any(is_unsafe) {
+            let file = path.display();
+            findings.push(format!(
+                "{name}: {file} has unsafe code, which is for its module {module} only"
+            ));
+        }
     }
 }
 
@@ -141,5 +175,27 @@ mod tests {
                 "nvme: its root lacks #![forbid(unsafe_code)]"
             ]
         );
+    }
+
+    #[test]
+    fn unsafe_code_beside_its_module_is_found() {
+        let folder = std::env::temp_dir().join(format!("tidy-unsafe-{}", std::process::id()));
+        fs::create_dir_all(folder.join("src/hw")).expect("temp folder");
+        let write = |file: &str, text: &str| fs::write(folder.join(file), text).expect("a file");
+        write("src/lib.rs", "#![deny(unsafe_code)]\nmod hw;\n");
+        write("src/hw.rs", "fn f() { unsafe { g() } }\n");
+        write("src/hw/verbs.rs", "unsafe impl Send for X {}\n");
+        let mut findings = Vec::new();
+        let fabric = RULES.iter().find(|rule| rule.name == "fabric");
+        let fabric = fabric.expect("fabric has a rule");
+        check_crate(&folder, fabric, &mut findings);
+        assert_eq!(findings, [""; 0]);
+        write("src/soft.rs", "fn f() { unsafe { g() } }\n");
+        check_crate(&folder, fabric, &mut findings);
+        fs::remove_dir_all(&folder).expect("clean up");
+        let [finding] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(finding.contains("soft.rs"), "{finding}");
     }
 }

@@ -1,7 +1,10 @@
 //! Reliable-connected queue pairs with the semantics of verbs, whoever provides them.
 //!
 //! - [`Provider`] — what every provider does: memory and keys to it, queue pairs, connections, completions;
+//! - [`open`](fn@open) — the provider of an address: its adapter's, or else that in software;
+//! - [`devices`](fn@devices) — the adapters that there are;
 //! - [`runtime`] — a thread that drives protocol sessions over a provider's queue pairs;
+//! - [`Hw`] — adapters, through rdma-core's libraries, which are opened at run time;
 //! - [`Soft`] — RoCEv2 over an ordinary UDP socket, by crate `roce`: no adapter, driver or privilege.
 //!
 //! The path of a byte: a protocol over RDMA posts requests whose data stay where they are; the provider moves them to or from the
@@ -9,12 +12,23 @@
 //!
 //! What this crate refuses to know: what protocols say, targets, who may do what.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod devices;
+#[expect(
+    unsafe_code,
+    reason = "libraries in C and memory that adapters write; the module argues"
+)]
+#[allow(non_camel_case_types)]
+mod hw;
+mod open;
 mod provider;
 pub mod runtime;
 mod soft;
 
+pub use devices::{Device, DevicePort, LinkLayer, devices};
+pub use hw::{Hw, HwError};
+pub use open::{Choice, Opened, ProviderKind, open};
 pub use provider::{ConnectTo, FabricError, Provider, Wait};
 pub use soft::{Segmentation, Soft, SoftOptions, SoftStatistics};
 

@@ -54,6 +54,9 @@ pub enum FabricError {
     /// No more regions, or one that is none.
     #[error(transparent)]
     Region(#[from] roce::RegisterError),
+    /// The adapter refuses.
+    #[error(transparent)]
+    Adapter(crate::HwError),
     /// The region lies outside of the memory that was allocated.
     #[error("the region is not inside of memory that was allocated")]
     NotAllocated,
@@ -64,6 +67,18 @@ pub enum FabricError {
         local: IpAddr,
         /// The peer's.
         peer: IpAddr,
+    },
+    /// The provider in software can't have its port.
+    #[error(
+        "UDP port {} of {address} can't be had ({error}): choose an address of this machine where neither another program nor \
+         rdma_rxe has it",
+        roce::wire::UDP_PORT
+    )]
+    SoftPort {
+        /// The address.
+        address: IpAddr,
+        /// What the system says.
+        error: io::Error,
     },
     /// No address of ours to connect from.
     #[error("connections are asked for from a definite address, not from {0}; bind to one")]
@@ -117,7 +132,7 @@ pub trait Provider {
     /// Accepts a request with a new queue pair, which may be used from now on. At most 196 bytes of private data.
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError>;
 
-    /// Rejects a request. At most 148 bytes of private data.
+    /// Rejects a request. At most 148 bytes of private data. Adapters know one reason only, [`RejReason::CONSUMER`].
     fn reject(
         &mut self,
         id: CommId,
@@ -136,4 +151,87 @@ pub trait Provider {
 
     /// The next thing that happened.
     fn next_event(&mut self) -> Option<Event>;
+}
+
+impl<P: Provider + ?Sized> Provider for Box<P> {
+    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+        (**self).allocate(len_bytes)
+    }
+
+    fn release(&mut self, memory: RegionId) {
+        (**self).release(memory);
+    }
+
+    fn bytes(&self, memory: RegionId) -> &[u8] {
+        (**self).bytes(memory)
+    }
+
+    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+        (**self).bytes_mut(memory)
+    }
+
+    fn register(&mut self, region: Region) -> Result<Remote, FabricError> {
+        (**self).register(region)
+    }
+
+    fn invalidate(&mut self, key: Rkey) -> bool {
+        (**self).invalidate(key)
+    }
+
+    fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError> {
+        (**self).create_qp(config)
+    }
+
+    fn destroy_qp(&mut self, qpn: Qpn) {
+        (**self).destroy_qp(qpn);
+    }
+
+    fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
+        (**self).post_send(qpn, request)
+    }
+
+    fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
+        (**self).post_recv(qpn, request)
+    }
+
+    fn listen(&mut self, port: u16) -> Result<(), FabricError> {
+        (**self).listen(port)
+    }
+
+    fn stop_listening(&mut self, port: u16) {
+        (**self).stop_listening(port);
+    }
+
+    fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
+        (**self).connect(qpn, to)
+    }
+
+    fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {
+        (**self).accept(id, qpn, private_data)
+    }
+
+    fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), FabricError> {
+        (**self).reject(id, reason, private_data)
+    }
+
+    fn disconnect(&mut self, id: CommId) -> Result<(), FabricError> {
+        (**self).disconnect(id)
+    }
+
+    fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
+        (**self).poll(wait)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        (**self).next_completion()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        (**self).next_event()
+    }
 }

@@ -29,14 +29,20 @@ fn ends(path_mtu: PathMtu, segmentation: Segmentation) -> Ends<Soft> {
     Ends::new(at(1), at(2))
 }
 
+fn run(make: impl Fn() -> Ends<Soft>) {
+    for (_, part) in suite::parts() {
+        part(&mut make());
+    }
+}
+
 #[test]
 fn the_suite_passes_with_segmentation_at_4096() {
-    suite::run(|| ends(PathMtu::B4096, Segmentation::On));
+    run(|| ends(PathMtu::B4096, Segmentation::On));
 }
 
 #[test]
 fn the_suite_passes_without_segmentation_at_1024() {
-    suite::run(|| ends(PathMtu::B1024, Segmentation::Off));
+    run(|| ends(PathMtu::B1024, Segmentation::Off));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::wire::Rkey;
 
 /// A protection domain: a queue pair reaches the regions of its own domain only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProtectionDomain(pub u32);
 
 /// What peers may do, to a region or through a queue pair.

@@ -109,6 +109,11 @@ impl RnrTimer {
         Self(code.unwrap_or(0))
     }
 
+    /// The 5 bits.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
     /// The time.
     pub fn duration(self) -> Duration {
         let index = usize::from(self.0 & 0x1F);

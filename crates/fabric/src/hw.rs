@@ -1,0 +1,331 @@
+//! Adapters: InfiniBand and RoCE, through rdma-core's libibverbs and librdmacm.
+//!
+//! The libraries are opened at run time, so the same binary runs where they are absent. Queue pairs, memory and completions go
+//! through a context of this provider alone; connections go through librdmacm, which knows queue pairs by their numbers only.
+//!
+//! Read first: `ibv_post_send(3)`, `rdma_cm(7)`, and InfiniBand Architecture volume 1, chapters 10 to 12.
+//!
+//! # Why the unsafe code here is sound
+//!
+//! `library` finds functions by name and version, and gives them the types of the headers; `sys` has the structures, whose layouts
+//! a test compares with those headers. `verbs`, `queue_pair` and `cma` own what the libraries make: each thing is made once,
+//! keeps what it was made of, and is destroyed once, so a pointer to it is valid as long as its owner is. Nothing is told to the
+//! libraries by pointer that must outlive a call.
+//!
+//! Adapters write memory while Rust code runs. They reach it by registration only (`Mr`), which keeps the mapping (`memory`)
+//! until the adapter is known to be done; where it refuses to be, the mapping stays for ever. Whatever a peer names, a wrong key
+//! or address ends at the adapter's own check. Bytes that are being written are numbers without invariants, and those who look at
+//! them are told to copy them first ([`Provider::bytes`]).
+
+mod cma;
+mod completions;
+mod connections;
+mod error;
+mod ledger;
+mod library;
+mod memory;
+mod queue_pair;
+mod queue_pairs;
+mod regions;
+mod sys;
+mod verbs;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::RegionId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::provider::{ConnectTo, FabricError, Provider, Wait};
+use crate::verbs::{
+    CommId, Completion, Event, PostError, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
+    RejReason, Remote, Rkey, SendRequest,
+};
+use cma::{CmId, EventChannel, Key};
+use connections::Connections;
+pub use error::HwError;
+use error::{checked, made};
+use library::Library;
+use memory::Memory;
+use queue_pairs::{QueuePairs, Serial};
+use regions::Regions;
+use verbs::{Context, Cq, Pd};
+
+/// The provider of an adapter.
+///
+/// What is destroyed first stands first: keys before queue pairs, both before the memory.
+pub struct Hw {
+    regions: Regions,
+    pairs: QueuePairs,
+    memory: Memory,
+    domains: Vec<(ProtectionDomain, Arc<Pd>)>,
+    cq: Arc<Cq>,
+    connections: Connections,
+    listeners: HashMap<u16, CmId>,
+    /// Bound to the address: it holds the device, and tells of its end.
+    anchor: CmId,
+    channel: Arc<EventChannel>,
+    context: Arc<Context>,
+    address: IpAddr,
+    completions: VecDeque<(Serial, Completion)>,
+    events: VecDeque<Event>,
+    /// Rounds since events of connections and of the device were looked for.
+    rounds: u32,
+    /// When queue pairs are looked at next whose adapter may have failed them silently.
+    next_watch: Instant,
+    /// How many were looked at.
+    watched: usize,
+    is_gone: bool,
+}
+
+impl Hw {
+    /// Rounds in which only completions are looked for, before events are: each costs a system call.
+    const ROUNDS_PER_EVENTS: u32 = 32;
+    /// Between two looks at queue pairs.
+    const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+    /// Requests for connections that wait in the kernel.
+    const BACKLOG: i32 = 256;
+    /// Room for completions at the start.
+    const COMPLETIONS_MIN: u32 = 1024;
+
+    /// The provider of the adapter that has `address`.
+    pub fn open(address: IpAddr) -> Result<Self, HwError> {
+        // The kernel binds loopback addresses to any adapter, whose peers could never reach them.
+        if address.is_loopback() || address.is_unspecified() {
+            return Err(HwError::NoSuchAddress(address));
+        }
+        let library = Arc::new(Library::load()?);
+        let channel = Arc::new(EventChannel::new(&library)?);
+        let anchor = bound(&channel, Key::Anchor, address, 0)?;
+        let context = Arc::new(anchor.open_device()?);
+        let depth = Self::COMPLETIONS_MIN.min(context.caps.completions_max);
+        let domain = ProtectionDomain::default();
+        Ok(Self {
+            regions: Regions::default(),
+            pairs: QueuePairs::default(),
+            memory: Memory::default(),
+            domains: vec![(domain, Arc::new(Pd::new(&context)?))],
+            cq: Arc::new(Cq::new(&context, depth)?),
+            connections: Connections::default(),
+            listeners: HashMap::new(),
+            anchor,
+            channel,
+            context,
+            address,
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            rounds: 0,
+            next_watch: Instant::now(),
+            watched: 0,
+            is_gone: false,
+        })
+    }
+
+    /// The adapter's name, as the system has it.
+    pub fn device(&self) -> &str {
+        &self.context.name
+    }
+
+    /// The protection domain of that name.
+    fn pd(&mut self, domain: ProtectionDomain) -> Result<Arc<Pd>, HwError> {
+        if let Some((_, pd)) = self.domains.iter().find(|(of, _)| *of == domain) {
+            return Ok(Arc::clone(pd));
+        }
+        let pd = Arc::new(Pd::new(&self.context)?);
+        self.domains.push((domain, Arc::clone(&pd)));
+        Ok(pd)
+    }
+
+    fn has_news(&self) -> bool {
+        !self.completions.is_empty() || !self.events.is_empty()
+    }
+
+    /// One round; whether anything came of it.
+    fn turn(&mut self, events: LookForEvents) -> io::Result<bool> {
+        let has_reaped = self.reap()?;
+        self.rounds += 1;
+        if events == LookForEvents::Now || self.rounds >= Self::ROUNDS_PER_EVENTS {
+            self.rounds = 0;
+            self.handle_device_events();
+            self.handle_connection_events();
+            self.watch();
+        }
+        Ok(has_reaped || self.has_news())
+    }
+
+    /// Sleeps until anything has something, at most `at_most`.
+    fn sleep(&self, at_most: Duration, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        let own = [self.cq.fd(), self.channel.fd(), self.context.async_fd()];
+        // SAFETY: the descriptors belong to what this provider holds, so they are open during the call.
+        let own = own.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        let all = own.into_iter().chain(event);
+        let mut fds: Vec<_> = all
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether events of connections and of the device are looked for in a round, or when it is their turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LookForEvents {
+    Now,
+    InTurn,
+}
+
+/// An identifier bound to an address of an adapter.
+fn bound(
+    channel: &Arc<EventChannel>,
+    key: Key,
+    address: IpAddr,
+    port: u16,
+) -> Result<CmId, HwError> {
+    let id = CmId::new(channel, key)?;
+    id.bind(SocketAddr::new(address, port)).map_err(|error| {
+        let is_no_device = matches!(&error, HwError::Call { error, .. }
+            if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EADDRNOTAVAIL)));
+        if is_no_device {
+            HwError::NoSuchAddress(address)
+        } else {
+            error
+        }
+    })?;
+    if id.has_device() {
+        Ok(id)
+    } else {
+        Err(HwError::NoSuchAddress(address))
+    }
+}
+
+impl Provider for Hw {
+    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+        let domain = ProtectionDomain::default();
+        let pd = self.pd(domain)?;
+        Ok(self.memory.allocate(len_bytes, domain, &pd)?)
+    }
+
+    fn release(&mut self, memory: RegionId) {
+        self.regions.remove_of(memory);
+        self.memory.release(memory);
+    }
+
+    fn bytes(&self, memory: RegionId) -> &[u8] {
+        self.memory.bytes(memory)
+    }
+
+    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+        self.memory.bytes_mut(memory)
+    }
+
+    fn register(&mut self, region: Region) -> Result<Remote, FabricError> {
+        self.register_region(region)
+    }
+
+    fn invalidate(&mut self, key: Rkey) -> bool {
+        self.regions.remove(key)
+    }
+
+    fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError> {
+        Ok(self.create_pair(config)?)
+    }
+
+    fn destroy_qp(&mut self, qpn: Qpn) {
+        self.destroy_pair(qpn);
+    }
+
+    fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
+        self.post_request(qpn, request)
+    }
+
+    fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
+        self.post_receive(qpn, request)
+    }
+
+    fn listen(&mut self, port: u16) -> Result<(), FabricError> {
+        if self.listeners.contains_key(&port) {
+            return Ok(());
+        }
+        let id = bound(&self.channel, Key::Listener(port), self.address, port)?;
+        id.listen(Self::BACKLOG)?;
+        self.listeners.insert(port, id);
+        Ok(())
+    }
+
+    fn stop_listening(&mut self, port: u16) {
+        self.listeners.remove(&port);
+    }
+
+    fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
+        self.ask(qpn, to)
+    }
+
+    fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {
+        self.accept_request(id, qpn, private_data)
+    }
+
+    fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), FabricError> {
+        self.reject_request(id, reason, private_data)
+    }
+
+    fn disconnect(&mut self, id: CommId) -> Result<(), FabricError> {
+        self.end_connection(id)
+    }
+
+    fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
+        let (at_most, event) = match wait {
+            Wait::Poll => return self.turn(LookForEvents::InTurn).and(self.alive()),
+            Wait::AtMost(at_most) => (at_most, None),
+            Wait::Event { at_most, event } => (at_most, Some(event)),
+        };
+        if self.turn(LookForEvents::Now)? {
+            return Ok(());
+        }
+        self.alive()?;
+        // What came between the last look and arming tells nobody, so it is looked for again.
+        self.cq.arm()?;
+        if self.reap()? {
+            return Ok(());
+        }
+        self.sleep(at_most, event)?;
+        self.cq.take_notifications();
+        self.turn(LookForEvents::Now)?;
+        self.alive()
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let (serial, completion) = self.completions.pop_front()?;
+        self.pairs.release(serial, completion.kind);
+        Some(completion)
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+impl Hw {
+    /// An error once the adapter is gone and all that came of that has been taken.
+    fn alive(&self) -> io::Result<()> {
+        if self.is_gone && !self.has_news() {
+            let error = HwError::Gone(self.context.name.clone());
+            return Err(io::Error::new(io::ErrorKind::NotConnected, error));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! What adapters tell of requests, and of queue pairs.
+
+use std::io;
+use std::time::Instant;
+
+use roce::wire::NakCode;
+
+use super::Hw;
+use super::ledger::Arrived;
+use super::queue_pairs::{Label, Serial};
+use super::sys::{async_event, ibv_wc, wc_flags, wc_status};
+use crate::verbs::{QpFailure, QpState, Rkey, WorkStatus};
+
+/// Completions that are taken with one call.
+const BATCH: usize = 32;
+/// Such calls in a round.
+const BATCHES_PER_ROUND: usize = 64;
+/// Queue pairs whose adapter is asked for their state in a round.
+const WATCHED_PER_ROUND: usize = 16;
+/// Events of the device in a round.
+const EVENTS_PER_ROUND: usize = 256;
+
+impl Hw {
+    /// Takes completions; whether there were any.
+    pub(super) fn reap(&mut self) -> io::Result<bool> {
+        let mut batch = [ibv_wc::default(); BATCH];
+        for round in 0..BATCHES_PER_ROUND {
+            let count = match self.cq.poll(&mut batch) {
+                Ok(count) => count,
+                Err(_) if self.is_gone => 0,
+                Err(error) => return Err(error),
+            };
+            for wc in &batch[..count] {
+                self.on_completion(wc);
+            }
+            if count < BATCH {
+                return Ok(round > 0 || count > 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn on_completion(&mut self, wc: &ibv_wc) {
+        let Label {
+            serial,
+            is_recv,
+            number,
+        } = Label::from_wire(wc.wr_id);
+        let status = status(wc.status);
+        // What came of a queue pair that is gone was flushed then.
+        let Some(pair) = self.pairs.get_mut(serial) else {
+            return;
+        };
+        let done = if is_recv {
+            let is_ours = |key| self.regions.is_window_of(key, serial);
+            pair.ledger.received(status, arrived(wc, status, is_ours))
+        } else {
+            pair.ledger.sent(number, status)
+        };
+        if let Some(key) = done.and_then(|done| done.invalidated) {
+            // Its window is free, and of no more use to anyone.
+            self.regions.remove(key);
+        }
+        self.tell(serial, done);
+        match status {
+            WorkStatus::Success => {}
+            // The adapter failed it, and does not say why.
+            WorkStatus::Flushed => {
+                self.fail_pair(
+                    serial,
+                    QpFailure::Responder(NakCode::RemoteOperationalError),
+                );
+            }
+            _ if is_recv => {
+                self.fail_pair(serial, QpFailure::Responder(NakCode::InvalidRequest));
+            }
+            failed => self.fail_pair(serial, QpFailure::Request(failed)),
+        }
+    }
+
+    /// Takes what happened to the device.
+    pub(super) fn handle_device_events(&mut self) {
+        for _ in 0..EVENTS_PER_ROUND {
+            let Some((kind, about)) = self.context.next_event() else {
+                return;
+            };
+            match kind {
+                async_event::DEVICE_FATAL | async_event::CQ_ERR => self.lose_device(),
+                async_event::COMM_EST => self.tell_of_traffic(about),
+                _ => {
+                    let code = match kind {
+                        async_event::QP_ACCESS_ERR => NakCode::RemoteAccessError,
+                        async_event::QP_REQ_ERR => NakCode::InvalidRequest,
+                        async_event::QP_FATAL => NakCode::RemoteOperationalError,
+                        // A port's state, and the like: connections notice by themselves.
+                        _ => continue,
+                    };
+                    if let Some(serial) = self.pairs.at_address(about) {
+                        self.fail_pair(serial, QpFailure::Responder(code));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at queue pairs whose adapter may have failed them without a word: rdma_rxe says nothing where it refuses a
+    /// peer's request and no receive is posted.
+    pub(super) fn watch(&mut self) {
+        let now = Instant::now();
+        if now < self.next_watch {
+            return;
+        }
+        self.next_watch = now + Self::WATCH_INTERVAL;
+        let connected: Vec<Serial> = self.pairs.connected().map(|(serial, _)| serial).collect();
+        let count = connected.len().max(1);
+        let turns = connected.iter().cycle().skip(self.watched % count);
+        for serial in turns.take(WATCHED_PER_ROUND.min(connected.len())) {
+            self.watched = self.watched.wrapping_add(1);
+            let pair = self.pairs.get_mut(*serial);
+            if pair.is_some_and(|p| p.state == QpState::ReadyToSend && p.qp.has_failed()) {
+                // What the adapter has told meanwhile may say why.
+                let _ = self.reap();
+                let unknown = NakCode::RemoteOperationalError;
+                self.fail_pair(*serial, QpFailure::Responder(unknown));
+            }
+        }
+    }
+}
+
+const fn status(code: u32) -> WorkStatus {
+    match code {
+        wc_status::SUCCESS => WorkStatus::Success,
+        wc_status::LOC_LEN_ERR => WorkStatus::LocalLength,
+        wc_status::WR_FLUSH_ERR => WorkStatus::Flushed,
+        wc_status::BAD_RESP_ERR => WorkStatus::BadResponse,
+        wc_status::REM_INV_REQ_ERR => WorkStatus::RemoteInvalidRequest,
+        wc_status::REM_ACCESS_ERR => WorkStatus::RemoteAccess,
+        wc_status::REM_OP_ERR => WorkStatus::RemoteOperation,
+        wc_status::RETRY_EXC_ERR => WorkStatus::RetryExceeded,
+        wc_status::RNR_RETRY_EXC_ERR => WorkStatus::RnrRetryExceeded,
+        // Local protection, and whatever else fails on this side.
+        _ => WorkStatus::LocalMemory,
+    }
+}
+
+/// What came with a message. `is_window` says of a key whether this queue pair's peer may invalidate it.
+fn arrived(wc: &ibv_wc, status: WorkStatus, is_window: impl FnOnce(Rkey) -> bool) -> Arrived {
+    if status != WorkStatus::Success {
+        return Arrived::default();
+    }
+    let has = |flag| wc.wc_flags & flag != 0;
+    let key = Rkey(wc.imm_data);
+    let is_invalidated =
+        has(wc_flags::WITH_INV) || (has(wc_flags::WITH_INV_OF_RXE) && is_window(key));
+    Arrived {
+        len_bytes: wc.byte_len,
+        immediate: has(wc_flags::WITH_IMM).then(|| u32::from_be(wc.imm_data)),
+        invalidated: is_invalidated.then_some(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_tells_what_came_with_the_message() {
+        let mut wc = ibv_wc {
+            byte_len: 100,
+            imm_data: 77_u32.to_be(),
+            wc_flags: wc_flags::WITH_IMM,
+            ..ibv_wc::default()
+        };
+        let key = Rkey(77_u32.to_be());
+        let came = arrived(&wc, WorkStatus::Success, |_| true);
+        assert_eq!((came.len_bytes, came.immediate), (100, Some(77)));
+        assert_eq!(came.invalidated, None);
+        wc.wc_flags = wc_flags::WITH_INV;
+        let came = arrived(&wc, WorkStatus::Success, |_| false);
+        assert_eq!((came.invalidated, came.immediate), (Some(key), None));
+        wc.wc_flags = wc_flags::WITH_INV_OF_RXE;
+        let came = arrived(&wc, WorkStatus::Success, |asked| asked == key);
+        assert_eq!(came.invalidated, Some(key));
+        let came = arrived(&wc, WorkStatus::Success, |_| false);
+        assert_eq!(came.invalidated, None);
+        // Of a failure nothing but the status counts.
+        let came = arrived(&wc, WorkStatus::Flushed, |_| true);
+        assert_eq!(came, Arrived::default());
+    }
+
+    #[test]
+    fn every_failure_has_a_status_that_is_no_success() {
+        for code in 1..64 {
+            assert_ne!(status(code), WorkStatus::Success, "{code}");
+        }
+        assert_eq!(status(wc_status::SUCCESS), WorkStatus::Success);
+    }
+}

@@ -1,0 +1,100 @@
+//! Why an adapter can't be used.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+
+/// Why an adapter can't be used, or does not do what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum HwError {
+    /// A library of rdma-core's is not there.
+    #[error(
+        "{name} can't be loaded ({reason}); install rdma-core's librdmacm1 and ibverbs-providers"
+    )]
+    Library {
+        /// Its file.
+        name: String,
+        /// What the loader says.
+        reason: String,
+    },
+    /// A library is too old.
+    #[error("{library} has no {symbol}@{version}; install rdma-core 23 or newer")]
+    Symbol {
+        /// The library.
+        library: String,
+        /// The function.
+        symbol: String,
+        /// Its version.
+        version: String,
+    },
+    /// The kernel has no connection manager for RDMA.
+    #[error("the kernel offers no RDMA adapters ({0}); load rdma_ucm and the adapter's driver")]
+    NoDevices(#[source] io::Error),
+    /// No adapter has the address.
+    #[error("no RDMA adapter has the address {0}")]
+    NoSuchAddress(IpAddr),
+    /// It speaks iWARP, or something that is the vendor's own.
+    #[error("adapter {0} speaks neither InfiniBand nor RoCE")]
+    Transport(String),
+    /// A call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Memory can't be had, or can't be pinned.
+    #[error(
+        "{len_bytes} bytes can't be pinned for the adapter ({error}); raise the limit of locked memory (ulimit -l, or \
+         LimitMEMLOCK= of the service)"
+    )]
+    Pin {
+        /// How much.
+        len_bytes: u64,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Peers can't invalidate keys of this adapter's.
+    #[error(
+        "the adapter has no memory windows, so peers can't invalidate its keys; register without that"
+    )]
+    Windows,
+    /// A window belongs to a queue pair.
+    #[error(
+        "the key that a peer may invalidate belongs to one connected queue pair: give that a protection domain of its own"
+    )]
+    WindowOwner,
+    /// More than the adapter has room for.
+    #[error("{asked} {what}, where the adapter has room for {room}")]
+    Room {
+        /// Of what.
+        what: &'static str,
+        /// How many were asked for.
+        asked: u32,
+        /// How many fit.
+        room: u32,
+    },
+    /// It was removed, or has failed for good.
+    #[error("the adapter {0} is gone")]
+    Gone(String),
+}
+
+/// The library's functions answer with 0; else with an error number, or -1 and leave that in `errno`.
+pub(super) fn checked(call: &'static str, code: c_int) -> Result<(), HwError> {
+    let error = match code {
+        0 => return Ok(()),
+        -1 => io::Error::last_os_error(),
+        code => io::Error::from_raw_os_error(code.abs()),
+    };
+    Err(HwError::Call { call, error })
+}
+
+/// The library's functions that make something answer with null on failure.
+pub(super) fn made<T>(call: &'static str, raw: *mut T) -> Result<NonNull<T>, HwError> {
+    NonNull::new(raw).ok_or_else(|| HwError::Call {
+        call,
+        error: io::Error::last_os_error(),
+    })
+}

@@ -1,0 +1,243 @@
+//! What is outstanding at a queue pair, so that every request ends exactly once, whatever the adapter tells.
+//!
+//! Adapters answer for requests that asked for it, and for those that fail. An answer speaks for all requests before it in the
+//! same queue, too. Where a run of requests asks for no answer, one in between is made to, or nobody would learn that their
+//! places are free.
+
+use std::collections::VecDeque;
+
+use crate::verbs::{
+    Completion, PostError, QpConfig, Qpn, Rkey, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+};
+
+/// A request of the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// A poster's.
+    Request {
+        id: WorkId,
+        kind: WorkKind,
+        len_bytes: u32,
+        signal: Signal,
+    },
+    /// The binding of a window.
+    Bind,
+}
+
+/// What came of a receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrived {
+    pub(super) len_bytes: u32,
+    pub(super) immediate: Option<u32>,
+    pub(super) invalidated: Option<Rkey>,
+}
+
+/// Where a request stands in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    /// Its number, which its answer comes with.
+    pub(super) number: u32,
+    /// Whether it is to be answered.
+    pub(super) is_signaled: bool,
+}
+
+/// The queues of one queue pair.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    qpn: Qpn,
+    send_depth: u16,
+    recv_depth: u16,
+    sends: VecDeque<Sent>,
+    /// The number of the first of `sends`.
+    first: u32,
+    /// Requests since the last that is answered.
+    unanswered: u32,
+    recvs: VecDeque<WorkId>,
+    /// Requests posted, or completed without that being taken: what bounds the completions.
+    sends_held: u16,
+    recvs_held: u16,
+    binds: u16,
+}
+
+impl Ledger {
+    /// Numbers have so many bits.
+    pub(super) const NUMBER_BITS: u32 = 31;
+    const NUMBER_MASK: u32 = (1 << Self::NUMBER_BITS) - 1;
+
+    pub(super) fn new(qpn: Qpn, config: &QpConfig) -> Self {
+        Self {
+            qpn,
+            send_depth: config.send_depth,
+            recv_depth: config.recv_depth,
+            sends: VecDeque::with_capacity(config.send_depth.into()),
+            first: 0,
+            unanswered: 0,
+            recvs: VecDeque::with_capacity(config.recv_depth.into()),
+            sends_held: 0,
+            recvs_held: 0,
+            binds: 0,
+        }
+    }
+
+    /// Takes a request to send.
+    pub(super) fn send(&mut self, request: &SendRequest) -> Result<Ticket, PostError> {
+        if self.sends_held >= self.send_depth {
+            return Err(PostError::Full);
+        }
+        self.sends_held += 1;
+        let sent = Sent::Request {
+            id: request.id,
+            kind: request.op.kind(),
+            len_bytes: request.op.len_bytes(),
+            signal: request.signal,
+        };
+        Ok(self.push(sent, request.signal == Signal::Always))
+    }
+
+    /// Takes the binding of a window.
+    pub(super) fn bind(&mut self) -> Result<Ticket, PostError> {
+        if self.binds >= self.send_depth {
+            return Err(PostError::Full);
+        }
+        self.binds += 1;
+        Ok(self.push(Sent::Bind, false))
+    }
+
+    /// Takes the last request back: the adapter did not.
+    pub(super) fn retract_send(&mut self) {
+        match self.sends.pop_back() {
+            Some(Sent::Request { .. }) => self.sends_held -= 1,
+            Some(Sent::Bind) => self.binds -= 1,
+            None => {}
+        }
+    }
+
+    /// Takes a receive.
+    pub(super) fn recv(&mut self, id: WorkId) -> Result<(), PostError> {
+        if self.recvs_held >= self.recv_depth {
+            return Err(PostError::Full);
+        }
+        self.recvs_held += 1;
+        self.recvs.push_back(id);
+        Ok(())
+    }
+
+    /// Takes the last receive back.
+    pub(super) fn retract_recv(&mut self) {
+        if self.recvs.pop_back().is_some() {
+            self.recvs_held -= 1;
+        }
+    }
+
+    /// The adapter has answered for a request of the send queue: what the poster is to be told, if anything. Answers for what is
+    /// no longer there are nothing.
+    pub(super) fn sent(&mut self, number: u32, status: WorkStatus) -> Option<Completion> {
+        let index = number.wrapping_sub(self.first) & Self::NUMBER_MASK;
+        if index as usize >= self.sends.len() {
+            return None;
+        }
+        for _ in 0..index {
+            // Those before it went well, and nobody asked to be told.
+            let sent = self.pop();
+            self.forget(sent);
+        }
+        let sent = self.pop();
+        let completion = self.completion_of(sent?, status);
+        if completion.is_none() {
+            self.forget(sent);
+        }
+        completion
+    }
+
+    /// The adapter has answered for the oldest receive.
+    pub(super) fn received(&mut self, status: WorkStatus, arrived: Arrived) -> Option<Completion> {
+        let id = self.recvs.pop_front()?;
+        Some(Completion {
+            qpn: self.qpn,
+            id,
+            kind: WorkKind::Recv,
+            status,
+            len_bytes: arrived.len_bytes,
+            immediate: arrived.immediate,
+            invalidated: arrived.invalidated,
+        })
+    }
+
+    /// The next request that ends since the queue pair has.
+    pub(super) fn flush(&mut self) -> Option<Completion> {
+        while let Some(sent) = self.pop() {
+            match self.completion_of(sent, WorkStatus::Flushed) {
+                Some(completion) => return Some(completion),
+                None => self.forget(Some(sent)),
+            }
+        }
+        self.received(WorkStatus::Flushed, Arrived::default())
+    }
+
+    /// A completion of this queue pair has been taken: its place is free.
+    pub(super) fn release(&mut self, kind: WorkKind) {
+        let held = match kind {
+            WorkKind::Recv => &mut self.recvs_held,
+            WorkKind::Send | WorkKind::Write | WorkKind::Read => &mut self.sends_held,
+        };
+        *held = held.saturating_sub(1);
+    }
+
+    fn push(&mut self, sent: Sent, wants_answer: bool) -> Ticket {
+        let number = self.first.wrapping_add(self.sends.len() as u32) & Self::NUMBER_MASK;
+        self.sends.push_back(sent);
+        self.unanswered += 1;
+        let is_signaled = wants_answer || self.unanswered >= u32::from(self.send_depth / 4);
+        if is_signaled {
+            self.unanswered = 0;
+        }
+        Ticket {
+            number,
+            is_signaled,
+        }
+    }
+
+    fn pop(&mut self) -> Option<Sent> {
+        let sent = self.sends.pop_front()?;
+        self.first = self.first.wrapping_add(1) & Self::NUMBER_MASK;
+        Some(sent)
+    }
+
+    /// What a poster is told of a request that ended so.
+    const fn completion_of(&self, sent: Sent, status: WorkStatus) -> Option<Completion> {
+        match sent {
+            Sent::Request {
+                id,
+                kind,
+                len_bytes,
+                signal,
+            } => {
+                if matches!((signal, status), (Signal::OnError, WorkStatus::Success)) {
+                    return None;
+                }
+                Some(Completion {
+                    qpn: self.qpn,
+                    id,
+                    kind,
+                    status,
+                    len_bytes,
+                    immediate: None,
+                    invalidated: None,
+                })
+            }
+            Sent::Bind => None,
+        }
+    }
+
+    /// Frees the place of what nobody is told of.
+    fn forget(&mut self, sent: Option<Sent>) {
+        match sent {
+            Some(Sent::Request { .. }) => self.sends_held = self.sends_held.saturating_sub(1),
+            Some(Sent::Bind) => self.binds = self.binds.saturating_sub(1),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

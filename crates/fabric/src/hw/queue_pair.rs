@@ -1,0 +1,329 @@
+//! A queue pair of libibverbs.
+
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use super::memory::Mapping;
+use super::sys::{
+    QPT_RC, access, bind_mw, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, qp_attr_mask, qp_state, send_flags, wr,
+};
+use super::verbs::{Cq, Mr, Mw, Pd};
+use super::{HwError, checked, made};
+use crate::verbs::{Gather, Inline, Remote};
+
+/// How long the queues of a queue pair are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depths {
+    pub(super) sends: u32,
+    pub(super) receives: u32,
+}
+
+/// Where the bytes of a request are.
+pub(super) enum Source<'a> {
+    /// Copied when it is posted.
+    Bytes(&'a [u8]),
+    /// In registered memory.
+    Registered(&'a mut [ibv_sge]),
+}
+
+/// A request to the send queue.
+pub(super) struct Work<'a> {
+    /// What its completion says.
+    pub(super) id: u64,
+    /// A constant of `sys::wr`.
+    pub(super) opcode: c_uint,
+    pub(super) source: Source<'a>,
+    /// Immediate data in the network's byte order, or a key to invalidate.
+    pub(super) extra: u32,
+    pub(super) remote: Option<Remote>,
+    pub(super) is_signaled: bool,
+}
+
+/// Bytes on their way out of adapters that take none with the request.
+struct Bounce {
+    mapping: Arc<Mapping>,
+    mr: Mr,
+    slots: usize,
+}
+
+/// A reliable-connected queue pair.
+pub(super) struct Qp {
+    raw: NonNull<ibv_qp>,
+    pd: Arc<Pd>,
+    cq: Arc<Cq>,
+    bounce: Option<Bounce>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Qp {}
+
+impl Qp {
+    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, depths: Depths) -> Result<Self, HwError> {
+        let wanted = Inline::LEN_MAX_BYTES as u32;
+        // Adapters differ in what they call too many inline bytes, and in the code that they say it by.
+        let (raw, granted) =
+            create(pd, cq, depths, wanted).or_else(|_| create(pd, cq, depths, 0))?;
+        let bounce = if granted < wanted {
+            let slots = depths.sends as usize;
+            let mapping = Arc::new(Mapping::new(slots * Inline::LEN_MAX_BYTES)?);
+            let len_bytes = mapping.len_bytes();
+            let mr = Mr::register(pd, &mapping, 0, len_bytes, 0, access::LOCAL_WRITE)?;
+            Some(Bounce { mapping, mr, slots })
+        } else {
+            None
+        };
+        Ok(Self {
+            raw,
+            pd: Arc::clone(pd),
+            cq: Arc::clone(cq),
+            bounce,
+        })
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair exists.
+        unsafe { self.raw.as_ref().qp_num }
+    }
+
+    /// The address by which events name it.
+    pub(super) fn address(&self) -> usize {
+        self.raw.as_ptr().addr()
+    }
+
+    pub(super) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Sets the attributes that `mask` names.
+    pub(super) fn modify(&self, attr: &ibv_qp_attr, mask: c_int) -> Result<(), HwError> {
+        let mut attr = *attr;
+        let verbs = &self.pd.context.library.verbs;
+        // SAFETY: the queue pair exists, and the structure is whole.
+        let code = unsafe { (verbs.modify_qp)(self.raw.as_ptr(), &raw mut attr, mask) };
+        checked("ibv_modify_qp", code)
+    }
+
+    /// Lets everything outstanding end. Where the device is gone, so is whatever was outstanding.
+    pub(super) fn fail(&self) {
+        let attr = ibv_qp_attr {
+            qp_state: qp_state::ERR,
+            ..ibv_qp_attr::default()
+        };
+        let _ = self.modify(&attr, qp_attr_mask::STATE);
+    }
+
+    /// Whether the adapter has ended its work.
+    pub(super) fn has_failed(&self) -> bool {
+        let mut attr = ibv_qp_attr::default();
+        let mut init = empty_init();
+        let verbs = &self.pd.context.library.verbs;
+        // SAFETY: the queue pair exists, and both structures are whole.
+        let code = unsafe {
+            let state = qp_attr_mask::STATE;
+            (verbs.query_qp)(self.raw.as_ptr(), &raw mut attr, state, &raw mut init)
+        };
+        code == 0 && attr.qp_state == qp_state::ERR
+    }
+
+    /// Posts a request. `slot` counts requests: as many as the queue is long are outstanding at most.
+    pub(super) fn post_send(&self, work: Work<'_>, slot: usize) -> io::Result<()> {
+        let mut request = empty_send();
+        request.wr_id = work.id;
+        request.opcode = work.opcode;
+        request.imm_data = work.extra;
+        if let Some(remote) = work.remote {
+            request.remote_addr = remote.va;
+            request.rkey = remote.rkey.0;
+        }
+        if work.is_signaled {
+            request.send_flags |= send_flags::SIGNALED;
+        }
+        let mut one = [ibv_sge::default()];
+        let parts = match work.source {
+            Source::Registered(parts) => parts,
+            Source::Bytes([]) => &mut [],
+            Source::Bytes(bytes) => {
+                one[0] = if let Some(bounce) = &self.bounce {
+                    bounce.copy(bytes, slot)
+                } else {
+                    request.send_flags |= send_flags::INLINE;
+                    ibv_sge {
+                        addr: bytes.as_ptr().expose_provenance() as u64,
+                        length: bytes.len() as u32,
+                        lkey: 0,
+                    }
+                };
+                &mut one
+            }
+        };
+        request.sg_list = parts.as_mut_ptr();
+        request.num_sge = c_int::try_from(parts.len()).unwrap_or(c_int::MAX);
+        // SAFETY: parts that are inline lie in `work`, others in memory that keys name.
+        unsafe { self.post(&mut request) }
+    }
+
+    /// Binds a window; peers reach what it is bound to by its next key from then on. Requests that are posted later wait for it.
+    pub(super) fn post_bind(
+        &self,
+        id: u64,
+        window: &Mw,
+        range: (u64, u64),
+        access: c_uint,
+        is_signaled: bool,
+    ) -> io::Result<()> {
+        let mut request = empty_send();
+        request.wr_id = id;
+        request.opcode = wr::BIND_MW;
+        if is_signaled {
+            request.send_flags |= send_flags::SIGNALED;
+        }
+        request.bind_mw = bind_mw {
+            mw: window.as_ptr(),
+            rkey: window.next_rkey(),
+            mr: window.mr().as_ptr(),
+            addr: range.0,
+            length: range.1,
+            mw_access_flags: access,
+        };
+        // SAFETY: the request names a window and a region that exist; both are looked at in the call only.
+        unsafe { self.post(&mut request) }
+    }
+
+    /// # Safety
+    /// What the request points to is there while the call lasts.
+    unsafe fn post(&self, request: &mut ibv_send_wr) -> io::Result<()> {
+        let mut bad = null_mut();
+        // SAFETY: the queue pair and its context's table exist; the caller vouches for the rest. The adapter itself reaches
+        // memory by keys only, which it checks against the queue pair's protection domain.
+        let code = unsafe {
+            match (*self.raw.as_ref().context).ops.post_send {
+                Some(post) => post(self.raw.as_ptr(), request, &raw mut bad),
+                None => libc::EOPNOTSUPP,
+            }
+        };
+        posted(code)
+    }
+
+    /// Posts a receive of at most one part.
+    pub(super) fn post_recv(&self, id: u64, part: Option<ibv_sge>) -> io::Result<()> {
+        let mut parts = [part.unwrap_or_default()];
+        let mut request = ibv_recv_wr {
+            wr_id: id,
+            next: null_mut(),
+            sg_list: parts.as_mut_ptr(),
+            num_sge: c_int::from(part.is_some()),
+        };
+        let mut bad = null_mut();
+        // SAFETY: the queue pair and its context's table exist, and the request's part is there while the call lasts.
+        let code = unsafe {
+            match (*self.raw.as_ref().context).ops.post_recv {
+                Some(post) => post(self.raw.as_ptr(), &raw mut request, &raw mut bad),
+                None => libc::EOPNOTSUPP,
+            }
+        };
+        posted(code)
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: the queue pair was made once; windows bound through it are gone, and events about it were acknowledged.
+        unsafe {
+            (self.cq.context.library.verbs.destroy_qp)(self.raw.as_ptr());
+        }
+    }
+}
+
+impl Bounce {
+    /// Copies a request's bytes to its slot.
+    fn copy(&self, bytes: &[u8], slot: usize) -> ibv_sge {
+        let start = slot % self.slots * Inline::LEN_MAX_BYTES;
+        // SAFETY: this is the only slice of the mapping. The adapter only reads it, and not this slot: as many requests as there
+        // are slots are outstanding at most.
+        let memory = unsafe { self.mapping.bytes_mut() };
+        memory[start..start + bytes.len()].copy_from_slice(bytes);
+        ibv_sge {
+            addr: start as u64,
+            length: bytes.len() as u32,
+            lkey: self.mr.lkey(),
+        }
+    }
+}
+
+/// A queue pair, and how many inline bytes it takes.
+fn create(
+    pd: &Arc<Pd>,
+    cq: &Arc<Cq>,
+    depths: Depths,
+    inline_bytes: u32,
+) -> Result<(NonNull<ibv_qp>, u32), HwError> {
+    let mut init = ibv_qp_init_attr {
+        send_cq: cq.as_ptr(),
+        recv_cq: cq.as_ptr(),
+        cap: ibv_qp_cap {
+            max_send_wr: depths.sends,
+            max_recv_wr: depths.receives,
+            max_send_sge: Gather::PARTS_MAX as u32,
+            max_recv_sge: 1,
+            max_inline_data: inline_bytes,
+        },
+        ..empty_init()
+    };
+    // SAFETY: the domain and the queue exist, and the structure is whole.
+    let raw = unsafe { (pd.context.library.verbs.create_qp)(pd.as_ptr(), &raw mut init) };
+    Ok((made("ibv_create_qp", raw)?, init.cap.max_inline_data))
+}
+
+const fn empty_init() -> ibv_qp_init_attr {
+    ibv_qp_init_attr {
+        qp_context: null_mut(),
+        send_cq: null_mut(),
+        recv_cq: null_mut(),
+        srq: null_mut(),
+        cap: ibv_qp_cap {
+            max_send_wr: 0,
+            max_recv_wr: 0,
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            max_inline_data: 0,
+        },
+        qp_type: QPT_RC,
+        sq_sig_all: 0,
+    }
+}
+
+const fn empty_send() -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id: 0,
+        next: null_mut(),
+        sg_list: null_mut(),
+        num_sge: 0,
+        opcode: 0,
+        send_flags: 0,
+        imm_data: 0,
+        remote_addr: 0,
+        rkey: 0,
+        atomic_rest: [0; 2],
+        remote_srqn: 0,
+        bind_mw: bind_mw {
+            mw: null_mut(),
+            rkey: 0,
+            mr: null_mut(),
+            addr: 0,
+            length: 0,
+            mw_access_flags: 0,
+        },
+    }
+}
+
+/// Drivers answer with an error number, some with its negative.
+fn posted(code: c_int) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code.abs())),
+    }
+}

@@ -1,0 +1,424 @@
+//! What libibverbs makes, each thing owned once: contexts, protection domains, memory regions and windows, completion queues.
+//!
+//! Whatever a thing was made of is kept by it, so that everything is destroyed before what it needs.
+
+use std::ffi::{CStr, c_int, c_uint};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use super::library::Library;
+use super::memory::Mapping;
+use super::sys::{
+    MW_TYPE_2, TRANSPORT_IB, device_cap, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
+    ibv_device, ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_wc,
+};
+use super::{HwError, checked, made};
+
+/// What a device can do, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caps {
+    /// The longest queue, in requests.
+    pub(super) queue_depth_max: u32,
+    /// The longest completion queue, in completions.
+    pub(super) completions_max: u32,
+    /// RDMA READs of the peer's that it answers at once, per queue pair.
+    pub(super) responder_resources_max: u8,
+    /// RDMA READs that may be open at once, per queue pair.
+    pub(super) initiator_depth_max: u8,
+    /// Whether requests can bind memory windows, which peers may invalidate.
+    pub(super) has_windows: bool,
+}
+
+/// A device, open for this provider alone: so its events are this provider's.
+pub(super) struct Context {
+    raw: NonNull<ibv_context>,
+    pub(super) library: Arc<Library>,
+    pub(super) name: String,
+    pub(super) caps: Caps,
+}
+
+// SAFETY: libibverbs lets any thread call any function of a context; it locks what must be locked.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens a device.
+    ///
+    /// # Safety
+    /// `device` is one of the library's, which remains until this returns.
+    pub(super) unsafe fn open(
+        library: &Arc<Library>,
+        device: *mut ibv_device,
+    ) -> Result<Self, HwError> {
+        let verbs = &library.verbs;
+        // SAFETY: the caller promises that the device is there; its name is a C string inside of it.
+        let (raw, name) = unsafe {
+            let name = CStr::from_ptr((verbs.get_device_name)(device));
+            let name = name.to_string_lossy().into_owned();
+            // Both InfiniBand and RoCE are this transport.
+            if (*device).transport_type != TRANSPORT_IB {
+                return Err(HwError::Transport(name));
+            }
+            (made("ibv_open_device", (verbs.open_device)(device))?, name)
+        };
+        let mut context = Self {
+            raw,
+            library: Arc::clone(library),
+            name,
+            caps: Caps {
+                queue_depth_max: 0,
+                completions_max: 0,
+                responder_resources_max: 0,
+                initiator_depth_max: 0,
+                has_windows: false,
+            },
+        };
+        context.caps = context.query()?;
+        set_nonblocking(context.async_fd())?;
+        Ok(context)
+    }
+
+    fn query(&self) -> Result<Caps, HwError> {
+        // SAFETY: the structure has integers only, for which zeros are values.
+        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, and the structure is as long as the library takes it to be.
+        let code = unsafe { (self.library.verbs.query_device)(self.raw.as_ptr(), &raw mut attr) };
+        checked("ibv_query_device", code)?;
+        let windows = device_cap::MEM_WINDOW_TYPE_2A | device_cap::MEM_WINDOW_TYPE_2B;
+        let byte = |value: c_int| u8::try_from(value.clamp(0, 254)).unwrap_or(0);
+        Ok(Caps {
+            queue_depth_max: u32::try_from(attr.max_qp_wr).unwrap_or(0),
+            completions_max: u32::try_from(attr.max_cqe).unwrap_or(0),
+            responder_resources_max: byte(attr.max_qp_rd_atom),
+            initiator_depth_max: byte(attr.max_qp_init_rd_atom),
+            has_windows: attr.device_cap_flags & windows != 0 && attr.max_mw != 0,
+        })
+    }
+
+    pub(super) fn async_fd(&self) -> RawFd {
+        // SAFETY: the context is open.
+        unsafe { (*self.raw.as_ptr()).async_fd }
+    }
+
+    /// The next event of the device, acknowledged: its type, and the address of what it is about.
+    pub(super) fn next_event(&self) -> Option<(c_uint, usize)> {
+        let mut event = ibv_async_event {
+            element: null_mut(),
+            event_type: 0,
+        };
+        let verbs = &self.library.verbs;
+        // SAFETY: the context is open and its descriptor does not block. What the event is about exists, since destroying it
+        // waits for the acknowledgement, and this thread, which alone destroys, is here.
+        unsafe {
+            if (verbs.get_async_event)(self.raw.as_ptr(), &raw mut event) != 0 {
+                return None;
+            }
+            let about = event.element.addr();
+            let kind = event.event_type;
+            (verbs.ack_async_event)(&raw mut event);
+            Some((kind, about))
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is open, and everything that was made of it held it.
+        unsafe {
+            (self.library.verbs.close_device)(self.raw.as_ptr());
+        }
+    }
+}
+
+/// A protection domain.
+pub(super) struct Pd {
+    raw: NonNull<ibv_pd>,
+    pub(super) context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Pd {}
+// SAFETY: as for `Context`.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, HwError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.library.verbs.alloc_pd)(context.raw.as_ptr()) };
+        Ok(Self {
+            raw: made("ibv_alloc_pd", raw)?,
+            context: Arc::clone(context),
+        })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: the domain was made once; regions, windows and queue pairs of it held it.
+        unsafe {
+            (self.context.library.verbs.dealloc_pd)(self.raw.as_ptr());
+        }
+    }
+}
+
+/// A registered part of a mapping.
+pub(super) struct Mr {
+    raw: NonNull<ibv_mr>,
+    /// The adapter may reach it until the region is gone.
+    mapping: ManuallyDrop<Arc<Mapping>>,
+    pd: ManuallyDrop<Arc<Pd>>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Mr {}
+// SAFETY: as for `Context`.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Registers `len_bytes` bytes of `mapping` from `start` on, which requests name from `iova` on.
+    pub(super) fn register(
+        pd: &Arc<Pd>,
+        mapping: &Arc<Mapping>,
+        start: usize,
+        len_bytes: usize,
+        iova: u64,
+        access: c_uint,
+    ) -> Result<Self, HwError> {
+        let is_inside = start
+            .checked_add(len_bytes)
+            .is_some_and(|end| end <= mapping.len_bytes());
+        assert!(is_inside, "regions lie inside of their mapping");
+        // SAFETY: the part lies inside of the mapping, which stays as long as the region does.
+        let raw = unsafe {
+            let first = mapping.address().byte_add(start);
+            let verbs = &pd.context.library.verbs;
+            // An empty region is registered as one byte that nobody is told of.
+            let len_bytes = len_bytes.max(1);
+            (verbs.reg_mr_iova)(pd.raw.as_ptr(), first, len_bytes, iova, access)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| HwError::Pin {
+            len_bytes: len_bytes as u64,
+            error: io::Error::last_os_error(),
+        })?;
+        Ok(Self {
+            raw,
+            mapping: ManuallyDrop::new(Arc::clone(mapping)),
+            pd: ManuallyDrop::new(Arc::clone(pd)),
+        })
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: the region exists.
+        unsafe { self.raw.as_ref().lkey }
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the region exists.
+        unsafe { self.raw.as_ref().rkey }
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv_mr {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: the region was made once; windows bound to it held it.
+        let code = unsafe { (self.pd.context.library.verbs.dereg_mr)(self.raw.as_ptr()) };
+        if code == 0 {
+            // SAFETY: neither is used afterwards.
+            unsafe {
+                ManuallyDrop::drop(&mut self.mapping);
+                ManuallyDrop::drop(&mut self.pd);
+            }
+        }
+        // Else the adapter may still reach the memory: it stays mapped for ever.
+    }
+}
+
+/// A memory window that a request binds and a peer may invalidate, and the region below it.
+pub(super) struct Mw {
+    raw: NonNull<ibv_mw>,
+    mr: Mr,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Mw {}
+
+impl Mw {
+    /// A window that is going to be bound to `mr`.
+    pub(super) fn new(mr: Mr) -> Result<Self, HwError> {
+        // SAFETY: the domain exists, and so does its context's table.
+        let raw = unsafe {
+            let pd = mr.pd.as_ptr();
+            match (*(*pd).context).ops.alloc_mw {
+                Some(alloc) => alloc(pd, MW_TYPE_2),
+                None => return Err(HwError::Windows),
+            }
+        };
+        Ok(Self {
+            raw: made("ibv_alloc_mw", raw)?,
+            mr,
+        })
+    }
+
+    /// The key after the next binding: the last byte counts bindings.
+    pub(super) fn next_rkey(&self) -> u32 {
+        // SAFETY: the window exists.
+        let rkey = unsafe { self.raw.as_ref().rkey };
+        (rkey & !0xFF) | (rkey.wrapping_add(1) & 0xFF)
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv_mw {
+        self.raw.as_ptr()
+    }
+
+    pub(super) const fn mr(&self) -> &Mr {
+        &self.mr
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        // SAFETY: the window was made once, by a context whose table frees what it allocates.
+        unsafe {
+            if let Some(dealloc) = (*(*self.mr.pd.as_ptr()).context).ops.dealloc_mw {
+                dealloc(self.raw.as_ptr());
+            }
+        }
+    }
+}
+
+/// A completion queue, and the descriptor that tells of completions once it is armed.
+pub(super) struct Cq {
+    raw: NonNull<ibv_cq>,
+    channel: NonNull<ibv_comp_channel>,
+    pub(super) context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Cq {}
+// SAFETY: as for `Context`.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    pub(super) fn new(context: &Arc<Context>, completions: u32) -> Result<Self, HwError> {
+        let verbs = &context.library.verbs;
+        let raw_context = context.raw.as_ptr();
+        // SAFETY: the context is open.
+        let channel = unsafe { (verbs.create_comp_channel)(raw_context) };
+        let channel = made("ibv_create_comp_channel", channel)?;
+        // SAFETY: the context and the channel exist.
+        let raw = unsafe {
+            let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
+            (verbs.create_cq)(raw_context, count, null_mut(), channel.as_ptr(), 0)
+        };
+        let raw = made("ibv_create_cq", raw).inspect_err(|_| {
+            // SAFETY: the channel exists, and no queue uses it.
+            unsafe {
+                (verbs.destroy_comp_channel)(channel.as_ptr());
+            }
+        })?;
+        let queue = Self {
+            raw,
+            channel,
+            context: Arc::clone(context),
+        };
+        set_nonblocking(queue.fd())?;
+        Ok(queue)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        // SAFETY: the channel exists.
+        unsafe { self.channel.as_ref().fd }
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    /// Completions that it has room for.
+    pub(super) fn depth(&self) -> u32 {
+        // SAFETY: the queue exists.
+        u32::try_from(unsafe { self.raw.as_ref().cqe }).unwrap_or(0)
+    }
+
+    /// Makes room for `completions`.
+    pub(super) fn resize(&self, completions: u32) -> Result<(), HwError> {
+        let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
+        // SAFETY: the queue exists.
+        let code = unsafe { (self.context.library.verbs.resize_cq)(self.raw.as_ptr(), count) };
+        checked("ibv_resize_cq", code)
+    }
+
+    /// Takes completions; how many.
+    pub(super) fn poll(&self, into: &mut [ibv_wc]) -> io::Result<usize> {
+        let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the queue and its context's table exist, and there is room for that many completions.
+        let count = unsafe {
+            match (*self.raw.as_ref().context).ops.poll_cq {
+                Some(poll) => poll(self.raw.as_ptr(), room, into.as_mut_ptr()),
+                None => -1,
+            }
+        };
+        usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
+    }
+
+    /// Lets the descriptor tell of the next completion. What came before has to be looked for afterwards.
+    pub(super) fn arm(&self) -> io::Result<()> {
+        // SAFETY: the queue and its context's table exist.
+        let code = unsafe {
+            match (*self.raw.as_ref().context).ops.req_notify_cq {
+                Some(notify) => notify(self.raw.as_ptr(), 0),
+                None => libc::EOPNOTSUPP,
+            }
+        };
+        match code {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Takes what the descriptor told.
+    pub(super) fn take_notifications(&self) {
+        let verbs = &self.context.library.verbs;
+        let (mut queue, mut data) = (null_mut(), null_mut());
+        // SAFETY: the channel exists and does not block; its only queue is this one. There is at most one notification per
+        // arming, so the loop ends.
+        unsafe {
+            while (verbs.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut data) == 0 {
+                (verbs.ack_cq_events)(queue, 1);
+            }
+        }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        let verbs = &self.context.library.verbs;
+        // SAFETY: both were made once; queue pairs held the queue, and all of its notifications were acknowledged.
+        unsafe {
+            (verbs.destroy_cq)(self.raw.as_ptr());
+            (verbs.destroy_comp_channel)(self.channel.as_ptr());
+        }
+    }
+}
+
+/// Lets reads of a descriptor of the library's return at once.
+pub(super) fn set_nonblocking(fd: RawFd) -> Result<(), HwError> {
+    // SAFETY: the library keeps the descriptor open as long as what it belongs to exists, which the caller holds.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::ioctl_fionbio(fd, true).map_err(|error| HwError::Call {
+        call: "ioctl(FIONBIO)",
+        error: error.into(),
+    })
+}
