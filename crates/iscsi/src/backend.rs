@@ -1,7 +1,7 @@
 //! What a connection asks of the program around it.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::OpKind;
 use scsi::{Device, Lun, NexusId, View};
@@ -133,6 +133,29 @@ pub enum AbortScope {
     Task(u32),
 }
 
+/// How a session stands, and a connection in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It goes on.
+    #[default]
+    Good,
+    /// Its initiator is asked to log out; where it has not after this time, the session is dropped.
+    Leaving(Duration),
+    /// The target has dropped all of its connections.
+    SessionDropped,
+    /// The target has dropped this connection of it.
+    ConnectionDropped,
+    /// Its initiator has ended it, or this connection's place in it, by another connection (reinstatement, logout).
+    Ended,
+}
+
+impl Standing {
+    /// Whether commands are still served.
+    pub fn is_served(self) -> bool {
+        matches!(self, Self::Good | Self::Leaving(_))
+    }
+}
+
 /// The program around a connection.
 pub trait Backend {
     /// What a login to `target` (a discovery session where `None`) must prove. Called before the target is
@@ -207,9 +230,12 @@ pub trait Backend {
     /// is done.
     fn take_aborts(&mut self, opened: Opened) -> Vec<Abort>;
 
-    /// Whether the session, or the connection's place in it, was ended from outside (reinstated, logged out by another
-    /// connection, target removed, access withdrawn). Asked once per batch, so it has to be cheap.
-    fn is_ended(&mut self, opened: Opened) -> bool;
+    /// How the session stands, and the connection in it. Asked once per batch, so it has to be cheap; the connection is
+    /// woken when it changes.
+    fn standing(&mut self, opened: Opened) -> Standing;
+
+    /// The session's initiator has not logged out in time: all of its connections are to be dropped.
+    fn drop_session(&mut self, opened: Opened);
 
     /// The connection ended; with the last one ends the session.
     fn close(&mut self, opened: Opened);

@@ -34,6 +34,8 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long commands wait for one with a lower CmdSN that has not come. It was lost with its connection: what is left
 /// of the session ends, as error recovery level 0 has it (RFC 7143 §7.1.4).
 pub const GAP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an initiator may take to read that its connection is dropped.
+pub(crate) const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most replies that wait to be sent, beyond those of tasks.
 pub(crate) const REPLIES_MAX: usize = 64;
 
@@ -69,6 +71,9 @@ pub enum PeerError {
     /// The initiator does not answer.
     #[error("no answer to a NOP-In within {} s", PING_TIMEOUT.as_secs())]
     PingTimeout,
+    /// The initiator does not read that its connection is dropped.
+    #[error("the host did not read within {} s that its connection is dropped", DROP_TIMEOUT.as_secs())]
+    DropUnread,
     /// A command is missing.
     #[error("a command that others wait for has not come within {} s", GAP_TIMEOUT.as_secs())]
     Gap,
@@ -165,6 +170,10 @@ pub struct Connection<B> {
     pub(crate) managing: VecDeque<Managing>,
     /// Since when the command that is expected next keeps others waiting.
     gap: Option<(Place, Instant)>,
+    /// When the session is to have ended, or the connection to be closed where it is dropped.
+    pub(crate) leave_by: Option<Instant>,
+    /// The target drops the connection: nothing is taken any more.
+    pub(crate) is_dropped: bool,
     pub(crate) closing: bool,
     backend: std::marker::PhantomData<fn(&mut B)>,
 }
@@ -203,6 +212,8 @@ impl<B: Backend> Connection<B> {
             pinged: None,
             managing: VecDeque::new(),
             gap: None,
+            leave_by: None,
+            is_dropped: false,
             closing: false,
             backend: std::marker::PhantomData,
         }
@@ -309,8 +320,8 @@ impl<B: Backend> Connection<B> {
     ) -> Result<(), PeerError> {
         let short = PeerError::Truncated(pdu.len());
         self.started.get_or_insert(now);
-        self.close_if_ended(backend);
-        if self.closing {
+        self.look_at_standing(now, backend);
+        if self.closing || self.is_dropped {
             return Ok(());
         }
         let (bhs, rest) = Bhs::read_from_prefix(pdu).map_err(|_| short)?;
@@ -532,10 +543,10 @@ impl<B: Backend> StreamSession for Connection<B> {
         backend: &mut B,
     ) -> Result<(), PeerError> {
         self.started.get_or_insert(now);
-        self.close_if_ended(backend);
+        self.look_at_standing(now, backend);
         let len = input.len();
         self.short_commands = 0;
-        while !input.is_empty() && !self.closing {
+        while !input.is_empty() && !self.closing && !self.is_dropped {
             let used = self.advance(now, input, backend)?;
             input = &input[used..];
         }
@@ -545,7 +556,7 @@ impl<B: Backend> StreamSession for Connection<B> {
     }
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
-        self.close_if_ended(backend);
+        self.look_at_standing(now, backend);
         self.transmit(now, backend, out);
         self.end_turn(now, backend);
     }
@@ -590,12 +601,14 @@ impl<B: Backend> StreamSession for Connection<B> {
         };
         let due = self.due.peek().map(|due| due.at);
         let gap = self.gap.map(|(_, since)| since + GAP_TIMEOUT);
-        housekeeping.into_iter().chain(due).chain(gap).min()
+        let times = housekeeping.into_iter().chain(due).chain(gap);
+        times.chain(self.leave_by).min()
     }
 
     fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.release_due(now, backend);
         self.check_gap(now, backend)?;
+        self.check_leaving(now, backend)?;
         if let Stage::Login(_) = self.stage {
             let late = self
                 .started

@@ -9,9 +9,9 @@ use scsi::{Lun, Response, ScsiStatus};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use crate::backend::{Abort, AbortScope, Backend, TargetAddress, TargetRecord};
+use crate::backend::{Abort, AbortScope, Backend, Standing, TargetAddress, TargetRecord};
 use crate::command::is_plausible;
-use crate::connection::{Connection, Full, Stage};
+use crate::connection::{Connection, DROP_TIMEOUT, Full, PeerError, Stage};
 use crate::login::{LoginStatus, SessionKind};
 use crate::order::Attribute;
 use crate::params::{Digest, Phase};
@@ -21,7 +21,7 @@ use crate::transmit::{push_header, push_segment};
 use crate::window::Arrival;
 use crate::wire::command::{TaskManagementRequest, function, function_response};
 use crate::wire::login::{CONTINUE, LoginRequest, LogoutRequest, TextRequest};
-use crate::wire::other::{NopOut, reason};
+use crate::wire::other::{NopOut, event, reason};
 use crate::wire::{BHS_LEN, Bhs, FINAL, NO_TASK_TAG, U24, parse_lun, request, response, sn_before};
 
 /// The only value of TTT that text continuations carry: one negotiation goes on at a time.
@@ -476,24 +476,85 @@ impl<B: Backend> Connection<B> {
             }
         }
         full.release_saved(backend);
-        self.close_if_ended(backend);
+        self.look_at_standing(now, backend);
         self.begin_held(now, backend);
         self.answer_management(backend);
     }
 
-    /// Closes the connection where its session was ended from outside: nothing more is executed or answered, since
-    /// an answer that the end of the nexus has spoiled would be taken for the medium's.
-    pub(crate) fn close_if_ended(&mut self, backend: &mut B) {
+    /// Looks whether the session was ended from outside. Where it was, nothing more is executed or answered, since an
+    /// answer that the end of the nexus has spoiled would be taken for the medium's.
+    pub(crate) fn look_at_standing(&mut self, now: Instant, backend: &mut B) {
         let Stage::Full(full) = &mut self.stage else {
             return;
         };
-        if full.opened().is_some_and(|opened| backend.is_ended(opened)) {
-            full.tasks.clear();
-            self.replies.clear();
-            self.due.clear();
-            self.managing.clear();
-            self.closing = true;
+        let Some(opened) = full.opened() else { return };
+        let (cid, parameters) = (full.cid, &full.parameters);
+        let retain = (
+            parameters.time2wait_s as u16,
+            parameters.time2retain_s as u16,
+        );
+        match backend.standing(opened) {
+            Standing::Good => {}
+            Standing::Leaving(_) if self.leave_by.is_some() => {}
+            Standing::Leaving(within) => {
+                self.leave_by = Some(now + within);
+                let within_s = within.as_secs().clamp(1, u64::from(u16::MAX));
+                self.queue_async(event::LOGOUT_REQUEST, [0, 0, within_s as u16]);
+            }
+            Standing::SessionDropped => self.drop_out(now, event::SESSION_DROP, 0, retain),
+            Standing::ConnectionDropped => self.drop_out(now, event::CONNECTION_DROP, cid, retain),
+            Standing::Ended => {
+                self.forget_all();
+                self.closing = true;
+            }
         }
+    }
+
+    /// Tells that the connection is dropped, and closes it once that is sent.
+    fn drop_out(&mut self, now: Instant, event: u8, cid: u16, (wait, retain): (u16, u16)) {
+        if self.is_dropped {
+            return;
+        }
+        self.is_dropped = true;
+        self.forget_all();
+        self.leave_by = Some(now + DROP_TIMEOUT);
+        self.queue_async(event, [cid, wait, retain]);
+        self.close_after_last_reply();
+    }
+
+    fn forget_all(&mut self) {
+        self.with_full(|full| full.tasks.clear());
+        self.replies.clear();
+        self.due.clear();
+        self.managing.clear();
+    }
+
+    /// An Asynchronous Message with its three parameters (RFC 7143 §11.9).
+    fn queue_async(&mut self, event: u8, parameters: [u16; 3]) {
+        let mut header = Head::new(response::ASYNC, NO_TASK_TAG).encode(0);
+        header[36] = event;
+        for (i, parameter) in parameters.into_iter().enumerate() {
+            header[38 + 2 * i..40 + 2 * i].copy_from_slice(&parameter.to_be_bytes());
+        }
+        self.queue_header(header, Vec::new(), Numbering::Status);
+    }
+
+    /// The time has come by which the initiator was to have left.
+    pub(crate) fn check_leaving(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
+        if self.leave_by.is_none_or(|by| now < by) {
+            return Ok(());
+        }
+        if self.is_dropped {
+            return Err(PeerError::DropUnread);
+        }
+        self.leave_by = None;
+        if let Stage::Full(full) = &self.stage
+            && let Some(opened) = full.opened()
+        {
+            backend.drop_session(opened);
+        }
+        self.look_at_standing(now, backend);
+        Ok(())
     }
 }
 

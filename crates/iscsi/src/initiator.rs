@@ -63,6 +63,8 @@ pub struct Session {
     sent_bytes: u64,
     /// Outcomes of commands whose data are still in the send list.
     held: VecDeque<Held>,
+    /// A logout has been asked for.
+    is_leaving: bool,
 }
 
 /// What a session is for and how it logs in.
@@ -263,6 +265,7 @@ impl Session {
             emitted_bytes: 0,
             sent_bytes: 0,
             held: VecDeque::new(),
+            is_leaving: false,
         })
     }
 
@@ -303,9 +306,12 @@ impl Session {
         }
     }
 
-    /// Ends the session in order; [`Event::LoggedOut`] answers.
+    /// Ends the session in order; [`Event::LoggedOut`] answers. Commands that have not been emitted are not any more.
     pub fn logout(&mut self) {
-        if let State::FullFeature = self.state {
+        if let State::FullFeature = self.state
+            && !self.is_leaving
+        {
+            self.is_leaving = true;
             self.controls.push_back(Control::logout());
         }
     }
@@ -366,6 +372,7 @@ impl Session {
         match self.state {
             State::Closed => false,
             State::Login(_) => !self.controls.is_empty(),
+            State::FullFeature if self.is_leaving => !self.controls.is_empty(),
             State::FullFeature => {
                 !self.controls.is_empty()
                     || !self.answers.is_empty()

@@ -33,7 +33,7 @@ mod transmit;
 mod window;
 pub mod wire;
 
-pub use backend::{Abort, AbortScope, Saved, TargetAddress, TargetRecord};
+pub use backend::{Abort, AbortScope, Saved, Standing, TargetAddress, TargetRecord};
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
 pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};

@@ -15,6 +15,7 @@ pub use iser::{IserBed, IserInitiator, Received};
 
 use crate::backend::{
     Abort, AbortScope, Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds,
+    Standing,
 };
 use crate::window::SharedSession;
 use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddress, TargetRecord};
@@ -327,10 +328,18 @@ impl Backend for TestBackend {
         aborts
     }
 
-    fn is_ended(&mut self, opened: Opened) -> bool {
+    fn standing(&mut self, opened: Opened) -> Standing {
         let mut sessions = lock(&self.target.sessions);
         let stands = sessions.of(opened).any(|member| member.id == self.id);
-        !stands
+        if stands {
+            Standing::Good
+        } else {
+            Standing::Ended
+        }
+    }
+
+    fn drop_session(&mut self, opened: Opened) {
+        lock(&self.target.sessions).end(opened, |_| true);
     }
 
     fn close(&mut self, opened: Opened) {

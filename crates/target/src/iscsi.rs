@@ -5,6 +5,7 @@ mod target;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::iscsi::Opened;
 use net::{ConnectionId, ReactorHandle};
@@ -21,6 +22,9 @@ pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
 /// kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What commands gather comes on top, and over
 /// RDMA what was posted to receive messages.
 pub(crate) const CONNECTION_BYTES: u64 = 640 << 10;
+
+/// Within which time an initiator is to log out that is asked to.
+pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(3);
 
 /// An iSCSI session as the registry knows it.
 #[derive(Clone)]
@@ -62,11 +66,21 @@ impl Member {
         }
     }
 
-    /// Ends the session. Not for reactor threads.
-    pub(crate) fn end(&self) {
+    /// Ends the session: its initiator is asked to log out, and is dropped where it has not by then. Not for reactor
+    /// threads.
+    pub(crate) fn end(&self, within: Duration) {
         match self {
-            Self::Normal(target, opened) => target.end(*opened),
+            Self::Normal(target, opened) => target.ask_to_leave(*opened, within),
             Self::Discovery(connection, handle) => handle.close(*connection),
+        }
+    }
+
+    /// Drops the session's connections, or one of them. Not for reactor threads.
+    pub(crate) fn drop_out(&self, one: Option<ConnectionId>) {
+        match (self, one) {
+            (Self::Normal(target, opened), None) => target.drop_session(*opened),
+            (Self::Normal(target, opened), Some(one)) => target.drop_connection(*opened, one),
+            (Self::Discovery(connection, handle), _) => handle.close(*connection),
         }
     }
 

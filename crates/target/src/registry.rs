@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use block::HostIdentity;
 use net::{Accepted, ConnectionId};
@@ -51,6 +51,13 @@ impl Member {
         }
     }
 
+    fn as_iscsi(&self) -> Option<&IscsiMember> {
+        match self {
+            Self::Controller(..) => None,
+            Self::Iscsi(member, _) => Some(member),
+        }
+    }
+
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Controller(a, x), Self::Controller(b, y)) => Arc::ptr_eq(a, b) && x == y,
@@ -59,13 +66,14 @@ impl Member {
         }
     }
 
-    /// Ends the session: its connections are closed.
-    pub(crate) fn end(&self) {
+    /// Ends the session: its connections are closed, those of iSCSI once the initiator has logged out or `within` is
+    /// over.
+    pub(crate) fn end(&self, within: Duration) {
         match self {
             Self::Controller(offered, controller) => {
                 offered.with(|subsystem| subsystem.delete_controller(*controller));
             }
-            Self::Iscsi(member, _) => member.end(),
+            Self::Iscsi(member, _) => member.end(within),
         }
     }
 }
@@ -165,6 +173,26 @@ impl Registry {
         let inner = self.lock();
         let is_of = |session: &&Session| session.member.target() == Some(target);
         inner.sessions.values().filter(is_of).count()
+    }
+
+    /// The iSCSI sessions.
+    pub(crate) fn iscsi_sessions(&self) -> Vec<IscsiMember> {
+        let inner = self.lock();
+        let members = inner.sessions.values().map(|session| &session.member);
+        members.filter_map(Member::as_iscsi).cloned().collect()
+    }
+
+    /// The connections of iSCSI sessions that came through a portal and are still there.
+    pub(crate) fn iscsi_connections(&self, portal: PortId) -> Vec<(ConnectionId, IscsiMember)> {
+        let inner = self.lock();
+        let through = inner.connections.iter();
+        through
+            .filter(|(_, entry)| entry.portal == portal)
+            .filter_map(|(&id, entry)| {
+                let session = inner.sessions.get(&entry.session?)?;
+                Some((id, session.member.as_iscsi()?.clone()))
+            })
+            .collect()
     }
 
     /// How many connections came through a portal and are still there.

@@ -20,7 +20,7 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use volume::{Budget, HostMemory};
 
 use crate::capacity::{self, Capacity};
+use crate::iscsi::LOGOUT_WITHIN;
 use crate::keeper::Keeper;
 use crate::names::DISCOVERY_NQN;
 use crate::offered::Offered;
@@ -152,13 +153,17 @@ impl Server {
     }
 
     /// Stops: no connection is accepted any more, commands in flight are answered, then every connection is
-    /// closed; what has not ended after `patience` is cut off. Returns when the reactors have ended.
+    /// closed; what has not ended after `patience` is cut off. iSCSI initiators are asked to log out before. Returns when
+    /// the reactors have ended.
     pub fn stop(&self, patience: Duration) {
+        let until = Instant::now() + patience;
         self.state().is_stopping = true;
+        self.dismiss_initiators(LOGOUT_WITHIN.min(patience / 2));
         self.core().keeper.stop();
+        let left = until.saturating_duration_since(Instant::now());
         std::thread::scope(|scope| {
-            scope.spawn(|| self.shared.rdma.stop(patience));
-            self.shared.reactors.stop(patience);
+            scope.spawn(|| self.shared.rdma.stop(left));
+            self.shared.reactors.stop(left);
         });
     }
 

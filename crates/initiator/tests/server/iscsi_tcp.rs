@@ -68,6 +68,7 @@ fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
 fn a_session_that_is_ended_by_the_server_comes_back() {
     let rig = Rig::start(16 * MIB);
     let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
+    // It logs out when it is asked to.
     verify(&mut queues[0], 0, 10, |_| {
         for session in rig.server.sessions() {
             let _ = rig.server.end_session(session.id);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Saved;
-use crate::backend::{Abort, AbortScope};
+use crate::backend::{Abort, AbortScope, Standing};
 use crate::backend::{
     Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
 };
@@ -69,7 +69,7 @@ struct World {
     secret: Option<crate::Credentials>,
     completed: usize,
     gather_max: u64,
-    ended: bool,
+    standing: Standing,
     unsaved: Option<u64>,
     saved: Saved,
     shared: Option<(Opened, SharedSession)>,
@@ -97,7 +97,7 @@ impl World {
             secret: None,
             completed: 0,
             gather_max: u64::MAX,
-            ended: false,
+            standing: Standing::Good,
             unsaved: None,
             saved: Saved::Pending,
             shared: None,
@@ -209,8 +209,12 @@ impl Backend for World {
         std::mem::take(&mut self.aborts)
     }
 
-    fn is_ended(&mut self, _: Opened) -> bool {
-        self.ended
+    fn standing(&mut self, _: Opened) -> Standing {
+        self.standing
+    }
+
+    fn drop_session(&mut self, _: Opened) {
+        self.standing = Standing::SessionDropped;
     }
 
     fn close(&mut self, opened: Opened) {
@@ -596,6 +600,57 @@ fn silence_is_answered_by_a_ping_and_then_by_the_end() {
     bed.now += PING_TIMEOUT;
     let ended = bed.connection.handle_timeout(bed.now, &mut bed.world);
     assert_eq!(ended, Err(PeerError::PingTimeout));
+}
+
+/// AsyncEvent and the three parameters.
+fn event_of(pdu: &Pdu) -> (u8, [u16; 3]) {
+    let message: &crate::wire::other::AsyncMessage = pdu.cast();
+    assert_eq!(
+        (message.opcode, message.itt.get()),
+        (response::ASYNC, u32::MAX)
+    );
+    let parameters = [
+        message.parameter_1,
+        message.parameter_2,
+        message.parameter_3,
+    ];
+    (message.event, parameters.map(|parameter| parameter.get()))
+}
+
+#[test]
+fn a_session_that_is_to_leave_is_served_until_it_logs_out_or_is_dropped() {
+    let mut bed = Bed::logged_in(1 << 20, &[]);
+    bed.settle();
+    bed.world.standing = Standing::Leaving(Duration::from_secs(3));
+    let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
+    woken.expect("it goes on");
+    assert_eq!(event_of(&bed.receive()[0]), (1, [0, 0, 3]));
+    bed.command(READ, &read_10(0, 1), 512, &[]);
+    assert_eq!(bed.receive()[0].header[0], response::DATA_IN);
+    bed.now += Duration::from_secs(3);
+    assert_eq!(bed.connection.poll_timeout(), Some(bed.now));
+    let timeout = bed.connection.handle_timeout(bed.now, &mut bed.world);
+    timeout.expect("it is told");
+    bed.command(READ, &read_10(0, 1), 512, &[]);
+    let answers = bed.receive();
+    assert_eq!(answers.len(), 1, "commands are no longer served");
+    assert_eq!(event_of(&answers[0]), (3, [0, 2, 20]));
+    assert!(bed.connection.is_closing());
+}
+
+#[test]
+fn a_connection_that_is_dropped_is_told_which_and_closed_where_nobody_reads() {
+    let mut bed = Bed::logged_in(1 << 20, &[("DefaultTime2Retain", "0")]);
+    bed.world.standing = Standing::ConnectionDropped;
+    let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
+    woken.expect("it is told");
+    let unread = bed
+        .connection
+        .poll_timeout()
+        .expect("it does not wait for ever");
+    let late = bed.connection.handle_timeout(unread, &mut bed.world);
+    assert_eq!(late, Err(PeerError::DropUnread));
+    assert_eq!(event_of(&bed.receive()[0]), (2, [0, 2, 0]));
 }
 
 #[test]

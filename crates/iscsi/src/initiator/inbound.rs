@@ -16,7 +16,7 @@ use crate::wire::command::{
 };
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::login::{CONTINUE, LoginResponse, LogoutResponse, TextResponse};
-use crate::wire::other::{AsyncMessage, NopIn, Reject, reason};
+use crate::wire::other::{AsyncMessage, NopIn, Reject, event, reason};
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, request, response, sn_before};
 
 /// The longest that is kept of a header that has not fully arrived.
@@ -500,27 +500,24 @@ impl Session {
 
     /// RFC 7143 §11.9.1.
     fn on_async(&mut self, bhs: &Bhs) -> Result<(), SessionError> {
-        const SCSI_EVENT: u8 = 0;
-        const LOGOUT_REQUEST: u8 = 1;
-        const CONNECTION_DROP: u8 = 2;
-        const SESSION_DROP: u8 = 3;
         let header: &AsyncMessage = bhs.cast();
         self.on_window(header.exp_cmd_sn.get(), header.max_cmd_sn.get());
         self.on_stat_sn(header.stat_sn.get());
         match header.event {
-            SCSI_EVENT => {
+            event::SCSI => {
                 if let Some(sense) = sense(&self.inbound.gathered) {
                     self.tell(Event::Sense(sense));
                 }
                 Ok(())
             }
-            LOGOUT_REQUEST => {
-                self.push_control(Control::logout())
-                    .map_err(|violation| violated(bhs, violation))?;
+            event::LOGOUT_REQUEST => {
+                self.logout();
                 self.tell(Event::LogoutRequested);
                 Ok(())
             }
-            event @ (CONNECTION_DROP | SESSION_DROP) => Err(SessionError::Dropped { event }),
+            event @ (event::CONNECTION_DROP | event::SESSION_DROP) => {
+                Err(SessionError::Dropped { event })
+            }
             // A negotiation that the target would like, and events of vendors: nothing has to follow.
             _ => Ok(()),
         }

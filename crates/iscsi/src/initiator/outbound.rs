@@ -214,9 +214,9 @@ impl Session {
             emit_copy(digests, &control.segment, out);
             self.controls.pop_front();
         }
-        let State::FullFeature = self.state else {
+        if !matches!(self.state, State::FullFeature) || self.is_leaving {
             return;
-        };
+        }
         // Unsolicited data come in the order of their commands, since both queues are emitted in order.
         loop {
             if !self.emit_answers(digests, before_bytes, buffers, out) {

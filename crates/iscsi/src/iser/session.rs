@@ -234,7 +234,7 @@ impl<B: Backend> MessageSession for TargetSession<B> {
     }
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut dyn WorkList) {
-        self.core.close_if_ended(backend);
+        self.core.look_at_standing(now, backend);
         self.transmit(now, backend, out);
     }
 

@@ -93,9 +93,11 @@ impl Backend for Gate {
         Vec::new()
     }
 
-    fn is_ended(&mut self, _: Opened) -> bool {
-        false
+    fn standing(&mut self, _: Opened) -> crate::Standing {
+        crate::Standing::Good
     }
+
+    fn drop_session(&mut self, _: Opened) {}
 
     fn close(&mut self, _: Opened) {}
 }

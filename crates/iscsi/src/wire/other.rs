@@ -115,6 +115,18 @@ pub struct AsyncMessage {
 
 const _: () = assert!(size_of::<AsyncMessage>() == BHS_LEN);
 
+/// AsyncEvent of an Asynchronous Message (RFC 7143 §11.9.1).
+pub mod event {
+    /// SCSI asynchronous event, with sense data.
+    pub const SCSI: u8 = 0;
+    /// The target requests a logout.
+    pub const LOGOUT_REQUEST: u8 = 1;
+    /// The target will drop, or has dropped, the connection of Parameter1.
+    pub const CONNECTION_DROP: u8 = 2;
+    /// The target will drop all connections of the session.
+    pub const SESSION_DROP: u8 = 3;
+}
+
 /// Reject (RFC 7143 §11.17). The data segment holds the header of the rejected PDU.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,

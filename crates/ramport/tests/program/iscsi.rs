@@ -14,6 +14,11 @@ const CHECK_CONDITION: u8 = 0x02;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const TASK_ABORTED: u8 = 0x40;
 
+/// Events of Asynchronous Messages.
+const LOGOUT_REQUEST: u8 = 1;
+const CONNECTION_DROP: u8 = 2;
+const SESSION_DROP: u8 = 3;
+
 /// A PDU: its basic header segment and data.
 struct Pdu {
     header: [u8; 48],
@@ -147,6 +152,14 @@ impl Initiator {
         }
     }
 
+    /// The next Asynchronous Message: its event and its parameters; none where the connection was closed.
+    fn event(&mut self) -> Option<(u8, [u16; 3])> {
+        let pdu = self.receive()?;
+        assert_eq!(pdu.header[0], 0x32, "an asynchronous message");
+        let be16 = |at: usize| u16::from_be_bytes([pdu.header[at], pdu.header[at + 1]]);
+        Some((pdu.header[36], [be16(38), be16(40), be16(42)]))
+    }
+
     fn run(&mut self, cdb: &[u8], data_out: &[u8], expected_in: u32) -> Answer {
         self.submit(cdb, data_out, expected_in);
         self.answer()
@@ -254,7 +267,63 @@ fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
     }
     let id = sessions[0]["id"].to_string();
     daemon.ok(&["session", "rm", &id]);
+    assert_eq!(other.event(), Some((LOGOUT_REQUEST, [0, 0, 3])));
+    assert_eq!(other.log_out(0), 0);
     assert!(other.receive().is_none(), "the session was ended");
+}
+
+#[test]
+fn initiators_are_told_before_they_are_dropped() {
+    let (mut daemon, portal) = served("farewell");
+    let name = "iqn.2025-01.io.ramport:a";
+    let first_session = |daemon: &Daemon| daemon.json(&["session", "ls"])[0]["id"].to_string();
+
+    // One that does not log out has its time, and is dropped; asked again, at once.
+    let mut silent = Initiator::login(&portal, name, 1);
+    let begin = Instant::now();
+    daemon.ok(&["session", "rm", &first_session(&daemon)]);
+    assert_eq!(silent.event(), Some((LOGOUT_REQUEST, [0, 0, 3])));
+    assert_eq!(silent.event(), Some((SESSION_DROP, [0, 2, 20])));
+    assert!(silent.receive().is_none(), "it is dropped");
+    assert!((3..10).contains(&begin.elapsed().as_secs()));
+    let mut silent = Initiator::login(&portal, name, 1);
+    for _ in 0..2 {
+        daemon.ok(&["session", "rm", &first_session(&daemon)]);
+    }
+    assert_eq!(silent.event().map(|(event, _)| event), Some(LOGOUT_REQUEST));
+    assert_eq!(silent.event().map(|(event, _)| event), Some(SESSION_DROP));
+
+    // A portal takes its own connections with it.
+    daemon.ok(&["portal", "create", "iscsi://127.0.0.1:0,2"]);
+    let other = daemon.json(&["portal", "ls"]);
+    let other = other.as_array().expect("a list").iter();
+    let mut others = other.filter_map(|portal| portal["url"].as_str()?.strip_prefix("iscsi://"));
+    let other = others
+        .find(|url| url.ends_with(",2"))
+        .expect("the portal")
+        .to_owned();
+    let mut through_other = Initiator::login(other.trim_end_matches(",2"), name, 2);
+    let mut stays = Initiator::login(&portal, name, 3);
+    daemon.ok(&["portal", "rm", &format!("iscsi://{other}")]);
+    assert_eq!(through_other.event(), Some((CONNECTION_DROP, [0, 2, 20])));
+    assert!(through_other.receive().is_none());
+    stays.ready();
+
+    // A target that is removed takes its sessions with it, and does not wait.
+    daemon.ok(&["target", "rm", TARGET, "--force"]);
+    assert_eq!(stays.event().map(|(event, _)| event), Some(SESSION_DROP));
+    assert!(stays.receive().is_none());
+
+    // A daemon that stops waits for logouts.
+    daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
+    let mut last = Initiator::login(&portal, name, 1);
+    let pid = daemon.child.id().to_string();
+    let sent = std::process::Command::new("kill").arg(&pid).status();
+    assert!(sent.expect("kill runs").success());
+    assert_eq!(last.event().map(|(event, _)| event), Some(LOGOUT_REQUEST));
+    assert_eq!(last.log_out(0), 0);
+    assert!(last.receive().is_none());
+    assert!(daemon.child.wait().expect("it ends").success());
 }
 
 #[test]
@@ -336,10 +405,18 @@ fn a_session_has_several_connections_with_one_window() {
     let (_, answer) = Initiator::try_login(&portal, name, 2, (tsih, 6), "");
     assert_eq!(answer.header[36..38], [2, 10]);
 
-    // Numbers are the session's: the later one comes first, on the other connection.
+    // Numbers are the session's: the later one, which comes first on the other connection, waits.
     second.cmd_sn = first.cmd_sn + 1;
-    assert_eq!(second.write_block().status, GOOD);
+    second.submit(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512], 0);
+    second.stream.set_nonblocking(true).expect("a socket");
+    let early = second
+        .stream
+        .read(&mut [0; 1])
+        .map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock));
+    second.stream.set_nonblocking(false).expect("a socket");
     assert_eq!(first.write_block().status, GOOD);
+    assert_eq!(second.answer().status, GOOD);
     first.cmd_sn += 1;
     assert_eq!(first.ready().status, GOOD);
     let sessions = daemon.json(&["session", "ls"]);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use block::{Access, HostIdentity, RegionId, Volume};
 use iscsi::{
     Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
-    Opened, Saved, SessionEnds, SessionKind, SharedSession, TargetRecord,
+    Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::target::PortId;
@@ -43,9 +43,9 @@ pub(crate) struct IscsiBackend {
     /// The login is done.
     is_admitted: bool,
     views: Views<Lun, View>,
-    /// The generation that `views` and `is_ended` were looked up at.
+    /// The generation that `views` and `standing` were looked up at.
     seen: u64,
-    is_ended: bool,
+    standing: Standing,
     charge: Charge,
     /// For the output that is kept when the peer does not read.
     stall_charge: Option<Charge>,
@@ -81,7 +81,7 @@ impl IscsiBackend {
             is_admitted: false,
             views: Views::new(),
             seen: 0,
-            is_ended: false,
+            standing: Standing::Good,
             charge,
             stall_charge: None,
         }
@@ -130,7 +130,7 @@ impl IscsiBackend {
         let generation = target.generation();
         if generation != self.seen {
             self.seen = generation;
-            self.is_ended = !target.has(*opened, self.accepted.id);
+            self.standing = target.standing(*opened, self.accepted.id);
             self.views.refresh(|lun| target.view(opened.nexus, lun));
         }
     }
@@ -312,9 +312,15 @@ impl Backend for IscsiBackend {
         })
     }
 
-    fn is_ended(&mut self, _: Opened) -> bool {
+    fn standing(&mut self, _: Opened) -> Standing {
         self.refresh();
-        self.is_ended
+        self.standing
+    }
+
+    fn drop_session(&mut self, opened: Opened) {
+        if let Some(binding) = &self.binding {
+            binding.target.drop_session(opened);
+        }
     }
 
     fn close(&mut self, opened: Opened) {
@@ -336,9 +342,10 @@ impl Attachment for IscsiBackend {
             return false;
         };
         if binding.target.generation() == self.seen {
-            !self.is_ended
+            self.standing.is_served()
         } else {
-            binding.target.has(binding.opened, self.accepted.id)
+            let standing = binding.target.standing(binding.opened, self.accepted.id);
+            standing.is_served()
         }
     }
 

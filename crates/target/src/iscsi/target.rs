@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use block::Access;
-use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession};
+use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession, Standing};
 use net::{ConnectionId, ReactorHandle};
 use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, UnitIdentity, View};
 use uuid::Uuid;
@@ -63,6 +64,7 @@ struct Session {
     isid: [u8; 6],
     group: PortalGroup,
     nexus: NexusId,
+    standing: Standing,
     /// What its connections share, where it may have several.
     shared: Option<SharedSession>,
     connections: Vec<Connected>,
@@ -72,6 +74,7 @@ struct Session {
 struct Connected {
     cid: u16,
     id: ConnectionId,
+    is_dropped: bool,
     /// Commands that it is to abort, until it has seen to it.
     aborts: Vec<Abort>,
     /// The number of the first of these.
@@ -144,6 +147,7 @@ impl IscsiTarget {
                 isid: ends.isid,
                 group,
                 nexus,
+                standing: Standing::Good,
                 shared: None,
                 connections: vec![Connected::new(0, connection)],
             };
@@ -174,7 +178,9 @@ impl IscsiTarget {
         let (tsih, cid) = number;
         self.with(|inner, handle| {
             let session = inner.sessions.get_mut(&tsih);
-            let session = session.filter(|session| session.has_ends(ends, group));
+            let session = session.filter(|session| {
+                session.has_ends(ends, group) && session.standing == Standing::Good
+            });
             let session = session.ok_or(OpenError::NoSession)?;
             let shared = session.shared.clone();
             let shared = shared.ok_or(OpenError::TooManyConnections)?;
@@ -258,25 +264,54 @@ impl IscsiTarget {
         });
     }
 
-    /// Ends a session.
-    pub(crate) fn end(&self, opened: Opened) {
+    /// Asks a session's initiator to log out; the session is dropped where it has not done so in time, and at once
+    /// where it was asked before.
+    pub(crate) fn ask_to_leave(&self, opened: Opened, within: Duration) {
         self.with(|inner, handle| {
-            inner.end_where(handle, |session| session.nexus == opened.nexus);
+            let Some(session) = inner.session(opened) else {
+                return;
+            };
+            if session.standing == Standing::Good {
+                session.standing = Standing::Leaving(within);
+                session.wake(handle);
+                inner.changes += 1;
+            } else {
+                inner.drop_where(handle, |session| session.nexus == opened.nexus);
+            }
         });
     }
 
-    /// Ends every session and lets none begin.
+    /// Drops a session's connections.
+    pub(crate) fn drop_session(&self, opened: Opened) {
+        self.with(|inner, handle| {
+            inner.drop_where(handle, |session| session.nexus == opened.nexus);
+        });
+    }
+
+    /// Drops one connection of a session.
+    pub(crate) fn drop_connection(&self, opened: Opened, connection: ConnectionId) {
+        self.with(|inner, handle| {
+            inner.changes += 1;
+            let session = inner.session(opened);
+            if let Some(own) = session.and_then(|session| session.connection(connection)) {
+                own.is_dropped = true;
+                handle.wake(own.id);
+            }
+        });
+    }
+
+    /// Drops every session and lets none begin.
     pub(crate) fn remove(&self) {
         self.with(|inner, handle| {
             inner.is_removed = true;
-            inner.end_where(handle, |_| true);
+            inner.drop_where(handle, |_| true);
         });
     }
 
     /// Changes what a session's host may do; nothing ends it.
     pub(crate) fn set_grant(&self, opened: Opened, grant: Grant) {
         if grant.access == Access::Denied {
-            self.end(opened);
+            self.drop_session(opened);
             return;
         }
         self.with(|inner, _| {
@@ -285,11 +320,18 @@ impl IscsiTarget {
         });
     }
 
-    /// Whether a session still stands, and the connection in it.
-    pub(crate) fn has(&self, opened: Opened, connection: ConnectionId) -> bool {
+    /// How a session stands, and the connection in it.
+    pub(crate) fn standing(&self, opened: Opened, connection: ConnectionId) -> Standing {
         let mut inner = self.lock();
         let session = inner.session(opened);
-        session.is_some_and(|session| session.connection(connection).is_some())
+        session.map_or(Standing::Ended, |session| {
+            let standing = session.standing;
+            match session.connection(connection) {
+                None => Standing::Ended,
+                Some(own) if own.is_dropped && standing.is_served() => Standing::ConnectionDropped,
+                Some(_) => standing,
+            }
+        })
     }
 
     /// The commands that a connection is to abort.
@@ -508,6 +550,21 @@ impl Inner {
         });
     }
 
+    /// Closes the nexuses of sessions, so that nothing of theirs is executed any more, and has their connections say
+    /// farewell, with the last of which each ends.
+    fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
+        self.changes += 1;
+        for session in self
+            .sessions
+            .values_mut()
+            .filter(|session| is_meant(session))
+        {
+            self.device.close_nexus(session.nexus);
+            session.standing = Standing::SessionDropped;
+            session.wake(handle);
+        }
+    }
+
     /// A number that no session has, and none had of late.
     fn take_tsih(&mut self) -> u16 {
         let mut tsih = self.last_tsih;
@@ -560,6 +617,7 @@ impl Connected {
         Self {
             cid,
             id,
+            is_dropped: false,
             aborts: Vec::new(),
             oldest_abort: 0,
         }

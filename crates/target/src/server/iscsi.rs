@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity};
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
@@ -13,7 +13,7 @@ use iscsi::{
 use net::{Accepted, Acceptor, Driven, drive};
 
 use super::targets::Service;
-use super::{Core, State};
+use super::{Core, Server, State};
 use crate::access::{Grant, is_told};
 use crate::iscsi::{IscsiBackend, IscsiPortalId, IscsiTarget, LOGIN_BYTES, reachable};
 use crate::{
@@ -141,6 +141,43 @@ impl Core {
                 addresses: addresses.clone(),
             })
             .collect()
+    }
+}
+
+impl Server {
+    /// Asks all iSCSI initiators to log out, waits for that, for `patience` at the most, and drops those that have not.
+    pub(super) fn dismiss_initiators(&self, patience: Duration) {
+        let sessions = self.core().registry.iscsi_sessions();
+        for session in &sessions {
+            session.end(patience);
+        }
+        let registry = &self.core().registry;
+        wait_until(patience, || registry.iscsi_sessions().is_empty());
+        for session in registry.iscsi_sessions() {
+            session.drop_out(None);
+        }
+    }
+
+    /// Drops the connections that came through an iSCSI portal, and waits until they have been told, for
+    /// [`FAREWELL_PATIENCE`] at the most.
+    pub(super) fn drop_through(&self, portal: PortId) {
+        let registry = &self.core().registry;
+        for (connection, session) in registry.iscsi_connections(portal) {
+            session.drop_out(Some(connection));
+        }
+        let is_done = || registry.iscsi_connections(portal).is_empty();
+        wait_until(FAREWELL_PATIENCE, is_done);
+    }
+}
+
+/// How long connections may take to tell their peers that they are dropped.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+
+fn wait_until(patience: Duration, is_done: impl Fn() -> bool) {
+    const INTERVAL: Duration = Duration::from_millis(2);
+    let until = Instant::now() + patience;
+    while !is_done() && Instant::now() < until {
+        std::thread::sleep(INTERVAL);
     }
 }
 

@@ -66,6 +66,7 @@ impl Server {
         };
         self.core().publish(&state);
         drop(state);
+        self.drop_through(entry.port);
         self.unlisten(&portal, entry.listening);
         Ok(())
     }
