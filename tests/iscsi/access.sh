@@ -33,6 +33,22 @@ qemu-io -f raw -r -c 'read -P 0 0 64k' "${PORTALS[0]}/$target/0" > "$WORK/out" 2
 expect "read 65536/65536" "$WORK/out"
 refused qemu-io -f raw -c 'write -P 1 0 64k' "${PORTALS[0]}/$target/0"
 
+# Portal groups: the target is told of, and let in to, by portals of its groups alone.
+ramport target set "$target" --portal-group 2
+iscsi-ls "${PORTALS[0]}" > "$WORK/out"
+expect "Target:$target Portal:${PORTALS[1]#iscsi://},2" "$WORK/out"
+! grep -qF "Portal:${PORTALS[0]#iscsi://},1" "$WORK/out" || fail "a portal of another group is told"
+refused iscsi-inq "${PORTALS[0]}/$target/0"
+expect "Target not found" "$WORK/out"
+iscsi-inq "${PORTALS[1]}/$target/0" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
+"$RAMPORT" ls > "$WORK/out"
+expect "for any (read-only), through portal groups 2" "$WORK/out"
+"$RAMPORT" export > "$WORK/export.toml"
+expect "portal_groups = [2]" "$WORK/export.toml"
+ramport apply "$WORK/export.toml"
+ramport target set "$target" --any-portal-group
+iscsi-inq "${PORTALS[0]}/$target/0" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
+
 # A target without a name gets one; a session is shown with what was negotiated, and can be ended.
 ramport volume create rd2 --size 64M
 name=$("$RAMPORT" --json target create --iscsi --volume rd2 | jq -r .name)

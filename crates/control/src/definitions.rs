@@ -19,6 +19,7 @@ mod filters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,13 @@ pub struct Target {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
     pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
+    /// The groups of the portals that an iSCSI target is reached through; all, where empty.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<u16>, example = json!([2]))]
+    pub portal_groups: BTreeSet<NonZeroU16>,
+    /// What hosts without CHAP of their own have to prove to an iSCSI target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chap: Option<Chap>,
     /// Its volumes by number: the namespace ID, from 1, or the LUN of an iSCSI target, from 0.
     #[schema(value_type = BTreeMap<String, String>, example = json!({"1": "rd0"}))]
     pub namespaces: BTreeMap<Nsid, Text<VolumeName>>,

@@ -294,7 +294,8 @@ fn plan_target(name: &TargetName, from: Option<&Target>, to: &Target, steps: &mu
     };
     let gone = others(from, to).into_iter();
     steps.extend(gone.map(|(nsid, volume)| Step::Detach(name.clone(), nsid, volume)));
-    if from.policy() != to.policy() {
+    let logins = |target: &Target| (target.portal_groups.clone(), target.chap.clone());
+    if from.policy() != to.policy() || logins(from) != logins(to) {
         steps.push(Step::SetPolicy {
             name: name.clone(),
             from: from.clone(),

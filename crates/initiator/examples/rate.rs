@@ -101,6 +101,7 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
     server.create_volume(volume, &mut |_| {})?;
     server.create_target(TargetDefinition {
         name: "rate".parse()?,
+        logins: target::LoginPolicy::default(),
         hosts: HostPolicy::Local,
         namespaces: vec![NamespaceDefinition {
             nsid: 1,

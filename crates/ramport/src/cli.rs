@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -425,6 +426,9 @@ pub(crate) struct TargetSetArgs {
     /// Let hosts on this machine alone use it
     #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host", "luns"])]
     pub(crate) local: bool,
+    /// Reach it through portals of all groups again
+    #[arg(long, conflicts_with = "portal_group")]
+    pub(crate) any_portal_group: bool,
 }
 
 /// Who may use a target; without any of these, hosts on this machine.
@@ -443,6 +447,11 @@ pub(crate) struct AccessArgs {
     /// [default: all, under those numbers]
     #[arg(long, value_name = "HOST=LUN:NUMBER,…", value_parser = parse_host_luns)]
     pub(crate) luns: Vec<HostLuns>,
+    /// Reach an iSCSI target through portals of this group alone, and of others given so [default: of all]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) portal_group: Vec<NonZeroU16>,
+    #[command(flatten)]
+    pub(crate) chap: ChapArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -518,20 +527,20 @@ pub(crate) struct HostArgs {
     pub(crate) chap: ChapArgs,
 }
 
-/// What a host has to prove when it logs in over iSCSI.
+/// What a host, or for a target every host that has none of its own, has to prove when it logs in over iSCSI.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "CHAP (iSCSI)")]
 pub(crate) struct ChapArgs {
-    /// The name that the host gives [default: the host's own]
+    /// The name that is given [default: the host's, or for a target its own]
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     pub(crate) chap_user: Option<String>,
-    /// The file with the host's secret, of 12 to 255 bytes (- is standard input); its last line end does not count
+    /// The file with the secret, of 12 to 255 bytes (- is standard input); its last line end does not count
     #[arg(long, value_name = "FILE")]
     pub(crate) chap_secret_file: Option<PathBuf>,
-    /// The name that targets give to the host [default: ramport]
+    /// The name that targets give in return [default: ramport]
     #[arg(long, value_name = "NAME", requires = "mutual_secret_file")]
     pub(crate) mutual_user: Option<String>,
-    /// The file with the secret that targets prove to the host
+    /// The file with the secret that targets prove in return
     #[arg(long, value_name = "FILE", requires = "chap_secret_file")]
     pub(crate) mutual_secret_file: Option<PathBuf>,
     /// Ask for no proof any more

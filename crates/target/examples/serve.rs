@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = "nqn.2025-01.io.ramport:rd0";
     server.create_target(TargetDefinition {
         name: name.parse()?,
+        logins: target::LoginPolicy::default(),
         hosts: HostPolicy::Any(Access::ReadWrite),
         namespaces: vec![NamespaceDefinition { nsid: 1, volume }],
     })?;

@@ -1,6 +1,6 @@
 //! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them real.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -49,6 +49,8 @@ pub struct TargetDefinition {
     pub name: TargetName,
     /// Who may use it.
     pub hosts: HostPolicy,
+    /// How it takes logins (iSCSI).
+    pub logins: LoginPolicy,
     /// Its volumes.
     pub namespaces: Vec<NamespaceDefinition>,
 }
@@ -72,6 +74,43 @@ pub enum HostPolicy {
     Any(Access),
     /// The hosts named here.
     Listed(Vec<AllowedHost>),
+}
+
+/// How an iSCSI target takes logins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoginPolicy {
+    /// The groups of the portals that it is reached through; all, where empty.
+    pub groups: BTreeSet<PortalGroup>,
+    /// What hosts have to prove of which nothing is asked by their own definition; nothing, where absent.
+    pub chap: Option<ChapDefinition>,
+}
+
+impl LoginPolicy {
+    /// Whether the target is reached through portals of `group`.
+    pub fn is_reached(&self, group: PortalGroup) -> bool {
+        self.groups.is_empty() || self.groups.contains(&group)
+    }
+}
+
+/// Whose CHAP something is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChapOwner {
+    /// A host.
+    Host(HostName),
+    /// A target, for all hosts that have none of their own.
+    Target(TargetName),
+    /// Discovery, for all hosts that have none of their own.
+    Discovery,
+}
+
+impl fmt::Display for ChapOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(name) => write!(f, "host {name}"),
+            Self::Target(name) => write!(f, "target {name}"),
+            Self::Discovery => f.write_str("discovery"),
+        }
+    }
 }
 
 /// A host on a target's list.
@@ -99,7 +138,7 @@ pub struct HostDefinition {
     pub chap: Option<ChapDefinition>,
 }
 
-/// CHAP for an iSCSI host.
+/// CHAP of an iSCSI host, of a target, or of discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapDefinition {
     /// The name that the host gives with its response.

@@ -174,14 +174,19 @@ pub enum ServerError {
         /// The portal.
         portal: PortalDefinition,
     },
-    /// A host's CHAP can't be so.
-    #[error("host {host}: {fault}")]
+    /// CHAP can't be so.
+    #[error("{owner}: {fault}")]
     Chap {
-        /// The host.
-        host: HostName,
+        /// Whose it is.
+        owner: crate::ChapOwner,
         /// What is wrong.
         fault: crate::ChapFault,
     },
+    /// Portal groups or CHAP for a target that is no iSCSI target.
+    #[error(
+        "target {0} has portal groups or CHAP, which are for iSCSI alone; leave them out, or give it a name such as iqn.2025-01.com.example:rd0"
+    )]
+    LoginPolicy(TargetName),
     /// A host that is told by its address has none.
     #[error("host {0} is told by its address but has none; give --address")]
     HostWithoutAddress(HostName),
@@ -267,6 +272,7 @@ impl ServerError {
             | Self::ReferralAddress(_)
             | Self::ReferralProtocol(_)
             | Self::Chap { .. }
+            | Self::LoginPolicy(_)
             | Self::Listen { .. }
             | Self::RdmaPort(_)
             | Self::Rdma { .. } => ErrorKind::Invalid,

@@ -26,9 +26,9 @@ mod views;
 
 pub use capacity::Capacity;
 pub use definitions::{
-    AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapSecret, Force,
-    HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    TargetDefinition, ToldBy, Transport, VolumeDefinition,
+    AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
+    Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
+    PortalGroup, Provisioning, TargetDefinition, ToldBy, Transport, VolumeDefinition,
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use info::{

@@ -230,9 +230,11 @@ impl Core {
     fn publish(&self, state: &State) {
         self.publish_to_nvme(state);
         let groups = state.iscsi_groups();
-        for target in state.targets.values() {
-            if let Service::Iscsi(target) = &target.service {
-                target.set_groups(groups.iter().copied());
+        for entry in state.targets.values() {
+            if let Service::Iscsi(target) = &entry.service {
+                let logins = &entry.definition.logins;
+                let groups = groups.iter().copied();
+                target.set_groups(groups.filter(|group| logins.is_reached(*group)));
             }
         }
     }

@@ -103,6 +103,7 @@ fn serve() -> (Server, Url) {
     server.create_volume(volume, &mut |_| {}).expect("a volume");
     let target = TargetDefinition {
         name: NQN.parse().expect("a name"),
+        logins: target::LoginPolicy::default(),
         hosts: HostPolicy::Local,
         namespaces: vec![NamespaceDefinition {
             nsid: 1,

@@ -48,6 +48,7 @@ impl Fixture {
         }];
         let warnings = fixture.server.create_target(TargetDefinition {
             name: target(),
+            logins: target::LoginPolicy::default(),
             hosts: HostPolicy::Local,
             namespaces,
         });
@@ -397,6 +398,7 @@ fn discovery_tells_the_targets_that_a_host_may_see() {
     let hidden: TargetName = "nqn.2025-01.io.ramport:hidden".parse().expect("a name");
     let definition = TargetDefinition {
         name: hidden,
+        logins: target::LoginPolicy::default(),
         hosts: HostPolicy::Listed(Vec::new()),
         namespaces: Vec::new(),
     };

@@ -96,6 +96,7 @@ GET    404 /v1/targets/none
 GET    200 /v1/targets
 PUT    200 /v1/targets/t/access {"hosts": {"nqn.h": "read_only"}}
 PUT    400 /v1/targets/t/access {"hosts": {"x": "read_only"}}
+PUT    400 /v1/targets/t/access {"portal_groups": [2]}
 PUT    404 /v1/targets/none/access {}
 DELETE 409 /v1/hosts/nqn.h
 DELETE 409 /v1/volumes/a

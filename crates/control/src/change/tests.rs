@@ -35,6 +35,8 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
                     luns: BTreeMap::new(),
                     any_host: (policy == 1).then_some(Access::ReadOnly),
                     hosts: (policy == 2).then(|| listed.collect()),
+                    portal_groups: std::collections::BTreeSet::new(),
+                    chap: None,
                     namespaces: namespaces.collect(),
                 };
                 definitions.targets.insert(name("t", n), target);

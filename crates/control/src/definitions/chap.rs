@@ -1,12 +1,12 @@
-//! CHAP of iSCSI hosts: names, and secrets that are kept and never told.
+//! CHAP of iSCSI hosts and targets: names, and secrets that are kept and never told.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use target::{ChapDefinition, ChapFault, ChapSecret, HostName};
+use target::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
 use utoipa::ToSchema;
 
-use super::{DefinitionFault, Definitions, Host};
+use super::{DefinitionFault, Definitions, Host, Target};
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
@@ -118,6 +118,19 @@ impl Chap {
     }
 }
 
+/// Puts secrets that are known in the place of hidden ones.
+fn fill_in(
+    chap: &mut Option<Chap>,
+    known: Option<&Chap>,
+    owner: impl FnOnce() -> ChapOwner,
+) -> Result<(), DefinitionFault> {
+    if chap.as_mut().is_none_or(|chap| chap.fill_in(known)) {
+        Ok(())
+    } else {
+        Err(DefinitionFault::HiddenSecret { owner: owner() })
+    }
+}
+
 impl Host {
     /// Puts secrets that are known in the place of hidden ones.
     pub(crate) fn fill_in_secrets(
@@ -127,11 +140,20 @@ impl Host {
     ) -> Result<(), DefinitionFault> {
         let known = known.hosts.get(&Text(name.clone()));
         let known = known.and_then(|host| host.chap.as_ref());
-        if self.chap.as_mut().is_none_or(|chap| chap.fill_in(known)) {
-            Ok(())
-        } else {
-            Err(DefinitionFault::HiddenSecret { host: name.clone() })
-        }
+        fill_in(&mut self.chap, known, || ChapOwner::Host(name.clone()))
+    }
+}
+
+impl Target {
+    /// Puts secrets that are known in the place of hidden ones.
+    pub(crate) fn fill_in_secrets(
+        &mut self,
+        name: &TargetName,
+        known: &Definitions,
+    ) -> Result<(), DefinitionFault> {
+        let known = known.targets.get(&Text(name.clone()));
+        let known = known.and_then(|target| target.chap.as_ref());
+        fill_in(&mut self.chap, known, || ChapOwner::Target(name.clone()))
     }
 }
 
@@ -139,10 +161,9 @@ impl Definitions {
     /// The same without the secrets.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
-        let chaps = self
-            .hosts
-            .values_mut()
-            .filter_map(|host| host.chap.as_mut());
+        let of_hosts = self.hosts.values_mut().map(|host| &mut host.chap);
+        let of_targets = self.targets.values_mut().map(|target| &mut target.chap);
+        let chaps = of_hosts.chain(of_targets).filter_map(Option::as_mut);
         chaps.for_each(Chap::hide);
         self
     }
@@ -151,6 +172,9 @@ impl Definitions {
     pub(crate) fn fill_in_secrets(&mut self, known: &Self) -> Result<(), DefinitionFault> {
         for (name, host) in &mut self.hosts {
             host.fill_in_secrets(&name.0, known)?;
+        }
+        for (name, target) in &mut self.targets {
+            target.fill_in_secrets(&name.0, known)?;
         }
         Ok(())
     }
@@ -165,6 +189,9 @@ mod tests {
         user = "h"
         secret = "open sesame, please"
         mutual = { user = "t", secret = "the other way round" }
+        [targets."iqn.2025-01.io.ramport:t"]
+        portal_groups = [2]
+        chap = { user = "anyone", secret = "open sesame, too" }
     "#;
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use target::{
-    AllowedHost, ChapFault, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
-    Protocol, ServerError, TargetDefinition, TargetName, VolumeDefinition, VolumeName,
+    AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, Lock, LoginPolicy,
+    NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
+    VolumeDefinition, VolumeName,
 };
 use volume::filters::FaultError;
 use volume::{ByteSize, Provision, RamSpec, SpecError};
@@ -52,19 +53,27 @@ pub enum DefinitionFault {
         /// The host.
         host: HostName,
     },
-    /// A host's CHAP can't be so.
-    #[error("host {host}: {fault}")]
+    /// CHAP can't be so.
+    #[error("{owner}: {fault}")]
     Chap {
-        /// The host.
-        host: HostName,
+        /// Whose it is.
+        owner: ChapOwner,
         /// What is wrong.
         fault: ChapFault,
     },
     /// A secret was left out where none is known.
-    #[error("host {host} has no secret yet that {hidden:?} could stand for; write the secret", hidden = Secret::HIDDEN)]
+    #[error("{owner} has no secret yet that {hidden:?} could stand for; write the secret", hidden = Secret::HIDDEN)]
     HiddenSecret {
-        /// The host.
-        host: HostName,
+        /// Whose it is.
+        owner: ChapOwner,
+    },
+    /// Portal groups or CHAP for a target that is no iSCSI target.
+    #[error(
+        "target {target} has portal_groups or chap, which are for iSCSI targets alone; leave them out"
+    )]
+    LoginPolicy {
+        /// The target.
+        target: TargetName,
     },
     /// Namespace IDs begin with 1.
     #[error(
@@ -161,6 +170,7 @@ impl Definitions {
                 });
             }
         }
+        target.check_logins(name)?;
         target.check_luns(name)
     }
 }
@@ -211,6 +221,33 @@ impl Volume {
 }
 
 impl Target {
+    fn check_logins(&self, name: &TargetName) -> Result<(), DefinitionFault> {
+        let is_plain = self.portal_groups.is_empty() && self.chap.is_none();
+        if name.protocol() != Protocol::Iscsi && !is_plain {
+            return Err(DefinitionFault::LoginPolicy {
+                target: name.clone(),
+            });
+        }
+        check_chap(self.chap.as_ref(), || ChapOwner::Target(name.clone()))
+    }
+
+    pub(crate) fn logins(&self, name: &TargetName) -> Result<LoginPolicy, ServerError> {
+        let chap = self.chap.as_ref().map(Chap::to_server).transpose();
+        let chap = chap.map_err(|fault| ServerError::Chap {
+            owner: ChapOwner::Target(name.clone()),
+            fault,
+        })?;
+        Ok(LoginPolicy {
+            groups: self
+                .portal_groups
+                .iter()
+                .copied()
+                .map(PortalGroup)
+                .collect(),
+            chap,
+        })
+    }
+
     fn check_luns(&self, name: &TargetName) -> Result<(), DefinitionFault> {
         let listed = |host| self.hosts.as_ref().is_some_and(|h| h.contains_key(host));
         let all = self.luns.iter();
@@ -236,7 +273,7 @@ impl Target {
         Some(map.iter().filter_map(known).collect())
     }
 
-    pub(crate) fn to_server(&self, name: &TargetName) -> TargetDefinition {
+    pub(crate) fn to_server(&self, name: &TargetName) -> Result<TargetDefinition, ServerError> {
         let namespaces = self
             .namespaces
             .iter()
@@ -244,11 +281,12 @@ impl Target {
                 nsid: nsid.0,
                 volume: volume.0.clone(),
             });
-        TargetDefinition {
+        Ok(TargetDefinition {
             name: name.clone(),
             hosts: self.policy(),
+            logins: self.logins(name)?,
             namespaces: namespaces.collect(),
-        }
+        })
     }
 
     pub(crate) fn policy(&self) -> HostPolicy {
@@ -274,19 +312,13 @@ impl Host {
         if self.told_by == ToldBy::Address && self.addresses.is_empty() {
             return Err(DefinitionFault::HostWithoutAddress { host: name.clone() });
         }
-        match self.chap.as_ref().map(Chap::check) {
-            Some(Err(fault)) => Err(DefinitionFault::Chap {
-                host: name.clone(),
-                fault,
-            }),
-            _ => Ok(()),
-        }
+        check_chap(self.chap.as_ref(), || ChapOwner::Host(name.clone()))
     }
 
     pub(crate) fn to_server(&self, name: &HostName) -> Result<HostDefinition, ServerError> {
         let chap = self.chap.as_ref().map(Chap::to_server).transpose();
         let chap = chap.map_err(|fault| ServerError::Chap {
-            host: name.clone(),
+            owner: ChapOwner::Host(name.clone()),
             fault,
         })?;
         Ok(HostDefinition {
@@ -295,6 +327,19 @@ impl Host {
             addresses: self.addresses.iter().map(|range| range.0).collect(),
             chap,
         })
+    }
+}
+
+fn check_chap(
+    chap: Option<&Chap>,
+    owner: impl FnOnce() -> ChapOwner,
+) -> Result<(), DefinitionFault> {
+    match chap.map(Chap::check) {
+        Some(Err(fault)) => Err(DefinitionFault::Chap {
+            owner: owner(),
+            fault,
+        }),
+        _ => Ok(()),
     }
 }
 

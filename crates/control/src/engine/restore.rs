@@ -17,7 +17,7 @@ pub enum RestoreError {
         what: String,
         /// What the server said.
         #[source]
-        error: ServerError,
+        error: Box<ServerError>,
     },
     /// The definitions contradict themselves.
     #[error("the state file contradicts itself: {0}")]
@@ -51,6 +51,7 @@ fn take(server: &Server, step: &Step) -> Result<(), RestoreError> {
         }
         Err(error) => {
             let what = step.noun();
+            let error = Box::new(error);
             Err(RestoreError::Server { what, error })
         }
     }

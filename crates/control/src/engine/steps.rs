@@ -83,11 +83,15 @@ pub(super) fn take(
         }
         Step::RemoveVolume(name, _) => server.remove_volume(name, force)?,
         Step::CreateTarget(name, target) => {
-            for warning in server.create_target(target.to_server(name))? {
+            for warning in server.create_target(target.to_server(name)?)? {
                 tracing::warn!(%warning, "target created");
             }
         }
-        Step::SetPolicy { name, to, .. } => server.set_target_hosts(name, to.policy())?,
+        Step::SetPolicy { name, to, .. } => {
+            let logins = to.logins(name)?;
+            server.set_target_hosts(name, to.policy())?;
+            server.set_target_logins(name, logins)?;
+        }
         Step::Attach(target, nsid, volume) => {
             server.attach_volume(target, volume, Some(nsid.0))?;
         }

@@ -1,6 +1,7 @@
 //! What a person can do: each verb a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use target::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
@@ -9,7 +10,7 @@ use volume::Progress;
 
 use super::{Engine, EngineError};
 use crate::change::{Change, describe};
-use crate::definitions::{Access, Definitions, Filters, Host, Nsid, Target, Volume};
+use crate::definitions::{Access, Chap, Definitions, Filters, Host, Nsid, Target, Volume};
 use crate::plan::{Phase, Step, plan};
 use crate::text::{Portal, Size, Text};
 
@@ -44,6 +45,13 @@ pub struct TargetAccess {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
     pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
+    /// The groups of the portals that an iSCSI target is reached through; all, where empty.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<u16>)]
+    pub portal_groups: BTreeSet<NonZeroU16>,
+    /// What hosts without CHAP of their own have to prove to an iSCSI target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chap: Option<Chap>,
 }
 
 /// Whether a file of definitions is applied or only compared.
@@ -210,6 +218,8 @@ impl Engine {
             any_host: access.any_host,
             hosts: access.hosts,
             luns: access.luns,
+            portal_groups: access.portal_groups,
+            chap: access.chap,
             ..self.defined_target(name)?
         };
         self.set_target(&mut store, name.clone(), target, Force::No)
@@ -262,10 +272,14 @@ impl Engine {
         &self,
         store: &mut crate::store::Store,
         name: TargetName,
-        target: Target,
+        mut target: Target,
         force: Force,
     ) -> Result<(), EngineError> {
-        self.read().check_target(&name, &target)?;
+        {
+            let known = self.read();
+            target.fill_in_secrets(&name, &known)?;
+            known.check_target(&name, &target)?;
+        }
         let change = Change::SetTarget(Text(name), target);
         self.commit(store, vec![change], force, |_| false)
     }

@@ -13,7 +13,7 @@ use target::{
 use utoipa::ToSchema;
 
 use super::{Engine, Task};
-use crate::definitions::{Access, Filters, Host, Nsid, Provisioning, ToldBy};
+use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, ToldBy};
 use crate::text::{Portal, Text};
 
 /// A volume as it is now.
@@ -76,6 +76,12 @@ pub struct TargetView {
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>)]
     pub luns: std::collections::BTreeMap<Text<HostName>, std::collections::BTreeMap<Nsid, Nsid>>,
+    /// The groups of the portals that an iSCSI target is reached through; all, where empty.
+    #[serde(default)]
+    pub portal_groups: Vec<u16>,
+    /// What hosts without CHAP of their own have to prove to an iSCSI target.
+    #[serde(default)]
+    pub chap: Option<ChapView>,
     /// Its volumes.
     pub namespaces: Vec<NamespaceView>,
     /// How many sessions it has.
@@ -110,13 +116,22 @@ pub struct HostView {
     pub targets: Vec<String>,
 }
 
-/// CHAP of a host, without the secrets.
+/// CHAP of a host or a target, without the secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChapView {
     /// The name that the host gives.
     pub user: String,
     /// The name that targets give, where they have a secret for it.
     pub mutual_user: Option<String>,
+}
+
+impl ChapView {
+    fn of(chap: &Chap) -> Self {
+        Self {
+            user: chap.user.clone(),
+            mutual_user: chap.mutual.as_ref().map(|mutual| mutual.user.clone()),
+        }
+    }
 }
 
 /// A portal as it is now.
@@ -447,6 +462,14 @@ fn target_view(info: &TargetInfo, definitions: &crate::Definitions) -> TargetVie
         luns: target.map(|target| target.luns.clone()).unwrap_or_default(),
         any_host: target.and_then(|target| target.any_host),
         hosts: target.and_then(|target| target.hosts.clone()),
+        portal_groups: target.map_or_else(Vec::new, |target| {
+            target
+                .portal_groups
+                .iter()
+                .map(|group| group.get())
+                .collect()
+        }),
+        chap: target.and_then(|target| target.chap.as_ref().map(ChapView::of)),
         namespaces: namespaces.collect(),
         sessions: info.sessions,
         warnings,
@@ -459,10 +482,7 @@ fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>
         name: name.to_string(),
         told_by: host.told_by,
         addresses: host.addresses.iter().map(ToString::to_string).collect(),
-        chap: host.chap.as_ref().map(|chap| ChapView {
-            user: chap.user.clone(),
-            mutual_user: chap.mutual.as_ref().map(|mutual| mutual.user.clone()),
-        }),
+        chap: host.chap.as_ref().map(ChapView::of),
         targets: targets.collect(),
     }
 }

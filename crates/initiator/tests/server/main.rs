@@ -49,6 +49,7 @@ impl Rig {
         server
             .create_target(TargetDefinition {
                 name: "rd0".parse().unwrap(),
+                logins: target::LoginPolicy::default(),
                 hosts: HostPolicy::Any(Access::ReadWrite),
                 namespaces: vec![NamespaceDefinition {
                     nsid: 1,
@@ -78,6 +79,7 @@ impl Rig {
         self.server
             .create_target(TargetDefinition {
                 name: name.parse().unwrap(),
+                logins: target::LoginPolicy::default(),
                 hosts: HostPolicy::Any(Access::ReadWrite),
                 namespaces: vec![NamespaceDefinition {
                     nsid: 0,

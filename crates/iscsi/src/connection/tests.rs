@@ -614,7 +614,10 @@ fn event_of(pdu: &Pdu) -> (u8, [u16; 3]) {
         message.parameter_2,
         message.parameter_3,
     ];
-    (message.event, parameters.map(|parameter| parameter.get()))
+    (
+        message.event,
+        parameters.map(zerocopy::big_endian::U16::get),
+    )
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use control::{Chap, ChapView, Host, HostView, MutualChap, Secret, Text, ToldBy, path_part};
 
 use super::Daemon;
-use crate::cli::{HostArgs, HostVerb};
+use crate::cli::{ChapArgs, HostArgs, HostVerb};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -42,12 +42,17 @@ fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure
             ToldBy::Name
         },
         addresses: args.address.iter().copied().map(Text).collect(),
-        chap: chap(args, before)?,
+        chap: chap(&args.chap, &args.name, before)?,
     })
 }
 
-fn chap(args: &HostArgs, before: Option<ChapView>) -> Result<Option<Chap>, Failure> {
-    let given = &args.chap;
+/// What is to be proved, as the arguments say; it stays as it was `before` where they say nothing of it. Where no user is
+/// given, it is that of the name `own`.
+pub(super) fn chap(
+    given: &ChapArgs,
+    own: &str,
+    before: Option<ChapView>,
+) -> Result<Option<Chap>, Failure> {
     let Some(file) = &given.chap_secret_file else {
         let kept = before.filter(|_| !given.no_chap).map(|view| Chap {
             user: view.user,
@@ -67,7 +72,7 @@ fn chap(args: &HostArgs, before: Option<ChapView>) -> Result<Option<Chap>, Failu
         })
     });
     Ok(Some(Chap {
-        user: given.chap_user.clone().unwrap_or_else(|| args.name.clone()),
+        user: given.chap_user.clone().unwrap_or_else(|| own.to_owned()),
         secret: read_secret(file)?,
         mutual: mutual.transpose()?,
     }))
@@ -103,7 +108,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
             host.name.clone(),
             told_by(host).to_owned(),
             addresses(host),
-            chap_of(host),
+            chap_of(host.chap.as_ref()),
             host.targets.join(" "),
         ]
     });
@@ -119,7 +124,7 @@ fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
         ("host", paint(Tone::Name, &host.name)),
         ("told by", told_by(host).to_owned()),
         ("addresses", addresses(host)),
-        ("chap", chap_of(host)),
+        ("chap", chap_of(host.chap.as_ref())),
         ("targets", host.targets.join(", ")),
     ])
 }
@@ -132,8 +137,8 @@ fn told_by(host: &HostView) -> &'static str {
 }
 
 /// The names that CHAP goes by, in words.
-pub(super) fn chap_of(host: &HostView) -> String {
-    match &host.chap {
+pub(super) fn chap_of(chap: Option<&ChapView>) -> String {
+    match chap {
         None => "none".to_owned(),
         Some(ChapView {
             user,

@@ -1,13 +1,14 @@
 //! `ramport target`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
 use serde_json::json;
 use target::{HostName, Protocol, TargetName};
 
-use super::{Daemon, query, volume};
-use crate::cli::{AccessArgs, Attach, HostLuns, TargetCreateArgs, TargetVerb};
+use super::{Daemon, host, query, volume};
+use crate::cli::{AccessArgs, Attach, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -16,19 +17,7 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
         TargetVerb::Create(args) => create(daemon, &args),
         TargetVerb::List => list(daemon),
         TargetVerb::Show(args) => show(daemon, &daemon.client.get(&path(&args.name))?),
-        TargetVerb::Set(args) => {
-            let access = if args.local {
-                TargetAccess::default()
-            } else if args.access.is_empty() {
-                return Err(Failure::Mistake(anyhow::anyhow!(
-                    "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local"
-                )));
-            } else {
-                access_of(&args.access)?
-            };
-            let path = format!("{}/access", path(&args.name));
-            show(daemon, &daemon.client.put(&path, &access)?)
-        }
+        TargetVerb::Set(args) => set(daemon, &args),
         TargetVerb::Attach(args) => {
             let path = format!("{}/namespaces", path(&args.name));
             let body = json!({ "volume": args.volume, "nsid": args.nsid });
@@ -85,6 +74,34 @@ fn protocol_of(target: &str) -> Protocol {
     name.map_or(Protocol::Nvme, |name| name.protocol())
 }
 
+/// Changes who may use a target, and how. What nothing is said of stays as it was; who may use it is said as a whole.
+fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
+    let says_who = args.local || !args.access.is_empty();
+    let chap = &args.access.chap;
+    let says_how = !args.access.portal_group.is_empty()
+        || args.any_portal_group
+        || chap.no_chap
+        || chap.chap_secret_file.is_some();
+    if !says_who && !says_how {
+        return Err(Failure::Mistake(anyhow::anyhow!(
+            "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local; or for iSCSI how: --portal-group GROUP, --any-portal-group, --chap-secret-file FILE or --no-chap"
+        )));
+    }
+    let before: TargetView = daemon.client.get(&path(&args.name))?;
+    let mut access = access_of(&args.access)?;
+    if !says_who {
+        (access.any_host, access.hosts) = (before.any_host, before.hosts);
+        access.luns = before.luns;
+    }
+    if args.access.portal_group.is_empty() && !args.any_portal_group {
+        let groups = before.portal_groups.into_iter();
+        access.portal_groups = groups.filter_map(NonZeroU16::new).collect();
+    }
+    access.chap = host::chap(chap, &args.name, before.chap)?;
+    let path = format!("{}/access", path(&args.name));
+    show(daemon, &daemon.client.put(&path, &access)?)
+}
+
 fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
     let access = access_of(&args.access)?;
     let protocol = match &args.name {
@@ -100,6 +117,12 @@ fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
         any_host: access.any_host,
         hosts: access.hosts,
         luns: access.luns,
+        portal_groups: access.portal_groups,
+        chap: host::chap(
+            &args.access.chap,
+            args.name.as_deref().unwrap_or("ramport"),
+            None,
+        )?,
         namespaces: namespaces(&args.volume, protocol)?,
     };
     let path = args.name.as_deref().map(path);
@@ -152,6 +175,8 @@ fn access_of(args: &AccessArgs) -> Result<TargetAccess, Failure> {
     }
     Ok(TargetAccess {
         luns,
+        portal_groups: args.portal_group.iter().copied().collect(),
+        chap: None,
         any_host: args.allow_any_host.map(Access::from),
         hosts: (!hosts.is_empty()).then_some(hosts),
     })
@@ -186,6 +211,26 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     )
 }
 
+/// Who may use a target, and how they reach it, in words.
+pub(super) fn terms(target: &TargetView) -> String {
+    let mut words = hosts(target);
+    if !target.portal_groups.is_empty() {
+        words.push_str(", through portal groups ");
+        words.push_str(&groups(target));
+    }
+    if target.chap.is_some() {
+        words.push_str(", with CHAP ");
+        words.push_str(&host::chap_of(target.chap.as_ref()));
+    }
+    words
+}
+
+/// The portal groups that a target is reached through, in words.
+fn groups(target: &TargetView) -> String {
+    let groups = target.portal_groups.iter().map(u16::to_string);
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// Who may use a target, in words.
 pub(super) fn hosts(target: &TargetView) -> String {
     match (&target.hosts, target.any_host) {
@@ -218,15 +263,28 @@ fn show(daemon: &Daemon, target: &TargetView) -> Result<(), Failure> {
     let volumes: Vec<_> = volumes
         .map(|ns| format!("{} as {} {}", ns.volume, noun(&target.name), ns.nsid))
         .collect();
-    output::fields(&[
+    let mut fields = vec![
         ("target", paint(Tone::Name, &target.name)),
         ("protocol", target.protocol.clone()),
         ("volumes", volumes.join(", ")),
         ("hosts", hosts(target)),
+    ];
+    if protocol_of(&target.name) == Protocol::Iscsi {
+        let all = target.portal_groups.is_empty();
+        let groups = if all {
+            "all".to_owned()
+        } else {
+            groups(target)
+        };
+        fields.push(("portal groups", groups));
+        fields.push(("chap", host::chap_of(target.chap.as_ref())));
+    }
+    fields.extend([
         ("sessions", target.sessions.to_string()),
         ("reads", volume::kind(&target.statistics.read)),
         ("writes", volume::kind(&target.statistics.write)),
-    ])?;
+    ]);
+    output::fields(&fields)?;
     for warning in &target.warnings {
         eprintln!("ramport: warning: {warning}");
     }

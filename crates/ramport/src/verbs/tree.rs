@@ -124,7 +124,7 @@ fn target_node(target: &TargetView, all: &Everything) -> Node {
         text: format!(
             "{}  {}",
             paint(Tone::Name, &target.name),
-            paint(Tone::Quiet, &format!("for {}", target::hosts(target)))
+            paint(Tone::Quiet, &format!("for {}", target::terms(target)))
         ),
         below: namespaces.chain(sessions).collect(),
     }
@@ -153,7 +153,7 @@ fn portal_node(view: &PortalView) -> Node {
 fn host_node(host: &HostView) -> Node {
     let name = paint(Tone::Name, &host.name);
     Node::leaf(match host.chap {
-        Some(_) => format!("{name}  CHAP {}", host::chap_of(host)),
+        Some(_) => format!("{name}  CHAP {}", host::chap_of(host.chap.as_ref())),
         None => name,
     })
 }

@@ -276,7 +276,17 @@ fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
 fn initiators_are_told_before_they_are_dropped() {
     let (mut daemon, portal) = served("farewell");
     let name = "iqn.2025-01.io.ramport:a";
-    let first_session = |daemon: &Daemon| daemon.json(&["session", "ls"])[0]["id"].to_string();
+    // The one that was there before may be on its way out.
+    let first_session = |daemon: &Daemon| {
+        let begin = Instant::now();
+        loop {
+            let sessions = daemon.json(&["session", "ls"]);
+            if sessions.as_array().map(Vec::len) == Some(1) {
+                return sessions[0]["id"].to_string();
+            }
+            assert!(begin.elapsed() < PATIENCE, "the older session stays");
+        }
+    };
 
     // One that does not log out has its time, and is dropped; asked again, at once.
     let mut silent = Initiator::login(&portal, name, 1);
@@ -287,8 +297,9 @@ fn initiators_are_told_before_they_are_dropped() {
     assert!(silent.receive().is_none(), "it is dropped");
     assert!((3..10).contains(&begin.elapsed().as_secs()));
     let mut silent = Initiator::login(&portal, name, 1);
+    let session = first_session(&daemon);
     for _ in 0..2 {
-        daemon.ok(&["session", "rm", &first_session(&daemon)]);
+        daemon.ok(&["session", "rm", &session]);
     }
     assert_eq!(silent.event().map(|(event, _)| event), Some(LOGOUT_REQUEST));
     assert_eq!(silent.event().map(|(event, _)| event), Some(SESSION_DROP));

@@ -97,7 +97,7 @@ impl IscsiBackend {
     /// The access check, and room for the connection.
     fn admit(&mut self, ends: SessionEnds<'_>) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
         let who = self.who(ends.initiator);
-        let (target, grant) = self.core.open_iscsi(ends.target, who)?;
+        let (target, grant) = self.core.open_iscsi(ends.target, self.group, who)?;
         if grant.access == Access::Denied {
             return Err(OpenError::Forbidden);
         }
@@ -168,8 +168,8 @@ impl IscsiBackend {
 }
 
 impl Backend for IscsiBackend {
-    fn authentication(&mut self, initiator: &str, _: Option<&str>) -> Authentication {
-        self.core.authentication(self.who(initiator))
+    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication {
+        self.core.authentication(self.who(initiator), target)
     }
 
     fn portal_group(&self) -> u16 {

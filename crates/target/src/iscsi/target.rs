@@ -16,7 +16,7 @@ use crate::keeper::{Keeper, UnsavedReservations};
 use crate::offered::VolumeHandle;
 use crate::tally::Totals;
 use crate::views::Found;
-use crate::{PortalGroup, TargetName};
+use crate::{LoginPolicy, PortalGroup, TargetName};
 
 /// A target as its connections reach it.
 pub(crate) struct IscsiTarget {
@@ -285,6 +285,13 @@ impl IscsiTarget {
     pub(crate) fn drop_session(&self, opened: Opened) {
         self.with(|inner, handle| {
             inner.drop_where(handle, |session| session.nexus == opened.nexus);
+        });
+    }
+
+    /// Drops the sessions through portals by which the target is not reached any more.
+    pub(crate) fn keep_reached(&self, logins: &LoginPolicy) {
+        self.with(|inner, handle| {
+            inner.drop_where(handle, |session| !logins.is_reached(session.group));
         });
     }
 

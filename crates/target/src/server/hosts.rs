@@ -2,7 +2,8 @@
 
 use super::{Server, State};
 use crate::{
-    ChapDefinition, HostDefinition, HostInfo, HostName, HostPolicy, ServerError, TargetName, ToldBy,
+    ChapDefinition, ChapOwner, HostDefinition, HostInfo, HostName, HostPolicy, ServerError,
+    TargetName, ToldBy,
 };
 
 impl Server {
@@ -99,7 +100,7 @@ fn check(definition: &HostDefinition) -> Result<(), ServerError> {
         .as_ref()
         .map_or(Ok(()), ChapDefinition::check);
     chap.map_err(|fault| ServerError::Chap {
-        host: definition.name.clone(),
+        owner: ChapOwner::Host(definition.name.clone()),
         fault,
     })
 }

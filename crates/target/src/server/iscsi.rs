@@ -11,8 +11,9 @@ use iscsi::{
     Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
 };
 use net::{Accepted, Acceptor, Driven, drive};
+use nvme::target::PortId;
 
-use super::targets::Service;
+use super::targets::{Service, TargetEntry};
 use super::{Core, Server, State};
 use crate::access::{Grant, is_told};
 use crate::iscsi::{IscsiBackend, IscsiPortalId, IscsiTarget, LOGIN_BYTES, reachable};
@@ -65,10 +66,12 @@ impl MessageAcceptor for IscsiPortal {
 }
 
 impl Core {
-    /// The iSCSI target of this name, and what the host `who` may do with it.
+    /// The iSCSI target of this name, where it is reached through portals of `group`, and what the host `who` may do with
+    /// it.
     pub(crate) fn open_iscsi(
         &self,
         name: &str,
+        group: PortalGroup,
         who: HostIdentity<'_>,
     ) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
         let name: TargetName = name.parse().map_err(|_| OpenError::NotFound)?;
@@ -78,8 +81,10 @@ impl Core {
         }
         let entry = state.targets.get(&name).ok_or(OpenError::NotFound)?;
         match &entry.service {
-            Service::Iscsi(target) => Ok((Arc::clone(target), entry.access.grant(who))),
-            Service::Nvme(_) => Err(OpenError::NotFound),
+            Service::Iscsi(target) if entry.definition.logins.is_reached(group) => {
+                Ok((Arc::clone(target), entry.access.grant(who)))
+            }
+            Service::Iscsi(_) | Service::Nvme(_) => Err(OpenError::NotFound),
         }
     }
 
@@ -92,9 +97,13 @@ impl Core {
         }
     }
 
-    /// What the host `who` has to prove. It is told by the name that it claims to have; hosts that are told by address
-    /// come after that.
-    pub(crate) fn authentication(&self, who: HostIdentity<'_>) -> Authentication {
+    /// What the host `who` has to prove to `target`, or for discovery. It is told by the name that it claims to have;
+    /// hosts that are told by address come after that, and at last what the target asks of everyone.
+    pub(crate) fn authentication(
+        &self,
+        who: HostIdentity<'_>,
+        target: Option<&str>,
+    ) -> Authentication {
         let state = self.state();
         let by_name = who
             .name
@@ -107,9 +116,14 @@ impl Core {
                 host.told_by == ToldBy::Address && host.chap.is_some() && is_told(host, who)
             })
         };
+        let by_target = || {
+            let name: TargetName = target?.parse().ok()?;
+            state.targets.get(&name)?.definition.logins.chap.as_ref()
+        };
         let chap = by_name
             .or_else(by_address)
-            .and_then(|host| host.chap.as_ref());
+            .and_then(|host| host.chap.as_ref())
+            .or_else(by_target);
         chap.map_or_else(Authentication::default, credentials)
     }
 
@@ -125,21 +139,31 @@ impl Core {
         let addresses: Vec<_> = portals
             .filter(|portal| portal.transport == transport)
             .filter_map(|portal| {
-                Some(TargetAddress {
+                let address = TargetAddress {
                     ip: reachable(portal.address.ip(), local)?,
                     port: portal.address.port(),
                     group: portal.group.tag(),
-                })
+                };
+                Some((portal.group, address))
             })
             .collect();
         let targets = state.targets.iter().filter(|(_, entry)| {
             matches!(entry.service, Service::Iscsi(_)) && entry.access.check(who) > Access::Denied
         });
-        targets
-            .map(|(name, _)| TargetRecord {
+        let record = |(name, entry): (&TargetName, &TargetEntry)| {
+            let logins = &entry.definition.logins;
+            let reached = addresses
+                .iter()
+                .filter(|(group, _)| logins.is_reached(*group));
+            TargetRecord {
                 name: name.as_str().to_owned(),
-                addresses: addresses.clone(),
-            })
+                addresses: reached.map(|(_, address)| *address).collect(),
+            }
+        };
+        // Without an address the discovery portal's own would be meant.
+        let records = targets.map(record);
+        records
+            .filter(|record| !record.addresses.is_empty())
             .collect()
     }
 }

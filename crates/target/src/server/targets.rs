@@ -10,8 +10,8 @@ use crate::iscsi::IscsiTarget;
 use crate::offered::{Offered, VolumeHandle, namespaces_max};
 use crate::tally::Totals;
 use crate::{
-    Force, HostPolicy, NamespaceDefinition, Protocol, ServerError, TargetDefinition, TargetInfo,
-    TargetName, VolumeName, Warning,
+    ChapDefinition, ChapOwner, Force, HostPolicy, LoginPolicy, NamespaceDefinition, Protocol,
+    ServerError, TargetDefinition, TargetInfo, TargetName, VolumeName, Warning,
 };
 
 /// A target: what was defined, with its namespaces in the order of their numbers, and what became of it.
@@ -103,6 +103,17 @@ fn lun(number: u32) -> scsi::Lun {
     scsi::Lun::try_from(number).expect("numbers are checked where they come in")
 }
 
+fn check_logins(name: &TargetName, logins: &LoginPolicy) -> Result<(), ServerError> {
+    if name.protocol() != Protocol::Iscsi && *logins != LoginPolicy::default() {
+        return Err(ServerError::LoginPolicy(name.clone()));
+    }
+    let chap = logins.chap.as_ref().map_or(Ok(()), ChapDefinition::check);
+    chap.map_err(|fault| ServerError::Chap {
+        owner: ChapOwner::Target(name.clone()),
+        fault,
+    })
+}
+
 /// The most targets.
 const TARGETS_MAX: usize = 4096;
 
@@ -115,6 +126,7 @@ impl Server {
         let mut state = self.state();
         state.check_running()?;
         state.check_new_target(&definition)?;
+        check_logins(&definition.name, &definition.logins)?;
         definition.namespaces = state.sort_namespaces(&definition)?;
         let name = definition.name.clone();
         let warnings = if name.is_nqn() || name.protocol() == Protocol::Iscsi {
@@ -175,6 +187,25 @@ impl Server {
         state.renew_access(name);
         self.core().publish(&state);
         self.core().renew_sessions(&state);
+        Ok(())
+    }
+
+    /// Changes how an iSCSI target takes logins. Sessions through portals by which it is no longer reached end; others
+    /// need prove nothing anew.
+    pub fn set_target_logins(
+        &self,
+        name: &TargetName,
+        logins: LoginPolicy,
+    ) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        check_logins(name, &logins)?;
+        let entry = state.target_mut(name)?;
+        if let Service::Iscsi(target) = &entry.service {
+            target.keep_reached(&logins);
+        }
+        entry.definition.logins = logins;
+        self.core().publish(&state);
         Ok(())
     }
 

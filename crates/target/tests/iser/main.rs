@@ -54,6 +54,7 @@ impl Fixture {
             .create_target(TargetDefinition {
                 name: IQN.parse().expect("a name"),
                 hosts: HostPolicy::Local,
+                logins: target::LoginPolicy::default(),
                 namespaces: vec![NamespaceDefinition {
                     nsid: 0,
                     volume: "disk".parse().expect("a name"),
