@@ -37,6 +37,7 @@ impl Rig {
         let server = Server::start(ServerConfig {
             cores: Cores::Count(1),
             memory_bytes: Some(memory_bytes),
+            ..ServerConfig::default()
         })
         .unwrap();
         let volume = VolumeDefinition {
