@@ -21,4 +21,4 @@ path_mtu() {
 }
 
 # has_path_mtu DEVICE MTU
-has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu: *$2 "; }
+has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }

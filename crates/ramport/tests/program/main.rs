@@ -2,6 +2,7 @@
 
 mod daemon;
 mod iscsi;
+mod rdma;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -37,7 +37,6 @@ G
 test_one_command_switches_a_portal_of_tcp_to_rdma_and_back() {
   local other=$PEER_A:3261
   daemon portal create "iscsi://$other"
-  guest PORT=3261 <<< 'refused record_and_login "$IQN" "$PEER_A"; node "$IQN" "$PEER_A" -o delete'
   daemon portal set "iscsi://$other" --rdma on
   daemon portal ls
   guest PORT=3261 << 'G'
@@ -83,9 +82,9 @@ G
 test_ipv6() {
   daemon portal create "iser://[$A_V6]:$PORT"
   guest << 'G'
-attach "$IQN" "[$A_V6]"
-by_iser "$(session "$IQN")"
-verified ipv6 "$(disk 0)" --rw=randwrite --bs=16k --iodepth=8 --size=4m
+record_and_login "$IQN" "[$A_V6]"
+by_iser "$(session "$IQN" "$A_V6")"
+verified ipv6 "$(eventually 15 device "$(session "$IQN")" 0)" --rw=randwrite --bs=16k --iodepth=8 --size=4m
 detach "$IQN"
 G
   daemon portal remove "iser://[$A_V6]:$PORT"
