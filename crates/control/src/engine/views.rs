@@ -175,7 +175,7 @@ pub struct SessionView {
     pub peer: String,
     /// The address of ours that it came to.
     pub local: String,
-    /// The transport: `nvme+tcp` or `iscsi`.
+    /// The transport: `nvme+tcp`, `iscsi` or `iser`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,
