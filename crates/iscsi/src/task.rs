@@ -417,6 +417,15 @@ impl Tasks {
             .collect()
     }
 
+    /// R2Ts of all tasks whose data have not come.
+    pub(crate) fn outstanding_r2ts(&self) -> usize {
+        self.slots
+            .iter()
+            .flatten()
+            .map(|task| task.r2ts.len())
+            .sum()
+    }
+
     /// The Target Transfer Tag of a slot: never all ones, since slots are few.
     pub(crate) fn transfer_tag(&self, slot: usize) -> u32 {
         u32::from(self.generations[slot]) << 16 | slot as u32

@@ -23,8 +23,8 @@ use crate::connection::{self, AHS_LEN_MAX, Connection, Stage};
 use crate::login::Login;
 use crate::params::Parameters;
 use crate::task::Advertised;
+use crate::wire::BHS_LEN;
 use crate::wire::command::ScsiCommand;
-use crate::wire::{BHS_LEN, request};
 
 /// How a peer breaks the protocol so that the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,9 +112,6 @@ pub struct TargetSession<B> {
     /// RDMA READs that were posted, and those whose data have come.
     pub(super) reads_posted: u64,
     pub(super) reads_done: u64,
-    /// Replies wait for so many reads: a task that was aborted may have some outstanding, and the initiator takes its
-    /// buffer back once it is told.
-    pub(super) replies_after_reads: u64,
 }
 
 impl<B: Backend> TargetSession<B> {
@@ -129,7 +126,6 @@ impl<B: Backend> TargetSession<B> {
             hello_reply: None,
             reads_posted: 0,
             reads_done: 0,
-            replies_after_reads: 0,
         }
     }
 
@@ -154,9 +150,6 @@ impl<B: Backend> TargetSession<B> {
         }
         self.core.advertised = advertised(header, pdu);
         self.core.handle_pdu(now, pdu, backend)?;
-        if self.core.bhs.opcode() == request::TASK_MANAGEMENT {
-            self.replies_after_reads = self.reads_posted;
-        }
         if self.hello == HelloState::Login
             && let Some(parameters) = self.core.parameters()
         {
@@ -170,8 +163,15 @@ impl<B: Backend> TargetSession<B> {
         Ok(())
     }
 
+    /// Whether replies may be sent: while reads are outstanding of a task that was aborted, none is, since the initiator
+    /// takes the task's buffer back once it is told.
     pub(super) fn may_reply(&self) -> bool {
-        self.reads_done >= self.replies_after_reads
+        let outstanding = self.reads_posted - self.reads_done;
+        let of_tasks = || match &self.core.stage {
+            Stage::Full(full) => full.tasks.outstanding_r2ts() as u64,
+            Stage::Login(_) => 0,
+        };
+        outstanding == 0 || outstanding == of_tasks()
     }
 }
 
