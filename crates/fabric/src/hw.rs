@@ -125,6 +125,11 @@ impl Hw {
         })
     }
 
+    /// Whether adapters could be used at all: rdma-core is here, and the kernel has a connection manager.
+    pub fn probe() -> Result<(), HwError> {
+        EventChannel::new(&Arc::new(Library::load()?)).map(drop)
+    }
+
     /// The adapter's name, as the system has it.
     pub fn device(&self) -> &str {
         &self.context.name
@@ -323,7 +328,7 @@ impl Hw {
     /// An error once the adapter is gone and all that came of that has been taken.
     fn alive(&self) -> io::Result<()> {
         if self.is_gone && !self.has_news() {
-            let error = HwError::Gone(self.context.name.clone());
+            let error = HwError::Gone(self.context.name.as_str().into());
             return Err(io::Error::new(io::ErrorKind::NotConnected, error));
         }
         Ok(())

@@ -14,20 +14,13 @@ pub enum HwError {
     )]
     Library {
         /// Its file.
-        name: String,
+        name: &'static str,
         /// What the loader says.
-        reason: String,
+        reason: Box<str>,
     },
-    /// A library is too old.
-    #[error("{library} has no {symbol}@{version}; install rdma-core 23 or newer")]
-    Symbol {
-        /// The library.
-        library: String,
-        /// The function.
-        symbol: String,
-        /// Its version.
-        version: String,
-    },
+    /// A library is too old: it has not this function, in this version.
+    #[error("there is no {0}; install rdma-core 23 or newer")]
+    Symbol(Box<str>),
     /// The kernel has no connection manager for RDMA.
     #[error("the kernel offers no RDMA adapters ({0}); load rdma_ucm and the adapter's driver")]
     NoDevices(#[source] io::Error),
@@ -36,7 +29,7 @@ pub enum HwError {
     NoSuchAddress(IpAddr),
     /// It speaks iWARP, or something that is the vendor's own.
     #[error("adapter {0} speaks neither InfiniBand nor RoCE")]
-    Transport(String),
+    Transport(Box<str>),
     /// A call failed.
     #[error("{call}: {error}")]
     Call {
@@ -78,7 +71,7 @@ pub enum HwError {
     },
     /// It was removed, or has failed for good.
     #[error("the adapter {0} is gone")]
-    Gone(String),
+    Gone(Box<str>),
 }
 
 /// The library's functions answer with 0; else with an error number, or -1 and leave that in `errno`.

@@ -176,7 +176,7 @@ impl Object {
         // SAFETY: the name is a C string. What the library does when it is loaded is as trusted as what it does afterwards.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
         let handle = NonNull::new(handle).ok_or_else(|| HwError::Library {
-            name: name.to_string_lossy().into_owned(),
+            name: name.to_str().unwrap_or("a library"),
             reason: last_error(),
         })?;
         Ok(Self { name, handle })
@@ -191,11 +191,11 @@ impl Object {
         // SAFETY: the handle is open for ever, the names are C strings.
         let found = unsafe { libc::dlvsym(self.handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
         if found.is_null() {
-            return Err(HwError::Symbol {
-                library: self.name.to_string_lossy().into_owned(),
-                symbol: name.to_string_lossy().into_owned(),
-                version: version.to_string_lossy().into_owned(),
-            });
+            let parts = [name, version, self.name].map(CStr::to_string_lossy);
+            let [name, version, library] = parts;
+            return Err(HwError::Symbol(
+                format!("{name}@{version} in {library}").into(),
+            ));
         }
         // SAFETY: the pointer is not null, of the same size, and points to a function of that type, as the caller promises.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
@@ -203,14 +203,14 @@ impl Object {
 }
 
 /// What the loader says of its last failure in this thread.
-fn last_error() -> String {
+fn last_error() -> Box<str> {
     // SAFETY: dlerror returns null or a C string that stays until the thread's next call of the loader.
     unsafe {
         let message = libc::dlerror();
         if message.is_null() {
-            return String::from("the loader does not say why");
+            return "the loader does not say why".into();
         }
-        CStr::from_ptr(message).to_string_lossy().into_owned()
+        CStr::from_ptr(message).to_string_lossy().into()
     }
 }
 

@@ -61,7 +61,7 @@ impl Context {
             let name = name.to_string_lossy().into_owned();
             // Both InfiniBand and RoCE are this transport.
             if (*device).transport_type != TRANSPORT_IB {
-                return Err(HwError::Transport(name));
+                return Err(HwError::Transport(name.into()));
             }
             (made("ibv_open_device", (verbs.open_device)(device))?, name)
         };
