@@ -58,7 +58,15 @@ const RULES: &[Rule] = &[
     rule("bench", &["block", "initiator", "net", "nvme"]),
     rule(
         "ramport",
-        &["bench", "control", "initiator", "target", "volume", "block"],
+        &[
+            "bench",
+            "control",
+            "fabric",
+            "initiator",
+            "target",
+            "volume",
+            "block",
+        ],
     ),
     rule("scsi", &["block"]),
     rule("iscsi", &["block", "scsi"]),

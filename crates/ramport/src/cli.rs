@@ -82,6 +82,9 @@ pub(crate) enum Verb {
     /// Measure volumes over the network, block devices and files, in fio's vocabulary
     #[command(after_help = examples::BENCH)]
     Bench(Box<bench::Args>),
+    /// RDMA on this machine: its adapters, and what works without them
+    #[command(subcommand)]
+    Fabric(FabricVerb),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Write the manual pages
@@ -187,6 +190,13 @@ pub(crate) struct DiscoverArgs {
     /// How long to wait
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
     pub(crate) timeout: Period,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricVerb {
+    /// List adapters: link, state, speed, addresses; and which providers work
+    #[command(visible_alias = "ls")]
+    List,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 
 mod cli;
 mod demo;
+mod fabric;
 mod failure;
 mod output;
 mod paths;
@@ -32,6 +33,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Verb::Demo(args) => demo::run(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Bench(args) => verbs::bench(&connection, *args),
         Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
+        Verb::Fabric(verb) => fabric::run(&connection, &verb).map(|()| ExitCode::SUCCESS),
         Verb::Completions(args) => {
             cli::print_completions(args.shell);
             Ok(ExitCode::SUCCESS)
