@@ -22,7 +22,7 @@ test: build
 	$(CARGO) test --workspace
 	$(CARGO) xtask tidy
 	tests/iscsi/run
-	tests/vm/run --jobs 2 nvme-tcp iscsi
+	tests/vm/run --jobs 2 nvme-tcp iscsi fabric
 
 install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport

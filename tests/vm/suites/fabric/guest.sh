@@ -1,0 +1,80 @@
+# Helpers inside the guest.
+# shellcheck shell=bash disable=SC2154
+
+# ends_up: a veth from here, with a device of rdma_rxe on it, to the namespace "peer". rdma_rxe has UDP port 4791 of this
+# namespace, and works in no other.
+ends_up() {
+  modprobe crc32_generic   # without it `rdma link add` fails
+  modprobe -a rdma_rxe rdma_ucm veth sch_netem
+  ip netns add peer
+  ip link add veth0 type veth peer name veth1 netns peer
+  ip address add "$HW_4/24" dev veth0
+  ip address add "$HW_6/64" dev veth0 nodad
+  ip -n peer address add "$SOFT_4/24" dev veth1
+  ip -n peer address add "$SOFT_6/64" dev veth1 nodad
+  ip -n peer link set lo up
+  link_mtu 9000
+  ip link set veth0 up
+  ip -n peer link set veth1 up
+  rxe_on veth0
+}
+
+rxe_on() {
+  rdma link add rxe0 type rxe netdev "$1"
+  eventually 5 rxe_is_active rxe0
+}
+
+# link_mtu MTU: of which rdma_rxe makes its own: of 1500 1024, of 9000 4096.
+link_mtu() {
+  ip link set veth0 mtu "$1"
+  ip -n peer link set veth1 mtu "$1"
+}
+
+# suite END END [PART]...: the behavioural suite, with "peer" as the namespace of software.
+suite() {
+  local ends=()
+  for end in "$1" "$2"; do
+    case $end in
+      soft:*) ends+=("$end@peer") ;;
+      *) ends+=("$end") ;;
+    esac
+  done
+  /share/fabric_suite "${ends[@]}" "${@:3}"
+}
+
+# both_ways [PART]...: between an adapter and software, each as the one that asks.
+both_ways() {
+  suite "hw:$HW_4" "soft:$SOFT_4" "$@"
+  suite "soft:$SOFT_4" "hw:$HW_4" "$@"
+}
+
+# twisted ARGUMENT...: what netem does to packets of either direction.
+twisted() {
+  tc qdisc add dev veth0 root netem "$@"
+  tc -n peer qdisc add dev veth1 root netem "$@"
+}
+
+untwisted() {
+  tc qdisc del dev veth0 root 2> /dev/null || :
+  tc -n peer qdisc del dev veth1 root 2> /dev/null || :
+}
+
+# answered COMMAND...: a server in the background that says when it listens.
+answered() {
+  rm -f /tmp/server
+  "$@" > /tmp/server 2>&1 &
+  SERVER=$!
+  eventually 20 grep -qx listening /tmp/server
+}
+
+# told LINE: the server has ended well, and has said so last.
+told() {
+  local status=0
+  wait "$SERVER" || status=$?
+  cat /tmp/server
+  same "$status" 0 "the server's status"
+  same "$(tail -n 1 /tmp/server)" "$1" "the server's last line"
+}
+
+# listens PORT: somebody listens at a port of the connection manager's.
+listens() { rdma resource show cm_id | grep -q "state LISTEN .*:$1\b"; }
