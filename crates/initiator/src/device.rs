@@ -3,11 +3,11 @@
 use std::{sync::Arc, thread::JoinHandle};
 
 use block::Geometry;
-use nvme::tcp::HostSession;
+use nvme::host::CommandKey;
 
 use crate::mailbox::{Mailbox, Shared};
 use crate::queue::QueueTerms;
-use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, iscsi_tcp, nvme_tcp};
+use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, iscsi_tcp, nvmf};
 
 /// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues. Dropping it ends the
 /// attachment: its queues lose their connection for good, and a controller is shut down, which may take up to a second.
@@ -50,9 +50,9 @@ pub(crate) struct Attached {
 
 impl Device {
     /// The most slots of a queue.
-    pub const DEPTH_MAX: u16 = HostSession::KEYS_MAX / 2;
+    pub const DEPTH_MAX: u16 = CommandKey::COUNT_MAX / 2;
 
-    /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections of an NVMe/TCP
+    /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections of an NVMe
     /// association, or iSCSI sessions.
     pub fn connect(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
         if url.target().is_none() {
@@ -62,7 +62,8 @@ impl Device {
         }
         check(options)?;
         let attached = match url.scheme() {
-            Scheme::NvmeTcp => nvme_tcp::attach(url, options),
+            Scheme::NvmeTcp => nvmf::attach::<nvmf::Tcp>(url, options),
+            Scheme::NvmeRdma => nvmf::attach::<nvmf::Rdma>(url, options),
             Scheme::Iscsi => iscsi_tcp::attach(url, options),
         }?;
         let Attached {

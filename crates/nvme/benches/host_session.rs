@@ -98,7 +98,7 @@ fn answers(kind: Kind, len_bytes: u32, dgst: Dgst, generation: u16) -> Vec<u8> {
     let layout = Layout { dgst, pda: Pda(0) };
     let mut bytes = Vec::new();
     for key in 0..DEPTH {
-        let cid = generation * HostSession::KEYS_MAX + key;
+        let cid = generation * CommandKey::COUNT_MAX + key;
         let header = match kind {
             Kind::Read => {
                 let flags = PduFlags::LAST | PduFlags::SUCCESS;

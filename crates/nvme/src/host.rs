@@ -1,7 +1,7 @@
 //! The host side, whatever the transport: what a host sends to set up and keep an association, to do I/O, and to
 //! read a discovery log; and what it makes of the answers.
 //!
-//! A transport (`tcp::HostSession`) carries [`Command`]s, whose data lie in [`Buffers`], and gives [`Outcome`]s back.
+//! A transport (`tcp::HostSession`, `rdma::HostSession`) carries [`Command`]s, whose data lie in [`Buffers`], and gives [`Outcome`]s back.
 //! What is to be sent is said by small state machines that know neither transport nor clock:
 //! - [`Setup`] takes a new admin queue to a controller that is ready;
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
@@ -18,7 +18,8 @@ mod shutdown;
 mod upkeep;
 
 pub use block::{BufferRange, Buffers};
-pub use command::{Command, CommandKey, Outcome, Transfer};
+pub(crate) use command::Generation;
+pub use command::{Command, CommandKey, NoRoom, Outcome, Transfer};
 pub use connect::{HostName, connect_admin, connect_io};
 pub use discovery::{DiscoveryError, LogReader, LogStep};
 pub use setup::{

@@ -1,4 +1,4 @@
-//! NVMe over Fabrics: controller core, NVMe/TCP target and host, NVMe/RDMA target.
+//! NVMe over Fabrics: controller core, NVMe/TCP and NVMe/RDMA, target and host.
 //!
 //! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
 //! - [`target`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no

@@ -2,7 +2,9 @@
 //!
 //! Read first: NVMe RDMA Transport 1.0, the sections on capsules, data transfer and connection establishment.
 
+mod host;
 mod target;
 pub mod wire;
 
+pub use host::{HostConfig, HostError, HostSession, HostWork, Reach};
 pub use target::{Accepted, SessionError, TargetConfig, TargetSession};

@@ -6,5 +6,5 @@ mod host;
 mod target;
 pub mod wire;
 
-pub use host::{HostConfig, HostError, HostSession, NoRoom};
+pub use host::{HostConfig, HostError, HostSession};
 pub use target::{SessionError, TargetConfig, TargetSession};

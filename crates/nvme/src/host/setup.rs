@@ -120,6 +120,8 @@ pub struct ControllerFacts {
     pub transfer_max_bytes: Option<u64>,
     /// The most data inside a command capsule of an I/O queue (from IOCCSZ).
     pub in_capsule_max_bytes: u32,
+    /// What it takes in SGLs (SGLS), bits as in [`crate::wire::identify::sgls`].
+    pub sgls: u32,
     /// The most entries of an I/O queue (MQES, MAXCMD), 1's based.
     pub queue_entries_max: u32,
     /// Optional commands (ONCS), bits as in [`crate::wire::identify::oncs`].
@@ -408,6 +410,7 @@ impl Setup {
         } else {
             0
         };
+        facts.sgls = id.sgls.get();
         // MAXCMD 0 is not reported.
         if let maxcmd @ 1.. = u32::from(id.commands_max.get()) {
             facts.queue_entries_max = facts.queue_entries_max.min(maxcmd);

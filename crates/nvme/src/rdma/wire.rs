@@ -118,9 +118,36 @@ pub enum RejectStatus {
     /// No completion could be received.
     #[error("its receive queue size (HRQSIZE) is 0")]
     InvalidHostReceives = 5,
+    /// No room.
+    #[error("there is no room for another queue")]
+    NoResources = 6,
     /// The host takes no RDMA READ.
     #[error("it takes no RDMA READ")]
     InvalidInboundReads = 7,
+    /// The host wants to make too many RDMA READs at once.
+    #[error("it wants to make too many RDMA READs at once")]
+    InvalidOutboundReads = 8,
+    /// There is no such controller.
+    #[error("its controller ID (CNTLID) is not one that there is")]
+    InvalidControllerId = 9,
+}
+
+impl RejectStatus {
+    /// The status of this number, where it is known.
+    pub fn from_wire(status: u16) -> Option<Self> {
+        let known = [
+            Self::InvalidLength,
+            Self::InvalidRecordFormat,
+            Self::InvalidQueueId,
+            Self::InvalidHostSends,
+            Self::InvalidHostReceives,
+            Self::NoResources,
+            Self::InvalidInboundReads,
+            Self::InvalidOutboundReads,
+            Self::InvalidControllerId,
+        ];
+        known.into_iter().find(|known| *known as u16 == status)
+    }
 }
 
 #[cfg(test)]

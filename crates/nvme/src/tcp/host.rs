@@ -23,7 +23,7 @@ use self::inbound::Inbound;
 use self::outbound::{Answer, LastWord};
 use self::table::{Held, Table};
 use super::wire::{Dgst, Fes, Layout, Violation};
-use crate::host::{BufferRange, Buffers, Command, CommandKey, Outcome};
+use crate::host::{BufferRange, Buffers, Command, CommandKey, NoRoom, Outcome};
 
 /// One queue's connection, seen from the host.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct HostSession {
 pub struct HostConfig {
     /// The digests to ask for.
     pub dgst: Dgst,
-    /// Keys go from 0 to this less one; at most [`HostSession::KEYS_MAX`].
+    /// Keys go from 0 to this less one; at most [`CommandKey::COUNT_MAX`].
     pub keys: u16,
     /// How many commands the controller's queue takes at once: its entries less one.
     pub in_flight_max: u16,
@@ -99,17 +99,6 @@ pub enum HostError {
     Closed,
 }
 
-/// Why a command was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoom {
-    /// As many commands are in flight as the controller's queue takes.
-    #[error("the controller's queue is full")]
-    QueueFull,
-    /// The connection has ended.
-    #[error("the connection has ended")]
-    Closed,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     AwaitIcResp,
@@ -125,8 +114,6 @@ enum Hello {
 }
 
 impl HostSession {
-    /// The most keys: a command identifier keeps four bits for the generation.
-    pub const KEYS_MAX: u16 = 1 << 12;
     /// The most R2Ts outstanding for one command that the host takes (MAXR2T), 1's based.
     pub const R2TS_MAX: u8 = 4;
     /// The region of every placement: the queue's buffers.
@@ -137,7 +124,7 @@ impl HostSession {
     /// A connection that has just been made; ICReq is the first thing to be sent.
     pub fn new(config: HostConfig) -> Self {
         assert!(
-            config.keys <= Self::KEYS_MAX,
+            config.keys <= CommandKey::COUNT_MAX,
             "a queue has at most 4096 keys"
         );
         let keys = usize::from(config.keys);

@@ -2,6 +2,7 @@
 
 mod host;
 mod rdma;
+mod rdma_host;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::wire::{Cid, Cqe, Nsid, Sgl, Sqe};
 
 pub use host::{discovery_log, host_session};
 pub use rdma::rdma_session;
+pub use rdma_host::rdma_host_session;
 
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
@@ -361,6 +363,7 @@ mod tests {
         assert!(replay("nvme_queue", super::queue) > 0);
         assert!(replay("nvme_host_session", super::host_session) > 0);
         assert!(replay("nvme_rdma_session", super::rdma_session) > 0);
+        assert!(replay("nvme_rdma_host_session", super::rdma_host_session) > 0);
         assert!(replay("nvme_discovery_log", super::discovery_log) > 0);
     }
 }

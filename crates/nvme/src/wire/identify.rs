@@ -209,6 +209,14 @@ const _: () = assert!(std::mem::offset_of!(IdentifyController, subsystem_nqn) ==
 const _: () = assert!(std::mem::offset_of!(IdentifyController, command_capsule_units) == 1792);
 const _: () = assert!(std::mem::offset_of!(IdentifyController, power_states) == 2048);
 
+/// Bits of [`IdentifyController::sgls`] (SGLS).
+pub mod sgls {
+    /// Keyed SGL Data Block descriptors.
+    pub const KEYED: u32 = 1 << 2;
+    /// An offset as the address of a descriptor: data inside of capsules.
+    pub const OFFSETS: u32 = 1 << 20;
+}
+
 /// Bits of [`IdentifyController::nvm_commands`] (ONCS).
 pub mod oncs {
     /// Compare.

@@ -1,6 +1,6 @@
 //! The commands in flight of one connection, by key.
 
-use crate::host::{BufferRange, Buffers, Command, CommandKey, Outcome, Transfer};
+use crate::host::{BufferRange, Buffers, Command, CommandKey, Generation, Outcome, Transfer};
 use crate::tcp::host::HostSession;
 use crate::tcp::wire::ADMIN_IN_CAPSULE_DATA_BYTES;
 use crate::wire::{Cid, Sgl, Sqe};
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) data_way: DataWay,
     /// R2Ts that have not been answered in full.
     pub(super) open_r2ts: u8,
-    generation: u8,
+    generation: Generation,
     /// Data received, or the end of what was asked for by R2Ts, from the start of the command's data.
     pub(super) moved_bytes: u32,
     /// Where in the stream the last of the command's data that were placed in the send list end.
@@ -67,9 +67,6 @@ pub(super) struct Ended {
     pub(super) placed_until_bytes: u64,
 }
 
-/// Bits of a command identifier that hold the key; those above hold the generation.
-const KEY_BITS: u32 = HostSession::KEYS_MAX.trailing_zeros();
-
 impl Table {
     pub(super) fn new(keys: u16) -> Self {
         let free = Entry {
@@ -79,7 +76,7 @@ impl Table {
             data_verdict: DataVerdict::Sound,
             data_way: DataWay::ByR2t,
             open_r2ts: 0,
-            generation: 0,
+            generation: Generation::default(),
             moved_bytes: 0,
             placed_until_bytes: 0,
         };
@@ -125,7 +122,7 @@ impl Table {
             assert!(buffers.contains(range), "data lie inside of their buffer");
         }
         entry.sqe = command.sqe;
-        entry.sqe.cid = U16::new(u16::from(entry.generation) << KEY_BITS | key.0);
+        entry.sqe.cid = U16::new(key.cid(entry.generation).0);
         entry.sqe.sgl1 = sgl;
         entry.transfer = command.transfer;
         entry.phase = Phase::Pending;
@@ -145,7 +142,7 @@ impl Table {
 
     /// The command that a controller names: one whose capsule has been emitted, and of this generation.
     pub(super) fn find(&mut self, cid: u16) -> Option<(u16, &mut Entry)> {
-        let key = cid & (HostSession::KEYS_MAX - 1);
+        let key = CommandKey::of(Cid(cid)).0;
         let entry = self.entries.get_mut(usize::from(key))?;
         (entry.phase == Phase::Active && entry.sqe.cid.get() == cid).then_some((key, entry))
     }
@@ -154,7 +151,7 @@ impl Table {
         let entry = &mut self.entries[usize::from(key)];
         assert_ne!(entry.phase, Phase::Free, "only commands in flight end");
         entry.phase = Phase::Free;
-        entry.generation = (entry.generation + 1) % (1 << (u16::BITS - KEY_BITS));
+        entry.generation = entry.generation.next();
         self.in_flight -= 1;
         self.bulk_reads -= u16::from(is_bulk(entry.transfer));
         Ended {

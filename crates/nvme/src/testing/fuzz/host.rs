@@ -211,7 +211,7 @@ impl Controller {
                 .expect("the host keeps to the protocol");
             if shape.pdu_type == PduType::CapsuleCmd {
                 let cid = u16::from_le_bytes([sent[10], sent[11]]);
-                let key = usize::from(cid % HostSession::KEYS_MAX);
+                let key = usize::from(cid % CommandKey::COUNT_MAX);
                 self.cids[key] = cid;
                 self.offsets[key] = 0;
             }

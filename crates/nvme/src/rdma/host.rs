@@ -1,0 +1,266 @@
+//! The host's end of one NVMe/RDMA queue pair: command capsules go out, the controller moves data by RDMA, outcomes come back.
+//!
+//! Read first: NVMe RDMA Transport 1.0, the sections on capsules and data transfer; NVM Express Base 2.0, "SGL Descriptor"
+//! (keyed data blocks).
+//!
+//! Each command with data opens exactly its bytes of the queue's buffers to the controller, in one direction, under a key of its
+//! own, which nobody can guess. The controller is asked to make the key worthless with the response (remote invalidation), and
+//! where it does not, the session does before the outcome is given out. So whatever comes late by RDMA meets no memory. One key
+//! to all buffers would save the registration, and let a controller write into buffers that the caller uses for something else.
+//!
+//! Flow control by SQHD is not used: never more commands are in flight than the controller's queue takes.
+//!
+//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] asks for through [`HostWork`], and hands in the
+//! messages that come and the keys of capsules whose send has completed.
+
+mod table;
+
+use std::collections::VecDeque;
+
+use block::{RemoteBuffer, RemoteKey};
+use zerocopy::FromBytes;
+
+use self::table::Table;
+use crate::host::{BufferRange, Command, CommandKey, NoRoom, Outcome, Transfer};
+use crate::wire::{Cid, Cqe, Invalidate, Sgl, Sqe};
+
+/// One queue's connection, seen from the host.
+#[derive(Debug)]
+pub struct HostSession {
+    config: HostConfig,
+    table: Table,
+    /// Keys of commands whose capsule has not been posted, in the order of submission.
+    pending: VecDeque<u16>,
+    state: State,
+}
+
+/// The terms of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Keys go from 0 to this less one; at most [`CommandKey::COUNT_MAX`].
+    pub keys: u16,
+    /// How many commands the controller's queue takes at once: its entries less one.
+    pub in_flight_max: u16,
+    /// The most data that go inside a command capsule (from IOCCSZ, and only where SGLS allows offsets into it). Fabrics
+    /// commands have theirs never there: an admin queue need not take them.
+    pub in_capsule_max_bytes: u32,
+}
+
+/// Which way the controller may move data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It reads the buffer (RDMA READ).
+    Read,
+    /// It writes the buffer (RDMA WRITE).
+    Write,
+}
+
+/// What a session asks of its queue pair and of the memory behind it.
+pub trait HostWork {
+    /// Opens a range of the queue's buffers to the controller; `None` where no key is to be had now.
+    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
+
+    /// Makes a key worthless. When this returns, nothing reaches the range any more.
+    fn close(&mut self, key: RemoteKey);
+
+    /// Posts a command capsule, `sqe` and the bytes of `data` behind it, and whether there was room. The bytes stay as they are
+    /// until [`HostSession::handle_sent`] is called with `key`.
+    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool;
+}
+
+/// Why a connection has to end: the controller broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// A response capsule has another length.
+    #[error("the controller sent a message of {len_bytes} bytes; a response has 16")]
+    Length {
+        /// The message's.
+        len_bytes: usize,
+    },
+    /// There is no such command.
+    #[error("the controller completed command {:#06x}, which is not in flight", cid.0)]
+    UnknownCommand {
+        /// Its identifier (CID).
+        cid: Cid,
+    },
+    /// It is not the key of the command that is completed.
+    #[error("the controller invalidated key {:#x} with command {:#06x}, whose it is not", key.0, cid.0)]
+    WrongKey {
+        /// The key that was made worthless.
+        key: RemoteKey,
+        /// The command's identifier (CID).
+        cid: Cid,
+    },
+    /// A message came after the end.
+    #[error("the connection has ended")]
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Closed,
+}
+
+impl HostSession {
+    /// The longest data of a command by a keyed SGL, whose length has 24 bits, in whole pages.
+    pub const TRANSFER_MAX_BYTES: u32 = (1 << 24) - 4096;
+    /// The length of a response capsule.
+    pub const RESPONSE_BYTES: u32 = size_of::<Cqe>() as u32;
+
+    /// A connection that has just been made.
+    pub fn new(config: HostConfig) -> Self {
+        assert!(
+            config.keys <= CommandKey::COUNT_MAX,
+            "a queue has at most 4096 keys"
+        );
+        Self {
+            config,
+            table: Table::new(config.keys),
+            pending: VecDeque::with_capacity(config.keys.into()),
+            state: State::Ready,
+        }
+    }
+
+    /// Takes a command. Panics where `key` is out of range or in flight, or where the data are longer than
+    /// [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
+    pub fn submit(&mut self, key: CommandKey, command: &Command) -> Result<(), NoRoom> {
+        if self.state == State::Closed {
+            return Err(NoRoom::Closed);
+        }
+        if self.room() == 0 {
+            return Err(NoRoom::QueueFull);
+        }
+        self.table.insert(key, command);
+        self.pending.push_back(key.0);
+        Ok(())
+    }
+
+    /// How many more commands fit into the controller's queue.
+    pub fn room(&self) -> u16 {
+        let in_flight = self.table.in_flight();
+        self.config.in_flight_max.saturating_sub(in_flight)
+    }
+
+    /// How many commands are in flight or wait to be posted.
+    pub fn in_flight(&self) -> u16 {
+        self.table.in_flight()
+    }
+
+    /// Whether commands wait to be posted.
+    pub fn wants_transmit(&self) -> bool {
+        self.state == State::Ready && !self.pending.is_empty()
+    }
+
+    /// Posts as much as fits of what is to be sent.
+    pub fn poll_transmit<W: HostWork + ?Sized>(&mut self, work: &mut W) {
+        while self.wants_transmit() {
+            let Some(&key) = self.pending.front() else {
+                return;
+            };
+            if !self.post(key, work) {
+                return;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// Takes a message in, with the key that the controller made worthless by it, and appends to `done` what has ended.
+    /// Where this fails, the connection is to be closed.
+    pub fn handle_message<W: HostWork + ?Sized>(
+        &mut self,
+        message: &[u8],
+        invalidated: Option<RemoteKey>,
+        work: &mut W,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        if self.state == State::Closed {
+            return Err(HostError::Closed);
+        }
+        let result = self.on_response(message, invalidated, work, done);
+        if result.is_err() {
+            self.state = State::Closed;
+        }
+        result
+    }
+
+    /// The send of the capsule of `key` has completed: its bytes are not looked at any more.
+    pub fn handle_sent(&mut self, key: CommandKey, done: &mut Vec<Outcome>) {
+        done.extend(self.table.sent(key));
+    }
+
+    /// The connection has ended: every key that is left is made worthless. No outcome is given out any more.
+    pub fn handle_close<W: HostWork + ?Sized>(&mut self, work: &mut W) {
+        self.state = State::Closed;
+        for key in self.table.take_keys() {
+            work.close(key);
+        }
+    }
+
+    /// Posts the capsule of a command; whether there was room.
+    fn post<W: HostWork + ?Sized>(&mut self, key: u16, work: &mut W) -> bool {
+        let (mut sqe, transfer) = self.table.pending(key);
+        let in_capsule_max_bytes = if sqe.opcode == Sqe::OPCODE_FABRICS {
+            0
+        } else {
+            self.config.in_capsule_max_bytes
+        };
+        let (range, reach) = match transfer {
+            Transfer::ToController(range) if range.len_bytes <= in_capsule_max_bytes => {
+                sqe.sgl1 = Sgl::in_capsule(0, range.len_bytes);
+                let is_posted = work.send(CommandKey(key), &sqe, Some(range));
+                return is_posted && self.table.activate(key, None);
+            }
+            Transfer::None => {
+                sqe.sgl1 = Sgl::keyed(0, 0, 0, Invalidate::No);
+                let is_posted = work.send(CommandKey(key), &sqe, None);
+                return is_posted && self.table.activate(key, None);
+            }
+            Transfer::ToController(range) => (range, Reach::Read),
+            Transfer::ToHost(range) => (range, Reach::Write),
+        };
+        let Some(open) = work.open(range, reach) else {
+            return false;
+        };
+        sqe.sgl1 = Sgl::keyed(open.address, range.len_bytes, open.key.0, Invalidate::Yes);
+        if work.send(CommandKey(key), &sqe, None) {
+            return self.table.activate(key, Some(open.key));
+        }
+        work.close(open.key);
+        false
+    }
+
+    fn on_response<W: HostWork + ?Sized>(
+        &mut self,
+        message: &[u8],
+        invalidated: Option<RemoteKey>,
+        work: &mut W,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        let cqe = Cqe::read_from_bytes(message).map_err(|_| HostError::Length {
+            len_bytes: message.len(),
+        })?;
+        let cid = cqe.cid();
+        let command = self
+            .table
+            .find(cid)
+            .ok_or(HostError::UnknownCommand { cid })?;
+        match (command.open, invalidated) {
+            (open, Some(key)) if open != Some(key) => {
+                return Err(HostError::WrongKey { key, cid });
+            }
+            (Some(key), None) => work.close(key),
+            _ => {}
+        }
+        let outcome = Outcome {
+            key: CommandKey::of(cid),
+            status: cqe.status(),
+            result: cqe.result.get(),
+        };
+        done.extend(self.table.complete(outcome));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+use block::{Blocks, Extent, Lba};
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::host::{BufferRange, io};
+use crate::wire::{Nsid, SglKind, Status, StatusCode};
+
+/// A queue pair and memory that write down what they are asked for.
+#[derive(Default)]
+struct Work {
+    opened: Vec<(BufferRange, Reach, RemoteKey)>,
+    closed: Vec<RemoteKey>,
+    sent: Vec<(CommandKey, Sqe, Option<BufferRange>)>,
+    sends_max: usize,
+    has_no_keys: bool,
+}
+
+impl HostWork for Work {
+    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        if self.has_no_keys {
+            return None;
+        }
+        let key = RemoteKey(0xAB00_0000 + self.opened.len() as u32);
+        self.opened.push((range, reach, key));
+        Some(RemoteBuffer {
+            address: 0x10_0000 * (1 + u64::from(range.slot)),
+            key,
+            len_bytes: range.len_bytes,
+        })
+    }
+
+    fn close(&mut self, key: RemoteKey) {
+        self.closed.push(key);
+    }
+
+    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
+        let has_room = self.sent.len() < self.sends_max;
+        if has_room {
+            self.sent.push((key, *sqe, data));
+        }
+        has_room
+    }
+}
+
+struct Rig {
+    session: HostSession,
+    work: Work,
+    done: Vec<Outcome>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self {
+            session: HostSession::new(HostConfig {
+                keys: 4,
+                in_flight_max: 3,
+                in_capsule_max_bytes: 4096,
+            }),
+            work: Work {
+                sends_max: 100,
+                ..Work::default()
+            },
+            done: Vec::new(),
+        }
+    }
+
+    fn submit(&mut self, key: u16, command: Command) -> Result<(), NoRoom> {
+        self.session.submit(CommandKey(key), &command)
+    }
+
+    /// Posts a command; gives its entry as sent.
+    fn post(&mut self, key: u16, command: Command) -> Sqe {
+        self.submit(key, command).unwrap();
+        self.session.poll_transmit(&mut self.work);
+        let (of, sqe, _) = *self.work.sent.last().unwrap();
+        assert_eq!(of, CommandKey(key));
+        sqe
+    }
+
+    fn answer(&mut self, cid: Cid, invalidated: Option<RemoteKey>) -> Result<(), HostError> {
+        let cqe = Cqe::new(cid, Status::SUCCESS, 77);
+        self.message(cqe.as_bytes(), invalidated)
+    }
+
+    fn message(&mut self, message: &[u8], invalidated: Option<RemoteKey>) -> Result<(), HostError> {
+        let (work, done) = (&mut self.work, &mut self.done);
+        self.session
+            .handle_message(message, invalidated, work, done)
+    }
+
+    fn sent(&mut self, key: u16) {
+        self.session.handle_sent(CommandKey(key), &mut self.done);
+    }
+}
+
+fn extent(len_bytes: u32) -> Extent {
+    Extent::new(Lba(0), Blocks(u64::from(len_bytes) / 512))
+}
+
+fn read(slot: u16, len_bytes: u32) -> Command {
+    io::read(
+        Nsid(1),
+        extent(len_bytes),
+        BufferRange::first(slot, len_bytes),
+    )
+}
+
+fn write(slot: u16, len_bytes: u32) -> Command {
+    io::write(
+        Nsid(1),
+        extent(len_bytes),
+        BufferRange::first(slot, len_bytes),
+    )
+}
+
+#[test]
+fn a_read_opens_its_bytes_for_writing_and_asks_for_invalidation() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(2, read(2, 8192));
+    let (range, reach, key) = rig.work.opened[0];
+    assert_eq!((range, reach), (BufferRange::first(2, 8192), Reach::Write));
+    let keyed = SglKind::Keyed {
+        address: 0x30_0000,
+        len_bytes: 8192,
+        key: key.0,
+        invalidate: true,
+    };
+    assert_eq!(sqe.sgl1.kind(), keyed);
+    rig.sent(2);
+    assert_eq!(rig.answer(sqe.cid(), Some(key)), Ok(()));
+    assert_eq!(rig.work.closed, [], "the controller did that");
+    let [outcome] = rig.done[..] else {
+        panic!("{:?}", rig.done);
+    };
+    assert_eq!((outcome.key, outcome.result), (CommandKey(2), 77));
+    assert_eq!(rig.session.in_flight(), 0);
+}
+
+#[test]
+fn a_key_that_the_controller_left_is_closed_before_the_outcome() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(0, read(0, 512));
+    rig.sent(0);
+    let key = rig.work.opened[0].2;
+    assert_eq!(rig.answer(sqe.cid(), None), Ok(()));
+    assert_eq!(rig.work.closed, [key]);
+    assert_eq!(rig.done.len(), 1);
+}
+
+#[test]
+fn small_writes_travel_inside_the_capsule_and_long_ones_are_read() {
+    let mut rig = Rig::new();
+    let small = rig.post(0, write(0, 4096));
+    let inside = SglKind::InCapsule {
+        offset: 0,
+        len_bytes: 4096,
+    };
+    assert_eq!(small.sgl1.kind(), inside);
+    assert_eq!(rig.work.sent[0].2, Some(BufferRange::first(0, 4096)));
+    assert_eq!(rig.work.opened, []);
+    rig.post(1, write(1, 4608));
+    assert_eq!(rig.work.opened[0].1, Reach::Read);
+    assert_eq!(rig.work.sent[1].2, None);
+}
+
+#[test]
+fn fabrics_commands_have_their_data_outside_of_the_capsule() {
+    let mut rig = Rig::new();
+    let mut connect = write(0, 1024);
+    connect.sqe.opcode = Sqe::OPCODE_FABRICS;
+    rig.post(0, connect);
+    assert_eq!(rig.work.opened[0].1, Reach::Read);
+}
+
+#[test]
+fn commands_without_data_have_an_empty_keyed_descriptor() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(0, io::flush(Nsid(1)));
+    assert_eq!(sqe.sgl1, Sgl::keyed(0, 0, 0, Invalidate::No));
+    assert_eq!(rig.work.opened, []);
+    // Nothing of it can be invalidated.
+    let key = RemoteKey(5);
+    let cid = sqe.cid();
+    assert_eq!(
+        rig.answer(cid, Some(key)),
+        Err(HostError::WrongKey { key, cid })
+    );
+}
+
+#[test]
+fn an_outcome_waits_until_the_capsule_has_been_sent() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(0, write(0, 512));
+    assert_eq!(rig.answer(sqe.cid(), None), Ok(()));
+    assert_eq!(
+        rig.done,
+        [],
+        "the capsule's bytes may have to be sent again"
+    );
+    assert_eq!(rig.session.in_flight(), 1);
+    let cid = sqe.cid();
+    let again = rig.answer(cid, None);
+    assert_eq!(again, Err(HostError::UnknownCommand { cid }), "once only");
+    rig.sent(0);
+    assert_eq!(rig.done.len(), 1);
+}
+
+#[test]
+fn completions_of_unknown_commands_end_the_connection() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(0, read(0, 512));
+    for cid in [1, 3, 4, 0x0FFF, sqe.cid().0 ^ 0x1000] {
+        let mut rig = Rig::new();
+        rig.post(0, read(0, 512));
+        let cid = Cid(cid);
+        assert_eq!(
+            rig.answer(cid, None),
+            Err(HostError::UnknownCommand { cid })
+        );
+        assert_eq!(rig.answer(sqe.cid(), None), Err(HostError::Closed));
+        assert_eq!(rig.submit(1, read(1, 512)), Err(NoRoom::Closed));
+        assert!(!rig.session.wants_transmit());
+        assert_eq!(rig.done, []);
+    }
+}
+
+#[test]
+fn a_completion_of_a_command_that_was_not_posted_ends_the_connection() {
+    let mut rig = Rig::new();
+    rig.work.sends_max = 0;
+    rig.submit(1, read(1, 512)).unwrap();
+    rig.session.poll_transmit(&mut rig.work);
+    let cid = Cid(1);
+    assert_eq!(
+        rig.answer(cid, None),
+        Err(HostError::UnknownCommand { cid })
+    );
+}
+
+#[test]
+fn messages_of_other_lengths_end_the_connection() {
+    for len_bytes in [0, 15, 17, 64] {
+        let mut rig = Rig::new();
+        rig.post(0, read(0, 512));
+        let error = rig.message(&vec![0; len_bytes], None);
+        assert_eq!(error, Err(HostError::Length { len_bytes }));
+    }
+}
+
+#[test]
+fn keys_of_other_commands_must_not_be_invalidated() {
+    let mut rig = Rig::new();
+    let first = rig.post(0, read(0, 512));
+    rig.post(1, read(1, 512));
+    let key = rig.work.opened[1].2;
+    let cid = first.cid();
+    assert_eq!(
+        rig.answer(cid, Some(key)),
+        Err(HostError::WrongKey { key, cid })
+    );
+}
+
+#[test]
+fn identifiers_change_with_each_command_of_a_key() {
+    let mut rig = Rig::new();
+    let mut seen = Vec::new();
+    for _ in 0..17 {
+        let sqe = rig.post(0, read(0, 512));
+        seen.push(sqe.cid());
+        rig.sent(0);
+        rig.answer(sqe.cid(), None).unwrap();
+    }
+    assert_eq!(seen[0], seen[16], "four bits of generation");
+    seen.dedup();
+    assert_eq!(seen.len(), 17);
+    assert!(seen[..16].iter().all(|cid| CommandKey::of(*cid).0 == 0));
+}
+
+#[test]
+fn no_more_commands_are_in_flight_than_the_controllers_queue_takes() {
+    let mut rig = Rig::new();
+    for key in 0..3 {
+        rig.post(key, read(key, 512));
+    }
+    assert_eq!(rig.submit(3, read(3, 512)), Err(NoRoom::QueueFull));
+    assert_eq!(rig.session.room(), 0);
+    let cid = rig.work.sent[1].1.cid();
+    rig.sent(1);
+    rig.answer(cid, None).unwrap();
+    assert_eq!(rig.submit(1, read(1, 512)), Ok(()));
+}
+
+#[test]
+fn what_finds_no_room_or_key_is_posted_later_in_order() {
+    let mut rig = Rig::new();
+    rig.work.sends_max = 1;
+    for key in 0..3 {
+        rig.submit(key, read(key, 512)).unwrap();
+    }
+    rig.session.poll_transmit(&mut rig.work);
+    assert_eq!(rig.work.sent.len(), 1);
+    assert_eq!(
+        rig.work.closed.len(),
+        1,
+        "the key of what was not sent is gone"
+    );
+    assert!(rig.session.wants_transmit());
+    rig.work.sends_max = 100;
+    rig.work.has_no_keys = true;
+    rig.session.poll_transmit(&mut rig.work);
+    assert_eq!(rig.work.sent.len(), 1);
+    rig.work.has_no_keys = false;
+    rig.session.poll_transmit(&mut rig.work);
+    let order: Vec<u16> = rig.work.sent.iter().map(|(key, ..)| key.0).collect();
+    assert_eq!(order, [0, 1, 2]);
+}
+
+#[test]
+fn closing_makes_every_key_worthless() {
+    let mut rig = Rig::new();
+    rig.post(0, read(0, 512));
+    let done = rig.post(1, read(1, 512));
+    rig.post(2, write(2, 512));
+    rig.sent(1);
+    rig.answer(done.cid(), None).unwrap();
+    rig.work.closed.clear();
+    rig.session.handle_close(&mut rig.work);
+    assert_eq!(rig.work.closed, [rig.work.opened[0].2]);
+    assert_eq!(rig.submit(3, read(3, 512)), Err(NoRoom::Closed));
+}
+
+#[test]
+fn statuses_reach_the_caller() {
+    let mut rig = Rig::new();
+    let sqe = rig.post(0, read(0, 512));
+    rig.sent(0);
+    let status = Status::from(StatusCode::LbaOutOfRange);
+    let cqe = Cqe::new(sqe.cid(), status, 0);
+    rig.message(cqe.as_bytes(), None).unwrap();
+    assert_eq!(rig.done[0].status, status);
+}

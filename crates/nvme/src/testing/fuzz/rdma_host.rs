@@ -1,0 +1,179 @@
+//! The host's end over RDMA: a session against a controller that says what the input tells it to.
+
+use std::collections::HashMap;
+
+use block::{Blocks, Extent, Lba, RemoteBuffer, RemoteKey};
+use zerocopy::IntoBytes;
+
+use super::take;
+use crate::host::{BufferRange, Command, CommandKey, Outcome, Transfer, io};
+use crate::rdma::{HostConfig, HostSession, HostWork, Reach};
+use crate::wire::{Cid, Cqe, Nsid, SglKind, Sqe, Status};
+
+const KEYS: u16 = 6;
+const IN_FLIGHT_MAX: u16 = 5;
+const IN_CAPSULE_MAX_BYTES: u32 = 4096;
+/// Lengths of the commands by key: of each three keys one reads, one writes, one has no data.
+const LENS: [u32; KEYS as usize] = [512, 512, 0, 65_536, 12_288, 0];
+
+/// A host session whose controller and queue pair do what the input says. However they do, each command ends once, and with no
+/// key of it left open.
+pub fn rdma_host_session(input: &[u8]) {
+    let mut script = input;
+    let mut session = HostSession::new(HostConfig {
+        keys: KEYS,
+        in_flight_max: IN_FLIGHT_MAX,
+        in_capsule_max_bytes: IN_CAPSULE_MAX_BYTES,
+    });
+    let mut pair = Pair::default();
+    let mut done = Vec::new();
+    let mut in_flight = [false; KEYS as usize];
+    while let Some([step, key, a, b]) = take(&mut script) {
+        for key in 0..KEYS {
+            let is_free = !in_flight[usize::from(key)];
+            in_flight[usize::from(key)] |=
+                is_free && session.submit(CommandKey(key), &command(key)).is_ok();
+        }
+        pair.room = usize::from(step >> 4);
+        pair.has_keys = b % 8 != 7;
+        session.poll_transmit(&mut pair);
+        let index = u16::from(key) % KEYS;
+        let taken = match step % 4 {
+            // One identifier in 32 is wrong.
+            0 | 1 => {
+                let cid = pair.cids[usize::from(index)] ^ if key >= 248 { 0x1000 } else { 0 };
+                let status = Status::from_field(u16::from(a & 7) * 0x81);
+                let cqe = Cqe::new(Cid(cid), status, b.into());
+                let len = if a >= 252 { usize::from(b % 16) } else { 16 };
+                let invalidated = pair.invalidated(index, b);
+                session.handle_message(&cqe.as_bytes()[..len], invalidated, &mut pair, &mut done)
+            }
+            2 => {
+                if let Some(at) = pair.unsent.iter().position(|sent| sent.0 == index) {
+                    let key = pair.unsent.swap_remove(at);
+                    session.handle_sent(key, &mut done);
+                }
+                Ok(())
+            }
+            _ => {
+                let len = usize::from(a).min(script.len());
+                let (raw, rest) = script.split_at(len);
+                script = rest;
+                session.handle_message(raw, None, &mut pair, &mut done)
+            }
+        };
+        check(&mut done, &mut in_flight, &pair);
+        if taken.is_err() {
+            assert!(!session.wants_transmit());
+            session.handle_close(&mut pair);
+            assert!(pair.open.is_empty(), "no key outlives its session");
+            return;
+        }
+        let busy = in_flight.iter().filter(|busy| **busy).count();
+        assert_eq!(usize::from(session.in_flight()), busy);
+        assert!(session.in_flight() <= IN_FLIGHT_MAX);
+    }
+}
+
+/// Each command ends once, when its capsule has been sent and its key is closed.
+fn check(done: &mut Vec<Outcome>, in_flight: &mut [bool; KEYS as usize], pair: &Pair) {
+    for outcome in done.drain(..) {
+        let key = outcome.key;
+        let busy = &mut in_flight[usize::from(key.0)];
+        assert!(*busy, "a command ended twice");
+        *busy = false;
+        assert!(!pair.unsent.contains(&key), "its capsule is on its way");
+        let is_open = pair.open.values().any(|range| range.slot == key.0);
+        assert!(!is_open, "its key is open");
+    }
+}
+
+fn command(key: u16) -> Command {
+    let len_bytes = LENS[usize::from(key)];
+    let extent = Extent::new(Lba(0), Blocks(u64::from(len_bytes) / 512));
+    let data = BufferRange::first(key, len_bytes);
+    match key % 3 {
+        0 => io::read(Nsid(1), extent, data),
+        1 => io::write(Nsid(1), extent, data),
+        _ => io::flush(Nsid(1)),
+    }
+}
+
+/// A queue pair with its memory, and what the controller knows of the host's commands.
+#[derive(Default)]
+struct Pair {
+    room: usize,
+    has_keys: bool,
+    keys_made: u32,
+    open: HashMap<u32, BufferRange>,
+    /// Keys that the controller made worthless.
+    gone: Vec<u32>,
+    unsent: Vec<CommandKey>,
+    cids: [u16; KEYS as usize],
+}
+
+impl Pair {
+    /// The key that a response invalidates: most often that of its command, sometimes none, or another's.
+    fn invalidated(&mut self, index: u16, b: u8) -> Option<RemoteKey> {
+        let wanted = match b % 4 {
+            0 => return None,
+            1 if b >= 240 => (index + 1) % KEYS,
+            _ => index,
+        };
+        let found = self.open.iter().find(|(_, range)| range.slot == wanted);
+        let key = found.map(|(key, _)| *key)?;
+        self.open.remove(&key);
+        self.gone.push(key);
+        Some(RemoteKey(key))
+    }
+}
+
+impl HostWork for Pair {
+    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        if !self.has_keys {
+            return None;
+        }
+        let Command { transfer, .. } = command(range.slot);
+        let expected = match reach {
+            Reach::Write => Transfer::ToHost(range),
+            Reach::Read => Transfer::ToController(range),
+        };
+        assert_eq!(transfer, expected, "its own bytes, in its own direction");
+        self.keys_made += 1;
+        self.open.insert(self.keys_made, range);
+        Some(RemoteBuffer {
+            address: u64::from(range.slot) << 32,
+            key: RemoteKey(self.keys_made),
+            len_bytes: range.len_bytes,
+        })
+    }
+
+    fn close(&mut self, key: RemoteKey) {
+        let was_open = self.open.remove(&key.0).is_some();
+        assert!(
+            was_open || self.gone.contains(&key.0),
+            "a key is closed once"
+        );
+    }
+
+    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
+        if self.unsent.len() >= self.room {
+            return false;
+        }
+        match sqe.sgl1.kind() {
+            SglKind::InCapsule { len_bytes, .. } => {
+                assert_eq!(data.map(|range| range.len_bytes), Some(len_bytes));
+                assert!(len_bytes <= IN_CAPSULE_MAX_BYTES);
+            }
+            SglKind::Keyed { len_bytes, key, .. } => {
+                let range = self.open.get(&key);
+                assert_eq!(range.map_or(0, |range| range.len_bytes), len_bytes);
+                assert_eq!(data, None);
+            }
+            other => panic!("{other:?} has no place in NVMe/RDMA"),
+        }
+        self.unsent.push(key);
+        self.cids[usize::from(key.0)] = sqe.cid.get();
+        true
+    }
+}
