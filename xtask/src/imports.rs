@@ -47,7 +47,10 @@ const RULES: &[Rule] = &[
         unsafe_code: Unsafe::ArguedIn("hw"),
         ..rule("fabric", &["block", "memory", "net", "roce"])
     },
-    rule("initiator", &["block", "nvme", "scsi", "iscsi", "net"]),
+    rule(
+        "initiator",
+        &["block", "fabric", "nvme", "scsi", "iscsi", "net"],
+    ),
     rule(
         "target",
         &[

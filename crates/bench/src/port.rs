@@ -192,7 +192,9 @@ impl Port {
     /// Whether completions make [`descriptor`](Self::descriptor) readable.
     pub(crate) fn signals(&self) -> bool {
         match self {
-            Self::Network { queue, .. } => queue.link() == Link::Up && !queue.wants_write(),
+            Self::Network { queue, .. } => {
+                queue.link() == Link::Up && queue.signals() && !queue.wants_write()
+            }
             Self::File { io, .. } => io.engine() == FileEngine::IoUring,
         }
     }

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = std::env::args().nth(1).ok_or("name a URL")?;
     let url: Url = text.parse()?;
     let queues = match url.scheme() {
-        Scheme::NvmeTcp => {
+        Scheme::NvmeTcp | Scheme::NvmeRdma => {
             for it in discover(&url.service(), PATIENCE)? {
                 println!("{} at {}:{}", it.subsystem_nqn, it.address, it.service);
             }
@@ -36,7 +36,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let separator = if text.contains('?') { '&' } else { '?' };
-    for digests in ["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"] {
+    let digests: &[&str] = match url.scheme() {
+        Scheme::NvmeTcp | Scheme::Iscsi => {
+            &["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"]
+        }
+        Scheme::NvmeRdma => &["rdma=auto"],
+    };
+    for digests in digests {
         let checked = check(&format!("{text}{separator}{digests}&{queues}").parse()?);
         if let Err(error) = checked {
             println!("{digests}: {error}");

@@ -141,6 +141,10 @@ impl<S: Core> Connection<S> {
         &mut self.session
     }
 
+    pub(crate) fn session_ref(&self) -> &S {
+        &self.session
+    }
+
     /// What has ended since the last call; the vector is the caller's to drain.
     pub(crate) fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
         &mut self.outcomes

@@ -2,13 +2,14 @@
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
+use fabric::verbs::QpFailure;
 use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
 use scsi::host::CommandFailure;
 
-use crate::{Operation, Scheme, Slot};
+use crate::{Operation, RdmaError, Scheme, Slot};
 
 /// Why a command did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -191,6 +192,14 @@ pub enum ConnectError {
         /// The protocol.
         scheme: Scheme,
     },
+    /// No connection over RDMA.
+    #[error("can't connect to {address} over RDMA: {source}")]
+    Rdma {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: Box<RdmaError>,
+    },
     /// An iSCSI session could not be made, or ended.
     #[error("{address}: {source}")]
     Session {
@@ -266,6 +275,7 @@ impl ConnectError {
             | Self::NoSecret { .. }
             | Self::SecretsFile { .. }
             | Self::SecretsForm { .. } => true,
+            Self::Rdma { source, .. } => source.is_mistake(),
             Self::Setup { source, .. } => matches!(
                 source,
                 SetupError::UnknownSubsystem
@@ -289,6 +299,12 @@ pub enum ConnectionError {
     /// The protocol was broken, or the controller terminated the connection.
     #[error(transparent)]
     Protocol(#[from] HostError),
+    /// The controller broke NVMe/RDMA's protocol.
+    #[error(transparent)]
+    RdmaProtocol(nvme::rdma::HostError),
+    /// The queue pair failed.
+    #[error("the queue pair failed: {0}")]
+    QueuePair(QpFailure),
     /// The login failed, the protocol was broken, or the target ended the session.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -304,8 +320,13 @@ pub enum ConnectionError {
 }
 
 /// A connection of an association.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueName(pub u16);
+
+impl QueueName {
+    /// The admin queue.
+    pub(crate) const ADMIN: Self = Self(0);
+}
 
 impl fmt::Display for QueueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@
 //! alive (keep-alive, reconnection with back-off) is done by a thread of the [`Device`]'s own.
 //!
 //! This crate knows sockets, names and time. It does not know what the protocols' bytes mean: that is
-//! `nvme::host` and `nvme::tcp`, `scsi::host` and `iscsi::initiator`.
+//! `nvme::host`, `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`; nor how queue pairs work: that is `fabric`.
 //!
 //! ```
 //! use initiator::Url;
@@ -24,7 +24,7 @@ mod iscsi_tcp;
 mod line;
 mod machine;
 mod mailbox;
-mod nvme_tcp;
+mod nvmf;
 mod options;
 mod pauses;
 mod queue;
@@ -35,8 +35,9 @@ mod url;
 
 pub use device::{Device, DeviceInfo};
 pub use error::{CommandError, ConnectError, ConnectionError, QueueError, QueueName, SubmitError};
+pub use fabric::Choice as RdmaChoice;
 pub use iscsi_tcp::{TargetRecord, discover_targets};
-pub use nvme_tcp::{DiscoveryRecord, RecordKind, discover};
+pub use nvmf::{DiscoveryRecord, RdmaError, RecordKind, discover};
 pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
 pub use queue::{Link, Queue};
 pub use request::{Completion, Operation, Request, Slot};

@@ -1,20 +1,27 @@
 //! A queue's connection, whatever protocol it speaks.
 
-use std::{collections::VecDeque, net::TcpStream, os::fd::BorrowedFd, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::BorrowedFd,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use block::Buffers;
 
 use crate::iscsi_tcp::IscsiLine;
-use crate::mailbox::Shared;
-use crate::nvme_tcp::NvmeLine;
+use crate::mailbox::{Sever, Shared};
+use crate::nvmf::{NvmeConnection as _, NvmeRdmaLine, NvmeTcpLine};
 use crate::slots::Slots;
-use crate::socket::Interest;
+use crate::socket::{Interest, sleep};
 use crate::{Completion, ConnectionError, Request};
 
 /// A connection and what a protocol needs to carry a queue's requests over it.
 #[derive(Debug)]
 pub(crate) enum Line {
-    Nvme(NvmeLine),
+    Nvme(NvmeTcpLine),
+    NvmeRdma(NvmeRdmaLine),
     Iscsi(IscsiLine),
 }
 
@@ -46,16 +53,23 @@ pub(crate) struct Books<'a> {
 }
 
 impl Line {
-    pub(crate) fn stream(&self) -> &Arc<TcpStream> {
+    /// The way to end the connection from another thread.
+    pub(crate) fn handle(&self) -> Weak<dyn Sever> {
         match self {
-            Self::Nvme(line) => line.connection.stream(),
-            Self::Iscsi(line) => line.connection.stream(),
+            Self::Nvme(line) => line.connection.handle(),
+            Self::NvmeRdma(line) => line.connection.handle(),
+            Self::Iscsi(line) => {
+                let stream: Arc<dyn Sever> =
+                    Arc::<std::net::TcpStream>::clone(line.connection.stream());
+                Arc::downgrade(&stream)
+            }
         }
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Self::Nvme(line) => line.connection.descriptor(),
+            Self::NvmeRdma(line) => line.connection.descriptor(),
             Self::Iscsi(line) => line.connection.descriptor(),
         }
     }
@@ -63,7 +77,23 @@ impl Line {
     pub(crate) fn interest(&self) -> Interest {
         match self {
             Self::Nvme(line) => line.connection.interest(),
+            Self::NvmeRdma(_) => Interest::Read,
             Self::Iscsi(line) => line.connection.interest(),
+        }
+    }
+
+    /// Whether something that arrives makes [`descriptor`](Self::descriptor) readable.
+    pub(crate) fn signals(&self) -> bool {
+        !matches!(self, Self::NvmeRdma(_))
+    }
+
+    /// Sleeps until something arrives, or `timeout` is over.
+    pub(crate) fn doze(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::NvmeRdma(line) => line.connection.doze(None, timeout),
+            Self::Nvme(_) | Self::Iscsi(_) => {
+                sleep(&[(self.descriptor(), self.interest())], Some(timeout))
+            }
         }
     }
 
@@ -72,6 +102,7 @@ impl Line {
     pub(crate) fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
         match self {
             Self::Nvme(line) => line.start(request, shift, buffers),
+            Self::NvmeRdma(line) => line.start(request, shift, buffers),
             Self::Iscsi(line) => line.start(request, shift, buffers),
         }
     }
@@ -81,6 +112,7 @@ impl Line {
     pub(crate) fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
         match self {
             Self::Nvme(line) => line.connection.turn(buffers),
+            Self::NvmeRdma(line) => line.connection.turn(buffers),
             Self::Iscsi(line) => line.connection.turn(buffers),
         }
     }
@@ -90,6 +122,7 @@ impl Line {
     pub(crate) fn settle(&mut self, books: &mut Books<'_>) -> Standing {
         match self {
             Self::Nvme(line) => line.settle(books),
+            Self::NvmeRdma(line) => line.settle(books),
             Self::Iscsi(line) => line.settle(books),
         }
     }
@@ -98,7 +131,7 @@ impl Line {
     pub(crate) fn take_leave(&mut self, buffers: &mut Buffers) {
         match self {
             // An association ends as a whole, by its admin queue.
-            Self::Nvme(_) => {}
+            Self::Nvme(_) | Self::NvmeRdma(_) => {}
             Self::Iscsi(line) => line.take_leave(buffers),
         }
     }
@@ -107,7 +140,7 @@ impl Line {
     pub(crate) fn rescue(&mut self, slot: u16) -> Rescue {
         match self {
             // An abort needs the admin queue, and the fabric's answer to a stuck command is a new association.
-            Self::Nvme(_) => Rescue::None,
+            Self::Nvme(_) | Self::NvmeRdma(_) => Rescue::None,
             Self::Iscsi(line) => line.rescue(slot),
         }
     }

@@ -1,6 +1,7 @@
 //! Between the thread that keeps an association and the threads that own its queues.
 
 use std::{
+    fmt::Debug,
     io,
     net::{Shutdown, TcpStream},
     sync::{
@@ -40,10 +41,23 @@ pub(crate) struct Mailbox {
     is_abandoned: AtomicBool,
     /// The newest generation of connections whose loss was reported.
     lost_generation: AtomicU64,
-    /// The socket of the connection that was delivered last.
-    stream: Mutex<Weak<TcpStream>>,
+    /// The connection that was delivered last, where there is one.
+    last: Mutex<Option<Weak<dyn Sever>>>,
     /// Readable as long as there is a letter.
     pub(crate) waker: Waker,
+}
+
+/// What another thread can do to a connection.
+pub(crate) trait Sever: Debug + Send + Sync {
+    /// Ends it, so that its owner notices.
+    fn sever(&self);
+}
+
+impl Sever for TcpStream {
+    fn sever(&self) {
+        // It fails only where the connection has ended already.
+        let _ = self.shutdown(Shutdown::Both);
+    }
 }
 
 /// What a queue is told.
@@ -101,7 +115,7 @@ impl Mailbox {
             letter: Mutex::new(None),
             is_abandoned: AtomicBool::new(false),
             lost_generation: AtomicU64::new(0),
-            stream: Mutex::new(Weak::new()),
+            last: Mutex::new(None),
             waker: Waker::new()?,
         })
     }
@@ -109,7 +123,7 @@ impl Mailbox {
     /// Puts a letter in, in place of one that was not yet read.
     pub(crate) fn deliver(&self, letter: Letter) {
         if let Letter::Connection { line, .. } = &letter {
-            *lock(&self.stream) = Arc::downgrade(line.stream());
+            *lock(&self.last) = Some(line.handle());
         }
         *lock(&self.letter) = Some(letter);
         self.letters.fetch_add(1, Ordering::Release);
@@ -139,9 +153,8 @@ impl Mailbox {
 
     /// Ends the connection that was delivered last, so that its owner notices.
     pub(crate) fn cut(&self) {
-        if let Some(stream) = lock(&self.stream).upgrade() {
-            // It fails only where the connection has ended already.
-            let _ = stream.shutdown(Shutdown::Both);
+        if let Some(last) = lock(&self.last).as_ref().and_then(Weak::upgrade) {
+            last.sever();
         }
     }
 

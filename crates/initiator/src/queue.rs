@@ -237,6 +237,15 @@ impl Queue {
         }
     }
 
+    /// Whether something that arrives makes [`descriptor`](Self::descriptor) readable. Where it does not (several RDMA
+    /// connections may share one socket), a thread that has several queues polls this one again and again.
+    pub fn signals(&self) -> bool {
+        match &self.state {
+            State::Up { line, .. } => line.signals(),
+            State::Down | State::Ended(_) => true,
+        }
+    }
+
     /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write)) before the next
     /// [`poll`](Self::poll), for a thread that has several queues. It changes with each connection.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -394,11 +403,14 @@ impl Queue {
     /// Sleeps until something arrives, a command may be due, or `timeout` is over.
     fn doze(&self, timeout: Duration) {
         let timeout = timeout.min(SWEEP_INTERVAL);
-        let entry = match &self.state {
-            State::Up { line, .. } => (line.descriptor(), line.interest()),
-            State::Down | State::Ended(_) => (self.mailbox.waker.descriptor(), Interest::Read),
+        let slept = match &self.state {
+            State::Up { line, .. } => line.doze(timeout),
+            State::Down | State::Ended(_) => {
+                let entry = (self.mailbox.waker.descriptor(), Interest::Read);
+                sleep(&[entry], Some(timeout))
+            }
         };
-        if sleep(&[entry], Some(timeout)).is_err() {
+        if slept.is_err() {
             std::thread::sleep(timeout);
         }
     }

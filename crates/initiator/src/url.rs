@@ -1,8 +1,11 @@
-//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…` and
+//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…`,
+//! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
+use fabric::Choice as RdmaChoice;
 use std::{
     fmt,
+    net::IpAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -25,6 +28,8 @@ pub struct Url {
     user: Option<String>,
     secret: Option<Secret>,
     secrets_file: Option<PathBuf>,
+    rdma: RdmaChoice,
+    local: Option<IpAddr>,
 }
 
 /// A secret, which nothing prints.
@@ -49,6 +54,8 @@ impl fmt::Debug for Secret {
 pub enum Scheme {
     /// `nvme+tcp`: NVMe/TCP.
     NvmeTcp,
+    /// `nvme+rdma`: NVMe/RDMA.
+    NvmeRdma,
     /// `iscsi`: iSCSI over TCP.
     Iscsi,
 }
@@ -68,14 +75,14 @@ pub enum Switch {
 pub enum UrlError {
     /// There is no `scheme://`.
     #[error(
-        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN or iscsi://HOST[:PORT]/IQN/LUN"
+        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN or iscsi://HOST[:PORT]/IQN/LUN"
     )]
     NoScheme {
         /// The text.
         text: String,
     },
     /// A scheme that is not known.
-    #[error("scheme {scheme:?} is not supported; use nvme+tcp:// or iscsi://")]
+    #[error("scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma:// or iscsi://")]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -167,7 +174,7 @@ impl Url {
         self.target.as_deref()
     }
 
-    /// The namespace identifier (`ns=`); 1 where an `nvme+tcp` URL has none.
+    /// The namespace identifier (`ns=`); 1 where an NVMe URL has none.
     pub fn namespace(&self) -> u32 {
         self.unit
     }
@@ -217,6 +224,16 @@ impl Url {
         self.secrets_file.as_deref()
     }
 
+    /// What is to carry RDMA (`rdma=`).
+    pub fn rdma(&self) -> RdmaChoice {
+        self.rdma
+    }
+
+    /// The address of this machine to come from (`local=`).
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
     /// The discovery service at the same host and port.
     #[must_use]
     pub fn service(&self) -> Self {
@@ -237,7 +254,7 @@ impl Url {
 
     fn set_option(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
         match (self.scheme, option) {
-            (Scheme::NvmeTcp, "ns") => {
+            (Scheme::NvmeTcp | Scheme::NvmeRdma, "ns") => {
                 self.unit = number(
                     "ns",
                     value,
@@ -245,11 +262,19 @@ impl Url {
                     "it is a namespace identifier, from 1 on",
                 )? as u32;
             }
-            (_, "hdgst") => self.header_digest = switch("hdgst", value)?,
-            (_, "ddgst") => self.data_digest = switch("ddgst", value)?,
-            (Scheme::NvmeTcp, "queues") => self.queues = Some(queues("queues", value)?),
+            (Scheme::NvmeTcp | Scheme::Iscsi, "hdgst") => {
+                self.header_digest = switch("hdgst", value)?;
+            }
+            (Scheme::NvmeTcp | Scheme::Iscsi, "ddgst") => {
+                self.data_digest = switch("ddgst", value)?;
+            }
+            (Scheme::NvmeRdma, "rdma") => self.rdma = rdma_choice(value)?,
+            (Scheme::NvmeRdma, "local") => self.local = Some(local(value)?),
+            (Scheme::NvmeTcp | Scheme::NvmeRdma, "queues") => {
+                self.queues = Some(queues("queues", value)?);
+            }
             (Scheme::Iscsi, "sessions") => self.queues = Some(queues("sessions", value)?),
-            (Scheme::NvmeTcp, "hostnqn") | (Scheme::Iscsi, "initiator") => {
+            (Scheme::NvmeTcp | Scheme::NvmeRdma, "hostnqn") | (Scheme::Iscsi, "initiator") => {
                 self.own_name = Some(decode_name(value)?);
             }
             (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
@@ -325,6 +350,8 @@ impl FromStr for Url {
             user: None,
             secret: None,
             secrets_file: None,
+            rdma: RdmaChoice::default(),
+            local: None,
         };
         if let Some(user) = user {
             url.set_user(user)?;
@@ -353,7 +380,7 @@ impl fmt::Display for Url {
         if let Some(target) = &self.target {
             write!(f, "/{}", encode_name(target))?;
             match self.scheme {
-                Scheme::NvmeTcp => options.push(format!("ns={}", self.unit)),
+                Scheme::NvmeTcp | Scheme::NvmeRdma => options.push(format!("ns={}", self.unit)),
                 Scheme::Iscsi => write!(f, "/{}", self.unit)?,
             }
         }
@@ -363,8 +390,14 @@ impl fmt::Display for Url {
         if self.data_digest == Switch::On {
             options.push("ddgst=on".to_owned());
         }
+        if self.rdma != RdmaChoice::default() {
+            options.push(format!("rdma={}", self.rdma));
+        }
+        if let Some(local) = self.local {
+            options.push(format!("local={local}"));
+        }
         let (queues, own_name) = match self.scheme {
-            Scheme::NvmeTcp => ("queues", "hostnqn"),
+            Scheme::NvmeTcp | Scheme::NvmeRdma => ("queues", "hostnqn"),
             Scheme::Iscsi => ("sessions", "initiator"),
         };
         if let Some(count) = self.queues {
@@ -388,12 +421,12 @@ impl fmt::Display for Url {
 
 impl Scheme {
     /// Every scheme.
-    const ALL: [Self; 2] = [Self::NvmeTcp, Self::Iscsi];
+    const ALL: [Self; 3] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi];
 
     /// The port of a URL that has none.
     pub const fn default_port(self) -> u16 {
         match self {
-            Self::NvmeTcp => 4420,
+            Self::NvmeTcp | Self::NvmeRdma => 4420,
             Self::Iscsi => 3260,
         }
     }
@@ -401,6 +434,7 @@ impl Scheme {
     fn name(self) -> &'static str {
         match self {
             Self::NvmeTcp => "nvme+tcp",
+            Self::NvmeRdma => "nvme+rdma",
             Self::Iscsi => "iscsi",
         }
     }
@@ -408,7 +442,7 @@ impl Scheme {
     /// The namespace identifier or LUN of a URL that has none: the first.
     fn default_unit(self) -> u32 {
         match self {
-            Self::NvmeTcp => 1,
+            Self::NvmeTcp | Self::NvmeRdma => 1,
             Self::Iscsi => 0,
         }
     }
@@ -416,6 +450,7 @@ impl Scheme {
     fn options(self) -> &'static str {
         match self {
             Self::NvmeTcp => "ns, hdgst, ddgst, queues, hostnqn",
+            Self::NvmeRdma => "ns, rdma, local, queues, hostnqn",
             Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
         }
     }
@@ -423,7 +458,7 @@ impl Scheme {
     /// A name that a target could have.
     pub(crate) fn example_target(self) -> &'static str {
         match self {
-            Self::NvmeTcp => "nqn.2014-08.org.example:rd0",
+            Self::NvmeTcp | Self::NvmeRdma => "nqn.2014-08.org.example:rd0",
             Self::Iscsi => "iqn.2026-11.com.example:rd0",
         }
     }
@@ -513,6 +548,22 @@ fn switch(option: &'static str, value: &str) -> Result<Switch, UrlError> {
     }
 }
 
+fn rdma_choice(value: &str) -> Result<RdmaChoice, UrlError> {
+    value.parse().map_err(|_| UrlError::OptionValue {
+        option: "rdma",
+        value: value.to_owned(),
+        expected: "it is auto, soft or hw",
+    })
+}
+
+fn local(value: &str) -> Result<IpAddr, UrlError> {
+    value.parse().map_err(|_| UrlError::OptionValue {
+        option: "local",
+        value: value.to_owned(),
+        expected: "it is an address of this machine, such as 192.0.2.9 or 2001:db8::9",
+    })
+}
+
 fn decode_name(text: &str) -> Result<String, UrlError> {
     let name = decode(text)?;
     if name.len() > Url::NAME_BYTES_MAX {
@@ -578,6 +629,8 @@ mod tests {
             "iscsi://10.0.0.1/iqn.2026-11.com.example:a/7?sessions=2&hdgst=on&ddgst=on&initiator=iqn.x:y",
             "iscsi://alice@[::1]:3261/iqn.x:y/0?chap=%2Fetc%2Fchap",
             "iscsi://h",
+            "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
+            "nvme+rdma://[::1]/rd0?local=::2",
         ] {
             let url = parse(text).unwrap();
             assert_eq!(parse(&url.to_string()).unwrap(), url, "{text}");
@@ -629,6 +682,10 @@ mod tests {
             ("iscsi://h/iqn.x/16384", "0 to 16383"),
             ("iscsi://h/iqn.x/0?ns=1", "there are: hdgst"),
             ("iscsi://h/iqn.x/0?sessions=0", "1 to 65534"),
+            ("nvme+rdma://h/rd0?rdma=on", "auto, soft or hw"),
+            ("nvme+rdma://h/rd0?local=eth0", "an address of this machine"),
+            ("nvme+rdma://h/rd0?hdgst=on", "there are: ns, rdma, local"),
+            ("nvme+tcp://h/rd0?rdma=soft", "there are: ns, hdgst"),
             ("nvme+tcp://alice@h/rd0", "only iscsi://"),
             ("nvme+tcp://h/rd%2", "percent-encoded"),
             ("nvme+tcp://h/rd%00", "percent-encoded"),

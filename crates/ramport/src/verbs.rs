@@ -199,7 +199,7 @@ pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<Ex
 /// Asks a discovery service; needs no daemon.
 pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     match args.url.scheme() {
-        Scheme::NvmeTcp => discover_subsystems(connection, args),
+        Scheme::NvmeTcp | Scheme::NvmeRdma => discover_subsystems(connection, args),
         Scheme::Iscsi => discover_targets(connection, args),
     }
 }

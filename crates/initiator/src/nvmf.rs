@@ -1,10 +1,13 @@
-//! NVMe/TCP: an association of an admin queue and I/O queues, and the thread that keeps it.
+//! NVMe over Fabrics: an association of an admin queue and I/O queues, and the thread that keeps it, over TCP or RDMA.
 
 mod association;
 mod discover;
 mod identity;
 mod keeper;
 mod line;
+mod rdma;
+mod tcp;
+mod transport;
 
 use std::{
     sync::Arc,
@@ -14,20 +17,32 @@ use std::{
 use nvme::host::{CommandKey, Fused, Purpose, io};
 use nvme::wire::Nsid;
 
-use self::association::Plan;
+use self::association::{IoTerms, Plan};
 use self::keeper::Keeper;
-use self::line::NvmeTerms;
+use self::line::{NvmeLine, NvmeTerms};
+use self::transport::Transport;
 use crate::device::Attached;
 use crate::mailbox::{Mailbox, Shared};
 use crate::queue::{BlocksMax, QueueTerms};
 use crate::{ConnectError, DeviceInfo, DeviceOptions, Url};
 
 pub use self::discover::{DiscoveryRecord, RecordKind, discover};
-pub(crate) use self::line::NvmeLine;
+pub(crate) use self::rdma::Rdma;
+pub use self::rdma::RdmaError;
+pub(crate) use self::tcp::Tcp;
+pub(crate) use self::transport::NvmeConnection;
+
+/// An I/O queue's connection over TCP.
+pub(crate) type NvmeTcpLine = NvmeLine<<Tcp as Transport>::Connection>;
+/// An I/O queue's connection over RDMA.
+pub(crate) type NvmeRdmaLine = NvmeLine<<Rdma as Transport>::Connection>;
 
 /// Attaches to the namespace that `url` names.
-pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, ConnectError> {
-    let plan = Plan::new(url, options)?;
+pub(crate) fn attach<T: Transport>(
+    url: &Url,
+    options: &DeviceOptions,
+) -> Result<Attached, ConnectError> {
+    let mut plan = Plan::<T>::new(url, options)?;
     let nsid = Nsid(url.namespace());
     let queues = url.queues().unwrap_or(options.queues);
     let admin = plan.connect_admin(Purpose::Io { nsid, queues })?;
@@ -46,7 +61,10 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
     let resources = |source| ConnectError::Resources { source };
     let shared = Arc::new(Shared::new(namespace.geometry).map_err(resources)?);
     let mailboxes = Mailbox::several(admin.facts.io_queues).map_err(resources)?;
-    let transfer_max_bytes = controller.transfer_max_bytes.unwrap_or(u64::MAX);
+    let transfer_max_bytes = controller
+        .transfer_max_bytes
+        .unwrap_or(u64::MAX)
+        .min(T::TRANSFER_MAX_BYTES);
     let terms = QueueTerms {
         depth,
         transfer_max_bytes: options
@@ -76,8 +94,11 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         plan,
         shared: Arc::clone(&shared),
         mailboxes: mailboxes.clone(),
-        depth,
-        keys,
+        io: IoTerms {
+            depth,
+            keys,
+            buffer_bytes: options.buffer_bytes + terms.tail_bytes,
+        },
         terms: NvmeTerms {
             nsid,
             second_keys: CommandKey(depth),

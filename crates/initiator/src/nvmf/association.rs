@@ -10,33 +10,43 @@ use nvme::host::{
     self, Buffers, Command, CommandKey, Facts, HostName, Outcome, Purpose, Setup, SetupConfig,
     SetupStep, Shutdown, ShutdownStep, Upkeep,
 };
-use nvme::tcp::wire::Dgst;
-use nvme::tcp::{HostConfig, HostSession};
 use nvme::wire::fabrics::ConnectData;
 
 use super::identity;
-use crate::connection::{Connection, Sizes};
+use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::error::QueueName;
-use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, socket};
+use crate::{ConnectError, ConnectionError, DeviceOptions, Url, socket};
 
 /// What to attach to, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
+#[derive(Debug)]
+pub(crate) struct Plan<T> {
     pub(crate) url: Url,
     pub(crate) options: DeviceOptions,
+    pub(crate) transport: T,
     name: HostName,
+}
+
+/// What the I/O queues of an association are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IoTerms {
+    /// Commands in flight.
+    pub(crate) depth: u16,
+    /// Keys that they use.
+    pub(crate) keys: u16,
+    /// The length of each buffer.
+    pub(crate) buffer_bytes: usize,
 }
 
 /// An admin queue whose controller is ready.
 #[derive(Debug)]
-pub(crate) struct Admin {
+pub(crate) struct Admin<C> {
     pub(crate) address: SocketAddr,
-    pub(crate) connection: Connection<HostSession>,
+    pub(crate) connection: C,
     pub(crate) buffers: Buffers,
     pub(crate) facts: Facts,
 }
 
-impl Admin {
+impl<C: NvmeConnection> Admin<C> {
     /// How long a controller may take to shut down before the host leaves all the same.
     const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
@@ -67,7 +77,6 @@ impl Admin {
     ) -> Result<Outcome, ConnectionError> {
         let submitted = self
             .connection
-            .session()
             .submit(Shutdown::KEY, command, &self.buffers);
         submitted.map_err(|_| ConnectionError::Closed)?;
         loop {
@@ -83,20 +92,21 @@ impl Admin {
 /// Entries of an admin queue.
 const ADMIN_SQ_ENTRIES: u16 = 32;
 
-/// The admin queue.
-const ADMIN: QueueName = QueueName(0);
-
-impl Plan {
+impl<T: Transport> Plan<T> {
     pub(crate) fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
         Ok(Self {
             url: url.clone(),
             options: *options,
             name: identity::host_name(url)?,
+            transport: T::new(url, options)?,
         })
     }
 
     /// Makes an admin queue at the first of the host's addresses that takes it.
-    pub(crate) fn connect_admin(&self, purpose: Purpose) -> Result<Admin, ConnectError> {
+    pub(crate) fn connect_admin(
+        &mut self,
+        purpose: Purpose,
+    ) -> Result<Admin<T::Connection>, ConnectError> {
         let mut failure = None;
         for address in socket::resolve(self.url.host(), self.url.port())? {
             match self.connect_admin_at(address, purpose) {
@@ -107,29 +117,31 @@ impl Plan {
         Err(failure.expect("a name that resolves has an address"))
     }
 
-    /// Makes I/O queue `queue_id` of the association of `admin`, for `depth` commands in flight that use `keys` keys.
+    /// Makes I/O queue `queue_id` of the association of `admin`, of this shape.
     pub(crate) fn connect_io(
-        &self,
-        admin: &Admin,
+        &mut self,
+        admin: &Admin<T::Connection>,
         queue_id: u16,
-        depth: u16,
-        keys: u16,
-    ) -> Result<Connection<HostSession>, ConnectError> {
+        terms: &IoTerms,
+    ) -> Result<T::Connection, ConnectError> {
         let name = QueueName(queue_id);
-        let stream = socket::connect(admin.address, self.options.connect_timeout)?;
-        let config = HostConfig {
-            dgst: self.digests(),
-            keys,
-            in_flight_max: depth,
-            in_capsule_max_bytes: admin.facts.controller.in_capsule_max_bytes,
+        let controller = &admin.facts.controller;
+        let shape = QueueShape {
+            queue: name,
+            controller_id: controller.id,
+            keys: terms.keys,
+            in_flight_max: terms.depth,
+            in_capsule_max_bytes: T::in_capsule_max_bytes(controller),
+            slots: terms.depth,
+            slot_bytes: terms.buffer_bytes.max(size_of::<ConnectData>()),
         };
-        let mut connection = Connection::new(stream, HostSession::new(config), Sizes::IO, keys);
+        let mut connection = self.transport.connect(admin.address, &shape)?;
         let mut buffers = Buffers::new(1, size_of::<ConnectData>());
         let command = host::connect_io(
             &self.name,
-            admin.facts.controller.id,
+            controller.id,
             queue_id,
-            depth + 1,
+            terms.depth + 1,
             0,
             buffers.slot_mut(0),
         );
@@ -148,19 +160,20 @@ impl Plan {
     }
 
     fn connect_admin_at(
-        &self,
+        &mut self,
         address: SocketAddr,
         purpose: Purpose,
-    ) -> Result<Admin, ConnectError> {
-        let stream = socket::connect(address, self.options.connect_timeout)?;
-        let config = HostConfig {
-            dgst: self.digests(),
+    ) -> Result<Admin<T::Connection>, ConnectError> {
+        let shape = QueueShape {
+            queue: QueueName::ADMIN,
+            controller_id: 0,
             keys: Upkeep::KEYS,
             in_flight_max: ADMIN_SQ_ENTRIES - 1,
             in_capsule_max_bytes: 0,
+            slots: Upkeep::KEYS,
+            slot_bytes: Setup::BUFFER_BYTES,
         };
-        let mut connection =
-            Connection::new(stream, HostSession::new(config), Sizes::ADMIN, Upkeep::KEYS);
+        let mut connection = self.transport.connect(address, &shape)?;
         let mut buffers = Buffers::new(Upkeep::KEYS, Setup::BUFFER_BYTES);
         let mut setup = Setup::new(SetupConfig {
             name: self.name,
@@ -175,7 +188,7 @@ impl Plan {
                     let timeout = self.options.connect_timeout;
                     let outcome =
                         carry(&mut connection, &mut buffers, Setup::KEY, &command, timeout)
-                            .map_err(|source| lost(address, ADMIN, source))?;
+                            .map_err(|source| lost(address, QueueName::ADMIN, source))?;
                     setup
                         .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
                         .map_err(|source| ConnectError::Setup { address, source })?;
@@ -191,26 +204,18 @@ impl Plan {
             facts: setup.facts().clone(),
         })
     }
-
-    fn digests(&self) -> Dgst {
-        let digest = |switch, digest| match switch {
-            Switch::On => digest,
-            Switch::Off => Dgst::NONE,
-        };
-        digest(self.url.header_digest(), Dgst::HEADER) | digest(self.url.data_digest(), Dgst::DATA)
-    }
 }
 
 /// Submits a command and waits for its outcome.
-pub(crate) fn carry(
-    connection: &mut Connection<HostSession>,
+pub(crate) fn carry<C: NvmeConnection>(
+    connection: &mut C,
     buffers: &mut Buffers,
     key: CommandKey,
     command: &Command,
     timeout: Duration,
 ) -> Result<Outcome, ConnectionError> {
     // Where the connection has ended, waiting for the outcome says how.
-    if connection.session().submit(key, command, buffers).is_err() {
+    if connection.submit(key, command, buffers).is_err() {
         return Err(ConnectionError::Closed);
     }
     connection.wait_outcome(buffers, timeout)

@@ -6,6 +6,8 @@ use nvme::host::{LogReader, LogStep, Purpose, Setup};
 use nvme::wire::discovery::DiscoveryEntry;
 
 use super::association::{Plan, carry, lost};
+use super::transport::Transport;
+use super::{Rdma, Tcp};
 use crate::error::QueueName;
 use crate::{ConnectError, DeviceOptions, Scheme, Url};
 
@@ -44,17 +46,24 @@ pub enum RecordKind {
 /// The records of the discovery service at the URL's host and port; its path, where there is one, is the name of the
 /// discovery subsystem. `timeout` is for each step.
 pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, ConnectError> {
-    if url.scheme() != Scheme::NvmeTcp {
-        return Err(ConnectError::Scheme {
-            scheme: url.scheme(),
-        });
+    match url.scheme() {
+        Scheme::NvmeTcp => discover_by::<Tcp>(url, timeout),
+        Scheme::NvmeRdma => discover_by::<Rdma>(url, timeout),
+        scheme @ Scheme::Iscsi => Err(ConnectError::Scheme { scheme }),
     }
+}
+
+fn discover_by<T: Transport>(
+    url: &Url,
+    timeout: Duration,
+) -> Result<Vec<DiscoveryRecord>, ConnectError> {
     let options = DeviceOptions {
         connect_timeout: timeout,
         keep_alive: Duration::ZERO,
         ..DeviceOptions::default()
     };
-    let mut admin = Plan::new(url, &options)?.connect_admin(Purpose::Discovery)?;
+    let mut plan = Plan::<T>::new(url, &options)?;
+    let mut admin = plan.connect_admin(Purpose::Discovery)?;
     let address = admin.address;
     let mut reader = LogReader::new(Setup::SLOT, Setup::BUFFER_BYTES);
     while let LogStep::Submit(command) = reader.poll() {
@@ -65,7 +74,7 @@ pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, Co
             &command,
             timeout,
         )
-        .map_err(|source| lost(address, QueueName(0), source))?;
+        .map_err(|source| lost(address, QueueName::ADMIN, source))?;
         reader
             .handle_outcome(&outcome, admin.buffers.slot(Setup::SLOT))
             .map_err(|source| ConnectError::Discovery { address, source })?;

@@ -1,31 +1,35 @@
 //! The thread that keeps a device's association: keep-alives, events, and a new one after a loss.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nvme::host::{NamespaceFacts, Upkeep, UpkeepConfig, UpkeepEvent};
 
-use super::association::{Admin, Plan};
+use super::association::{Admin, IoTerms, Plan};
 use super::line::{NvmeLine, NvmeTerms};
-use crate::line::Line;
+use super::transport::{NvmeConnection as _, Transport};
 use crate::mailbox::{Letter, Mailbox, Shared};
 use crate::pauses::{Pauses, pause};
-use crate::socket::{Interest, sleep};
 use crate::{ConnectError, ConnectionError, QueueError};
 
 /// The keeper's possessions.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    pub(crate) plan: Plan,
+pub(crate) struct Keeper<T: Transport> {
+    pub(crate) plan: Plan<T>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     /// What the queues were promised.
-    pub(crate) depth: u16,
-    pub(crate) keys: u16,
+    pub(crate) io: IoTerms,
     pub(crate) terms: NvmeTerms,
     pub(crate) namespace: NamespaceFacts,
     /// The number of the present association, from 1.
     pub(crate) generation: u64,
 }
+
+/// The longest sleep where nothing is due.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// Why serving an association ended.
 enum End {
@@ -33,9 +37,9 @@ enum End {
     Lost,
 }
 
-impl Keeper {
+impl<T: Transport> Keeper<T> {
     /// Keeps the association until the device is dropped or reconnecting is given up.
-    pub(crate) fn run(mut self, admin: Admin) {
+    pub(crate) fn run(mut self, admin: Admin<T::Connection>) {
         let mut admin = admin;
         loop {
             let end = self.serve(&mut admin);
@@ -55,7 +59,10 @@ impl Keeper {
     }
 
     /// Makes the I/O connections of a new association and delivers them.
-    pub(crate) fn deliver_connections(&mut self, admin: &Admin) -> Result<(), ConnectError> {
+    pub(crate) fn deliver_connections(
+        &mut self,
+        admin: &Admin<T::Connection>,
+    ) -> Result<(), ConnectError> {
         self.generation += 1;
         // All or none: queues do not get a connection of an association that is given up at once.
         let mut connections = Vec::with_capacity(self.mailboxes.len());
@@ -63,18 +70,15 @@ impl Keeper {
             let connection = if mailbox.is_abandoned() {
                 None
             } else {
-                Some(
-                    self.plan
-                        .connect_io(admin, queue_id, self.depth, self.keys)?,
-                )
+                Some(self.plan.connect_io(admin, queue_id, &self.io)?)
             };
             connections.push(connection);
         }
         for (mailbox, connection) in self.mailboxes.iter().zip(connections) {
             if let Some(connection) = connection {
-                let line = NvmeLine::new(connection, self.terms, self.depth);
+                let line = NvmeLine::new(connection, self.terms, self.io.depth);
                 mailbox.deliver(Letter::Connection {
-                    line: Box::new(Line::Nvme(line)),
+                    line: Box::new(T::line(line)),
                     generation: self.generation,
                 });
             }
@@ -89,7 +93,7 @@ impl Keeper {
     }
 
     /// Serves the admin queue until the association is lost or the device is dropped.
-    fn serve(&mut self, admin: &mut Admin) -> End {
+    fn serve(&mut self, admin: &mut Admin<T::Connection>) -> End {
         let mut upkeep = Upkeep::new(
             Instant::now(),
             UpkeepConfig {
@@ -108,17 +112,15 @@ impl Keeper {
             if self.turn(&mut upkeep, admin).is_err() {
                 return End::Lost;
             }
-            let timeout = upkeep
+            let now = Instant::now();
+            let until_due = upkeep
                 .poll_timeout()
-                .map(|at| at.saturating_duration_since(Instant::now()));
-            let waited = sleep(
-                &[
-                    (admin.connection.descriptor(), admin.connection.interest()),
-                    (self.shared.keeper.descriptor(), Interest::Read),
-                ],
-                timeout,
-            );
-            if waited.is_err() {
+                .map(|at| at.saturating_duration_since(now));
+            let until_tended = self.plan.transport.tend();
+            let timeout = [until_due, until_tended].into_iter().flatten().min();
+            let also = Some(self.shared.keeper.descriptor());
+            let slept = admin.connection.doze(also, timeout.unwrap_or(SLEEP_MAX));
+            if slept.is_err() {
                 return End::Lost;
             }
         }
@@ -130,14 +132,17 @@ impl Keeper {
         mailboxes.any(|mailbox| mailbox.is_lost(self.generation))
     }
 
-    fn turn(&self, upkeep: &mut Upkeep, admin: &mut Admin) -> Result<(), ConnectionError> {
+    fn turn(
+        &self,
+        upkeep: &mut Upkeep,
+        admin: &mut Admin<T::Connection>,
+    ) -> Result<(), ConnectionError> {
         loop {
             let now = Instant::now();
             upkeep.check(now)?;
             while let Some((key, command)) = upkeep.poll_command(now) {
                 if admin
                     .connection
-                    .session()
                     .submit(key, &command, &admin.buffers)
                     .is_err()
                 {
@@ -161,7 +166,7 @@ impl Keeper {
     }
 
     /// Tries to associate until it succeeds, the device is dropped, or the patience is over.
-    fn associate_again(&mut self) -> Result<Admin, QueueError> {
+    fn associate_again(&mut self) -> Result<Admin<T::Connection>, QueueError> {
         let began = Instant::now();
         let mut pauses = Pauses::new(self.plan.options.backoff, self.generation);
         loop {
@@ -183,7 +188,7 @@ impl Keeper {
         }
     }
 
-    fn associate_once(&mut self) -> Result<Admin, ConnectError> {
+    fn associate_once(&mut self) -> Result<Admin<T::Connection>, ConnectError> {
         let queues = self.mailboxes.len() as u16;
         let admin = self.plan.connect_admin(nvme::host::Purpose::Io {
             nsid: self.namespace.nsid,

@@ -1,18 +1,17 @@
 //! A connection of an I/O queue, and requests as commands of it.
 
-use block::{BufferRange, Buffers, SendList};
-use nvme::host::{CommandKey, Outcome, io};
-use nvme::tcp::{HostError, HostSession};
+use block::{BufferRange, Buffers};
+use nvme::host::{CommandKey, io};
 use nvme::wire::{Nsid, Status, StatusCode};
 
-use crate::connection::{Connection, Core};
+use super::transport::NvmeConnection;
 use crate::line::{Books, Standing};
 use crate::{CommandError, Operation, Request};
 
 /// An I/O queue's connection.
 #[derive(Debug)]
-pub(crate) struct NvmeLine {
-    pub(crate) connection: Connection<HostSession>,
+pub(crate) struct NvmeLine<C> {
+    pub(crate) connection: C,
     terms: NvmeTerms,
     /// By slot: the status of the half of a fused pair that ended first.
     halves: Box<[Option<Status>]>,
@@ -26,8 +25,8 @@ pub(crate) struct NvmeTerms {
     pub(crate) second_keys: CommandKey,
 }
 
-impl NvmeLine {
-    pub(crate) fn new(connection: Connection<HostSession>, terms: NvmeTerms, depth: u16) -> Self {
+impl<C: NvmeConnection> NvmeLine<C> {
+    pub(crate) fn new(connection: C, terms: NvmeTerms, depth: u16) -> Self {
         Self {
             connection,
             terms,
@@ -57,15 +56,13 @@ impl NvmeLine {
             Operation::CompareAndWrite => return self.start_pair(request, data, buffers),
         };
         let key = CommandKey(slot);
-        let session = self.connection.session();
-        session.submit(key, &command, buffers).is_ok()
+        self.connection.submit(key, &command, buffers).is_ok()
     }
 
     /// Starts a fused pair, of which both or none are submitted.
     fn start_pair(&mut self, request: &Request, expected: BufferRange, buffers: &Buffers) -> bool {
         const PAIR: u16 = 2;
-        let session = self.connection.session();
-        if session.room() < PAIR {
+        if self.connection.room() < PAIR {
             return false;
         }
         let new = BufferRange {
@@ -76,7 +73,7 @@ impl NvmeLine {
         let slot = request.slot.0;
         let keys = [slot, self.terms.second_keys.0 + slot];
         for (key, command) in keys.into_iter().zip(pair) {
-            let submitted = session.submit(CommandKey(key), &command, buffers);
+            let submitted = self.connection.submit(CommandKey(key), &command, buffers);
             assert!(submitted.is_ok(), "there was room for both");
         }
         self.halves[usize::from(slot)] = None;
@@ -113,50 +110,6 @@ impl NvmeLine {
             books.done.push(books.slots.end(slot, result));
         }
         standing
-    }
-}
-
-impl Core for HostSession {
-    type Outcome = Outcome;
-    type Error = HostError;
-
-    fn handle_bytes(
-        &mut self,
-        input: &[u8],
-        buffers: &mut Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), HostError> {
-        self.handle_bytes(input, buffers, done)
-    }
-
-    fn direct(&self) -> Option<BufferRange> {
-        self.direct()
-    }
-
-    fn handle_placed(
-        &mut self,
-        len_bytes: u32,
-        buffers: &Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), HostError> {
-        self.handle_placed(len_bytes, buffers, done);
-        Ok(())
-    }
-
-    fn expects_bulk(&self) -> bool {
-        self.expects_bulk()
-    }
-
-    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
-        self.poll_transmit(buffers, out);
-    }
-
-    fn wants_transmit(&self) -> bool {
-        self.wants_transmit()
-    }
-
-    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
-        self.handle_sent(len_bytes, done);
     }
 }
 

@@ -1,0 +1,189 @@
+//! An NVMe/RDMA target: the session core behind the runtime that portals use.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use block::testing::VecVolume;
+use block::{Access, BlockSize, RegionId, Volume};
+use fabric::runtime::{
+    Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
+    drive_messages,
+};
+use fabric::{Soft, SoftOptions};
+use initiator::Url;
+use memory::Budget;
+use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use nvme::rdma::wire::ConnectReject;
+use nvme::rdma::{TargetConfig, TargetSession};
+use nvme::target::{
+    Backend, Completed, ControllerId, Limits, NamespaceRef, OpenError, Origin, Subsystem,
+};
+use nvme::testing::{TestBackend, subsystem};
+use nvme::wire::Nsid;
+use nvme::wire::discovery::TransportType;
+use zerocopy::IntoBytes as _;
+
+use crate::nvme::NvmeTarget;
+
+const PORT: u16 = 4420;
+
+/// An NVMe/RDMA target that serves one volume as namespace 1 until it is dropped.
+pub struct RdmaTarget {
+    pub address: IpAddr,
+    volume: Arc<VecVolume>,
+    subsystem: Arc<Mutex<Subsystem>>,
+    accepted: Arc<Mutex<Vec<ConnectionId>>>,
+    // Dropped in this order.
+    _runtime: Runtime,
+    reactors: Reactors,
+}
+
+impl NvmeTarget for RdmaTarget {
+    const QUERIES: &'static [&'static str] = &["rdma=auto", "rdma=soft"];
+
+    fn start(blocks: u64) -> Self {
+        let volume = Arc::new(VecVolume::new(BlockSize::B512, blocks));
+        let subsystem = subsystem(Limits::default(), &[Arc::clone(&volume)]);
+        let reactors = Reactors::start(ReactorOptions::default()).unwrap();
+        let address = address();
+        let runtime = Runtime::start(
+            move || Ok(Soft::bind(&SoftOptions::at_ip(address))?),
+            &reactors.handle(),
+            Arc::new(Budget::new(1 << 30)),
+            RuntimeOptions::default(),
+        )
+        .unwrap();
+        let accepted = Arc::default();
+        let acceptor = Acceptor {
+            subsystem: Arc::clone(&subsystem),
+            accepted: Arc::clone(&accepted),
+        };
+        runtime.listen(PORT, Arc::new(acceptor)).unwrap();
+        Self {
+            address,
+            volume,
+            subsystem,
+            accepted,
+            _runtime: runtime,
+            reactors,
+        }
+    }
+
+    fn url(&self, query: &str) -> Url {
+        let text = format!(
+            "nvme+rdma://{}/nqn.2014-08.org.example:test?{query}",
+            self.address
+        );
+        text.parse().unwrap()
+    }
+
+    fn volume(&self) -> &Arc<VecVolume> {
+        &self.volume
+    }
+
+    fn subsystem(&self) -> &Arc<Mutex<Subsystem>> {
+        &self.subsystem
+    }
+
+    fn cut(&self) {
+        for id in self.accepted.lock().unwrap().drain(..) {
+            self.reactors.handle().close(id);
+        }
+    }
+}
+
+/// An address of loopback for one more target: peers expect all of them at the same UDP port.
+fn address() -> IpAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let [_, _, a, b] = process::id().to_be_bytes();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) as u8;
+    Ipv4Addr::new(127, 32 + a % 16, b, 1 + number).into()
+}
+
+struct Acceptor {
+    subsystem: Arc<Mutex<Subsystem>>,
+    accepted: Arc<Mutex<Vec<ConnectionId>>>,
+}
+
+impl MessageAcceptor for Acceptor {
+    fn accept(
+        &self,
+        now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let config = TargetConfig::default();
+        let taken = TargetSession::accept(now, &config, request.private_data, request.reads_max)
+            .map_err(|status| Refusal::Protocol(ConnectReject::new(status).as_bytes().to_vec()))?;
+        let mut ids = self.accepted.lock().unwrap();
+        ids.push(accepted.id);
+        let mut backend = TestBackend::new(Arc::clone(&self.subsystem), ids.len() as u64);
+        backend.transport = TransportType::Rdma;
+        Ok(Admitted {
+            driven: drive_messages(taken.session, Served { backend, born: now }),
+            shape: QueueShape {
+                receives: taken.receives,
+                receive_len_bytes: taken.receive_len_bytes,
+                sends: taken.sends,
+                reads: taken.reads,
+            },
+            private_data: taken.reply.as_bytes().to_vec(),
+        })
+    }
+}
+
+/// The backend of a connection that a runtime drives.
+struct Served {
+    backend: TestBackend,
+    born: Instant,
+}
+
+impl Backend for Served {
+    fn origin(&self) -> Origin {
+        self.backend.origin()
+    }
+
+    fn open(&mut self, nqn: &str, host_nqn: &str, id: [u8; 16]) -> Result<Access, OpenError> {
+        self.backend.open(nqn, host_nqn, id)
+    }
+
+    fn bind(&mut self, controller: ControllerId) {
+        self.backend.bind(controller);
+    }
+
+    fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
+        self.backend.with_subsystem(f)
+    }
+
+    fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
+        self.backend.namespace(nsid)
+    }
+
+    fn completed(&mut self, _command: &Completed) {}
+}
+
+impl Attachment for Served {
+    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+        self.backend.volume(region)
+    }
+
+    fn may_send(&self, _region: RegionId) -> bool {
+        true
+    }
+
+    fn is_admitted(&self) -> bool {
+        // Long enough for every test, and the deadline is not what they are about.
+        self.born.elapsed() < Duration::from_secs(3600)
+    }
+
+    fn handle_sent(&mut self, _now: Instant) {}
+
+    fn handle_stalled(&mut self) {}
+
+    fn handle_drained(&mut self) {}
+
+    fn handle_closed(&mut self, _reason: &CloseReason) {}
+}
