@@ -134,7 +134,7 @@ pub(crate) struct ServeArgs {
     /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,
-    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260
+    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iser://192.0.2.1:3260
     #[arg(long, value_name = "URL", value_parser = parse_portal)]
     pub(crate) listen: Vec<Portal>,
     /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
