@@ -204,7 +204,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` (`iser://` over RDMA) with the tag of its
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420` (`nvme+rdma://` over RDMA), or `iscsi://192.0.2.1:3260,2` (`iser://` over RDMA) with the tag of its
 /// portal group.
 /// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,7 +215,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is of no protocol that is served.
     #[error(
-        "has a protocol that is not served; write nvme+tcp://ADDRESS:PORT, iscsi://ADDRESS:PORT or iser://ADDRESS:PORT"
+        "has a protocol that is not served; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -272,7 +272,7 @@ impl fmt::Display for Portal {
 /// The port that a protocol has of its own.
 pub const fn default_port(transport: Transport) -> u16 {
     match transport {
-        Transport::NvmeTcp => 4420,
+        Transport::NvmeTcp | Transport::NvmeRdma => 4420,
         Transport::Iscsi | Transport::Iser => 3260,
     }
 }
@@ -320,6 +320,9 @@ mod tests {
         }
         for text in ["iser://192.0.2.1", "iser://192.0.2.1:3260"] {
             assert_eq!(shown(text).as_deref(), Ok("iser://192.0.2.1:3260"));
+        }
+        for text in ["nvme+rdma://192.0.2.1", "nvme+rdma://192.0.2.1:4420"] {
+            assert_eq!(shown(text).as_deref(), Ok("nvme+rdma://192.0.2.1:4420"));
         }
         for text in ["iscsi://192.0.2.1,0", "iscsi://192.0.2.1,x", "192.0.2.1,2"] {
             let fault = shown(text).expect_err(text).to_string();

@@ -17,8 +17,8 @@ mod values;
 
 pub(crate) use values::{Attach, Cores, HostLuns};
 use values::{
-    parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_period,
-    parse_portal, parse_range,
+    parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal,
+    parse_nvme_rdma_portal, parse_period, parse_portal, parse_range,
 };
 
 /// Lends this machine's RAM to other machines as disks
@@ -140,6 +140,10 @@ pub(crate) struct ServeArgs {
     /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
     pub(crate) nvme_tcp: Vec<Portal>,
+    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log says why, and the other
+    /// portals are opened
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_nvme_rdma_portal)]
+    pub(crate) nvme_rdma: Vec<Portal>,
     /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
     pub(crate) iscsi: Vec<Portal>,
@@ -578,8 +582,8 @@ pub(crate) enum PortalVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
-    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for portal group 2, or
-    /// iser://192.0.2.1:3260 for iSCSI over RDMA
+    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for portal group 2; over RDMA
+    /// nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }

@@ -101,13 +101,22 @@ fn api_config(
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
     let named = args.listen.iter().chain(&args.nvme_tcp);
-    let mut wanted: Vec<Portal> = named.chain(&args.iscsi).copied().collect();
+    let named = named.chain(&args.iscsi).chain(&args.nvme_rdma);
+    let mut wanted: Vec<Portal> = named.copied().collect();
     if wanted.is_empty() && defined.is_empty() {
         wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);
     }
     for portal in wanted {
-        if !defined.iter().any(|other| other.0 == portal) {
-            engine.add_portal(portal).map_err(Failure::mistake)?;
+        if defined.iter().any(|other| other.0 == portal) {
+            continue;
+        }
+        match engine.add_portal(portal) {
+            Ok(_) => {}
+            // RDMA may be in the way of something else on this machine; the portals over TCP are served all the same.
+            Err(error) if portal.0.transport.is_rdma() => {
+                tracing::error!(%portal, %error, "a portal over RDMA is not opened");
+            }
+            Err(error) => return Err(Failure::mistake(error)),
         }
     }
     Ok(())

@@ -16,17 +16,24 @@ use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
 use volume::Charge;
 
-use crate::HostName;
 use crate::offered::Offered;
 use crate::registry::Member;
 use crate::server::Core;
 use crate::views::{Done, Views};
+use crate::{HostName, Transport};
+
+/// The portal that a connection came through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NvmePortalId {
+    pub(crate) port: PortId,
+    pub(crate) transport: Transport,
+}
 
 /// A connection's way to the server.
 pub(crate) struct ConnectionBackend {
     core: Arc<Core>,
     accepted: Accepted,
-    portal: PortId,
+    portal: NvmePortalId,
     binding: Option<Binding>,
     /// Namespaces that the connection has used.
     views: Views<Nsid, Permit>,
@@ -47,8 +54,13 @@ struct Binding {
 }
 
 impl ConnectionBackend {
-    pub(crate) fn new(core: Arc<Core>, accepted: Accepted, portal: PortId, charge: Charge) -> Self {
-        core.registry.connection_opened(accepted.id, portal);
+    pub(crate) fn new(
+        core: Arc<Core>,
+        accepted: Accepted,
+        portal: NvmePortalId,
+        charge: Charge,
+    ) -> Self {
+        core.registry.connection_opened(accepted.id, portal.port);
         Self {
             core,
             accepted,
@@ -69,10 +81,10 @@ impl ConnectionBackend {
 impl Backend for ConnectionBackend {
     fn origin(&self) -> Origin {
         Origin {
-            transport: TransportType::Tcp,
+            transport: transport_type(self.portal.transport),
             address: self.accepted.peer.ip().to_canonical(),
             local: self.accepted.local.ip().to_canonical(),
-            port: self.portal,
+            port: self.portal.port,
             wake: WakeToken(self.accepted.id.0),
         }
     }
@@ -111,7 +123,11 @@ impl Backend for ConnectionBackend {
         let Some(binding) = &mut self.binding else {
             return;
         };
-        let member = Member::Controller(Arc::clone(&binding.offered), controller);
+        let member = Member::Controller(
+            Arc::clone(&binding.offered),
+            controller,
+            self.portal.transport,
+        );
         let (session, totals) = self
             .core
             .registry
@@ -227,6 +243,14 @@ impl Drop for ConnectionBackend {
     fn drop(&mut self) {
         self.views.leave_all();
         self.core.registry.connection_closed(self.accepted.id);
+    }
+}
+
+/// What NVMe calls a transport of its own.
+pub(crate) const fn transport_type(transport: Transport) -> TransportType {
+    match transport {
+        Transport::NvmeRdma => TransportType::Rdma,
+        Transport::NvmeTcp | Transport::Iscsi | Transport::Iser => TransportType::Tcp,
     }
 }
 

@@ -278,6 +278,8 @@ impl Default for PortalGroup {
 pub enum Transport {
     /// NVMe over TCP.
     NvmeTcp,
+    /// NVMe over RDMA.
+    NvmeRdma,
     /// iSCSI.
     Iscsi,
     /// iSCSI over RDMA (iSER).
@@ -288,7 +290,7 @@ impl Transport {
     /// Which targets are reached through it.
     pub const fn protocol(self) -> Protocol {
         match self {
-            Self::NvmeTcp => Protocol::Nvme,
+            Self::NvmeTcp | Self::NvmeRdma => Protocol::Nvme,
             Self::Iscsi | Self::Iser => Protocol::Iscsi,
         }
     }
@@ -296,15 +298,22 @@ impl Transport {
     /// The same protocol over RDMA, for one over TCP; none where that is not served.
     pub const fn over_rdma(self) -> Option<Self> {
         match self {
+            Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
-            Self::NvmeTcp | Self::Iser => None,
+            Self::NvmeRdma | Self::Iser => None,
         }
+    }
+
+    /// Whether it is one over RDMA.
+    pub const fn is_rdma(self) -> bool {
+        matches!(self, Self::NvmeRdma | Self::Iser)
     }
 
     /// Its name in URLs.
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::NvmeTcp => "nvme+tcp",
+            Self::NvmeRdma => "nvme+rdma",
             Self::Iscsi => "iscsi",
             Self::Iser => "iser",
         }
@@ -314,6 +323,7 @@ impl Transport {
     pub fn from_scheme(scheme: &str) -> Option<Self> {
         match scheme {
             "nvme+tcp" => Some(Self::NvmeTcp),
+            "nvme+rdma" => Some(Self::NvmeRdma),
             "iscsi" => Some(Self::Iscsi),
             "iser" => Some(Self::Iser),
             _ => None,

@@ -213,7 +213,7 @@ pub enum ServerError {
         /// The port of RoCEv2.
         udp_port: u16,
         /// What is in the way.
-        source: fabric::runtime::RuntimeError,
+        source: Box<fabric::runtime::RuntimeError>,
     },
     /// A limit of the server.
     #[error("there are {max} {what} already, the most that this server takes")]

@@ -104,7 +104,9 @@ pub struct SessionInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionProtocol {
     /// A controller.
-    NvmeTcp {
+    Nvme {
+        /// Over TCP, or over RDMA.
+        transport: Transport,
         /// The controller ID.
         controller: u16,
     },

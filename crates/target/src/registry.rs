@@ -13,7 +13,7 @@ use crate::access::Grant;
 use crate::iscsi::{Member as IscsiMember, Negotiated};
 use crate::offered::Offered;
 use crate::tally::Totals;
-use crate::{HostName, SessionId, SessionInfo, SessionProtocol, TargetName};
+use crate::{HostName, SessionId, SessionInfo, SessionProtocol, TargetName, Transport};
 
 /// Which connections and sessions there are. A leaf among the locks; taken when connections come, log in and go.
 #[derive(Default)]
@@ -36,8 +36,8 @@ struct ConnectionEntry {
 /// What a session is to its protocol.
 #[derive(Clone)]
 pub(crate) enum Member {
-    /// A controller of a subsystem, the discovery service among them.
-    Controller(Arc<Offered>, ControllerId),
+    /// A controller of a subsystem, the discovery service among them, and how its host came.
+    Controller(Arc<Offered>, ControllerId, Transport),
     /// An iSCSI session, with what was negotiated at its first login.
     Iscsi(IscsiMember, Arc<Negotiated>),
 }
@@ -46,7 +46,7 @@ impl Member {
     /// The target; none for discovery.
     fn target(&self) -> Option<&TargetName> {
         match self {
-            Self::Controller(offered, _) => offered.name(),
+            Self::Controller(offered, ..) => offered.name(),
             Self::Iscsi(member, _) => member.target_name(),
         }
     }
@@ -60,7 +60,7 @@ impl Member {
 
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Controller(a, x), Self::Controller(b, y)) => Arc::ptr_eq(a, b) && x == y,
+            (Self::Controller(a, x, _), Self::Controller(b, y, _)) => Arc::ptr_eq(a, b) && x == y,
             (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
             _ => false,
         }
@@ -70,7 +70,7 @@ impl Member {
     /// over.
     pub(crate) fn end(&self, within: Duration) {
         match self {
-            Self::Controller(offered, controller) => {
+            Self::Controller(offered, controller, _) => {
                 offered.with(|subsystem| subsystem.delete_controller(*controller));
             }
             Self::Iscsi(member, _) => member.end(within),
@@ -224,7 +224,7 @@ impl Session {
     /// Tells the session what its host may do now; nothing ends it.
     pub(crate) fn set_grant(&self, grant: Grant) {
         match &self.member {
-            Member::Controller(offered, controller) => {
+            Member::Controller(offered, controller, _) => {
                 offered.with(|subsystem| subsystem.set_access(*controller, grant.access));
             }
             Member::Iscsi(member, _) => member.set_grant(grant),
@@ -239,7 +239,8 @@ impl Session {
             peer: self.peer,
             local: self.local,
             protocol: match &self.member {
-                Member::Controller(_, controller) => SessionProtocol::NvmeTcp {
+                Member::Controller(_, controller, transport) => SessionProtocol::Nvme {
+                    transport: *transport,
                     controller: controller.0,
                 },
                 Member::Iscsi(member, negotiated) => SessionProtocol::Iscsi {

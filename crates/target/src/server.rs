@@ -9,7 +9,7 @@
 
 mod hosts;
 mod iscsi;
-mod nvme_tcp;
+mod nvme;
 mod portals;
 mod rdma;
 mod referrals;
@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::nvme::target::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
-use nvme::target::OpenError;
 use uuid::Uuid;
 use volume::{Budget, HostMemory};
 

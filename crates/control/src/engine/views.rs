@@ -7,8 +7,7 @@ use block::OpKind;
 use serde::{Deserialize, Serialize};
 use target::{
     Capacity, HostName, IoStatistics, KindStatistics, PortalInfo, Protocol, ServerError, SessionId,
-    SessionInfo, SessionProtocol, TargetInfo, TargetName, Transport, VolumeInfo, VolumeName,
-    Warning,
+    SessionInfo, SessionProtocol, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 
@@ -175,7 +174,7 @@ pub struct SessionView {
     pub peer: String,
     /// The address of ours that it came to.
     pub local: String,
-    /// The transport: `nvme+tcp`, `iscsi` or `iser`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi` or `iser`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,
@@ -507,7 +506,10 @@ fn referral_view(referral: Portal) -> ReferralView {
 
 fn session_view(info: &SessionInfo) -> SessionView {
     let (transport, controller, iscsi) = match &info.protocol {
-        SessionProtocol::NvmeTcp { controller } => (Transport::NvmeTcp, Some(*controller), None),
+        SessionProtocol::Nvme {
+            transport,
+            controller,
+        } => (*transport, Some(*controller), None),
         SessionProtocol::Iscsi {
             transport,
             isid,

@@ -50,11 +50,18 @@ pub struct QueueShape {
 }
 
 /// Why a connection is not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The protocol says no; why is in its private data, at most 148 bytes.
-    Protocol(Vec<u8>),
+    /// The protocol says no.
+    #[error("{error}")]
+    Protocol {
+        /// Why.
+        error: Box<dyn Error + Send + Sync>,
+        /// What the peer is told: at most 148 bytes.
+        private_data: Vec<u8>,
+    },
     /// There is no room.
+    #[error("the memory budget has no room for it")]
     NoResources,
 }
 

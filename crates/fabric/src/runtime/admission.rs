@@ -21,8 +21,8 @@ pub(super) enum TurnedAway {
     Gate(#[from] Refused),
     #[error("the memory budget has no room for it")]
     NoMemory,
-    #[error("its protocol refuses it: {0:?}")]
-    Refused(Refusal),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     #[error(transparent)]
     Fabric(#[from] FabricError),
     #[error(transparent)]
@@ -52,9 +52,7 @@ pub(super) fn admit<P: Provider>(
         private_data: &request.private_data,
         reads_max: request.responder_resources,
     };
-    let admitted = acceptor
-        .accept(now, accepted, &asked)
-        .map_err(TurnedAway::Refused)?;
+    let admitted = acceptor.accept(now, accepted, &asked)?;
     let bytes = Receives::bytes_of(&admitted.shape) + CONNECTION_BYTES;
     let charge = common.budget.reserve(bytes);
     let charge = charge.map_err(|_| TurnedAway::NoMemory)?;

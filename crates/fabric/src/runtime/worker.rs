@@ -302,7 +302,9 @@ impl<P: Provider> Worker<P> {
         };
         tracing::warn!(%peer, error = %refused, "a connection over RDMA was turned away");
         let (reason, private_data) = match refused {
-            TurnedAway::Refused(Refusal::Protocol(data)) => (RejReason::CONSUMER, data),
+            TurnedAway::Refused(Refusal::Protocol { private_data, .. }) => {
+                (RejReason::CONSUMER, private_data)
+            }
             TurnedAway::NoSuchPort => (RejReason::INVALID_SERVICE_ID, Vec::new()),
             _ => (RejReason::NO_RESOURCES, Vec::new()),
         };

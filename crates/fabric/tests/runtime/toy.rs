@@ -119,7 +119,10 @@ impl MessageAcceptor for Toys {
         request: &Request<'_>,
     ) -> Result<Admitted, Refusal> {
         if request.private_data.starts_with(b"stranger") {
-            return Err(Refusal::Protocol(b"who are you".to_vec()));
+            return Err(Refusal::Protocol {
+                error: "a stranger".into(),
+                private_data: b"who are you".to_vec(),
+            });
         }
         *self.0.connection.lock().expect("unpoisoned") = Some(accepted.id);
         let backend = ToyBackend {

@@ -36,11 +36,15 @@ Examples:
     ramport portal create nvme+tcp://[::]:4420
   iSCSI, in portal group 2:
     ramport portal create iscsi://192.0.2.1:3260,2
+  NVMe over RDMA:
+    ramport portal create nvme+rdma://192.0.2.1:4420
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260";
 
 pub(crate) const PORTAL_SET: &str = "\
 Examples:
+  Serve NVMe targets over RDMA, too:
+    ramport portal set nvme+tcp://192.0.2.1:4420 --rdma on
   Serve iSCSI targets by iSER, too, and no longer:
     ramport portal set iscsi://192.0.2.1:3260 --rdma on
     ramport portal set iscsi://192.0.2.1:3260 --rdma off";

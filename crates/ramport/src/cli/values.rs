@@ -129,10 +129,19 @@ pub(super) fn parse_portal(text: &str) -> Result<Portal, control::TextFault> {
 
 /// A portal for iSCSI, where no other protocol is named.
 pub(super) fn parse_iscsi_portal(text: &str) -> Result<Portal, control::TextFault> {
+    portal_of(target::Transport::Iscsi, text)
+}
+
+/// A portal for NVMe/RDMA, where no other protocol is named.
+pub(super) fn parse_nvme_rdma_portal(text: &str) -> Result<Portal, control::TextFault> {
+    portal_of(target::Transport::NvmeRdma, text)
+}
+
+fn portal_of(transport: target::Transport, text: &str) -> Result<Portal, control::TextFault> {
     if text.contains("://") {
         return parse(text);
     }
-    parse(&format!("{}://{text}", target::Transport::Iscsi.scheme()))
+    parse(&format!("{}://{text}", transport.scheme()))
 }
 
 pub(super) fn parse_host_luns(text: &str) -> Result<HostLuns, ValueError> {

@@ -32,7 +32,7 @@ fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     });
     let Some(beside) = beside else {
         return Err(Failure::mistake(anyhow::anyhow!(
-            "{} can't be switched to RDMA: name an iSCSI portal over TCP, such as iscsi://192.0.2.1:3260",
+            "{} can't be switched to RDMA: name a portal over TCP, such as nvme+tcp://192.0.2.1:4420",
             args.url
         )));
     };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use net::{Acceptor, ListenerId};
 use nvme::target::PortId;
-use nvme::tcp::TargetConfig;
 
 use super::iscsi::IscsiPortal;
-use super::nvme_tcp::NvmeTcpPortal;
+use super::nvme::NvmePortal;
 use super::{Server, State};
+use crate::backend::NvmePortalId;
 use crate::iscsi::IscsiPortalId;
 use crate::{PortalDefinition, PortalInfo, ServerError, Transport};
 
@@ -85,12 +85,20 @@ impl Server {
                 group: portal.group,
             },
         };
-        let acceptor: Arc<dyn Acceptor> = match portal.transport {
-            Transport::NvmeTcp => Arc::new(NvmeTcpPortal {
-                core,
+        let nvme = |core| NvmePortal {
+            core,
+            id: NvmePortalId {
                 port,
-                config: TargetConfig::default(),
-            }),
+                transport: portal.transport,
+            },
+        };
+        let acceptor: Arc<dyn Acceptor> = match portal.transport {
+            Transport::NvmeTcp => Arc::new(nvme(core)),
+            Transport::NvmeRdma => {
+                let acceptor = Arc::new(nvme(Arc::clone(&core)));
+                self.shared.rdma.listen(portal, acceptor, &core)?;
+                return Ok((Listening::Rdma, portal.address));
+            }
             Transport::Iscsi => Arc::new(iscsi(core)),
             Transport::Iser => {
                 let acceptor = Arc::new(iscsi(Arc::clone(&core)));

@@ -46,7 +46,7 @@ impl Rdma {
         let fault = |source| ServerError::Rdma {
             portal: *portal,
             udp_port: self.udp_port,
-            source,
+            source: Box::new(source),
         };
         let mut runtimes = self.runtimes();
         if runtimes.get(&ip).is_some_and(Runtime::has_ended) {

@@ -5,7 +5,7 @@
 connect() {
   local address=$1
   shift
-  nvme connect -t tcp -a "$address" -s "$PORT" -n "$NQN" "$@"
+  nvme connect -t "$TRANSPORT" -a "$address" -s "$PORT" -n "$NQN" "$@"
   eventually 10 device 1 > /dev/null
 }
 

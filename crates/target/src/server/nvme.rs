@@ -1,33 +1,72 @@
-//! NVMe/TCP: its portals, and what its discovery service tells.
+//! NVMe: its portals, and what its discovery service tells.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, Driven, drive};
+use nvme::rdma::wire::ConnectReject;
 use nvme::target::{DiscoveryRecord, Limits, PortId};
-use nvme::tcp::{TargetConfig, TargetSession};
-use nvme::wire::discovery::{SubsystemType, TransportType};
+use nvme::wire::discovery::SubsystemType;
 use nvme::wire::fabrics::NqnField;
+use nvme::{rdma, tcp};
+use zerocopy::IntoBytes;
 
 use super::targets::Service;
 use super::{Core, State};
 use crate::Protocol;
-use crate::backend::ConnectionBackend;
+use crate::backend::{ConnectionBackend, NvmePortalId, transport_type};
 use crate::capacity::CONNECTION_BYTES;
 use crate::names::DISCOVERY_NQN;
 
-/// A portal that speaks NVMe/TCP.
-pub(super) struct NvmeTcpPortal {
+/// A portal that speaks NVMe, over TCP or over RDMA.
+pub(super) struct NvmePortal {
     pub(super) core: Arc<Core>,
-    pub(super) port: PortId,
-    pub(super) config: TargetConfig,
+    pub(super) id: NvmePortalId,
 }
 
-impl Acceptor for NvmeTcpPortal {
-    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+impl NvmePortal {
+    /// `None` where the budget has no room for another connection.
+    fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
         let charge = self.core.budget.reserve(CONNECTION_BYTES).ok()?;
-        let backend = ConnectionBackend::new(Arc::clone(&self.core), *accepted, self.port, charge);
-        Some(drive(TargetSession::new(now, self.config), backend))
+        let core = Arc::clone(&self.core);
+        Some(ConnectionBackend::new(core, *accepted, self.id, charge))
+    }
+}
+
+impl Acceptor for NvmePortal {
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        let session = tcp::TargetSession::new(now, tcp::TargetConfig::default());
+        Some(drive(session, self.backend(accepted)?))
+    }
+}
+
+impl MessageAcceptor for NvmePortal {
+    fn accept(
+        &self,
+        now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let config = rdma::TargetConfig::default();
+        let (private_data, reads_max) = (request.private_data, request.reads_max);
+        let agreed = rdma::TargetSession::accept(now, &config, private_data, reads_max).map_err(
+            |status| Refusal::Protocol {
+                error: Box::new(status),
+                private_data: ConnectReject::new(status).as_bytes().to_vec(),
+            },
+        )?;
+        let backend = self.backend(accepted).ok_or(Refusal::NoResources)?;
+        Ok(Admitted {
+            driven: drive_messages(agreed.session, backend),
+            shape: QueueShape {
+                receives: agreed.receives,
+                receive_len_bytes: agreed.receive_len_bytes,
+                sends: agreed.sends,
+                reads: agreed.reads,
+            },
+            private_data: agreed.reply.as_bytes().to_vec(),
+        })
     }
 }
 
@@ -42,7 +81,7 @@ impl Core {
             let record = DiscoveryRecord {
                 kind: SubsystemType::Current,
                 subsystem_nqn: nqn_field(DISCOVERY_NQN),
-                transport: TransportType::Tcp,
+                transport: transport_type(portal.transport),
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
                 port: entry.port,
@@ -62,7 +101,7 @@ impl Core {
         records.extend(state.referrals.iter().map(|referral| DiscoveryRecord {
             kind: SubsystemType::Referral,
             subsystem_nqn: nqn_field(DISCOVERY_NQN),
-            transport: TransportType::Tcp,
+            transport: transport_type(referral.transport),
             address: referral.address.ip(),
             service_port: referral.address.port(),
             // Another machine's portals have numbers of their own, which are not known here.

@@ -1,0 +1,78 @@
+# NVMe/TCP and NVMe/RDMA as two paths of one disk, each cut in turn; and a target moved from one to the other.
+# shellcheck shell=bash
+
+FAST_LOSS="--keep-alive-tmo=2 --reconnect-delay=1 --ctrl-loss-tmo=60"
+
+setup() {
+  daemon portal create "nvme+tcp://$PEER_B:$PORT"
+  guest FAST_LOSS="$FAST_LOSS" << 'E'
+# shellcheck disable=SC2086
+{
+  connect "$PEER_A" $FAST_LOSS
+  TRANSPORT=tcp connect "$PEER_B" $FAST_LOSS
+}
+for policy in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin > "$policy"; done
+E
+}
+teardown() {
+  net_link "$(guest_tap host 0)" up
+  net_link "$(guest_tap host 1)" up
+  guest <<< 'not_connected || disconnect'
+  daemon portal remove "nvme+tcp://$PEER_B:$PORT"
+}
+
+test_tcp_and_rdma_are_paths_of_one_disk() {
+  guest << 'E'
+nvme list-subsys
+same "$(for controller in $(controllers); do transport_of "$controller"; done | sort | xargs)" "rdma tcp" transports
+same "$(nvme list | grep -c '^/dev/nvme')" 2 "namespaces listed"
+verified both-paths "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=8m
+for controller in $(controllers); do
+  served=$(cat "/sys/class/nvme/$controller/"nvme*n*/stat | awk '{ sum += $5 } END { print sum }')
+  echo "$controller, $(transport_of "$controller"), served $served writes"
+  [ "$served" -gt 300 ]
+done
+E
+}
+
+test_io_goes_on_while_each_path_is_cut_in_turn() {
+  guest <<< 'io_started cut "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=24'
+  sleep 1
+  path_lost_and_found 0 "$PEER_A" "$PEER_B"
+  path_lost_and_found 1 "$PEER_B" "$PEER_A"
+  guest <<< 'io_ended cut 60'
+}
+
+# path_lost_and_found WIRE ADDRESS_LOST ADDRESS_LEFT
+path_lost_and_found() {
+  net_link "$(guest_tap host "$1")" down
+  guest LOST="$2" LEFT="$3" << 'E'
+lost() { ! live "$(controllers "$NQN" "$LOST")"; }
+eventually 20 lost
+live "$(controllers "$NQN" "$LEFT")"
+dd if="$(device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none
+E
+  net_link "$(guest_tap host "$1")" up
+  guest LOST="$2" << 'E'
+back() { live "$(controllers "$NQN" "$LOST")"; }
+eventually 30 back
+E
+}
+
+test_a_target_moves_to_tcp_and_back_under_io() {
+  guest <<< 'io_started move "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=14'
+  sleep 1
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  guest << 'E'
+lost() { ! live "$(controllers "$NQN" "$PEER_A")"; }
+eventually 20 lost
+E
+  daemon portal create "nvme+tcp://$PEER_A:$PORT"
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma on
+  guest << 'E'
+back() { live "$(controllers "$NQN" "$PEER_A")"; }
+eventually 30 back
+io_ended move 60
+E
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+}
