@@ -3,6 +3,7 @@
 //! What came is taken in first, as much as waits, then all answers leave: so one acknowledgement answers a whole run.
 
 mod memory;
+mod route;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +23,7 @@ use crate::verbs::{
     Rkey, SendRequest,
 };
 use memory::Memory;
+use route::Route;
 
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,7 @@ pub struct Soft {
     endpoint: Endpoint,
     memory: Memory,
     path_mtu: PathMtu,
+    route: Route,
     list: TransmitList,
     /// Runs of the list that have been sent.
     runs_sent: usize,
@@ -130,6 +133,7 @@ impl Soft {
             socket,
             memory,
             path_mtu: options.path_mtu,
+            route: Route::from(options.local.ip())?,
             list: TransmitList::new(Self::LIST_BYTES, segments_max),
             runs_sent: 0,
             buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
@@ -356,7 +360,7 @@ impl Provider for Soft {
         let params = ConnectParams {
             flow,
             service: ServiceId::tcp(to.port),
-            path_mtu: self.path_mtu,
+            path_mtu: self.path_mtu.min(self.route.path_mtu(to.address)?),
             private_data: to.private_data,
         };
         let now = Instant::now();
