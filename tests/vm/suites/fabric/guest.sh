@@ -63,7 +63,6 @@ twisted() {
 }
 
 untwisted() {
-  untwisted
   tc qdisc del dev veth0 root 2> /dev/null || :
   tc -n peer qdisc del dev veth1 root 2> /dev/null || :
 }
