@@ -30,9 +30,9 @@ pub use error::{EngineError, OpenError};
 pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiSessionView, KindView,
-    NamespaceView, PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView,
-    TargetView, VolumeView,
+    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
+    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
+    SessionView, StatisticsView, StatusView, TargetView, VolumeView,
 };
 
 use busy::Busy;

@@ -27,9 +27,9 @@ pub use definitions::{
 };
 pub use engine::{
     Applied, ApplyMode, AttachmentView, CapacityView, ChapView, Contents, Engine, EngineError,
-    HostView, IscsiSessionView, KindView, NamespaceView, OpenError, PortalState, PortalView,
-    ReferralView, RestoreError, SessionView, StatisticsView, StatusView, TargetAccess, TargetView,
-    Task, VolumePatch, VolumeView,
+    HostView, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
+    OpenError, PortalState, PortalView, ReferralView, RestoreError, SessionView, StatisticsView,
+    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 pub use plan::PlanError;
 pub use store::StoreError;

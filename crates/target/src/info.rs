@@ -118,9 +118,37 @@ pub enum SessionProtocol {
         isid: [u8; 6],
         /// The target's part; 0 for discovery.
         tsih: u16,
-        /// The negotiated keys with their values, as RFC 7143 names them.
+        /// How it stands.
+        state: IscsiState,
+        /// The negotiated keys of its first connection with their values, as RFC 7143 names them.
         parameters: Vec<(&'static str, String)>,
+        /// Its connections, oldest first.
+        connections: Vec<IscsiConnection>,
     },
+}
+
+/// How an iSCSI session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IscsiState {
+    /// In full feature phase.
+    LoggedIn,
+    /// Its initiator was asked to log out, and has not yet.
+    LogoutRequested,
+    /// It was dropped, and its connections are being closed; or they have just ended.
+    Dropped,
+}
+
+/// A connection of an iSCSI session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IscsiConnection {
+    /// Its connection ID.
+    pub cid: u16,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// The address of ours that it came to.
+    pub local: SocketAddr,
+    /// The negotiated keys with their values.
+    pub parameters: Vec<(&'static str, String)>,
 }
 
 /// A session's number.

@@ -7,14 +7,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::iscsi::Opened;
+use ::iscsi::{Opened, Standing};
 use net::{ConnectionId, ReactorHandle};
 
 pub(crate) use backend::{IscsiBackend, IscsiPortalId};
 pub(crate) use target::IscsiTarget;
 
 use crate::access::Grant;
-use crate::{TargetName, Transport};
+use crate::{IscsiState, TargetName, Transport};
 
 /// What a connection is charged until its login is done: texts, parsed and answered.
 pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
@@ -40,6 +40,7 @@ pub(crate) enum Member {
 pub(crate) struct Negotiated {
     pub(crate) transport: Transport,
     pub(crate) isid: [u8; 6],
+    pub(crate) cid: u16,
     pub(crate) keys: Vec<(&'static str, String)>,
 }
 
@@ -55,6 +56,20 @@ impl Member {
         match self {
             Self::Normal(_, opened) => opened.tsih,
             Self::Discovery(..) => 0,
+        }
+    }
+
+    /// How the session stands.
+    pub(crate) fn state(&self) -> IscsiState {
+        match self {
+            Self::Normal(target, opened) => match target.session_standing(*opened) {
+                Standing::Good => IscsiState::LoggedIn,
+                Standing::Leaving(_) => IscsiState::LogoutRequested,
+                Standing::SessionDropped | Standing::ConnectionDropped | Standing::Ended => {
+                    IscsiState::Dropped
+                }
+            },
+            Self::Discovery(..) => IscsiState::LoggedIn,
         }
     }
 

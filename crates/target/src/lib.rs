@@ -32,8 +32,8 @@ pub use definitions::{
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use info::{
-    Attachment, HostInfo, Lock, PortalInfo, SessionId, SessionInfo, SessionProtocol, TargetInfo,
-    VolumeInfo,
+    Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, SessionId, SessionInfo,
+    SessionProtocol, TargetInfo, VolumeInfo,
 };
 pub use keeper::UnsavedReservations;
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};

@@ -13,7 +13,9 @@ use crate::access::Grant;
 use crate::iscsi::{Member as IscsiMember, Negotiated};
 use crate::offered::Offered;
 use crate::tally::Totals;
-use crate::{HostName, SessionId, SessionInfo, SessionProtocol, TargetName, Transport};
+use crate::{
+    HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, TargetName, Transport,
+};
 
 /// Which connections and sessions there are. A leaf among the locks; taken when connections come, log in and go.
 #[derive(Default)]
@@ -86,8 +88,19 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     local: SocketAddr,
     connections: usize,
+    /// Its connections, where they are of iSCSI.
+    links: Vec<Link>,
     since: SystemTime,
     totals: Arc<Totals>,
+}
+
+/// A connection of an iSCSI session.
+#[derive(Clone)]
+struct Link {
+    id: ConnectionId,
+    peer: SocketAddr,
+    local: SocketAddr,
+    negotiated: Arc<Negotiated>,
 }
 
 impl Registry {
@@ -106,12 +119,22 @@ impl Registry {
         member: Member,
         host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
+        let link = match &member {
+            Member::Controller(..) => None,
+            Member::Iscsi(_, negotiated) => Some(Link {
+                id: accepted.id,
+                peer: accepted.peer,
+                local: accepted.local,
+                negotiated: Arc::clone(negotiated),
+            }),
+        };
         let mut inner = self.lock();
         let mut sessions = inner.sessions.iter_mut();
         let existing = sessions.find(|(_, session)| session.member.is(&member));
         let (id, totals) = match existing {
             Some((&id, session)) if session.host == *host => {
                 session.connections += 1;
+                session.links.extend(link);
                 (id, Arc::clone(&session.totals))
             }
             _ => {
@@ -123,6 +146,7 @@ impl Registry {
                     peer: accepted.peer,
                     local: accepted.local,
                     connections: 1,
+                    links: link.into_iter().collect(),
                     since: SystemTime::now(),
                     totals: Arc::default(),
                 };
@@ -149,6 +173,7 @@ impl Registry {
         };
         if let Some(entry) = inner.sessions.get_mut(&session) {
             entry.connections -= 1;
+            entry.links.retain(|link| link.id != id);
             if entry.connections == 0 {
                 inner.sessions.remove(&session);
             }
@@ -208,6 +233,17 @@ impl Registry {
     }
 }
 
+impl Link {
+    fn info(&self) -> IscsiConnection {
+        IscsiConnection {
+            cid: self.negotiated.cid,
+            peer: self.peer,
+            local: self.local,
+            parameters: self.negotiated.keys.clone(),
+        }
+    }
+}
+
 impl Session {
     /// Who the session's host is, for the access check.
     pub(crate) fn identity(&self) -> HostIdentity<'_> {
@@ -247,7 +283,9 @@ impl Session {
                     transport: negotiated.transport,
                     isid: negotiated.isid,
                     tsih: member.tsih(),
+                    state: member.state(),
                     parameters: negotiated.keys.clone(),
+                    connections: self.links.iter().map(Link::info).collect(),
                 },
             },
             connections: self.connections,

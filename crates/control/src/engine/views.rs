@@ -195,9 +195,51 @@ pub struct IscsiSessionView {
     pub isid: String,
     /// The target's part; 0 for discovery.
     pub tsih: u16,
+    /// How it stands.
+    #[serde(default)]
+    pub state: IscsiState,
+    /// Its connections, oldest first.
+    #[serde(default)]
+    pub connections: Vec<IscsiConnectionView>,
     /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what the initiator declared
     /// as its `MaxRecvDataSegmentLength`.
     pub parameters: std::collections::BTreeMap<String, String>,
+}
+
+/// How an iSCSI session stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IscsiState {
+    /// In full feature phase.
+    #[default]
+    LoggedIn,
+    /// Its initiator was asked to log out, and has not yet.
+    LogoutRequested,
+    /// It was dropped, and its connections are being closed.
+    Dropped,
+}
+
+/// A connection of an iSCSI session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IscsiConnectionView {
+    /// Its connection ID.
+    pub cid: u16,
+    /// Where it came from.
+    pub peer: String,
+    /// The address of ours that it came to.
+    pub local: String,
+    /// The negotiated keys; those of the session are the same for all of its connections.
+    pub parameters: std::collections::BTreeMap<String, String>,
+}
+
+impl From<target::IscsiState> for IscsiState {
+    fn from(state: target::IscsiState) -> Self {
+        match state {
+            target::IscsiState::LoggedIn => Self::LoggedIn,
+            target::IscsiState::LogoutRequested => Self::LogoutRequested,
+            target::IscsiState::Dropped => Self::Dropped,
+        }
+    }
 }
 
 /// Counters since the beginning.
@@ -514,13 +556,26 @@ fn session_view(info: &SessionInfo) -> SessionView {
             transport,
             isid,
             tsih,
+            state,
             parameters,
+            connections,
         } => {
-            let keys = parameters.iter();
+            let keys = |keys: &[(&str, String)]| {
+                let keys = keys.iter();
+                keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+            };
+            let connections = connections.iter().map(|connection| IscsiConnectionView {
+                cid: connection.cid,
+                peer: connection.peer.to_string(),
+                local: connection.local.to_string(),
+                parameters: keys(&connection.parameters),
+            });
             let view = IscsiSessionView {
                 isid: isid_text(*isid),
                 tsih: *tsih,
-                parameters: keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
+                state: (*state).into(),
+                connections: connections.collect(),
+                parameters: keys(parameters),
             };
             (*transport, None, Some(view))
         }

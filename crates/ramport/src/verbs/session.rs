@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use control::SessionView;
+use control::{IscsiConnectionView, IscsiState, SessionView};
 
 use super::{Daemon, volume};
 use crate::cli::SessionVerb;
@@ -60,6 +60,7 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     let controller = session.controller.map(|id| id.to_string());
     fields.extend(controller.map(|id| ("controller", id)));
     if let Some(iscsi) = &session.iscsi {
+        fields.push(("state", state(session).to_owned()));
         fields.push(("isid", iscsi.isid.clone()));
         fields.push(("tsih", iscsi.tsih.to_string()));
     }
@@ -69,9 +70,43 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
         ("reads", volume::kind(&session.statistics.read)),
         ("writes", volume::kind(&session.statistics.write)),
     ]);
+    let connections = session.iscsi.iter().flat_map(|iscsi| &iscsi.connections);
+    fields.extend(connections.map(|connection| ("connection", connection_line(connection))));
     let keys = session.iscsi.iter().flat_map(|iscsi| &iscsi.parameters);
+    let keys = keys.filter(|(key, _)| !OF_CONNECTIONS.contains(&key.as_str()));
     fields.extend(keys.map(|(key, value)| (key.as_str(), value.clone())));
     output::fields(&fields)
+}
+
+/// The keys that each connection negotiates for itself.
+const OF_CONNECTIONS: [&str; 4] = [
+    "HeaderDigest",
+    "DataDigest",
+    "MaxRecvDataSegmentLength",
+    "MaxXmitDataSegmentLength",
+];
+
+/// A connection with the keys that are its own.
+fn connection_line(connection: &IscsiConnectionView) -> String {
+    let mut line = format!(
+        "CID {}, from {} to {}",
+        connection.cid, connection.peer, connection.local
+    );
+    for key in OF_CONNECTIONS {
+        if let Some(value) = connection.parameters.get(key) {
+            line = format!("{line}, {key} {value}");
+        }
+    }
+    line
+}
+
+/// How a session stands, in words.
+pub(super) fn state(session: &SessionView) -> &'static str {
+    match session.iscsi.as_ref().map(|iscsi| iscsi.state) {
+        None | Some(IscsiState::LoggedIn) => "logged in",
+        Some(IscsiState::LogoutRequested) => "asked to log out",
+        Some(IscsiState::Dropped) => "dropped",
+    }
 }
 
 fn target(session: &SessionView) -> String {

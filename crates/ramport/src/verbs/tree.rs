@@ -160,11 +160,12 @@ fn host_node(host: &HostView) -> Node {
 
 fn session_node(view: &SessionView) -> Node {
     Node::leaf(format!(
-        "session {}: {} from {} by {}, logged in, {} connections, since {}",
+        "session {}: {} from {} by {}, {}, {} connections, since {}",
         view.id,
         view.host,
         view.peer,
         view.transport,
+        session::state(view),
         view.connections,
         session::age(view)
     ))

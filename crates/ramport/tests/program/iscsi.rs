@@ -295,7 +295,7 @@ fn initiators_are_told_before_they_are_dropped() {
     assert_eq!(silent.event(), Some((LOGOUT_REQUEST, [0, 0, 3])));
     assert_eq!(silent.event(), Some((SESSION_DROP, [0, 2, 20])));
     assert!(silent.receive().is_none(), "it is dropped");
-    assert!((3..10).contains(&begin.elapsed().as_secs()));
+    assert!(begin.elapsed() >= Duration::from_secs(3), "it had its time");
     let mut silent = Initiator::login(&portal, name, 1);
     let session = first_session(&daemon);
     for _ in 0..2 {
@@ -432,6 +432,22 @@ fn a_session_has_several_connections_with_one_window() {
     assert_eq!(first.ready().status, GOOD);
     let sessions = daemon.json(&["session", "ls"]);
     assert_eq!(sessions[0]["connections"], 2);
+    let iscsi = &sessions[0]["iscsi"];
+    assert_eq!(iscsi["state"], "logged_in");
+    assert_eq!(
+        [
+            &iscsi["connections"][0]["cid"],
+            &iscsi["connections"][1]["cid"]
+        ],
+        [5, 6]
+    );
+    let local = first.stream.local_addr().expect("an address").to_string();
+    assert_eq!(iscsi["connections"][0]["peer"], local);
+    let shown = daemon.ok(&["session", "show", &sessions[0]["id"].to_string()]);
+    assert!(
+        shown.contains("CID 6, from ") && shown.contains("HeaderDigest None"),
+        "{shown}"
+    );
 
     // A held command is aborted from the other connection.
     daemon.ok(&["volume", "filter", "set", "rd0", "--delay-read", "60s"]);

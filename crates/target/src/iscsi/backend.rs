@@ -151,6 +151,7 @@ impl IscsiBackend {
         let negotiated = Arc::new(Negotiated {
             transport: self.transport,
             isid,
+            cid: login.cid,
             keys,
         });
         let member = registry::Member::Iscsi(member, negotiated);

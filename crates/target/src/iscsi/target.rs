@@ -327,6 +327,13 @@ impl IscsiTarget {
         });
     }
 
+    /// How a session stands.
+    pub(crate) fn session_standing(&self, opened: Opened) -> Standing {
+        let mut inner = self.lock();
+        let session = inner.session(opened);
+        session.map_or(Standing::Ended, |session| session.standing)
+    }
+
     /// How a session stands, and the connection in it.
     pub(crate) fn standing(&self, opened: Opened, connection: ConnectionId) -> Standing {
         let mut inner = self.lock();
