@@ -13,7 +13,8 @@ use crate::{
 /// Measure volumes over the network, block devices and files, in fio's vocabulary
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Args {
-    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1], iscsi://HOST[:PORT]/IQN/LUN, block devices, files
+    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1], nvme+rdma://HOST[:PORT]/NQN,
+    /// iscsi://HOST[:PORT]/IQN/LUN, block devices, files
     #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
     pub sources: Vec<Source>,
 

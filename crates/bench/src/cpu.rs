@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
     time::Duration,
@@ -26,7 +26,8 @@ pub struct Daemon {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// It owns the other end of the first connection (by /proc/net/tcp and /proc/PID/fd).
+    /// It owns the other end of the first connection, or the UDP port that RDMA in software goes to (by /proc/net/tcp or
+    /// /proc/net/udp, and /proc/PID/fd).
     BySocket,
     /// It was named (`--daemon-pid`).
     ByPid,
@@ -52,6 +53,17 @@ impl Daemon {
         let ours = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
         let theirs = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
         let inode = inode_of(theirs, ours)?;
+        Self::new(owner_of(inode)?, Found::BySocket)
+    }
+
+    /// The process on this machine that answers RDMA in software at `address`, where there is one that may be looked at.
+    pub(crate) fn by_roce_address(address: IpAddr) -> Option<Self> {
+        let at = |ip| inode_of_udp(SocketAddr::new(ip, ROCE_PORT));
+        let any = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let inode = at(address).or_else(|| at(any))?;
         Self::new(owner_of(inode)?, Found::BySocket)
     }
 
@@ -89,7 +101,24 @@ fn inode_of(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     })
 }
 
-/// The inode in a line of /proc/net/tcp, where the line is the connection's.
+/// The UDP port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
+
+/// The inode of the unconnected UDP socket at an address of this machine.
+fn inode_of_udp(local: SocketAddr) -> Option<u64> {
+    let any = match local {
+        SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        SocketAddr::V6(_) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+    };
+    let tables = ["/proc/net/udp", "/proc/net/udp6"];
+    tables.iter().find_map(|table| {
+        let text = fs::read_to_string(table).ok()?;
+        let mut lines = text.lines().skip(1);
+        lines.find_map(|line| inode_in(line, local, any))
+    })
+}
+
+/// The inode in a line of /proc/net/tcp or /proc/net/udp, where the line is that of a socket between these addresses.
 fn inode_in(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let matches = |field: &str, wanted: SocketAddr| {
@@ -147,7 +176,7 @@ fn has_open(process: &Path, link: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::{
-        net::{TcpListener, TcpStream},
+        net::{TcpListener, TcpStream, UdpSocket},
         os::fd::AsFd as _,
     };
 
@@ -167,6 +196,17 @@ mod tests {
             assert_eq!(daemon.found, Found::BySocket);
             assert!(daemon.cpu().is_some());
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_socket_for_rdma_is_found() {
+        // Nobody else is at this address.
+        let address = IpAddr::from(Ipv4Addr::new(127, 61, 7, 9));
+        assert_eq!(Daemon::by_roce_address(address), None);
+        let socket = UdpSocket::bind((address, ROCE_PORT)).expect("loopback has it");
+        let daemon = Daemon::by_roce_address(address).expect("it is this process");
+        assert_eq!(daemon.pid, std::process::id());
+        drop(socket);
     }
 
     #[test]

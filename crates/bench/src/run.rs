@@ -18,7 +18,7 @@ use crate::{
     latency::Latencies,
     order::SplitMix,
     report::{CpuUse, DaemonUse, Report, Side, SourceShare, Workload},
-    source::{Attachment, Demand},
+    source::{Attachment, Demand, Reached},
     tally::{Counter, Tally},
     worker::{Breakdown, Outcome, Schedule, Worker},
 };
@@ -35,8 +35,8 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
         })?),
         None => attachments
             .iter()
-            .find_map(Attachment::socket)
-            .and_then(Daemon::by_socket),
+            .find_map(Attachment::reached)
+            .and_then(Reached::daemon),
     };
     let lanes = lanes(plan, &mut attachments)?;
     let measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write as _},
+    net::IpAddr,
     os::{
         fd::BorrowedFd,
         unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
@@ -12,11 +13,11 @@ use std::{
     time::Duration,
 };
 
-use initiator::{Device, DeviceOptions, Url, UrlError};
+use initiator::{Device, DeviceOptions, Scheme, Url, UrlError};
 use net::{Caching, FileAccess, FileEngine, FileIo, FileIoOptions};
 use rustix::fs::OFlags;
 
-use crate::{BenchError, order::SplitMix, port::Port};
+use crate::{BenchError, cpu::Daemon, order::SplitMix, port::Port};
 
 /// Where I/O goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub(crate) struct Attachment {
     pub(crate) unit_bytes: u32,
     /// What the user should know about how it is reached.
     pub(crate) note: Option<String>,
+    /// Where it is, if it is reached by RDMA.
+    rdma: Option<IpAddr>,
     /// Keeps the attachment alive, and the device from being used by others.
     _guard: Guard,
 }
@@ -147,6 +150,7 @@ fn attach_url(url: &Url, demand: &Demand) -> Result<Attachment, BenchError> {
         len_bytes: geometry.len_bytes(),
         unit_bytes: geometry.block_size.bytes() as u32,
         note: None,
+        rdma: (url.scheme() == Scheme::NvmeRdma).then(|| device.info().address.ip()),
         _guard: Guard::Device {
             _device: Box::new(device),
         },
@@ -188,6 +192,7 @@ fn attach_path(path: &Path, demand: &Demand) -> Result<Attachment, BenchError> {
         name,
         unit_bytes,
         note,
+        rdma: None,
         ports: files.into_iter().map(Port::file).collect(),
         _guard: Guard::Claim { _claim: claim },
     })
@@ -265,10 +270,31 @@ pub(crate) fn fill_random(bytes: &mut [u8], seed: u64) {
     }
 }
 
+/// By what a daemon is reached.
+pub(crate) enum Reached<'a> {
+    /// A connected socket.
+    Socket(BorrowedFd<'a>),
+    /// RDMA, at this address.
+    Rdma(IpAddr),
+}
+
+impl Reached<'_> {
+    /// The daemon, where it is a process of this machine.
+    pub(crate) fn daemon(self) -> Option<Daemon> {
+        match self {
+            Self::Socket(socket) => Daemon::by_socket(socket),
+            Self::Rdma(address) => Daemon::by_roce_address(address),
+        }
+    }
+}
+
 impl Attachment {
-    /// The socket of the first queue, where there is one.
-    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.ports.first().and_then(Port::socket)
+    /// By what it is reached, where that is a network.
+    pub(crate) fn reached(&self) -> Option<Reached<'_>> {
+        match self.rdma {
+            Some(address) => Some(Reached::Rdma(address)),
+            None => self.ports.first()?.socket().map(Reached::Socket),
+        }
     }
 }
 

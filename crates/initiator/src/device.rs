@@ -1,6 +1,6 @@
 //! A device: the attachment to one namespace or logical unit.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{net::SocketAddr, sync::Arc, thread::JoinHandle};
 
 use block::Geometry;
 use nvme::host::CommandKey;
@@ -30,6 +30,8 @@ pub struct DeviceInfo {
     pub firmware: String,
     /// The subsystem's NQN (SUBNQN); the target's name.
     pub target: String,
+    /// Where it was reached at the first connection.
+    pub address: SocketAddr,
     /// The controller's identifier (CNTLID) at the first connection, where there is a controller.
     pub controller_id: Option<u16>,
     /// Namespace identifier (NSID); LUN.

@@ -31,7 +31,7 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
     let queues = url.queues().unwrap_or(options.queues);
     let mailboxes = Mailbox::several(queues).map_err(resources)?;
     let first = plan.attach(0)?;
-    let facts = first.facts.clone();
+    let (address, facts) = (first.address, first.facts.clone());
     let geometry = facts
         .geometry
         .expect("a set-up ends with the capacity known");
@@ -73,6 +73,7 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         serial: facts.serial.clone(),
         firmware: facts.revision.clone(),
         target: url.target().unwrap_or_default().to_owned(),
+        address,
         controller_id: None,
         unit: u32::from(plan.lun()),
         queue_depth_max: crate::Device::DEPTH_MAX,

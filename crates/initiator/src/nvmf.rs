@@ -86,6 +86,7 @@ pub(crate) fn attach<T: Transport>(
         serial: controller.serial.clone(),
         firmware: controller.firmware.clone(),
         target: controller.subsystem_nqn.clone(),
+        address: admin.address,
         controller_id: Some(controller.id),
         unit: nsid.0,
         queue_depth_max,

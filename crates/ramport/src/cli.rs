@@ -189,7 +189,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiscoverArgs {
-    /// The discovery service: nvme+tcp://HOST[:PORT] or iscsi://[USER[%SECRET]@]HOST[:PORT]
+    /// The discovery service: nvme+tcp://HOST[:PORT], nvme+rdma://HOST[:PORT] or iscsi://[USER[%SECRET]@]HOST[:PORT]
     pub(crate) url: Url,
     /// How long to wait
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]

@@ -161,3 +161,37 @@ fn nobody_there_is_found_out_in_time() {
     assert!(began.elapsed() < PATIENCE);
     assert!(error.to_string().contains("nothing answers"), "{error}");
 }
+
+#[test]
+fn data_stay_whole_where_packets_get_lost() {
+    // What eight writes bring at once is many times as much.
+    let target = RdmaTarget::with_recv_buffer(8192, 64 << 10);
+    let (_device, mut queue) = attach(&target, "");
+    let (len, blocks) = (256 * 1024, 512);
+    let mut done = Vec::new();
+    for round in 0..12u8 {
+        for operation in [Operation::Write, Operation::Read] {
+            for slot in 0..8u16 {
+                let fill = round.wrapping_mul(29) ^ slot as u8;
+                let wanted = operation == Operation::Write;
+                let buffer = &mut queue.buffer_mut(Slot(slot))[..len];
+                buffer.fill(if wanted { fill } else { !fill });
+                let lba = u64::from(slot) * blocks;
+                queue.submit(request(slot, operation, lba, blocks)).unwrap();
+            }
+            while done.len() < 8 {
+                let count = queue
+                    .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+                    .unwrap();
+                assert!(count > 0, "round {round}: no progress");
+            }
+            for completion in done.drain(..) {
+                assert_eq!(completion.result, Ok(()), "round {round}");
+                let fill = round.wrapping_mul(29) ^ completion.slot.0 as u8;
+                let buffer = &queue.buffer(completion.slot)[..len];
+                assert!(buffer.iter().all(|byte| *byte == fill), "round {round}");
+            }
+        }
+    }
+    assert!(target.drops() > 0, "nothing was lost, so nothing was shown");
+}

@@ -81,6 +81,7 @@ A file:
 pub(crate) const DISCOVER: &str = "\
 Examples:
     ramport discover nvme+tcp://192.0.2.1
+    ramport discover nvme+rdma://192.0.2.1
     ramport discover iscsi://192.0.2.1:3260 --timeout 2s
   As the CHAP user `other`, for programs:
     ramport discover iscsi://other%twelve-bytes-or-more@192.0.2.1 --json";

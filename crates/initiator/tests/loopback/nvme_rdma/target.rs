@@ -45,31 +45,7 @@ impl NvmeTarget for RdmaTarget {
     const QUERIES: &'static [&'static str] = &["rdma=auto", "rdma=soft"];
 
     fn start(blocks: u64) -> Self {
-        let volume = Arc::new(VecVolume::new(BlockSize::B512, blocks));
-        let subsystem = subsystem(Limits::default(), &[Arc::clone(&volume)]);
-        let reactors = Reactors::start(ReactorOptions::default()).unwrap();
-        let address = address();
-        let runtime = Runtime::start(
-            move || Ok(Soft::bind(&SoftOptions::at_ip(address))?),
-            &reactors.handle(),
-            Arc::new(Budget::new(1 << 30)),
-            RuntimeOptions::default(),
-        )
-        .unwrap();
-        let accepted = Arc::default();
-        let acceptor = Acceptor {
-            subsystem: Arc::clone(&subsystem),
-            accepted: Arc::clone(&accepted),
-        };
-        runtime.listen(PORT, Arc::new(acceptor)).unwrap();
-        Self {
-            address,
-            volume,
-            subsystem,
-            accepted,
-            _runtime: runtime,
-            reactors,
-        }
+        Self::with_recv_buffer(blocks, 16 << 20)
     }
 
     fn url(&self, query: &str) -> Url {
@@ -95,6 +71,56 @@ impl NvmeTarget for RdmaTarget {
     }
 }
 
+impl RdmaTarget {
+    /// With a receive buffer of the socket's of this length: what does not fit is lost.
+    pub fn with_recv_buffer(blocks: u64, recv_buffer_bytes: u32) -> Self {
+        let volume = Arc::new(VecVolume::new(BlockSize::B512, blocks));
+        let subsystem = subsystem(Limits::default(), &[Arc::clone(&volume)]);
+        let reactors = Reactors::start(ReactorOptions::default()).unwrap();
+        let address = address();
+        let options = SoftOptions {
+            recv_buffer_bytes,
+            ..SoftOptions::at_ip(address)
+        };
+        let runtime = Runtime::start(
+            move || Ok(Soft::bind(&options)?),
+            &reactors.handle(),
+            Arc::new(Budget::new(1 << 30)),
+            RuntimeOptions::default(),
+        )
+        .unwrap();
+        let accepted = Arc::default();
+        let acceptor = Acceptor {
+            subsystem: Arc::clone(&subsystem),
+            accepted: Arc::clone(&accepted),
+        };
+        runtime.listen(PORT, Arc::new(acceptor)).unwrap();
+        Self {
+            address,
+            volume,
+            subsystem,
+            accepted,
+            _runtime: runtime,
+            reactors,
+        }
+    }
+
+    /// Datagrams that its socket has lost.
+    pub fn drops(&self) -> u64 {
+        let IpAddr::V4(address) = self.address else {
+            panic!("targets here have IPv4 addresses");
+        };
+        let local = format!("{:08X}:12B7", u32::from_ne_bytes(address.octets()));
+        let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+        let line = table.lines().find(|line| line.contains(&local)).unwrap();
+        line.split_ascii_whitespace()
+            .last()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+}
+
 /// An address of loopback for one more target: peers expect all of them at the same UDP port.
 fn address() -> IpAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -117,7 +143,10 @@ impl MessageAcceptor for Acceptor {
     ) -> Result<Admitted, Refusal> {
         let config = TargetConfig::default();
         let taken = TargetSession::accept(now, &config, request.private_data, request.reads_max)
-            .map_err(|status| Refusal::Protocol(ConnectReject::new(status).as_bytes().to_vec()))?;
+            .map_err(|status| Refusal::Protocol {
+                error: Box::new(status),
+                private_data: ConnectReject::new(status).as_bytes().to_vec(),
+            })?;
         let mut ids = self.accepted.lock().unwrap();
         ids.push(accepted.id);
         let mut backend = TestBackend::new(Arc::clone(&self.subsystem), ids.len() as u64);
