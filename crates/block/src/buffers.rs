@@ -5,9 +5,27 @@ use std::fmt;
 /// As many buffers of the same length as a queue has slots. They belong to the host's own program alone, so plain
 /// slices are given out; whoever owns the queue sees to it that nobody fills a buffer while its command is in flight.
 pub struct Buffers {
-    bytes: Box<[u8]>,
-    stride_bytes: usize,
+    slots: Box<[Slot]>,
+    /// log2 of the distance of buffers in what [`offset`](Self::offset) gives.
+    stride_shift: u32,
     slot_bytes: usize,
+}
+
+/// The memory of one slot.
+#[derive(Default)]
+struct Slot {
+    bytes: Box<[u8]>,
+    /// Where the buffer begins in it.
+    start: usize,
+}
+
+/// The memory of a slot that was taken out ([`Buffers::take`]).
+#[derive(Debug)]
+pub struct SlotMemory {
+    /// The memory; the buffer is a part of it.
+    pub bytes: Box<[u8]>,
+    /// Where the buffer begins.
+    pub start: usize,
 }
 
 /// Bytes of one slot's buffer.
@@ -33,22 +51,48 @@ impl BufferRange {
 }
 
 impl Buffers {
-    /// Slots do not start at the same place of a page, so that they do not fall on the same lines of a cache.
-    const STRIDE_SKEW_BYTES: usize = 64;
+    /// Slots start at the beginning of a line of the cache, and not all at the same place of a page, so that they do not fall on
+    /// the same lines.
+    const LINE_BYTES: usize = 64;
+    const SKEWS: usize = 32;
 
     /// `slots` buffers of `slot_bytes` bytes of zeros. Memory that is not used is not touched.
     pub fn new(slots: u16, slot_bytes: usize) -> Self {
-        let stride_bytes = slot_bytes.next_multiple_of(64) + Self::STRIDE_SKEW_BYTES;
+        let slot = |index: usize| {
+            let skew = index % Self::SKEWS * Self::LINE_BYTES;
+            let bytes = vec![0; slot_bytes + skew + Self::LINE_BYTES].into_boxed_slice();
+            // Any place will do where the alignment can't be told.
+            let aligned = bytes.as_ptr().align_offset(Self::LINE_BYTES);
+            let start = skew + aligned.min(Self::LINE_BYTES);
+            Slot { bytes, start }
+        };
         Self {
-            bytes: vec![0; stride_bytes * usize::from(slots)].into_boxed_slice(),
-            stride_bytes,
+            slots: (0..usize::from(slots)).map(slot).collect(),
+            stride_shift: slot_bytes.next_power_of_two().trailing_zeros(),
             slot_bytes,
         }
     }
 
     /// How many buffers there are.
     pub fn slots(&self) -> u16 {
-        (self.bytes.len() / self.stride_bytes) as u16
+        self.slots.len() as u16
+    }
+
+    /// Takes the memory of a slot out, for somebody to own it meanwhile. Until it is [put back](Self::put_back), whatever looks at
+    /// the slot's buffer panics. Panics where it is out already.
+    pub fn take(&mut self, slot: u16) -> SlotMemory {
+        let Slot { bytes, start } = std::mem::take(&mut self.slots[usize::from(slot)]);
+        assert!(
+            !bytes.is_empty(),
+            "the buffer of slot {slot} is out already"
+        );
+        SlotMemory { bytes, start }
+    }
+
+    /// Puts the memory back that was taken out.
+    pub fn put_back(&mut self, slot: u16, memory: SlotMemory) {
+        let SlotMemory { bytes, start } = memory;
+        self.slots[usize::from(slot)] = Slot { bytes, start };
     }
 
     /// The length of each buffer in bytes.
@@ -58,14 +102,14 @@ impl Buffers {
 
     /// The buffer of a slot. Panics where there is no such slot.
     pub fn slot(&self, slot: u16) -> &[u8] {
-        let start = usize::from(slot) * self.stride_bytes;
-        &self.bytes[start..start + self.slot_bytes]
+        let Slot { bytes, start } = &self.slots[usize::from(slot)];
+        &bytes[*start..start + self.slot_bytes]
     }
 
     /// The buffer of a slot, to be written. Panics where there is no such slot.
     pub fn slot_mut(&mut self, slot: u16) -> &mut [u8] {
-        let start = usize::from(slot) * self.stride_bytes;
-        &mut self.bytes[start..start + self.slot_bytes]
+        let Slot { bytes, start } = &mut self.slots[usize::from(slot)];
+        &mut bytes[*start..*start + self.slot_bytes]
     }
 
     /// The bytes of a range. Panics where it lies outside of its slot.
@@ -80,15 +124,16 @@ impl Buffers {
         &mut self.slot_mut(range.slot)[offset..offset + range.len_bytes as usize]
     }
 
-    /// Where a range is in the memory of all buffers: placements of data to be sent name it by this offset.
+    /// Where a range would be if all buffers were one: placements of data to be sent name it by this offset.
     pub fn offset(&self, range: BufferRange) -> u64 {
-        (usize::from(range.slot) * self.stride_bytes) as u64 + u64::from(range.offset)
+        (u64::from(range.slot) << self.stride_shift) + u64::from(range.offset)
     }
 
     /// The `len_bytes` bytes at what [`offset`](Self::offset) gave.
     pub fn at(&self, offset: u64, len_bytes: u64) -> &[u8] {
-        let start = offset as usize;
-        &self.bytes[start..start + len_bytes as usize]
+        let slot = (offset >> self.stride_shift) as u16;
+        let start = (offset - (u64::from(slot) << self.stride_shift)) as usize;
+        &self.slot(slot)[start..start + len_bytes as usize]
     }
 
     /// Whether a range lies inside of its slot's buffer.
@@ -128,6 +173,10 @@ mod tests {
             let at = buffers.offset(range);
             assert_eq!(buffers.at(at, 90), buffers.range(range));
         }
+        let memory = buffers.take(1);
+        assert_eq!(memory.bytes[memory.start..][..100], [2; 100]);
+        buffers.put_back(1, memory);
+        assert_eq!(buffers.slot(1), [2; 100]);
         assert!(!buffers.contains(BufferRange::first(3, 1)));
         assert!(!buffers.contains(BufferRange::first(0, 101)));
     }

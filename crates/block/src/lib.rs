@@ -34,7 +34,7 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use buffers::{BufferRange, Buffers};
+pub use buffers::{BufferRange, Buffers, SlotMemory};
 pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
 pub use send::{Placement, RegionId, Segment, SendList};

@@ -94,6 +94,22 @@ pub trait Provider {
     /// Frees memory. Keys to it and requests that name it must be gone; what is left of them fails.
     fn release(&mut self, memory: RegionId);
 
+    /// Whether memory of the caller's own can be [lent](Self::lend). Adapters reach only what they have allocated.
+    fn takes_memory(&self) -> bool {
+        false
+    }
+
+    /// Takes memory over, as if it had been allocated, until it is [taken back](Self::take_back): so data need not be copied
+    /// between the caller's memory and the provider's. It comes back at once where the provider takes none.
+    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
+        Err(bytes)
+    }
+
+    /// Gives lent memory back. What is true of [`release`](Self::release) is true of this.
+    fn take_back(&mut self, _memory: RegionId) -> Option<Box<[u8]>> {
+        None
+    }
+
     /// The bytes of allocated memory; empty where there is none. What is named by a posted receive, by a READ that has not
     /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
     fn bytes(&self, memory: RegionId) -> &[u8];

@@ -287,14 +287,27 @@ impl AsFd for Soft {
 
 impl Provider for Soft {
     fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
-        Ok(self.memory.allocate(len_bytes))
+        Ok(self.memory.insert(vec![0; len_bytes].into_boxed_slice()))
     }
 
     fn release(&mut self, memory: RegionId) {
-        self.memory.release(memory);
+        self.memory.remove(memory);
         // Packets that wait for room in the socket may have their payload there: they are lost, and sent again where they must be.
         self.list.clear();
         self.runs_sent = 0;
+    }
+
+    fn takes_memory(&self) -> bool {
+        true
+    }
+
+    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
+        Ok(self.memory.insert(bytes))
+    }
+
+    fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
+        // A packet with its payload there that waits for room in the socket leaves without it, which is as good as lost.
+        self.memory.remove(memory)
     }
 
     fn bytes(&self, memory: RegionId) -> &[u8] {

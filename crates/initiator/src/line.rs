@@ -127,6 +127,13 @@ impl Line {
         }
     }
 
+    /// The connection is lost: what it has of the queue's buffers goes back.
+    pub(crate) fn abandon(&mut self, buffers: &mut Buffers) {
+        if let Self::NvmeRdma(line) = self {
+            line.connection.end(buffers);
+        }
+    }
+
     /// The queue is no longer needed.
     pub(crate) fn take_leave(&mut self, buffers: &mut Buffers) {
         match self {

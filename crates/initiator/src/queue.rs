@@ -131,7 +131,8 @@ impl Queue {
         self.slots.busy()
     }
 
-    /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth.
+    /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth, or, over RDMA, where its
+    /// command is in flight, since the controller reaches the buffer then.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
         self.assert_slot(slot);
         let buffer = self.buffers.slot(slot.0);
@@ -348,9 +349,10 @@ impl Queue {
     /// The connection is gone: commands in flight end or wait for the next one.
     #[cold]
     fn lose_connection(&mut self, done: &mut Vec<Completion>) {
-        let State::Up { generation, .. } = &self.state else {
+        let State::Up { line, generation } = &mut self.state else {
             return;
         };
+        line.abandon(&mut self.buffers);
         self.mailbox.report_loss(*generation, &self.shared.keeper);
         self.state = State::Down;
         for slot in (0..self.terms.depth).rev() {

@@ -1,6 +1,5 @@
 //! Memory that requests name, and random numbers.
 
-use std::collections::HashMap;
 use std::io;
 
 use block::{Placement, RegionId};
@@ -11,11 +10,24 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Plain memory by number, and numbers from the system's generator.
 #[derive(Debug)]
 pub(super) struct Memory {
-    regions: HashMap<u32, Box<[u8]>>,
-    next: u32,
+    regions: Vec<Entry>,
+    /// Entries without memory.
+    free: Vec<u32>,
     pool: [u8; POOL_BYTES],
     used: usize,
 }
+
+/// A place for memory.
+#[derive(Debug)]
+struct Entry {
+    /// The number that names what is there now: its index, and above it how often the place was given away.
+    id: u32,
+    bytes: Option<Box<[u8]>>,
+}
+
+/// Bits of a region's number that are its index; those above count, so that a name of earlier memory is known as such.
+const INDEX_BITS: u32 = 20;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 /// Random bytes that are fetched at once.
 const POOL_BYTES: usize = 256;
@@ -24,8 +36,8 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 impl Memory {
     pub(super) fn new() -> io::Result<Self> {
         let mut memory = Self {
-            regions: HashMap::new(),
-            next: 0,
+            regions: Vec::new(),
+            free: Vec::new(),
             pool: [0; POOL_BYTES],
             used: 0,
         };
@@ -33,34 +45,53 @@ impl Memory {
         Ok(memory)
     }
 
-    pub(super) fn allocate(&mut self, len_bytes: usize) -> RegionId {
-        while self.regions.contains_key(&self.next) {
-            self.next = self.next.wrapping_add(1);
+    /// Takes memory in. There are a million places, which is more than queue pairs and their queues together need.
+    pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> RegionId {
+        if let Some(index) = self.free.pop() {
+            let entry = &mut self.regions[index as usize];
+            entry.id = entry.id.wrapping_add(1 << INDEX_BITS);
+            entry.bytes = Some(bytes);
+            return RegionId(entry.id);
         }
-        let id = self.next;
-        self.regions
-            .insert(id, vec![0; len_bytes].into_boxed_slice());
-        self.next = id.wrapping_add(1);
+        let id = self.regions.len() as u32;
+        assert!(id <= INDEX_MASK, "a million regions are enough");
+        self.regions.push(Entry {
+            id,
+            bytes: Some(bytes),
+        });
         RegionId(id)
     }
 
-    pub(super) fn release(&mut self, region: RegionId) {
-        self.regions.remove(&region.0);
+    /// Gives memory out that was taken in.
+    pub(super) fn remove(&mut self, region: RegionId) -> Option<Box<[u8]>> {
+        let index = region.0 & INDEX_MASK;
+        let entry = self.regions.get_mut(index as usize)?;
+        let bytes = entry.bytes.take_if(|_| entry.id == region.0)?;
+        self.free.push(index);
+        Some(bytes)
     }
 
     pub(super) fn bytes(&self, region: RegionId) -> &[u8] {
-        self.regions.get(&region.0).map_or(&[], |bytes| bytes)
+        self.get(region).unwrap_or_default()
     }
 
     pub(super) fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
-        self.regions
-            .get_mut(&region.0)
-            .map_or(&mut [], |bytes| bytes)
+        self.get_mut(region).unwrap_or_default()
+    }
+
+    fn get(&self, region: RegionId) -> Option<&[u8]> {
+        let entry = self.regions.get((region.0 & INDEX_MASK) as usize)?;
+        entry.bytes.as_deref().filter(|_| entry.id == region.0)
+    }
+
+    fn get_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
+        entry.bytes.as_deref_mut().filter(|_| entry.id == region.0)
     }
 
     /// The bytes of a placement; `None` where there are none.
     pub(super) fn slice(&self, place: Placement) -> Option<&[u8]> {
-        let bytes = self.regions.get(&place.region.0)?;
+        let bytes = self.get(place.region)?;
         let start = usize::try_from(place.range.offset).ok()?;
         let len = usize::try_from(place.range.len).ok()?;
         bytes.get(start..)?.get(..len)
@@ -72,7 +103,7 @@ impl Memory {
         offset: u64,
         len: usize,
     ) -> Result<&mut [u8], MemoryFault> {
-        let bytes = self.regions.get_mut(&region.0).ok_or(MemoryFault)?;
+        let bytes = self.get_mut(region).ok_or(MemoryFault)?;
         let start = usize::try_from(offset).map_err(|_| MemoryFault)?;
         let rest = bytes.get_mut(start..).ok_or(MemoryFault)?;
         rest.get_mut(..len).ok_or(MemoryFault)

@@ -57,8 +57,8 @@ pub enum Reach {
 
 /// What a session asks of its queue pair and of the memory behind it.
 pub trait HostWork {
-    /// Opens a range of the queue's buffers to the controller; `None` where no key is to be had now.
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
+    /// Opens the data of command `key`, a range of the queue's buffers, to the controller; `None` where that is not possible now.
+    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
 
     /// Makes a key worthless. When this returns, nothing reaches the range any more.
     fn close(&mut self, key: RemoteKey);
@@ -219,7 +219,7 @@ impl HostSession {
             Transfer::ToController(range) => (range, Reach::Read),
             Transfer::ToHost(range) => (range, Reach::Write),
         };
-        let Some(open) = work.open(range, reach) else {
+        let Some(open) = work.open(CommandKey(key), range, reach) else {
             return false;
         };
         sqe.sgl1 = Sgl::keyed(open.address, range.len_bytes, open.key.0, Invalidate::Yes);

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{BufferRange, Buffers, ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey};
+use block::{
+    BufferRange, Buffers, ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, SlotMemory,
+};
 use fabric::verbs::{
     Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest,
     Region, RejReason, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
@@ -26,14 +28,15 @@ use crate::ConnectionError;
 use crate::mailbox::Sever;
 use crate::nvmf::transport::{NvmeConnection, QueueShape};
 
-/// A queue pair with its session. Its data are staged in memory of the provider's: adapters reach no other.
+/// A queue pair with its session.
 pub(crate) struct RdmaConnection {
     port: Arc<Port>,
     end: Arc<End>,
     desk: Desk,
     session: HostSession,
-    /// By key: where the data of a read go.
-    reads: Box<[Option<BufferRange>]>,
+    /// By key: where its data are.
+    transfers: Box<[Transfer]>,
+    is_open: bool,
     news: Vec<News>,
     outcomes: Vec<Outcome>,
     ended: Vec<Outcome>,
@@ -43,8 +46,8 @@ pub(crate) struct RdmaConnection {
 struct Desk {
     qpn: Qpn,
     domain: ProtectionDomain,
-    /// The queue's buffers, one after the other.
-    data: RegionId,
+    data: DataMemory,
+    slots: u16,
     slot_bytes: u64,
     /// Command capsules by key, one after the other.
     capsules: RegionId,
@@ -53,11 +56,33 @@ struct Desk {
     receives: RegionId,
 }
 
-/// A desk at work: with the provider, and the buffers that it stages.
+/// Where data are while their commands are in flight.
+enum DataMemory {
+    /// In the queue's own buffers, which are lent to the provider meanwhile.
+    Lent {
+        /// By slot.
+        loans: Box<[Option<Loan>]>,
+        /// By key: the slot whose loan its command holds.
+        holders: Box<[Option<u16>]>,
+    },
+    /// In memory of the provider's, slot by slot, between which and the buffers they are copied: adapters reach no other.
+    Staged(RegionId),
+}
+
+/// A slot's buffer that is lent.
+struct Loan {
+    region: RegionId,
+    /// Where the buffer begins in the memory that is lent.
+    start: usize,
+    /// Commands in flight whose data are there: two of a fused pair.
+    users: u8,
+}
+
+/// A desk at work: with the provider, and the queue's buffers.
 struct AtWork<'a> {
-    desk: &'a Desk,
+    desk: &'a mut Desk,
     provider: &'a mut dyn Provider,
-    buffers: &'a Buffers,
+    buffers: &'a mut Buffers,
 }
 
 const RESPONSE_BYTES: u64 = HostSession::RESPONSE_BYTES as u64;
@@ -99,7 +124,8 @@ impl RdmaConnection {
                 in_capsule_max_bytes: shape.in_capsule_max_bytes,
             }),
             desk,
-            reads: vec![None; usize::from(shape.keys)].into_boxed_slice(),
+            transfers: vec![Transfer::None; usize::from(shape.keys)].into_boxed_slice(),
+            is_open: true,
             news: Vec::new(),
             outcomes: Vec::with_capacity(shape.keys.into()),
             ended: Vec::new(),
@@ -161,13 +187,14 @@ impl RdmaConnection {
             // An event says why.
             _ => return Ok(()),
         }
-        // What is named by the keys that were open is not written any more: copied, since the caller's buffers are its own.
         for outcome in self.ended.drain(..) {
-            let read = self.reads[usize::from(outcome.key.0)].take();
-            if let Some(range) = read.filter(|_| outcome.status.is_success()) {
-                let staged = self.desk.staged(provider, range);
-                buffers.range_mut(range).copy_from_slice(staged);
-            }
+            let transfer = self.transfers[usize::from(outcome.key.0)];
+            let transfer = match transfer {
+                Transfer::ToHost(_) if !outcome.status.is_success() => Transfer::None,
+                _ => transfer,
+            };
+            self.desk.unstage(provider, transfer, buffers);
+            self.desk.give_back(provider, outcome.key, buffers);
             self.outcomes.push(outcome);
         }
         Ok(())
@@ -177,7 +204,7 @@ impl RdmaConnection {
         &mut self,
         provider: &mut dyn Provider,
         completion: &Completion,
-        buffers: &Buffers,
+        buffers: &mut Buffers,
     ) -> Result<(), ConnectionError> {
         let index = completion.id.0;
         let mut message = [0; RESPONSE_BYTES as usize];
@@ -188,7 +215,7 @@ impl RdmaConnection {
         message[..len_bytes].copy_from_slice(&receives[from..from + len_bytes]);
         let invalidated = completion.invalidated.map(|key| RemoteKey(key.0));
         let mut work = AtWork {
-            desk: &self.desk,
+            desk: &mut self.desk,
             provider,
             buffers,
         };
@@ -206,10 +233,7 @@ impl NvmeConnection for RdmaConnection {
     #[inline]
     fn submit(&mut self, key: CommandKey, command: &Command, _: &Buffers) -> Result<(), NoRoom> {
         self.session.submit(key, command)?;
-        self.reads[usize::from(key.0)] = match command.transfer {
-            Transfer::ToHost(range) => Some(range),
-            Transfer::None | Transfer::ToController(_) => None,
-        };
+        self.transfers[usize::from(key.0)] = command.transfer;
         Ok(())
     }
 
@@ -258,10 +282,10 @@ impl NvmeConnection for RdmaConnection {
 
 impl RdmaConnection {
     #[inline]
-    fn transmit(&mut self, drive: &mut Drive, buffers: &Buffers) {
+    fn transmit(&mut self, drive: &mut Drive, buffers: &mut Buffers) {
         if self.session.wants_transmit() {
             self.session.poll_transmit(&mut AtWork {
-                desk: &self.desk,
+                desk: &mut self.desk,
                 provider: drive.provider.as_mut(),
                 buffers,
             });
@@ -269,18 +293,31 @@ impl RdmaConnection {
     }
 }
 
+impl RdmaConnection {
+    /// The connection is over: the peer is told, and what it has of the queue's buffers goes back to `buffers`.
+    pub(crate) fn end(&mut self, buffers: &mut Buffers) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        let mut drive = self.port.lock();
+        let provider = drive.provider.as_mut();
+        self.session.handle_close(&mut AtWork {
+            desk: &mut self.desk,
+            provider,
+            buffers,
+        });
+        self.desk.close(provider, buffers);
+        drive.leave(self.desk.qpn);
+        // Where this gets lost, the peer finds out by itself.
+        let _ = drive.poll(Wait::Poll, None);
+    }
+}
+
 impl Drop for RdmaConnection {
     fn drop(&mut self) {
-        let mut drive = self.port.lock();
-        self.session.handle_close(&mut AtWork {
-            desk: &self.desk,
-            provider: drive.provider.as_mut(),
-            buffers: &Buffers::new(0, 0),
-        });
-        drive.leave(self.desk.qpn);
-        self.desk.close(drive.provider.as_mut());
-        // The peer is told; where that gets lost, it finds out by itself.
-        let _ = drive.poll(Wait::Poll, None);
+        // The queue's buffers go with it.
+        let slots = self.desk.slots;
+        self.end(&mut Buffers::new(slots, 0));
     }
 }
 
@@ -317,19 +354,25 @@ impl Desk {
             initiator_depth: 0,
             ..QpConfig::default()
         })?;
+        let takes_memory = provider.takes_memory();
         let mut taken = Vec::new();
         let mut allocate = |len_bytes: u64| {
             let region = provider.allocate(len_bytes as usize)?;
             taken.push(region);
             Ok::<_, FabricError>(region)
         };
-        let allocated = allocate(u64::from(shape.slots) * slot_bytes as u64).and_then(|data| {
-            let capsules = allocate(u64::from(shape.keys) * capsule_bytes)?;
-            Ok((
-                data,
-                capsules,
-                allocate(u64::from(entries) * RESPONSE_BYTES)?,
-            ))
+        let allocated = allocate(u64::from(shape.keys) * capsule_bytes).and_then(|capsules| {
+            let receives = allocate(u64::from(entries) * RESPONSE_BYTES)?;
+            let data = if takes_memory {
+                DataMemory::Lent {
+                    loans: (0..shape.slots).map(|_| None).collect(),
+                    holders: vec![None; shape.keys.into()].into_boxed_slice(),
+                }
+            } else {
+                let len_bytes = u64::from(shape.slots) * slot_bytes as u64;
+                DataMemory::Staged(allocate(len_bytes)?)
+            };
+            Ok((data, capsules, receives))
         });
         let (data, capsules, receives) = match allocated {
             Ok(regions) => regions,
@@ -345,6 +388,7 @@ impl Desk {
             qpn,
             domain,
             data,
+            slots: shape.slots,
             slot_bytes: slot_bytes as u64,
             capsules,
             capsule_bytes,
@@ -357,11 +401,23 @@ impl Desk {
         Ok(desk)
     }
 
-    fn close(&self, provider: &mut dyn Provider) {
+    fn close(&mut self, provider: &mut dyn Provider, buffers: &mut Buffers) {
         provider.destroy_qp(self.qpn);
-        for region in [self.data, self.capsules, self.receives] {
-            provider.release(region);
+        provider.release(self.capsules);
+        provider.release(self.receives);
+        match &mut self.data {
+            DataMemory::Staged(region) => provider.release(*region),
+            DataMemory::Lent { loans, .. } => {
+                for (slot, loan) in (0..).zip(loans) {
+                    take_back(provider, slot, loan, buffers);
+                }
+            }
         }
+    }
+
+    /// The address by which the controller knows a place in the buffers.
+    fn address(&self, range: BufferRange) -> u64 {
+        ADDRESSES_FROM + u64::from(range.slot) * self.slot_bytes + u64::from(range.offset)
     }
 
     fn receive(&self, index: u64) -> RecvRequest {
@@ -371,27 +427,100 @@ impl Desk {
         }
     }
 
-    fn data_place(&self, range: BufferRange) -> Placement {
-        let offset = u64::from(range.slot) * self.slot_bytes + u64::from(range.offset);
-        place(self.data, offset, range.len_bytes.into())
+    /// Where the provider finds the data of command `key`, which is about to be posted; `None` where it takes none of them.
+    fn reach(
+        &mut self,
+        provider: &mut dyn Provider,
+        key: CommandKey,
+        range: BufferRange,
+        buffers: &mut Buffers,
+    ) -> Option<Placement> {
+        let (loans, holders) = match &mut self.data {
+            DataMemory::Staged(region) => {
+                let offset = u64::from(range.slot) * self.slot_bytes + u64::from(range.offset);
+                return Some(place(*region, offset, range.len_bytes.into()));
+            }
+            DataMemory::Lent { loans, holders } => (loans, holders),
+        };
+        let slot = &mut loans[usize::from(range.slot)];
+        if slot.is_none() {
+            let SlotMemory { bytes, start } = buffers.take(range.slot);
+            match provider.lend(bytes) {
+                Ok(region) => {
+                    *slot = Some(Loan {
+                        region,
+                        start,
+                        users: 0,
+                    });
+                }
+                Err(bytes) => {
+                    buffers.put_back(range.slot, SlotMemory { bytes, start });
+                    return None;
+                }
+            }
+        }
+        let loan = slot.as_mut()?;
+        let holder = &mut holders[usize::from(key.0)];
+        if holder.replace(range.slot).is_none() {
+            loan.users += 1;
+        }
+        let offset = loan.start as u64 + u64::from(range.offset);
+        Some(place(loan.region, offset, range.len_bytes.into()))
     }
 
-    fn staged<'p>(&self, provider: &'p dyn Provider, range: BufferRange) -> &'p [u8] {
-        let place = self.data_place(range).range;
-        &provider.bytes(self.data)[place.offset as usize..(place.offset + place.len) as usize]
+    /// Copies what a command has brought to where its caller looks for it, where it was staged.
+    fn unstage(&self, provider: &dyn Provider, transfer: Transfer, buffers: &mut Buffers) {
+        if let (DataMemory::Staged(region), Transfer::ToHost(range)) = (&self.data, transfer) {
+            let start = u64::from(range.slot) * self.slot_bytes + u64::from(range.offset);
+            let staged = &provider.bytes(*region)[start as usize..];
+            let staged = &staged[..range.len_bytes as usize];
+            buffers.range_mut(range).copy_from_slice(staged);
+        }
+    }
+
+    /// Command `key` has ended, and its key to memory is closed: its buffer is the caller's again.
+    fn give_back(&mut self, provider: &mut dyn Provider, key: CommandKey, buffers: &mut Buffers) {
+        let DataMemory::Lent { loans, holders } = &mut self.data else {
+            return;
+        };
+        let Some(slot) = holders[usize::from(key.0)].take() else {
+            return;
+        };
+        let loan = &mut loans[usize::from(slot)];
+        let is_last = loan.as_mut().is_some_and(|loan| {
+            loan.users -= 1;
+            loan.users == 0
+        });
+        if is_last {
+            take_back(provider, slot, loan, buffers);
+        }
+    }
+}
+
+/// The buffer of a slot goes back to where it came from.
+fn take_back(
+    provider: &mut dyn Provider,
+    slot: u16,
+    loan: &mut Option<Loan>,
+    buffers: &mut Buffers,
+) {
+    if let Some(Loan { region, start, .. }) = loan.take() {
+        let bytes = provider.take_back(region);
+        let bytes = bytes.expect("what was lent is there until it is taken back");
+        buffers.put_back(slot, SlotMemory { bytes, start });
     }
 }
 
 impl HostWork for AtWork<'_> {
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
-        let placement = self.desk.data_place(range);
-        if reach == Reach::Read {
+    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        let placement = self.desk.reach(self.provider, key, range, self.buffers)?;
+        if let (DataMemory::Staged(_), Reach::Read) = (&self.desk.data, reach) {
             copy(self.provider, placement, self.buffers.range(range));
         }
         let region = Region {
             domain: self.desk.domain,
             placement,
-            base_va: ADDRESSES_FROM + placement.range.offset,
+            base_va: self.desk.address(range),
             access: Access {
                 read: reach == Reach::Read,
                 write: reach == Reach::Write,

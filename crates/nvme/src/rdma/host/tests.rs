@@ -16,7 +16,8 @@ struct Work {
 }
 
 impl HostWork for Work {
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        assert_eq!(key.0, range.slot, "its own slot");
         if self.has_no_keys {
             return None;
         }

@@ -129,7 +129,8 @@ impl Pair {
 }
 
 impl HostWork for Pair {
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        assert_eq!(key.0, range.slot, "its own slot");
         if !self.has_keys {
             return None;
         }
