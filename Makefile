@@ -23,7 +23,7 @@ test: build
 	$(CARGO) xtask tidy
 	tests/iscsi/run
 	tests/vm/run --jobs 2 nvme-tcp iscsi fabric
-	tests/vm/run --only "[14]0-*" nvme-rdma
+	tests/vm/run --jobs 2 --only "[14]0-*" nvme-rdma iser
 
 install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
