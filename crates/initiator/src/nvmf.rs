@@ -9,12 +9,11 @@ mod rdma;
 mod tcp;
 mod transport;
 
-use std::{
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use nvme::host::{CommandKey, Fused, Purpose, io};
+use nvme::host::{CommandKey, ControllerFacts, Fused, Purpose, io};
 use nvme::wire::Nsid;
 
 use self::association::{IoTerms, Plan};
@@ -81,16 +80,7 @@ pub(crate) fn attach<T: Transport>(
             compare_and_write,
         },
     };
-    let info = DeviceInfo {
-        model: controller.model.clone(),
-        serial: controller.serial.clone(),
-        firmware: controller.firmware.clone(),
-        target: controller.subsystem_nqn.clone(),
-        address: admin.address,
-        controller_id: Some(controller.id),
-        unit: nsid.0,
-        queue_depth_max,
-    };
+    let info = device_info(controller, admin.address, nsid, queue_depth_max);
     let mut keeper = Keeper {
         plan,
         shared: Arc::clone(&shared),
@@ -119,4 +109,23 @@ pub(crate) fn attach<T: Transport>(
         terms,
         keeper,
     })
+}
+
+/// What is told of a namespace that is attached.
+fn device_info(
+    controller: &ControllerFacts,
+    address: SocketAddr,
+    nsid: Nsid,
+    queue_depth_max: u16,
+) -> DeviceInfo {
+    DeviceInfo {
+        model: controller.model.clone(),
+        serial: controller.serial.clone(),
+        firmware: controller.firmware.clone(),
+        target: controller.subsystem_nqn.clone(),
+        address,
+        controller_id: Some(controller.id),
+        unit: nsid.0,
+        queue_depth_max,
+    }
 }
