@@ -11,11 +11,16 @@ use crate::{HostMemory, MemoryError, Overcommit, PagePolicy};
 pub struct Budget {
     total_bytes: AtomicU64,
     used_bytes: AtomicU64,
+    /// How often the used part has grown beyond the soft threshold.
+    soft_crossings: AtomicU64,
     pages: PagePolicy,
     overcommit: Overcommit,
 }
 
 impl Budget {
+    /// Where it becomes short: the part of it, in per cent, that is used then.
+    pub const SOFT_THRESHOLD_PERCENT: u64 = 90;
+
     /// A budget of `total_bytes`, of ordinary pages, on a host that overcommits.
     pub const fn new(total_bytes: u64) -> Self {
         Self::with_policy(total_bytes, PagePolicy::Ordinary, Overcommit::Allowed)
@@ -31,6 +36,7 @@ impl Budget {
         Self {
             total_bytes: AtomicU64::new(total_bytes),
             used_bytes: AtomicU64::new(0),
+            soft_crossings: AtomicU64::new(0),
             pages,
             overcommit,
         }
@@ -49,6 +55,12 @@ impl Budget {
     /// What is left; 0 also where the bound was lowered below what had been taken.
     pub fn free_bytes(&self) -> u64 {
         self.total_bytes().saturating_sub(self.used_bytes())
+    }
+
+    /// How often what is used has grown beyond [`SOFT_THRESHOLD_PERCENT`](Self::SOFT_THRESHOLD_PERCENT): whoever remembers the
+    /// number learns by another that users should be warned.
+    pub fn soft_crossings(&self) -> u64 {
+        self.soft_crossings.load(Ordering::Relaxed)
     }
 
     /// Moves the bound. What was taken stays taken, even beyond a lower bound.
@@ -77,7 +89,13 @@ impl Budget {
             .used_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged)
         {
-            Ok(_) => Ok(()),
+            Ok(before) => {
+                let soft = soft_threshold(total_bytes);
+                if before < soft && before + len_bytes >= soft {
+                    self.soft_crossings.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            }
             Err(used_bytes) => Err(MemoryError::OverBudget {
                 wanted_bytes: len_bytes,
                 free_bytes: total_bytes.saturating_sub(used_bytes),
@@ -113,6 +131,10 @@ impl Budget {
             len_bytes,
         }
     }
+}
+
+const fn soft_threshold(total_bytes: u64) -> u64 {
+    total_bytes / 100 * Budget::SOFT_THRESHOLD_PERCENT
 }
 
 /// A part of the budget, given back when this drops.
@@ -167,6 +189,19 @@ mod tests {
         budget.refund(40);
         drop(held);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn growing_beyond_the_soft_threshold_counts_each_time() {
+        let budget = Budget::new(1000);
+        budget.try_charge(899).expect("fits");
+        assert_eq!(budget.soft_crossings(), 0);
+        budget.try_charge(1).expect("fits");
+        budget.try_charge(50).expect("fits");
+        assert_eq!(budget.soft_crossings(), 1, "it is beyond already");
+        budget.refund(51);
+        budget.try_charge(1).expect("fits");
+        assert_eq!(budget.soft_crossings(), 2);
     }
 
     #[test]

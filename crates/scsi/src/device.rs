@@ -254,6 +254,14 @@ impl Device {
         self.attend_all(lun, Asc::CAPACITY_CHANGED, None);
     }
 
+    /// The memory that thin logical units share becomes short: THIN PROVISIONING SOFT THRESHOLD REACHED at each of them.
+    pub fn space_becomes_short(&mut self) {
+        let luns: Vec<Lun> = self.units.keys().copied().collect();
+        for lun in luns {
+            self.attend_all(lun, Asc::THIN_SOFT_THRESHOLD, None);
+        }
+    }
+
     /// The volume behind `lun` was locked or unlocked.
     pub fn protection_changed(&mut self, lun: Lun) {
         self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, None);

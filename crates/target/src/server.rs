@@ -19,6 +19,7 @@ mod targets;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) budget: Arc<Budget>,
+    /// The soft crossings of the budget that initiators were told of.
+    told_of_short_space: AtomicU64,
     discovery: Arc<Offered>,
     pub(crate) handle: ReactorHandle,
     /// Tells this machine from others.
@@ -134,6 +137,7 @@ impl Server {
             registry: Registry::default(),
             keeper: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(Offered::discovery(machine, handle.clone())),
             handle,
             machine,

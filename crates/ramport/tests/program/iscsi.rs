@@ -248,6 +248,23 @@ fn reservations_that_are_to_outlive_a_kill_do() {
 }
 
 #[test]
+fn initiators_are_told_once_when_memory_becomes_short() {
+    const THIN_SOFT_THRESHOLD: (u8, u8) = (0x38, 0x07);
+    let (daemon, portal) = served("short");
+    let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
+    host.ready();
+    assert_eq!(host.write_block().status, GOOD);
+    // Nine tenths of the daemon's 256 MiB.
+    daemon.ok(&["volume", "create", "ballast", "--size", "231M", "--thick"]);
+    let mut senses = Vec::new();
+    for _ in 0..4 {
+        senses.extend(host.run(&[0; 6], &[], 0).sense);
+    }
+    assert_eq!(senses, [THIN_SOFT_THRESHOLD]);
+    assert_eq!(host.write_block().status, GOOD);
+}
+
+#[test]
 fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
     let (daemon, portal) = served("reinstate");
     let mut first = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);

@@ -113,6 +113,22 @@ fn a_unit_attention_is_told_once_and_inquiry_does_not_clear_it() {
 }
 
 #[test]
+fn whoever_uses_a_thin_unit_is_told_that_memory_becomes_short() {
+    let mut bed = Bed::new();
+    bed.device.space_becomes_short();
+    bed.device.space_becomes_short();
+    for nexus in [bed.a, bed.b] {
+        let told = bed.run(nexus, &write_10(), &[]);
+        let sense = told.sense.expect("a unit attention has sense data");
+        assert_eq!(
+            (sense.key, sense.asc),
+            (SenseKey::UnitAttention, Asc::THIN_SOFT_THRESHOLD)
+        );
+        assert_eq!(bed.status(nexus, &read_10()), ScsiStatus::Good);
+    }
+}
+
+#[test]
 fn a_lun_that_does_not_exist_answers_inquiry_and_refuses_the_rest() {
     let mut bed = Bed::new();
     let Begin::Done(response) = bed.device.begin(bed.a, 5, &cdb(&[0x12, 0, 0, 0, 36])) else {

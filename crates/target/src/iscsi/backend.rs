@@ -362,6 +362,7 @@ impl Attachment for IscsiBackend {
 
     fn handle_sent(&mut self, now: Instant) {
         self.views.handle_sent(now);
+        self.core.tell_of_short_space();
     }
 
     fn handle_drained(&mut self) {

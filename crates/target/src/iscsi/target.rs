@@ -460,6 +460,11 @@ impl IscsiTarget {
         self.with_device(|device| device.protection_changed(lun));
     }
 
+    /// The memory budget becomes short.
+    pub(crate) fn space_becomes_short(&self) {
+        self.with_device(Device::space_becomes_short);
+    }
+
     /// The groups of the portals at which the target is offered: for SCSI, its ports.
     pub(crate) fn set_groups(&self, groups: impl IntoIterator<Item = PortalGroup>) {
         let ports = groups.into_iter().map(|group| {

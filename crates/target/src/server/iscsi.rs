@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity};
@@ -94,6 +95,28 @@ impl Core {
         match state.targets.get(target.name()) {
             Some(entry) if entry.service.is_iscsi(target) => entry.access.grant(who),
             _ => Grant::all(Access::Denied),
+        }
+    }
+
+    /// Tells the initiators of all targets that the memory budget becomes short, once each time.
+    pub(crate) fn tell_of_short_space(&self) {
+        let crossings = self.budget.soft_crossings();
+        let told = &self.told_of_short_space;
+        // Looked at in each turn: written only where there is something to tell.
+        if told.load(Ordering::Relaxed) == crossings
+            || told.swap(crossings, Ordering::Relaxed) == crossings
+        {
+            return;
+        }
+        tracing::warn!(
+            used_bytes = self.budget.used_bytes(),
+            total_bytes = self.budget.total_bytes(),
+            "the memory budget becomes short; remove volumes, or raise --memory"
+        );
+        for entry in self.state().targets.values() {
+            if let Service::Iscsi(target) = &entry.service {
+                target.space_becomes_short();
+            }
         }
     }
 
