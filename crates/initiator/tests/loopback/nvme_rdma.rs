@@ -165,11 +165,15 @@ fn nobody_there_is_found_out_in_time() {
 #[test]
 fn data_stay_whole_where_packets_get_lost() {
     // What eight writes bring at once is many times as much.
-    let target = RdmaTarget::with_recv_buffer(8192, 64 << 10);
+    let target = RdmaTarget::with_recv_buffer(8192, 16 << 10);
     let (_device, mut queue) = attach(&target, "");
     let (len, blocks) = (256 * 1024, 512);
     let mut done = Vec::new();
-    for round in 0..12u8 {
+    for round in 0..200u8 {
+        // How much is lost is a matter of who runs when.
+        if round >= 12 && target.drops() > 0 {
+            break;
+        }
         for operation in [Operation::Write, Operation::Read] {
             for slot in 0..8u16 {
                 let fill = round.wrapping_mul(29) ^ slot as u8;
