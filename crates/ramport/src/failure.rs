@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     Mistake(anyhow::Error),
     /// Something broke: exit status 1.
     Broken(anyhow::Error),
+    /// Whoever read the output has gone away, as `head` does: nothing to tell, exit status 0.
+    ReaderGone,
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
         let (error, code) = match self {
             Self::Mistake(error) => (error, 2),
             Self::Broken(error) => (error, 1),
+            Self::ReaderGone => return ExitCode::SUCCESS,
         };
         eprintln!("ramport: {}", told(error));
         ExitCode::from(code)

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard output. A reader that has gone away is no failure.
+/// Writes a line to standard output. Where its reader has gone away, everything ends in order.
 pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
         other => Ok(other?),
     }
 }

@@ -8,6 +8,7 @@ mod rdma;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -290,10 +291,15 @@ fn completions_and_manual_pages_come_from_the_same_source() {
 struct Demo {
     child: Child,
     folder: PathBuf,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// Demonstrations that start in the same moment find the same port free: one at a time.
+static DEMO: Mutex<()> = Mutex::new(());
 
 impl Demo {
     fn start(name: &str, args: &[&str]) -> Self {
+        let alone = DEMO.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let child = ramport()
@@ -305,22 +311,25 @@ impl Demo {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the demonstration starts");
-        Self { child, folder }
+        Self {
+            child,
+            folder,
+            _alone: alone,
+        }
     }
 
-    /// What it prints until it ends, or until a line that contains `last`.
-    fn read_until(&mut self, last: &str) -> String {
-        let output = self.child.stdout.take().expect("piped");
+    /// What it prints until it ends, or until a line that contains `last`;
+    /// and the pipe, which closes when it is dropped.
+    fn read_until(&mut self, last: &str) -> (String, impl Sized + use<>) {
+        let mut output = BufReader::new(self.child.stdout.take().expect("piped"));
         let mut text = String::new();
-        for line in BufReader::new(output).lines() {
-            let line = line.expect("text");
-            text.push_str(&line);
-            text.push('\n');
-            if !last.is_empty() && line.contains(last) {
-                break;
+        loop {
+            let from = text.len();
+            let len = output.read_line(&mut text).expect("text");
+            if len == 0 || (!last.is_empty() && text[from..].contains(last)) {
+                return (text, output);
             }
         }
-        text
     }
 
     /// Asserts that nothing is left of it.
@@ -344,7 +353,7 @@ impl Drop for Demo {
 #[test]
 fn the_demonstration_verifies_measures_and_says_how_to_attach() {
     let mut demo = Demo::start("demo", &["--once"]);
-    let text = demo.read_until("");
+    let (text, _) = demo.read_until("");
     let status = demo.child.wait().expect("ended");
     assert!(status.success(), "{status}: {text}");
     let url = text
@@ -372,11 +381,23 @@ fn the_demonstration_verifies_measures_and_says_how_to_attach() {
 #[test]
 fn ctrl_c_ends_the_demonstration_with_its_daemon() {
     let mut demo = Demo::start("interrupt", &[]);
-    let text = demo.read_until("A RAM disk of");
+    let (text, _reader) = demo.read_until("A RAM disk of");
     assert!(text.contains("nvme+tcp://127.0.0.1:"), "{text}");
     let pid = i32::try_from(demo.child.id()).expect("a process ID");
     let pid = rustix::process::Pid::from_raw(pid).expect("a process ID");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("sent");
+    let status = demo.child.wait().expect("ended");
+    assert!(status.success(), "{status}");
+    demo.assert_clean();
+}
+
+#[test]
+fn a_demonstration_whose_reader_goes_away_ends_its_daemon() {
+    let mut demo = Demo::start("reader", &["--once"]);
+    // Whoever read its first line and closed the pipe, as `head -1` does.
+    let (text, reader) = demo.read_until("A RAM disk of");
+    drop(reader);
+    assert!(text.contains("nvme+tcp://127.0.0.1:"), "{text}");
     let status = demo.child.wait().expect("ended");
     assert!(status.success(), "{status}");
     demo.assert_clean();
