@@ -1,6 +1,8 @@
 //! RoCEv2 in software: crate `roce` on a UDP socket.
 //!
-//! What came is taken in first, as much as waits, then all answers leave: so one acknowledgement answers a whole run.
+//! What came is taken in first, as much as waits, then all answers leave: so one acknowledgement answers a whole run. Where what
+//! came is news to the program above, answers wait for one more round, since that is about to say more: its data leave
+//! first, and acknowledgements, which nobody waits for, behind them.
 
 mod memory;
 mod route;
@@ -95,6 +97,16 @@ pub struct Soft {
     runs_sent: usize,
     buffer: Box<[u8]>,
     statistics: SoftStatistics,
+    pace: Pace,
+}
+
+/// Whether answers may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// As soon as there are any.
+    Free,
+    /// They have waited for a round.
+    Held,
 }
 
 /// Whether the socket had room for everything.
@@ -138,6 +150,7 @@ impl Soft {
             runs_sent: 0,
             buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
             statistics: SoftStatistics::default(),
+            pace: Pace::Free,
         })
     }
 
@@ -268,6 +281,13 @@ impl Soft {
             self.endpoint.handle_timeout(now);
             was_busy = true;
         }
+        // Events mean ends and beginnings of connections, about which peers are told at once.
+        let is_progress = self.endpoint.has_news() && !self.endpoint.has_events();
+        if was_busy && self.pace == Pace::Free && is_progress {
+            self.pace = Pace::Held;
+            return Ok((true, Flushed::All));
+        }
+        self.pace = Pace::Free;
         Ok((was_busy, self.transmit(now)?))
     }
 }

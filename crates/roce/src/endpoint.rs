@@ -267,6 +267,11 @@ impl Endpoint {
         !self.completions.is_empty() || !self.events.is_empty()
     }
 
+    /// Whether an event waits to be taken.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Makes a queue pair.
     pub fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, CreateError> {
         self.slots.create(config)

@@ -282,11 +282,20 @@ impl QueuePair {
         let mut left = paced;
         let mut ended = self
             .responder
-            .poll_transmit(&connection, &mut left, context, out);
+            .poll_responses(&connection, &mut left, context, out);
         if self.state == QpState::ReadyToSend && ended == Transmitted::All {
             ended = self
                 .requester
                 .poll_transmit(&connection, &mut left, context, out);
+        }
+        // Last, since nobody waits for it.
+        if !matches!(ended, Transmitted::ListFull | Transmitted::Failed(_)) {
+            let acknowledged =
+                self.responder
+                    .poll_acknowledgement(&connection, &mut left, context, out);
+            if acknowledged != Transmitted::All {
+                ended = acknowledged;
+            }
         }
         self.pacer.on_sent(context.now, paced - left);
         if let Transmitted::Failed(failure) = ended {

@@ -11,7 +11,7 @@
 //! Flow control by SQHD is not used: never more commands are in flight than the controller's queue takes.
 //!
 //! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] asks for through [`HostWork`], and hands in the
-//! messages that come and the keys of capsules whose send has completed.
+//! messages that come.
 
 mod table;
 
@@ -63,8 +63,8 @@ pub trait HostWork {
     /// Makes a key worthless. When this returns, nothing reaches the range any more.
     fn close(&mut self, key: RemoteKey);
 
-    /// Posts a command capsule, `sqe` and the bytes of `data` behind it, and whether there was room. The bytes stay as they are
-    /// until [`HostSession::handle_sent`] is called with `key`.
+    /// Posts a command capsule, `sqe` and a copy of the bytes of `data` behind it, and whether there was room. A capsule may have
+    /// to be sent again although its command has been answered, so it does not look at the buffers later.
     fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool;
 }
 
@@ -184,11 +184,6 @@ impl HostSession {
         result
     }
 
-    /// The send of the capsule of `key` has completed: its bytes are not looked at any more.
-    pub fn handle_sent(&mut self, key: CommandKey, done: &mut Vec<Outcome>) {
-        done.extend(self.table.sent(key));
-    }
-
     /// The connection has ended: every key that is left is made worthless. No outcome is given out any more.
     pub fn handle_close<W: HostWork + ?Sized>(&mut self, work: &mut W) {
         self.state = State::Closed;
@@ -252,12 +247,13 @@ impl HostSession {
             (Some(key), None) => work.close(key),
             _ => {}
         }
-        let outcome = Outcome {
-            key: CommandKey::of(cid),
+        let key = CommandKey::of(cid);
+        self.table.remove(key);
+        done.push(Outcome {
+            key,
             status: cqe.status(),
             result: cqe.result.get(),
-        };
-        done.extend(self.table.complete(outcome));
+        });
         Ok(())
     }
 }

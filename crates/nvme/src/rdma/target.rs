@@ -236,7 +236,8 @@ impl<B: Backend> MessageSession for TargetSession<B> {
     }
 
     fn wants_transmit(&self) -> bool {
-        self.stage != Stage::Broken && (self.inbound.wants() || self.queue.has_ready())
+        let wants = self.inbound.wants() || self.queue.has_ready() || self.outbound.wants();
+        self.stage != Stage::Broken && wants
     }
 
     fn is_idle(&self) -> bool {

@@ -221,8 +221,8 @@ impl Responses {
 }
 
 impl Responder {
-    /// Sends responses, then the acknowledgement.
-    pub(super) fn poll_transmit<B: Backend>(
+    /// Sends responses to RDMA READs and atomics.
+    pub(super) fn poll_responses<B: Backend>(
         &mut self,
         connection: &Connection,
         budget: &mut u32,
@@ -246,6 +246,20 @@ impl Responder {
                 }
             }
             self.responses.advance_front();
+        }
+        Transmitted::All
+    }
+
+    /// Sends the acknowledgement that is due, once all responses have been sent: it answers for them, too.
+    pub(super) fn poll_acknowledgement<B: Backend>(
+        &mut self,
+        connection: &Connection,
+        budget: &mut u32,
+        context: &mut Context<'_, B>,
+        out: &mut TransmitList,
+    ) -> Transmitted {
+        if !self.responses.queue.is_empty() {
+            return Transmitted::All;
         }
         let Some(acknowledgement) = self.responses.acknowledgement else {
             return Transmitted::All;

@@ -52,6 +52,8 @@ struct Desk {
     /// Command capsules by key, one after the other.
     capsules: RegionId,
     capsule_bytes: u64,
+    /// By key: whether the capsule that was there need not be sent again.
+    capsules_sent: Box<[bool]>,
     /// Receives, one after the other.
     receives: RegionId,
 }
@@ -87,6 +89,8 @@ struct AtWork<'a> {
 
 const RESPONSE_BYTES: u64 = HostSession::RESPONSE_BYTES as u64;
 const SQE_BYTES: u64 = size_of::<Sqe>() as u64;
+/// Names of sends from here on are of capsules with data, by key; those below have none.
+const CAPSULES_FROM: u64 = 1 << 16;
 /// RDMA READs that are answered at once.
 const READS_MAX: u8 = 16;
 /// Addresses of buffers, as the controller knows them, begin here: 0 means nothing to some.
@@ -181,8 +185,10 @@ impl RdmaConnection {
                 self.on_message(provider, completion, buffers)?;
             }
             (WorkStatus::Success, _) => {
-                let key = CommandKey(completion.id.0 as u16);
-                self.session.handle_sent(key, &mut self.ended);
+                if let Some(key) = completion.id.0.checked_sub(CAPSULES_FROM) {
+                    self.desk.capsules_sent[key as usize] = true;
+                }
+                return Ok(());
             }
             // An event says why.
             _ => return Ok(()),
@@ -348,7 +354,8 @@ impl Desk {
                 invalidate: true,
                 atomic: false,
             },
-            send_depth: shape.keys,
+            // Those of commands that were answered may not be acknowledged yet.
+            send_depth: shape.keys.saturating_mul(2),
             recv_depth: entries,
             responder_resources: READS_MAX,
             initiator_depth: 0,
@@ -392,6 +399,7 @@ impl Desk {
             slot_bytes: slot_bytes as u64,
             capsules,
             capsule_bytes,
+            capsules_sent: vec![true; shape.keys.into()].into_boxed_slice(),
             receives,
         };
         for index in 0..u64::from(entries) {
@@ -541,27 +549,35 @@ impl HostWork for AtWork<'_> {
     }
 
     fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
-        let data = match data {
-            None => Inline::new(sqe.as_bytes()).map(Data::Inline),
+        let (id, data) = match data {
+            None => (key.0.into(), Inline::new(sqe.as_bytes()).map(Data::Inline)),
             Some(range) => {
+                if !self.desk.capsules_sent[usize::from(key.0)] {
+                    return false;
+                }
                 let at = u64::from(key.0) * self.desk.capsule_bytes;
                 let len = SQE_BYTES + u64::from(range.len_bytes);
                 let capsule = place(self.desk.capsules, at, len);
                 let behind = place(self.desk.capsules, at + SQE_BYTES, range.len_bytes.into());
                 copy(self.provider, capsule, sqe.as_bytes());
                 copy(self.provider, behind, self.buffers.range(range));
-                Gather::new(&[capsule]).ok().map(Data::Gather)
+                let id = CAPSULES_FROM + u64::from(key.0);
+                (id, Gather::new(&[capsule]).ok().map(Data::Gather))
             }
         };
         let Some(data) = data else {
             return false;
         };
         let request = SendRequest {
-            id: WorkId(key.0.into()),
+            id: WorkId(id),
             op: SendOp::Send(data),
             signal: Signal::Always,
         };
-        self.provider.post_send(self.desk.qpn, request).is_ok()
+        let is_posted = self.provider.post_send(self.desk.qpn, request).is_ok();
+        if is_posted && id >= CAPSULES_FROM {
+            self.desk.capsules_sent[usize::from(key.0)] = false;
+        }
+        is_posted
     }
 }
 

@@ -4,7 +4,7 @@ use block::RemoteKey;
 use zerocopy::little_endian::U16;
 
 use super::HostSession;
-use crate::host::{Command, CommandKey, Generation, Outcome, Transfer};
+use crate::host::{Command, CommandKey, Generation, Transfer};
 use crate::wire::{Cid, Nsid, Sqe};
 
 /// The commands in flight. Their entries are taken once.
@@ -17,8 +17,8 @@ pub(super) struct Table {
 /// A command in flight, or the place for one.
 ///
 /// ```text
-///           submitted          posted           sent, completed (either first)
-///   Free ─────────────► Pending ────► Active ───────────────────────────────────► Free
+///           submitted          posted         completed
+///   Free ─────────────► Pending ────► Active ───────────► Free
 /// ```
 #[derive(Clone, Debug)]
 struct Entry {
@@ -28,21 +28,13 @@ struct Entry {
     generation: Generation,
     /// The key to its data, as long as it may be worth something.
     open: Option<RemoteKey>,
-    /// Its outcome, where that came before its send had completed: the capsule may have to be sent again, so its bytes are not
-    /// the caller's yet.
-    outcome: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Free,
     Pending,
-    /// Posted; neither sent nor completed.
     Active,
-    /// Sent; not completed.
-    Sent,
-    /// Completed; not sent.
-    Completed,
 }
 
 /// A command that a controller may complete.
@@ -59,7 +51,6 @@ impl Table {
             phase: Phase::Free,
             generation: Generation::default(),
             open: None,
-            outcome: None,
         };
         Self {
             entries: vec![free; usize::from(keys)].into_boxed_slice(),
@@ -105,33 +96,18 @@ impl Table {
     /// The command that a controller names; `None` where that is not in flight.
     pub(super) fn find(&self, cid: Cid) -> Option<InFlight> {
         let entry = self.entries.get(usize::from(CommandKey::of(cid).0))?;
-        let is_open = matches!(entry.phase, Phase::Active | Phase::Sent);
-        (is_open && entry.sqe.cid() == cid).then_some(InFlight { open: entry.open })
+        (entry.phase == Phase::Active && entry.sqe.cid() == cid)
+            .then_some(InFlight { open: entry.open })
     }
 
-    /// The command has completed; the outcome where it has been sent, too.
-    pub(super) fn complete(&mut self, outcome: Outcome) -> Option<Outcome> {
-        let entry = &mut self.entries[usize::from(outcome.key.0)];
-        entry.open = None;
-        entry.outcome = Some(outcome);
-        if entry.phase == Phase::Sent {
-            return self.free(outcome.key);
-        }
-        entry.phase = Phase::Completed;
-        None
-    }
-
-    /// The command has been sent; the outcome where it has completed, too.
-    pub(super) fn sent(&mut self, key: CommandKey) -> Option<Outcome> {
+    /// The command has completed.
+    pub(super) fn remove(&mut self, key: CommandKey) {
         let entry = &mut self.entries[usize::from(key.0)];
-        match entry.phase {
-            Phase::Completed => self.free(key),
-            Phase::Active => {
-                entry.phase = Phase::Sent;
-                None
-            }
-            Phase::Free | Phase::Pending | Phase::Sent => panic!("a command is sent once"),
-        }
+        assert_eq!(entry.phase, Phase::Active, "only commands in flight end");
+        entry.phase = Phase::Free;
+        entry.open = None;
+        entry.generation = entry.generation.next();
+        self.in_flight -= 1;
     }
 
     /// Every key that may be worth something.
@@ -139,13 +115,5 @@ impl Table {
         self.entries
             .iter_mut()
             .filter_map(|entry| entry.open.take())
-    }
-
-    fn free(&mut self, key: CommandKey) -> Option<Outcome> {
-        let entry = &mut self.entries[usize::from(key.0)];
-        entry.phase = Phase::Free;
-        entry.generation = entry.generation.next();
-        self.in_flight -= 1;
-        entry.outcome.take()
     }
 }

@@ -1,8 +1,12 @@
 //! From ready commands to RDMA WRITEs and response capsules.
+//!
+//! The data of all ready commands are posted first, then the responses: packets of one length that follow one another leave with one
+//! system call, where a provider in software segments by GSO.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::WorkList;
+use block::{RemoteKey, WorkList};
 use zerocopy::IntoBytes;
 
 use super::sgl::Places;
@@ -16,6 +20,16 @@ pub(super) struct Outbound {
     posted_bytes: u32,
     /// The rest of a block that crosses from one stretch of the host's memory to the next.
     crossing: Vec<u8>,
+    /// Responses of commands whose data were posted, in order; at most as many as the queue has entries, whose host knows them to
+    /// be taken until then.
+    responses: VecDeque<Response>,
+}
+
+/// A response capsule that is to be posted.
+#[derive(Debug)]
+struct Response {
+    cqe: Cqe,
+    invalidate: Option<RemoteKey>,
 }
 
 /// How posting went.
@@ -30,8 +44,32 @@ enum Posted {
 const RESPONSE_BYTES: u32 = size_of::<Cqe>() as u32;
 
 impl Outbound {
+    /// Whether responses wait to be posted.
+    pub(super) fn wants(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
     /// Posts as much as fits.
     pub(super) fn poll<B: Backend>(
+        &mut self,
+        now: Instant,
+        queue: &mut Queue,
+        places: &[Places],
+        backend: &mut B,
+        out: &mut dyn WorkList,
+    ) {
+        self.post_data(now, queue, places, backend, out);
+        while let Some(response) = self.responses.front() {
+            let Some(room) = out.send(RESPONSE_BYTES, response.invalidate) else {
+                return;
+            };
+            room.copy_from_slice(response.cqe.as_bytes());
+            self.responses.pop_front();
+        }
+    }
+
+    /// Posts the data of ready commands.
+    fn post_data<B: Backend>(
         &mut self,
         now: Instant,
         queue: &mut Queue,
@@ -43,7 +81,7 @@ impl Outbound {
             let places = &places[usize::from(front.slot.0)];
             let posted = if self.crossing.is_empty() {
                 match front.payload {
-                    Payload::None => self.respond(now, queue, places, backend, out),
+                    Payload::None => self.respond(now, queue, places, backend),
                     Payload::Blocks {
                         block_bytes,
                         done_bytes,
@@ -132,21 +170,21 @@ impl Outbound {
         to.len_bytes
     }
 
+    /// The first ready command is done but for its response.
     fn respond<B: Backend>(
         &mut self,
         now: Instant,
         queue: &mut Queue,
         places: &Places,
         backend: &mut B,
-        out: &mut dyn WorkList,
     ) -> Posted {
-        let Some(room) = out.send(RESPONSE_BYTES, places.invalidate) else {
-            return Posted::Full;
-        };
         let cqe = queue
             .retire_front(now, backend)
             .expect("the caller has seen the front");
-        room.copy_from_slice(cqe.as_bytes());
+        self.responses.push_back(Response {
+            cqe,
+            invalidate: places.invalidate,
+        });
         self.posted_bytes = 0;
         self.crossing.clear();
         Posted::Some
