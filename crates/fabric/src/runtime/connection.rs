@@ -60,6 +60,8 @@ pub(super) struct Entrance {
 pub(super) enum Turn {
     /// It waits for its peer or its timer.
     Waits,
+    /// It has more to post once what it has posted was sent.
+    HasMore,
     /// It waits for room in the pool, and nothing of its own will make some.
     Starves,
 }
@@ -172,14 +174,17 @@ impl Connection {
         pool: &mut Pool,
         staged: &mut Vec<Staged>,
     ) -> Result<Turn, CloseReason> {
+        let mut may_go_on = false;
         if self.driven.wants_transmit() {
             let mut poster = Poster {
                 queue: &mut self.queue,
                 pool,
                 provider: &mut *provider,
                 staged: &mut *staged,
+                turn_bytes: Poster::<P>::TURN_BYTES,
             };
             self.driven.poll_transmit(now, &mut poster);
+            may_go_on = poster.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
             self.queue
                 .post(staged, provider)
@@ -196,6 +201,9 @@ impl Connection {
             drop(half_open);
         }
         self.close_if_done(now)?;
+        if self.driven.wants_transmit() && may_go_on {
+            return Ok(Turn::HasMore);
+        }
         if self.driven.wants_transmit() && self.queue.is_empty() {
             return Ok(Turn::Starves);
         }

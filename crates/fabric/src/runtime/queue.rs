@@ -183,14 +183,22 @@ pub(super) struct Poster<'a, P> {
     pub(super) pool: &'a mut Pool,
     pub(super) provider: &'a mut P,
     pub(super) staged: &'a mut Vec<Staged>,
+    /// Bytes that may still be staged in this turn: what was staged is sent while the processor's cache still has it.
+    pub(super) turn_bytes: u64,
+}
+
+impl<P> Poster<'_, P> {
+    /// Bytes that are staged in a turn; one request may go beyond it.
+    pub(super) const TURN_BYTES: u64 = 128 << 10;
 }
 
 impl<P: Provider> Poster<'_, P> {
     /// A chunk for one more request.
     fn chunk(&mut self, len_bytes: u32) -> Option<Chunk> {
-        if !self.has_room() {
+        if !self.has_room() || self.turn_bytes == 0 {
             return None;
         }
+        self.turn_bytes = self.turn_bytes.saturating_sub(len_bytes.into());
         let held_bytes = self.queue.held_bytes;
         let chunk = self.pool.take(len_bytes, held_bytes, self.provider)?;
         self.queue.held_bytes += chunk.len_bytes();

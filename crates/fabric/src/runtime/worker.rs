@@ -368,6 +368,7 @@ impl<P: Provider> Worker<P> {
             arm(&mut self.timers, connection);
             match turn.unwrap_or(Err(CloseReason::Panicked)) {
                 Ok(Turn::Waits) => {}
+                Ok(Turn::HasMore) => enqueue(&mut self.ready, connection),
                 Ok(Turn::Starves) => self.starving.push(id),
                 Err(reason) => {
                     connection.queue.unstage(&mut self.staged, &mut self.pool);

@@ -44,6 +44,10 @@ pub struct HostConfig {
     /// The most data that go inside a command capsule (from IOCCSZ, and only where SGLS allows offsets into it). Fabrics
     /// commands have theirs never there: an admin queue need not take them.
     pub in_capsule_max_bytes: u32,
+    /// How many commands may be posted at once for their data to go inside of capsules; data of more are read by the
+    /// controller. In software, short capsules and the data read then leave in long runs of packets of one length, and capsules
+    /// with data in runs of their own.
+    pub in_capsule_batch_max: u16,
 }
 
 /// Which way the controller may move data.
@@ -154,11 +158,17 @@ impl HostSession {
 
     /// Posts as much as fits of what is to be sent.
     pub fn poll_transmit<W: HostWork + ?Sized>(&mut self, work: &mut W) {
+        let in_capsule_max_bytes =
+            if self.pending.len() <= usize::from(self.config.in_capsule_batch_max) {
+                self.config.in_capsule_max_bytes
+            } else {
+                0
+            };
         while self.wants_transmit() {
             let Some(&key) = self.pending.front() else {
                 return;
             };
-            if !self.post(key, work) {
+            if !self.post(key, in_capsule_max_bytes, work) {
                 return;
             }
             self.pending.pop_front();
@@ -193,12 +203,17 @@ impl HostSession {
     }
 
     /// Posts the capsule of a command; whether there was room.
-    fn post<W: HostWork + ?Sized>(&mut self, key: u16, work: &mut W) -> bool {
+    fn post<W: HostWork + ?Sized>(
+        &mut self,
+        key: u16,
+        in_capsule_max_bytes: u32,
+        work: &mut W,
+    ) -> bool {
         let (mut sqe, transfer) = self.table.pending(key);
         let in_capsule_max_bytes = if sqe.opcode == Sqe::OPCODE_FABRICS {
             0
         } else {
-            self.config.in_capsule_max_bytes
+            in_capsule_max_bytes
         };
         let (range, reach) = match transfer {
             Transfer::ToController(range) if range.len_bytes <= in_capsule_max_bytes => {

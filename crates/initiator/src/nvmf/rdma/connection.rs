@@ -91,6 +91,9 @@ const RESPONSE_BYTES: u64 = HostSession::RESPONSE_BYTES as u64;
 const SQE_BYTES: u64 = size_of::<Sqe>() as u64;
 /// Names of sends from here on are of capsules with data, by key; those below have none.
 const CAPSULES_FROM: u64 = 1 << 16;
+/// Commands posted at once whose data go inside of capsules, where packets are made in software: what adapters make costs the
+/// same in any order.
+const IN_CAPSULE_BATCH_MAX: u16 = 4;
 /// RDMA READs that are answered at once.
 const READS_MAX: u8 = 16;
 /// Addresses of buffers, as the controller knows them, begin here: 0 means nothing to some.
@@ -107,7 +110,13 @@ impl RdmaConnection {
         let end = port.end()?;
         let domain = port.domain();
         let mut drive = port.lock();
-        let desk = Desk::open(drive.provider.as_mut(), domain, shape)?;
+        let provider = drive.provider.as_mut();
+        let in_capsule_batch_max = if provider.takes_memory() {
+            IN_CAPSULE_BATCH_MAX
+        } else {
+            u16::MAX
+        };
+        let desk = Desk::open(provider, domain, shape)?;
         drive.enter(desk.qpn, Arc::clone(&end));
         let entries = shape.in_flight_max + 1;
         let mut request = ConnectRequest::new(shape.queue.0, entries);
@@ -126,6 +135,7 @@ impl RdmaConnection {
                 keys: shape.keys,
                 in_flight_max: shape.in_flight_max,
                 in_capsule_max_bytes: shape.in_capsule_max_bytes,
+                in_capsule_batch_max,
             }),
             desk,
             transfers: vec![Transfer::None; usize::from(shape.keys)].into_boxed_slice(),

@@ -56,6 +56,7 @@ impl Rig {
                 keys: 4,
                 in_flight_max: 3,
                 in_capsule_max_bytes: 4096,
+                in_capsule_batch_max: 2,
             }),
             work: Work {
                 sends_max: 100,
@@ -156,6 +157,19 @@ fn small_writes_travel_inside_the_capsule_and_long_ones_are_read() {
     rig.post(1, write(1, 4608));
     assert_eq!(rig.work.opened[0].1, Reach::Read);
     assert_eq!(rig.work.sent[1].2, None);
+}
+
+#[test]
+fn data_of_many_commands_at_once_are_read() {
+    for (count, opened) in [(2, 0), (3, 3)] {
+        let mut rig = Rig::new();
+        for key in 0..count {
+            rig.submit(key, write(key, 512)).unwrap();
+        }
+        rig.session.poll_transmit(&mut rig.work);
+        assert_eq!(rig.work.opened.len(), opened);
+        assert_eq!(rig.work.sent.len(), usize::from(count));
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub fn rdma_host_session(input: &[u8]) {
         keys: KEYS,
         in_flight_max: IN_FLIGHT_MAX,
         in_capsule_max_bytes: IN_CAPSULE_MAX_BYTES,
+        in_capsule_batch_max: 1,
     });
     let mut pair = Pair::default();
     let mut done = Vec::new();
