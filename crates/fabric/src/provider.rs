@@ -178,6 +178,18 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
         (**self).release(memory);
     }
 
+    fn takes_memory(&self) -> bool {
+        (**self).takes_memory()
+    }
+
+    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
+        (**self).lend(bytes)
+    }
+
+    fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
+        (**self).take_back(memory)
+    }
+
     fn bytes(&self, memory: RegionId) -> &[u8] {
         (**self).bytes(memory)
     }

@@ -198,9 +198,9 @@ impl<P: Provider> Poster<'_, P> {
         if !self.has_room() || self.turn_bytes == 0 {
             return None;
         }
-        self.turn_bytes = self.turn_bytes.saturating_sub(len_bytes.into());
         let held_bytes = self.queue.held_bytes;
         let chunk = self.pool.take(len_bytes, held_bytes, self.provider)?;
+        self.turn_bytes = self.turn_bytes.saturating_sub(len_bytes.into());
         self.queue.held_bytes += chunk.len_bytes();
         Some(chunk)
     }

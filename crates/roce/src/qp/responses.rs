@@ -67,6 +67,11 @@ impl Response {
             Self::Atomic(atomic) => (atomic.sequence, atomic.sequence + 1),
         }
     }
+
+    /// Whether it answers a duplicate of an RDMA READ.
+    const fn is_again(&self) -> bool {
+        matches!(self, Self::Read(read) if read.is_again)
+    }
 }
 
 impl Responses {
@@ -88,8 +93,7 @@ impl Responses {
         if self.queue.len() < self.queue_max {
             return true;
         }
-        let again = |r: &Response| matches!(r, Response::Read(read) if read.is_again);
-        match self.queue.iter().position(again) {
+        match self.queue.iter().position(Response::is_again) {
             Some(index) => self.queue.remove(index).is_some(),
             None => false,
         }
@@ -240,6 +244,11 @@ impl Responder {
             match pushed {
                 Ok(()) => *budget -= 1,
                 Err(ReadError::ListFull) => return Transmitted::ListFull,
+                // The data of a duplicate may have come before, and the key be worthless since.
+                Err(ReadError::Refused(..)) if response.is_again() => {
+                    self.responses.queue.pop_front();
+                    continue;
+                }
                 Err(ReadError::Refused(code, sequence)) => {
                     self.responses.refuse(sequence, Syndrome::Nak(code));
                     return Transmitted::Failed(QpFailure::Responder(code));

@@ -339,6 +339,19 @@ fn atomics_are_executed_once_and_answered_again() {
 }
 
 #[test]
+fn a_read_that_is_asked_for_again_after_its_key_went_is_not_answered() {
+    let mut victim = Victim::new();
+    let reth = victim.reth(0, 4);
+    victim.next(Opcode::ReadRequest, reth.as_bytes(), b"");
+    assert_eq!(victim.answers().len(), 1);
+    victim.inject(Opcode::ReadRequest, victim.psn - 1, reth.as_bytes(), b"");
+    let key = victim.remote.rkey;
+    assert!(victim.both.pair.ends[1].endpoint.invalidate(key));
+    assert!(victim.answers().is_empty());
+    assert_eq!(victim.state(), QpState::ReadyToSend);
+}
+
+#[test]
 fn floods_of_reads_are_bounded() {
     let shallow = QpConfig {
         responder_resources: 2,

@@ -112,7 +112,9 @@ impl RdmaTarget {
         };
         let local = format!("{:08X}:12B7", u32::from_ne_bytes(address.octets()));
         let table = std::fs::read_to_string("/proc/net/udp").unwrap();
-        let line = table.lines().find(|line| line.contains(&local)).unwrap();
+        // Others have it as their peer.
+        let is_own = |line: &&str| line.split_ascii_whitespace().nth(1) == Some(&local);
+        let line = table.lines().find(is_own).unwrap();
         line.split_ascii_whitespace()
             .last()
             .unwrap()

@@ -20,8 +20,8 @@ pub(super) struct Outbound {
     posted_bytes: u32,
     /// The rest of a block that crosses from one stretch of the host's memory to the next.
     crossing: Vec<u8>,
-    /// Responses of commands whose data were posted, in order; at most as many as the queue has entries, whose host knows them to
-    /// be taken until then.
+    /// Responses of commands whose data were posted, in order: at most as many as the queue has slots, since a host that does not
+    /// acknowledge what it gets could go on submitting commands.
     responses: VecDeque<Response>,
 }
 
@@ -77,7 +77,11 @@ impl Outbound {
         backend: &mut B,
         out: &mut dyn WorkList,
     ) {
+        let responses_max = queue.slots_len();
         while let Some(front) = queue.front() {
+            if self.responses.len() >= responses_max {
+                return;
+            }
             let places = &places[usize::from(front.slot.0)];
             let posted = if self.crossing.is_empty() {
                 match front.payload {

@@ -320,6 +320,25 @@ fn a_host_that_overruns_its_queue_is_ended() {
 }
 
 #[test]
+fn a_host_that_acknowledges_no_response_is_ended() {
+    let (mut io, _admin) = rdma_host(&[volume()], 4);
+    io.out.depth_max = 0;
+    let submitted = (0..100)
+        .map(|cid| {
+            command(
+                opcode::FLUSH,
+                cid,
+                0,
+                1,
+                Sgl::keyed(0, 0, 0, Invalidate::No),
+            )
+        })
+        .take_while(|flush| io.send(flush, &[]).is_ok())
+        .count();
+    assert_eq!(submitted, 8, "four whose responses wait, four in the queue");
+}
+
+#[test]
 fn data_that_were_not_asked_for_end_the_connection() {
     let (mut io, _admin) = rdma_host(&[volume()], 4);
     let result = io
