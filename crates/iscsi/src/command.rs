@@ -12,7 +12,7 @@ use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
 use crate::order::{Attribute, Place};
 use crate::params::Parameters;
-use crate::task::{Advertised, Due, Early, Held, Progress, Task, Work};
+use crate::task::{Advertised, Early, Held, Progress, Task, Work};
 use crate::transmit::COPY_LEN_MAX;
 use crate::window::Arrival;
 use crate::wire::command::ScsiCommand;
@@ -29,8 +29,6 @@ const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
 
 /// INTERNAL TARGET FAILURE (44h/00h).
 const INTERNAL_TARGET_FAILURE: scsi::Asc = scsi::Asc(0x4400);
-/// PERSISTENT RESERVE OUT.
-const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
 
 impl<B: Backend> Connection<B> {
     /// The header of a SCSI Command has come. Its numbering is checked and its task begun, so that immediate
@@ -215,6 +213,7 @@ impl<B: Backend> Connection<B> {
     /// Data-out that an RDMA READ has brought: those of the task's oldest R2T.
     pub(crate) fn on_read(&mut self, slot: usize, data: &[u8], now: Instant, backend: &mut B) {
         self.last_heard = Some(now);
+        self.workload.continue_turn(now);
         let Stage::Full(full) = &mut self.stage else {
             return;
         };
@@ -278,54 +277,6 @@ impl<B: Backend> Connection<B> {
             fail(task, SenseKey::AbortedCommand, PROTOCOL_SERVICE_CRC_ERROR);
             full.tasks.queue(slot);
         }
-    }
-
-    /// Executes the task where its data have come, else asks for more.
-    fn go_on(&mut self, slot: usize, now: Instant, backend: &mut B) {
-        let Stage::Full(full) = &mut self.stage else {
-            return;
-        };
-        let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
-            return;
-        };
-        let Some(task) = full.tasks.get_mut(slot) else {
-            return;
-        };
-        if let Some(early) = &mut task.early {
-            early.is_whole = true;
-            return;
-        }
-        if task.progress == Progress::Receiving {
-            if task.moved < task.len {
-                if !task.unsolicited_open {
-                    full.tasks.queue(slot);
-                }
-                return;
-            }
-            execute(task, nexus, backend);
-            let is_reservation = task.cdb[0] == PERSISTENT_RESERVE_OUT;
-            if is_reservation && task.response.status == ScsiStatus::Good {
-                task.unsaved = backend.unsaved();
-            }
-        }
-        if task.unsaved.is_some() {
-            task.progress = Progress::Held;
-            return;
-        }
-        if task.progress != Progress::Held {
-            task.progress = Progress::Sending;
-        }
-        if let Some(at) = task.not_before.filter(|at| *at > now) {
-            task.progress = Progress::Held;
-            let generation = task.generation;
-            self.due.push(Due {
-                at,
-                slot,
-                generation,
-            });
-            return;
-        }
-        full.tasks.queue(slot);
     }
 
     /// Begins what waited for its turn, as far as that has come. Whether there was any.
@@ -495,6 +446,7 @@ fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) ->
         gathers: 0,
         not_before: None,
         unsaved: None,
+        execution: None,
         response: Response::good(),
         advertised: Advertised::default(),
         windowed,
@@ -618,30 +570,6 @@ fn write_blocks(
     }
     task.gathered.extend_from_slice(rest);
     Ok(())
-}
-
-/// Executes a task whose data have all come. Plain writes are done by then.
-fn execute<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
-    match task.work {
-        Work::Gathered(transfer) => {
-            let data_missing = task.len < task.wanted_len;
-            let volume = backend.view(nexus, task.lun).map(|(view, _)| &view.volume);
-            task.response = match volume {
-                None => Response::check(Sense::of_volume(Status::Gone)),
-                // The initiator announced fewer data than the command needs: nothing is executed.
-                Some(_) if data_missing => Response::check(Sense::invalid_cdb_field(0)),
-                Some(volume) => match medium::execute(transfer, &task.gathered, volume.as_ref()) {
-                    Ok(()) => Response::good(),
-                    Err(sense) => Response::check(sense),
-                },
-            };
-        }
-        Work::Parameters => {
-            let (lun, cdb, list) = (task.lun, task.cdb, std::mem::take(&mut task.gathered));
-            task.response = backend.with_device(|device| device.finish(nexus, lun, &cdb, &list));
-        }
-        Work::Read(_) | Work::Write(_) | Work::Data(_) | Work::None => {}
-    }
 }
 
 /// Asks the filters of the volume: they may hold the completion back, or answer the command in the volume's stead.

@@ -21,6 +21,7 @@ use crate::text::TEXT_LEN_MAX;
 use crate::window::Window;
 use crate::wire::other::reason;
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, request};
+use crate::work::Workload;
 
 /// The longest additional header segments that are read. None is needed: CDBs have 16 bytes, and bidirectional
 /// commands are not offered.
@@ -151,6 +152,7 @@ pub struct Connection<B> {
     pub(crate) login_cmd_sn: u32,
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) due: BinaryHeap<Due>,
+    pub(crate) workload: Workload,
     awaiting: Awaiting,
     /// Bytes of the header part that is awaited and came in pieces.
     header: Vec<u8>,
@@ -198,6 +200,7 @@ impl<B: Backend> Connection<B> {
             login_cmd_sn: 0,
             replies: VecDeque::new(),
             due: BinaryHeap::new(),
+            workload: Workload::default(),
             awaiting: Awaiting::Bhs,
             header: Vec::new(),
             bhs: Bhs::read_from_bytes(&[0; BHS_LEN]).expect("a BHS has this length"),
@@ -320,6 +323,7 @@ impl<B: Backend> Connection<B> {
     ) -> Result<(), PeerError> {
         let short = PeerError::Truncated(pdu.len());
         self.started.get_or_insert(now);
+        self.workload.continue_turn(now);
         self.look_at_standing(now, backend);
         if self.closing || self.is_dropped {
             return Ok(());
@@ -543,6 +547,7 @@ impl<B: Backend> StreamSession for Connection<B> {
         backend: &mut B,
     ) -> Result<(), PeerError> {
         self.started.get_or_insert(now);
+        self.workload.start_turn(now);
         self.look_at_standing(now, backend);
         let len = input.len();
         self.short_commands = 0;
@@ -602,11 +607,12 @@ impl<B: Backend> StreamSession for Connection<B> {
         let due = self.due.peek().map(|due| due.at);
         let gap = self.gap.map(|(_, since)| since + GAP_TIMEOUT);
         let times = housekeeping.into_iter().chain(due).chain(gap);
-        times.chain(self.leave_by).min()
+        times.chain(self.workload.due()).chain(self.leave_by).min()
     }
 
     fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.release_due(now, backend);
+        self.take_turn(now, backend);
         self.check_gap(now, backend)?;
         self.check_leaving(now, backend)?;
         if let Stage::Login(_) = self.stage {

@@ -32,6 +32,7 @@ pub mod text;
 mod transmit;
 mod window;
 pub mod wire;
+mod work;
 
 pub use backend::{Abort, AbortScope, Saved, Standing, TargetAddress, TargetRecord};
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};

@@ -11,6 +11,7 @@ use crate::order::{Attribute, Place};
 use crate::window::{Arrival, Window};
 use crate::wire::command::ScsiCommand;
 use crate::wire::{Bhs, NO_TASK_TAG};
+use crate::work::Execution;
 
 /// How many commands a session may have outstanding (its command window) at the most.
 pub const COMMANDS_MAX: usize = 256;
@@ -41,6 +42,8 @@ pub(crate) enum Progress {
     Waiting,
     /// Data-out are awaited.
     Receiving,
+    /// It is executed, in turns.
+    Working,
     /// Executed; its completion is held back (delay, rate limit).
     Held,
     /// Data-in and response are to be sent.
@@ -59,7 +62,6 @@ pub(crate) struct Advertised {
 }
 
 /// A SCSI command.
-#[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) itt: u32,
     pub(crate) lun: Lun,
@@ -90,6 +92,8 @@ pub(crate) struct Task {
     pub(crate) next_data_out_sn: u32,
     /// The part of a block that has come, or the whole of gathered data.
     pub(crate) gathered: Vec<u8>,
+    /// How far it has been executed, while it is.
+    pub(crate) execution: Option<Execution>,
     pub(crate) response: Response,
     pub(crate) advertised: Advertised,
     /// Bytes of data-out that may have to be gathered before they can be executed.

@@ -87,7 +87,7 @@ impl<B: Backend> Connection<B> {
         };
         match task.progress {
             Progress::Receiving => self.send_r2ts(slot, out),
-            Progress::Held | Progress::Waiting => Sent::Waiting,
+            Progress::Working | Progress::Held | Progress::Waiting => Sent::Waiting,
             Progress::Sending => {
                 if !self.send_data_in(slot, backend, out) {
                     return Sent::Full;

@@ -1,10 +1,8 @@
 //! The commands of the device that are not transfers: what each answers and changes.
 
-use std::sync::Arc;
+use block::ByteRange;
 
-use block::{Blocks, ByteRange, Extent, Lba, Op, Unmap};
-
-use crate::copy::{self, CopyList, CopyResult, CopySegment};
+use crate::copy::{self, CopyList, CopyResult, CopySegment, CopyWork, SegmentEnds};
 use crate::device::{Device, Lun, NexusId, Response, no_unit};
 use crate::inquiry;
 use crate::mode;
@@ -26,7 +24,8 @@ impl Device {
         let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
         let be32 = |at: usize| be16(at) << 16 | be16(at + 2);
         match name {
-            Name::TestUnitReady => Ok(Vec::new()),
+            // EXTENDED COPY of nothing, that is: with a list it is a `CopyWork`.
+            Name::TestUnitReady | Name::ExtendedCopy => Ok(Vec::new()),
             Name::RequestSense => Ok(cut(self.request_sense(id, lun, cdb), cdb[4].into())),
             Name::Inquiry => Ok(cut(self.inquiry(id, lun, cdb).map_err(check)?, be16(3))),
             Name::ModeSense6 => Ok(cut(
@@ -52,10 +51,8 @@ impl Device {
             Name::GetLbaStatus => Ok(cut(self.get_lba_status(lun, cdb).map_err(check)?, be32(10))),
             Name::ReadDefectData10 => Ok(cut(report::defects_10(cdb), be16(7))),
             Name::ReadDefectData12 => Ok(cut(report::defects_12(cdb), be32(6))),
-            Name::Sanitize => self.sanitize(lun, cdb),
             Name::PersistentReserveIn => Ok(cut(self.persistent_in(lun, cdb), be16(7))),
             Name::PersistentReserveOut => self.persistent_out(id, lun, cdb, list),
-            Name::ExtendedCopy => self.extended_copy(id, list),
             Name::ReceiveCopyResults => Ok(cut(
                 self.receive_copy_results(id, cdb).map_err(check)?,
                 be32(10),
@@ -259,31 +256,6 @@ impl Device {
         Ok(data)
     }
 
-    /// SANITIZE: a RAM volume forgets at once, by whichever method. OVERWRITE is not offered: memory that was given
-    /// back is not there to be overwritten.
-    fn sanitize(&mut self, lun: Lun, cdb: &[u8; 16]) -> Result<Vec<u8>, Response> {
-        const EXIT_FAILURE_MODE: u8 = 0x1F;
-        // ZNR is for zoned devices alone; what follows is reserved, and no parameter list is taken.
-        if cdb[1] & 0x40 != 0 {
-            return Err(Response::check(Sense::invalid_cdb_bit(1, 6)));
-        }
-        if let Some(at) = (2..9).find(|&at| cdb[at] != 0) {
-            return Err(Response::check(Sense::invalid_cdb_field(at as u16)));
-        }
-        if cdb[1] & 0x1F == EXIT_FAILURE_MODE {
-            return Ok(Vec::new());
-        }
-        let volume = &self.units[&lun].volume;
-        let whole = Extent::new(Lba(0), volume.geometry().blocks);
-        let cleared = volume.execute(Op::WriteZeroes {
-            extent: whole,
-            unmap: Unmap::Allowed,
-        });
-        cleared
-            .map(|()| Vec::new())
-            .map_err(|status| Response::check(Sense::of_volume(status)))
-    }
-
     fn report_luns(&mut self, id: NexusId, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
         let luns: Vec<Lun> = self.seen_by(id).iter().map(|(lun, _)| *lun).collect();
         let Some(nexus) = self.nexuses.get_mut(&id) else {
@@ -295,78 +267,29 @@ impl Device {
         Ok(data)
     }
 
-    fn extended_copy(&mut self, id: NexusId, list: &[u8]) -> Result<Vec<u8>, Response> {
-        let Some(list) = copy::parse(list).map_err(Response::check)? else {
-            return Ok(Vec::new());
+    /// Begins an EXTENDED COPY; `None` where there is nothing to copy.
+    pub(crate) fn begin_copy(&self, id: NexusId, list: &[u8]) -> Result<Option<CopyWork>, Sense> {
+        let Some(list) = copy::parse(list)? else {
+            return Ok(None);
         };
-        let mut result = CopyResult {
-            list_id: list.list_id,
-            failed: false,
-            segments_done: 0,
-            kib_done: 0,
-        };
-        let mut outcome = Ok(());
-        for segment in &list.segments {
-            match self.copy_segment(id, &list, segment) {
-                Ok(len_bytes) => {
-                    result.segments_done += 1;
-                    result.kib_done += (len_bytes >> 10) as u32;
-                }
-                Err(response) => {
-                    result.failed = true;
-                    outcome = Err(response);
-                    break;
-                }
-            }
-        }
-        if let Some(nexus) = self.nexuses.get_mut(&id) {
-            nexus.last_copy = Some(result);
-        }
-        outcome.map(|()| Vec::new())
+        let segments = list.segments.iter();
+        let ends = segments.map(|segment| self.segment_ends(id, &list, segment));
+        Ok(Some(CopyWork::new(list.list_id, ends.collect())))
     }
 
-    /// Copies one segment; its length in bytes. Both ends must be visible to the nexus and free for it.
-    fn copy_segment(
+    /// The ends of one segment. Both must be visible to the nexus and free for it.
+    fn segment_ends(
         &self,
         id: NexusId,
         list: &CopyList,
         segment: &CopySegment,
-    ) -> Result<u64, Response> {
-        let aborted = |sense: Sense| {
-            Response::check(Sense {
-                key: SenseKey::CopyAborted,
-                ..sense
-            })
-        };
+    ) -> Result<SegmentEnds, Sense> {
         let source = self.copy_end(id, list, segment.source)?;
         let destination = self.copy_end(id, list, segment.destination)?;
-        let (from, to) = (source.volume.geometry(), destination.volume.geometry());
-        let unit = if segment.counts_destination { to } else { from };
-        let len_bytes = u64::from(segment.blocks) << unit.block_size.shift();
-        let extent = |lba: u64, shift: u32| {
-            let aligned = len_bytes & ((1 << shift) - 1) == 0;
-            aligned.then(|| Extent::new(Lba(lba), Blocks(len_bytes >> shift)))
-        };
-        let ends = (
-            extent(segment.source_lba, from.block_size.shift()),
-            extent(segment.destination_lba, to.block_size.shift()),
-        );
-        let (Some(from_extent), Some(to_extent)) = ends else {
-            return Err(Response::check(Sense::invalid_parameter(10)));
-        };
         if !source.reads || !destination.writes || destination.volume.is_read_only() {
-            return Err(aborted(copy::copy_target_unreachable()));
+            return Err(copy::copy_target_unreachable());
         }
-        copy_blocks(&source.volume, from_extent, &destination.volume, to_extent).map_err(
-            |status| match status {
-                // The segment, not the CDB, is wrong.
-                block::Status::LbaOutOfRange => {
-                    Response::check(Sense::new(SenseKey::CopyAborted, Asc::NONE))
-                }
-                other => aborted(Sense::of_volume(other)),
-            },
-        )?;
-        Ok(len_bytes)
+        SegmentEnds::new(segment, source.volume, destination.volume)
     }
 
     /// The view of the logical unit that target `index` of a copy list names.
@@ -375,9 +298,9 @@ impl Device {
         id: NexusId,
         list: &CopyList,
         index: usize,
-    ) -> Result<crate::device::View, Response> {
+    ) -> Result<crate::device::View, Sense> {
         let target = list.targets[index];
-        let unreachable = || Response::check(copy::copy_target_unreachable());
+        let unreachable = copy::copy_target_unreachable;
         let named = |device_lun: &Lun| {
             self.units
                 .get(device_lun)
@@ -411,38 +334,4 @@ impl Device {
 pub(crate) fn cut(mut data: Vec<u8>, allocation_len: usize) -> Vec<u8> {
     data.truncate(allocation_len);
     data
-}
-
-/// The piece of a copy between volumes, and of an overwrite, that is moved at once.
-const PIECE_LEN_BYTES: u64 = 256 << 10;
-
-/// Copies between two volumes (or inside one) through a buffer: EXTENDED COPY is rare, and its length bounded.
-fn copy_blocks(
-    source: &Arc<dyn block::Volume>,
-    from: Extent,
-    destination: &Arc<dyn block::Volume>,
-    to: Extent,
-) -> Result<(), block::Status> {
-    let (from_size, to_size) = (
-        source.geometry().block_size,
-        destination.geometry().block_size,
-    );
-    source.geometry().byte_range(from)?;
-    destination.geometry().byte_range(to)?;
-    let whole_bytes = from.blocks.0 << from_size.shift();
-    let mut buffer = vec![0; PIECE_LEN_BYTES.min(whole_bytes) as usize];
-    let mut done = 0;
-    while done < whole_bytes {
-        let len = PIECE_LEN_BYTES.min(whole_bytes - done);
-        let data = &mut buffer[..len as usize];
-        let extent = crate::medium::piece(from, from_size, done, len);
-        source.execute(Op::Read {
-            extent,
-            dest: block::ReadDest::Copy(data),
-        })?;
-        let extent = crate::medium::piece(to, to_size, done, len);
-        destination.execute(Op::Write { extent, data })?;
-        done += len;
-    }
-    Ok(())
 }

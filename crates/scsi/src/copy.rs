@@ -2,7 +2,12 @@
 //!
 //! Read first: SPC-4, "EXTENDED COPY(LID1)", segment descriptor 02h, target descriptor E4h.
 
+mod work;
+
 use crate::sense::{Asc, Sense, SenseKey};
+
+pub use self::work::CopyWork;
+pub(crate) use self::work::SegmentEnds;
 
 /// The most CSCD (target) descriptors of a list.
 pub(crate) const TARGETS_MAX: u8 = 8;
@@ -160,7 +165,7 @@ pub(crate) fn operating_parameters() -> Vec<u8> {
     data[10..12].copy_from_slice(&u16::from(SEGMENTS_MAX).to_be_bytes());
     data[12..16].copy_from_slice(&u32::from(LIST_LEN_MAX).to_be_bytes());
     data[16..20].copy_from_slice(&SEGMENT_LEN_BYTES_MAX.to_be_bytes());
-    data[36] = 1; // MAXIMUM CONCURRENT COPIES
+    data[36] = u8::MAX; // MAXIMUM CONCURRENT COPIES: as many as there are commands
     data[37] = 9; // DATA SEGMENT GRANULARITY, log2
     data[43] = 2; // IMPLEMENTED DESCRIPTOR LIST LENGTH
     data[44] = SEGMENT_BLOCK_TO_BLOCK;

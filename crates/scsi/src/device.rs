@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use block::Volume;
 
+use crate::copy::CopyWork;
 use crate::inquiry::{TargetPort, UnitIdentity};
 use crate::medium::{self, Medium};
 use crate::mode::ModeState;
@@ -144,13 +145,21 @@ impl Response {
 pub enum Begin {
     /// It is finished.
     Done(Response),
-    /// It moves data of the volume: the transport moves them and calls [`medium::execute`] or the volume.
+    /// It moves data of the volume: the transport moves them, and executes it by a [`medium::Execution`] or on the volume.
     Medium(Medium, Arc<dyn Volume>),
     /// It wants this many bytes of data-out; then [`Device::finish`].
     Parameters {
         /// PARAMETER LIST LENGTH.
         len_bytes: u32,
     },
+}
+
+/// What became of a command whose parameter list has come.
+pub enum Finish {
+    /// It is finished.
+    Done(Response),
+    /// It goes on without the device, in turns; then [`Device::end_copy`].
+    Copy(Box<CopyWork>),
 }
 
 /// The longest parameter list that a command may bring.
@@ -553,13 +562,27 @@ impl Device {
 
     /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything is looked up
     /// anew: the nexus or the logical unit may have gone in between.
-    pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Response {
-        match (self.device_lun(id, lun), opcodes::find(cdb)) {
-            (Some(lun), Ok(opcode)) => match self.check_access(id, lun, opcode) {
-                Ok(()) => self.run(id, lun, opcode, cdb, list),
-                Err(response) => response,
-            },
-            _ => no_unit(cdb),
+    pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Finish {
+        let (Some(lun), Ok(opcode)) = (self.device_lun(id, lun), opcodes::find(cdb)) else {
+            return Finish::Done(no_unit(cdb));
+        };
+        if let Err(response) = self.check_access(id, lun, opcode) {
+            return Finish::Done(response);
+        }
+        if opcode.name == Name::ExtendedCopy {
+            return match self.begin_copy(id, list) {
+                Ok(Some(copy)) => Finish::Copy(Box::new(copy)),
+                Ok(None) => Finish::Done(Response::good()),
+                Err(sense) => Finish::Done(Response::check(sense)),
+            };
+        }
+        Finish::Done(self.run(id, lun, opcode, cdb, list))
+    }
+
+    /// An EXTENDED COPY has ended: RECEIVE COPY RESULTS will tell how.
+    pub fn end_copy(&mut self, id: NexusId, copy: &CopyWork) {
+        if let Some(nexus) = self.nexuses.get_mut(&id) {
+            nexus.last_copy = Some(copy.result());
         }
     }
 
@@ -631,6 +654,7 @@ fn is_medium(name: Name) -> bool {
             | Name::SynchronizeCache
             | Name::WriteSame
             | Name::Unmap
+            | Name::Sanitize
     )
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A transport opens a nexus at a [`Device`], and asks [`Device::begin`] about each CDB. Transfers come back as
 //! [`Medium`] commands that it executes on the volume itself, piece by piece as data move; all else is done by the
-//! device. For plain reads and writes a transport may keep a [`View`] and skip the device while
+//! device. What may take long goes on in [`Turn`]s. For plain reads and writes a transport may keep a [`View`] and skip the device while
 //! [`Device::generation`] stands still.
 //!
 //! ```
@@ -37,14 +37,17 @@ mod reservation;
 mod sense;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod turn;
 
+pub use copy::CopyWork;
 pub use device::{
-    Begin, Device, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
+    Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
 };
 pub use device::{UNITS_MAX, View};
 pub use inquiry::{TargetPort, UnitIdentity};
-pub use medium::{Medium, VerifyMode};
+pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use sense::SenseKey;
 pub use sense::{Asc, FieldPointer, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat};
+pub use turn::{Step, Turn};

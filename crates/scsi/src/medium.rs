@@ -2,17 +2,22 @@
 //!
 //! Read first: SBC-4, "Direct access block commands".
 
-use block::{BlockSize, Blocks, Extent, Geometry, Lba, Op, ReadDest, Unmap, Volume};
+mod execution;
+
+use block::{BlockSize, Blocks, Extent, Geometry, Lba, Unmap};
 
 use crate::opcodes::Name;
 use crate::sense::{Asc, Sense};
+
+pub use self::execution::Execution;
 
 /// The most blocks that one READ or WRITE moves (MAXIMUM TRANSFER LENGTH), in bytes.
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
 /// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
-/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such limit.
-pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 16 << 20;
+/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH), so that it ends before its initiator loses
+/// patience; discarding has no such limit.
+pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 1 << 30;
 /// The most block descriptors of UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
 /// The longest WRITE ATOMIC in bytes: what one lock of volume memory covers at the least.
@@ -49,6 +54,9 @@ pub enum Medium {
         /// PARAMETER LIST LENGTH.
         len_bytes: u16,
     },
+    /// All blocks become zeros, and lose their memory where the volume is thin; with no blocks EXIT FAILURE MODE, which
+    /// there is none of.
+    Sanitize(Extent),
     /// Nothing is to be done for a volume in RAM but check the extent.
     PreFetch(Extent),
     /// Make durable.
@@ -82,6 +90,7 @@ impl Medium {
             Self::Read(_)
             | Self::VerifyMedium(_)
             | Self::WriteSame { zeros: true, .. }
+            | Self::Sanitize(_)
             | Self::PreFetch(_)
             | Self::SynchronizeCache => 0,
         }
@@ -146,6 +155,9 @@ pub fn plain_transfer(cdb: &[u8; 16], geometry: Geometry) -> Option<Result<Mediu
 pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
     let mut fields = fields(cdb);
     let six = cdb[0] >> 5 == 0;
+    if name == Name::Sanitize {
+        return parse_sanitize(cdb, geometry);
+    }
     if !six && name != Name::Unmap {
         check_protect(name, cdb)?;
     }
@@ -301,152 +313,22 @@ fn parse_write_same(
     })
 }
 
-/// Executes a command whose data-out, where it has any, has come whole. READ and WRITE, whose data move in
-/// pieces, are executed by the transport on the [`piece`]s that it has.
-pub fn execute(command: Medium, data: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
-    let block_size = volume.geometry().block_size;
-    let run = |op: Op<'_>| volume.execute(op).map_err(Sense::of_volume);
-    match command {
-        Medium::Read(extent) => run(Op::Read {
-            extent,
-            dest: ReadDest::InPlace,
-        }),
-        Medium::Write(extent) | Medium::WriteAtomic(extent) => run(Op::Write { extent, data }),
-        Medium::VerifyMedium(extent) => run(Op::Verify { extent }),
-        Medium::VerifyData(extent, VerifyMode::EachBlock) => run(Op::Compare { extent, data }),
-        Medium::VerifyData(extent, VerifyMode::OneBlock) => for_each_block(extent, |block| {
-            run(Op::Compare {
-                extent: block,
-                data,
-            })
-        }),
-        Medium::CompareAndWrite(extent) => {
-            let (compare, write) = data.split_at(data.len() / 2);
-            run(Op::CompareAndWrite {
-                extent,
-                compare,
-                write,
-            })
-        }
-        Medium::OrWrite(extent) => {
-            let mut blocks = data.chunks_exact(block_size.bytes() as usize);
-            for_each_block(extent, |block| {
-                let mask = blocks.next().ok_or(Sense::invalid_cdb_field(10))?;
-                or_block(block, mask, volume)
-            })
-        }
-        Medium::WriteSame {
-            extent,
-            unmap,
-            zeros,
-        } => write_same(extent, unmap, zeros, data, volume),
-        Medium::Unmap { .. } => unmap(data, volume),
-        Medium::PreFetch(_) => Ok(()),
-        Medium::SynchronizeCache => run(Op::Flush),
+/// SANITIZE: a RAM volume forgets by whichever method. OVERWRITE is not offered: memory that was given back is not
+/// there to be overwritten.
+fn parse_sanitize(cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
+    const EXIT_FAILURE_MODE: u8 = 0x1F;
+    // ZNR is for zoned devices alone; what follows is reserved, and no parameter list is taken.
+    if cdb[1] & 0x40 != 0 {
+        return Err(Sense::invalid_cdb_bit(1, 6));
     }
-}
-
-fn for_each_block(
-    extent: Extent,
-    mut each: impl FnMut(Extent) -> Result<(), Sense>,
-) -> Result<(), Sense> {
-    (0..extent.blocks.0).try_for_each(|i| each(Extent::new(Lba(extent.lba.0 + i), Blocks(1))))
-}
-
-/// How often an or is tried anew because another nexus wrote the block in between.
-const OR_ATTEMPTS_MAX: usize = 64;
-
-/// Ors `mask` into one block, atomically by compare-and-write.
-fn or_block(block: Extent, mask: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
-    let (mut old, mut new) = ([0; 4096], [0; 4096]);
-    let (old, new) = (&mut old[..mask.len()], &mut new[..mask.len()]);
-    for _ in 0..OR_ATTEMPTS_MAX {
-        let read = Op::Read {
-            extent: block,
-            dest: ReadDest::Copy(old),
-        };
-        volume.execute(read).map_err(Sense::of_volume)?;
-        for ((new, old), mask) in new.iter_mut().zip(&*old).zip(mask) {
-            *new = old | mask;
-        }
-        match volume.execute(Op::CompareAndWrite {
-            extent: block,
-            compare: old,
-            write: new,
-        }) {
-            Err(block::Status::Miscompare { .. }) => {}
-            other => return other.map_err(Sense::of_volume),
-        }
+    if let Some(at) = (2..9).find(|&at| cdb[at] != 0) {
+        return Err(Sense::invalid_cdb_field(at as u16));
     }
-    Err(Sense::of_volume(block::Status::Busy))
-}
-
-/// The piece of WRITE SAME that is written at once.
-const WRITE_SAME_PIECE_BYTES: usize = 64 << 10;
-
-fn write_same(
-    extent: Extent,
-    unmap: Unmap,
-    zeros: bool,
-    data: &[u8],
-    volume: &dyn Volume,
-) -> Result<(), Sense> {
-    if zeros || data.iter().all(|byte| *byte == 0) {
-        return volume
-            .execute(Op::WriteZeroes { extent, unmap })
-            .map_err(Sense::of_volume);
-    }
-    // A rare command: the pattern is repeated into a buffer, not written block by block.
-    let block_len = data.len().max(1);
-    let piece_blocks = (WRITE_SAME_PIECE_BYTES / block_len) as u64;
-    let pattern = data.repeat(piece_blocks.min(extent.blocks.0) as usize);
-    let mut done = 0;
-    while done < extent.blocks.0 {
-        let blocks = piece_blocks.min(extent.blocks.0 - done);
-        let piece = Extent::new(Lba(extent.lba.0 + done), Blocks(blocks));
-        let data = &pattern[..blocks as usize * block_len];
-        volume
-            .execute(Op::Write {
-                extent: piece,
-                data,
-            })
-            .map_err(Sense::of_volume)?;
-        done += blocks;
-    }
-    Ok(())
-}
-
-/// UNMAP's parameter list: an 8-byte header, then 16-byte descriptors {LBA 8, blocks 4, reserved 4}. All are
-/// checked before the first is executed.
-fn unmap(list: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
-    if list.is_empty() {
-        return Ok(());
-    }
-    if list.len() < 8 {
-        return Err(Sense::illegal(Asc::PARAMETER_LIST_LENGTH));
-    }
-    let descriptors_len = usize::from(u16::from_be_bytes([list[2], list[3]]));
-    let descriptors = &list[8..list.len().min(8 + descriptors_len)];
-    if descriptors.len() / 16 > UNMAP_DESCRIPTORS_MAX {
-        return Err(Sense::invalid_parameter(2));
-    }
-    let extents = || {
-        descriptors.chunks_exact(16).map(|d| {
-            let lba = u64::from_be_bytes([d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]);
-            let blocks = u32::from_be_bytes([d[8], d[9], d[10], d[11]]);
-            Extent::new(Lba(lba), Blocks(u64::from(blocks)))
-        })
+    let blocks = match cdb[1] & 0x1F {
+        EXIT_FAILURE_MODE => Blocks(0),
+        _ => geometry.blocks,
     };
-    let geometry = volume.geometry();
-    for extent in extents() {
-        in_range(extent, geometry)?;
-    }
-    for extent in extents().filter(|extent| extent.blocks.0 > 0) {
-        volume
-            .execute(Op::Discard { extent })
-            .map_err(Sense::of_volume)?;
-    }
-    Ok(())
+    Ok(Medium::Sanitize(Extent::new(Lba(0), blocks)))
 }
 
 /// The extent of `len_bytes` bytes at `offset_bytes` of a transfer of `extent`; whole blocks.

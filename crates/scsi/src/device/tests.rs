@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::Bytes;
+use crate::testing::{self, Bytes};
 use block::{Access, BlockSize};
 
 fn cdb(bytes: &[u8]) -> [u8; 16] {
@@ -60,11 +60,18 @@ impl Bed {
             Begin::Done(response) => response,
             Begin::Parameters { len_bytes } => {
                 assert_eq!(len_bytes as usize, list.len());
-                self.device.finish(id, 0, cdb, list)
+                match self.device.finish(id, 0, cdb, list) {
+                    Finish::Done(response) => response,
+                    Finish::Copy(mut work) => {
+                        let response = testing::copy(&mut work);
+                        self.device.end_copy(id, &work);
+                        response
+                    }
+                }
             }
             Begin::Medium(command, volume) => {
                 let len = command.data_out_len(volume.geometry().block_size) as usize;
-                match medium::execute(command, &vec![0; len], volume.as_ref()) {
+                match testing::execute(command, &vec![0; len], volume.as_ref()) {
                     Ok(()) => Response::good(),
                     Err(sense) => Response::check(sense),
                 }

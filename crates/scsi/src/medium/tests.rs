@@ -1,7 +1,8 @@
 use super::*;
 use crate::opcodes;
 use crate::sense::SenseKey;
-use crate::testing::Bytes;
+use crate::testing::{Bytes, execute, in_turns};
+use crate::{Response, ScsiStatus, Step, Turn};
 
 const GEOMETRY: Geometry = Geometry::new(BlockSize::B512, Blocks(1 << 20));
 
@@ -163,4 +164,66 @@ fn unmap_checks_all_descriptors_before_the_first_is_executed() {
         (volume.block(0)[0], volume.block(4)[0], volume.block(7)[0]),
         (0, 9, 0)
     );
+}
+
+/// How many turns a command takes that succeeds.
+fn turns(command: Medium, data: &[u8], volume: &Bytes) -> usize {
+    let mut execution = Execution::new(command);
+    let (response, turns) = in_turns(|turn| execution.go_on(data, volume, turn));
+    assert_eq!(response.status, ScsiStatus::Good);
+    turns
+}
+
+#[test]
+fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
+    const BLOCKS: u64 = 64 << 20 >> 9;
+    let volume = Bytes::new(BlockSize::B512, BLOCKS);
+    let whole = Extent::new(Lba(0), Blocks(BLOCKS));
+    let inner = Extent::new(Lba(3), Blocks(BLOCKS - 7));
+    let same = |extent, unmap, zeros| Medium::WriteSame {
+        extent,
+        unmap,
+        zeros,
+    };
+    let ends = || [0, 2, 3, BLOCKS / 2, BLOCKS - 5, BLOCKS - 4].map(|lba| volume.block(lba)[511]);
+
+    let filled = turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
+    assert!((16..=32).contains(&filled), "4 MiB or less in each of {filled}");
+    assert_eq!(ends(), [7; 6]);
+    let zeroed = turns(same(inner, Unmap::Forbidden, true), &[], &volume);
+    assert!((16..=32).contains(&zeroed), "4 MiB or less in each of {zeroed}");
+    assert_eq!(ends(), [7, 7, 0, 0, 0, 7]);
+
+    turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
+    let mut list = vec![0; 24];
+    list[3] = 16;
+    list[15] = 3;
+    list[16..20].copy_from_slice(&(inner.blocks.0 as u32).to_be_bytes());
+    let unmapped = turns(Medium::Unmap { len_bytes: 24 }, &list, &volume);
+    assert!((4..=8).contains(&unmapped), "16 MiB or less in each of {unmapped}");
+    assert_eq!(ends(), [7, 7, 0, 0, 0, 7]);
+
+    turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
+    let sanitized = turns(Medium::Sanitize(whole), &[], &volume);
+    assert!((4..=8).contains(&sanitized), "16 MiB or less in each of {sanitized}");
+    assert_eq!(ends(), [0; 6]);
+}
+
+#[test]
+fn short_commands_take_one_turn_and_many_share_it() {
+    let volume = Bytes::new(BlockSize::B4096, 1024);
+    let extent = Extent::new(Lba(5), Blocks(8));
+    let mut turn = Turn::new();
+    let mut done = 0;
+    while !turn.is_over() {
+        let fill = Medium::WriteSame {
+            extent,
+            unmap: Unmap::Forbidden,
+            zeros: false,
+        };
+        let step = Execution::new(fill).go_on(&[7; 4096], volume.as_ref(), &mut turn);
+        assert!(matches!(step, Step::Over(Response { status: ScsiStatus::Good, .. })));
+        done += 1;
+    }
+    assert!((64..=128).contains(&done), "{done} commands of 32 KiB");
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use block::testing::VecVolume;
 use block::{Access, BlockSize, Volume};
 
+use super::{copy, execute};
 use crate::host::ReceivedSense;
 use crate::{
-    Begin, Device, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat,
-    TargetPort, UnitIdentity, medium,
+    Begin, Device, Finish, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat,
+    TargetPort, UnitIdentity,
 };
 
 /// Blocks of each volume.
@@ -100,7 +101,15 @@ impl Run {
                 *script = rest;
                 let mut list = list.to_vec();
                 list.resize(len_bytes as usize, 0);
-                check(&self.device.finish(nexus, lun, &cdb, &list));
+                let response = match self.device.finish(nexus, lun, &cdb, &list) {
+                    Finish::Done(response) => response,
+                    Finish::Copy(mut work) => {
+                        let response = copy(&mut work);
+                        self.device.end_copy(nexus, &work);
+                        response
+                    }
+                };
+                check(&response);
             }
             Begin::Medium(command, volume) => self.transfer(command, volume.as_ref(), script)?,
         }
@@ -119,7 +128,7 @@ impl Run {
             command => {
                 let seed: [u8; 4] = take(script)?;
                 let data: Vec<u8> = seed.into_iter().cycle().take(out as usize).collect();
-                if let Err(sense) = medium::execute(command, &data, volume) {
+                if let Err(sense) = execute(command, &data, volume) {
                     check(&Response::check(sense));
                 }
             }

@@ -1,0 +1,48 @@
+//! Turns: what may take long is done piece by piece, so that whoever drives a transport serves others in between.
+
+use crate::device::Response;
+
+/// What may still be done in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// In bytes of memory written.
+    left: u64,
+}
+
+impl Turn {
+    /// What a turn may cost, in bytes of memory written: about a millisecond.
+    const COST: u64 = 4 << 20;
+    /// What an operation costs besides its bytes.
+    const OP_COST: u64 = 8 << 10;
+
+    /// A turn that begins.
+    pub const fn new() -> Self {
+        Self { left: Self::COST }
+    }
+
+    /// Whether it is over: what is left to do has to wait.
+    pub const fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Notes an operation that cost as much as writing `len_bytes` bytes.
+    pub(crate) fn spend(&mut self, len_bytes: u64) {
+        let cost = len_bytes.saturating_add(Self::OP_COST);
+        self.left = self.left.saturating_sub(cost);
+    }
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How a command stands after its turn.
+#[derive(Debug)]
+pub enum Step {
+    /// It needs another.
+    More,
+    /// It is done.
+    Over(Response),
+}
