@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use block::{Admission, BlockSize, Extent, Op, OpKind, RegionId, Status, Volume};
-use scsi::{Begin, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
+use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
 
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
@@ -505,7 +505,8 @@ fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B)
         Begin::Parameters { len_bytes } => {
             task.wanted_len = u64::from(len_bytes);
             task.len = task.wanted_len.min(task.expected_len);
-            task.gathers = task.len;
+            // What the list becomes may be longer than itself.
+            task.gathers = task.len.max(CopyWork::LEN_BYTES_MAX as u64);
             task.work = Work::Parameters;
             task.progress = Progress::Receiving;
         }

@@ -112,6 +112,9 @@ pub(crate) struct Task {
     pub(crate) generation: u16,
 }
 
+/// What a connection is charged for its tasks counts on this.
+const _: () = assert!(size_of::<Task>() <= 460);
+
 impl Task {
     /// Whether data-out are of any use to it.
     pub(crate) fn takes_data_out(&self) -> bool {

@@ -106,9 +106,10 @@ impl<B: Backend> Connection<B> {
             let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
                 return;
             };
-            let task = full.tasks.get_mut(slot).filter(|task| {
-                task.generation == generation && task.progress == Progress::Working
-            });
+            let task = full
+                .tasks
+                .get_mut(slot)
+                .filter(|task| task.generation == generation && task.progress == Progress::Working);
             // It may have been aborted.
             let Some(task) = task else { continue };
             match step(task, nexus, &mut self.workload.turn, backend) {

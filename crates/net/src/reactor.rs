@@ -52,6 +52,8 @@ pub(crate) struct Reactor {
     /// Those that may go on, in the order of their turns.
     ready: VecDeque<ConnectionId>,
     timers: Timers,
+    /// Those whose time has come in this round.
+    due: Vec<(Instant, ConnectionId)>,
     spin: Spin,
     scratch: Scratch,
     drain_until: Option<Instant>,
@@ -75,6 +77,7 @@ impl Reactor {
             slots: Slots::new(index),
             ready: VecDeque::new(),
             timers: Timers::default(),
+            due: Vec::new(),
             spin: Spin::default(),
             scratch: Scratch::new(),
             drain_until: None,
@@ -244,10 +247,13 @@ impl Reactor {
         Ok(())
     }
 
+    /// Lets each have its time once. A connection that wants to go on at once, with work that it does in pieces, does so in
+    /// the next round, after the others' turns.
     fn fire_timers(&mut self, now: Instant) -> bool {
-        let mut has_fired = false;
-        while let Some((at, id)) = self.timers.pop_due(now) {
-            has_fired = true;
+        let mut due = std::mem::take(&mut self.due);
+        due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
+        let has_fired = !due.is_empty();
+        for (at, id) in due.drain(..) {
             match self.slots.get_mut(id) {
                 Some(Slot::Connection(connection)) if connection.armed == Some(at) => {
                     connection.armed = None;
@@ -264,6 +270,7 @@ impl Reactor {
                 _ => {}
             }
         }
+        self.due = due;
         has_fired
     }
 

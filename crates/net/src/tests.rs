@@ -26,6 +26,8 @@ mod command {
     pub const LARGE: u8 = b'P';
     /// Answer after [`super::DELAY`].
     pub const LATER: u8 = b'd';
+    /// From now on there is always more to do at once.
+    pub const WORK: u8 = b'w';
     pub const PANIC: u8 = b'!';
     pub const END: u8 = b'q';
 }
@@ -115,6 +117,8 @@ impl Attachment for TestBackend {
 struct TestSession {
     replies: VecDeque<u8>,
     later: Option<Instant>,
+    /// There is always more to do at once.
+    works_since: Option<Instant>,
     is_closing: bool,
 }
 
@@ -137,6 +141,7 @@ impl StreamSession for TestSession {
                 command::LOGIN => backend.is_admitted = true,
                 command::SMALL | command::LARGE => self.replies.push_back(byte),
                 command::LATER => self.later = Some(now + DELAY),
+                command::WORK => self.works_since = Some(now),
                 command::PANIC => panic!("as the test asked"),
                 command::END => self.is_closing = true,
                 _ => {
@@ -185,12 +190,15 @@ impl StreamSession for TestSession {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.later
+        self.works_since.or(self.later)
     }
 
     fn handle_timeout(&mut self, now: Instant, _: &mut TestBackend) -> Result<(), Unknown> {
         if self.later.take_if(|later| now >= *later).is_some() {
             self.replies.push_back(command::SMALL);
+        }
+        if let Some(since) = &mut self.works_since {
+            *since = now;
         }
         Ok(())
     }
@@ -314,6 +322,20 @@ fn commands_are_answered_in_order_over_several_reactors() {
         .collect();
     reactors.sort_unstable();
     assert_eq!(reactors, [0, 0, 1, 1, 2, 2], "each reactor got as many");
+}
+
+#[test]
+fn work_that_is_done_in_pieces_lets_others_have_their_turns() {
+    let fixture = Fixture::new(ReactorOptions {
+        threads: Threads::Count(1),
+        ..ReactorOptions::default()
+    });
+    let (mut works, mut other) = (fixture.log_in(), fixture.log_in());
+    works.write_all(&[command::WORK]).expect("sent");
+    for _ in 0..100 {
+        exchange(&mut other, &[command::SMALL], SMALL);
+        exchange(&mut works, &[command::SMALL], SMALL);
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) struct Worker<P> {
     /// Those that wait for room in the pool.
     starving: Vec<ConnectionId>,
     timers: Timers,
+    /// Those whose time has come in this round.
+    due: Vec<(Instant, ConnectionId)>,
     spin: Spin,
     pool: Pool,
     staged: Vec<Staged>,
@@ -60,6 +62,7 @@ impl<P: Provider> Worker<P> {
             ready: VecDeque::new(),
             starving: Vec::new(),
             timers: Timers::default(),
+            due: Vec::new(),
             spin: Spin::default(),
             pool,
             staged: Vec::new(),
@@ -184,10 +187,12 @@ impl<P: Provider> Worker<P> {
         }
     }
 
+    /// Lets each have its time once: one that wants to go on at once does so in the next round, after the others' turns.
     fn fire_timers(&mut self, now: Instant) -> bool {
-        let mut has_fired = false;
-        while let Some((at, id)) = self.timers.pop_due(now) {
-            has_fired = true;
+        let mut due = std::mem::take(&mut self.due);
+        due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
+        let has_fired = !due.is_empty();
+        for (at, id) in due.drain(..) {
             self.with(now, id, |connection| {
                 if connection.armed != Some(at) {
                     return Ok(());
@@ -196,6 +201,7 @@ impl<P: Provider> Worker<P> {
                 connection.handle_timer(now)
             });
         }
+        self.due = due;
         has_fired
     }
 

@@ -164,7 +164,10 @@ fn others_are_answered_between_two_turns() {
     // On the same connection, and on another.
     long.read(1, 0);
     other.read(1, 0);
-    assert_eq!((&long.answers[..], &other.answers[..]), (&[(1, 0)][..], &[(1, 0)][..]));
+    assert_eq!(
+        (&long.answers[..], &other.answers[..]),
+        (&[(1, 0)][..], &[(1, 0)][..])
+    );
     let turns = long.turns();
     assert!((8..=24).contains(&turns), "{turns} turns");
     assert_eq!(long.answers, [(1, 0), (LONG, 0)]);

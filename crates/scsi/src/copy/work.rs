@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block::{Blocks, Extent, Lba, Op, ReadDest, Status, Volume};
 
-use super::{CopyResult, CopySegment};
+use super::{CopyResult, CopySegment, SEGMENTS_MAX};
 use crate::device::Response;
 use crate::medium::piece;
 use crate::sense::{Asc, Sense, SenseKey};
@@ -49,7 +49,9 @@ impl SegmentEnds {
         let extent = |lba: u64, shift: u32| {
             let aligned = len_bytes & ((1 << shift) - 1) == 0;
             let extent = Extent::new(Lba(lba), Blocks(len_bytes >> shift));
-            aligned.then_some(extent).ok_or(Sense::invalid_parameter(10))
+            aligned
+                .then_some(extent)
+                .ok_or(Sense::invalid_parameter(10))
         };
         Ok(Self {
             from: extent(segment.source_lba, from_size.shift())?,
@@ -90,6 +92,10 @@ impl SegmentEnds {
 const PIECE_LEN_BYTES: u64 = 256 << 10;
 
 impl CopyWork {
+    /// The most memory that one takes, in bytes.
+    pub const LEN_BYTES_MAX: usize =
+        size_of::<Self>() + SEGMENTS_MAX as usize * size_of::<Result<SegmentEnds, Sense>>();
+
     pub(crate) fn new(list_id: u8, segments: VecDeque<Result<SegmentEnds, Sense>>) -> Self {
         Self {
             segments,
@@ -198,12 +204,21 @@ mod tests {
         let segments = [second, 0, second + 1, 0].map(|to| ends(&source, &destination, to));
         let mut work = CopyWork::new(3, segments.into());
         let (response, turns) = in_turns(|turn| work.go_on(turn));
-        assert!((8..=16).contains(&turns), "4 MiB or less in each of {turns}");
+        assert!(
+            (8..=16).contains(&turns),
+            "4 MiB or less in each of {turns}"
+        );
         assert_eq!(response.status, ScsiStatus::CheckCondition);
-        assert_eq!(response.sense.map(|sense| sense.key), Some(SenseKey::CopyAborted));
+        assert_eq!(
+            response.sense.map(|sense| sense.key),
+            Some(SenseKey::CopyAborted)
+        );
         let result = work.result();
         assert_eq!((result.failed, result.segments_done), (true, 2));
         assert_eq!(u64::from(result.kib_done), 2 * LEN_BYTES >> 10);
-        assert_eq!([0, second, 2 * second - 1].map(|lba| destination.block(lba)[4095]), [7; 3]);
+        assert_eq!(
+            [0, second, 2 * second - 1].map(|lba| destination.block(lba)[4095]),
+            [7; 3]
+        );
     }
 }

@@ -115,7 +115,8 @@ fn do_piece(
     turn: &mut Turn,
 ) -> Result<u64, Sense> {
     let shift = volume.geometry().block_size.shift();
-    let first = |len_bytes: u64| Extent::new(rest.lba, Blocks((len_bytes >> shift).min(rest.blocks.0)));
+    let first =
+        |len_bytes: u64| Extent::new(rest.lba, Blocks((len_bytes >> shift).min(rest.blocks.0)));
     let is_zero = |data: &[u8]| data.iter().all(|byte| *byte == 0);
     let (piece, cost, op) = match command {
         Medium::WriteSame { zeros, .. } if !zeros && !is_zero(data) => {
@@ -267,7 +268,9 @@ fn check_unmap(command: Medium, list: &[u8], volume: &dyn Volume) -> Result<(), 
 }
 
 fn unmapped(list: &[u8]) -> impl Iterator<Item = Extent> {
-    let announced = list.get(2..4).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
+    let announced = list
+        .get(2..4)
+        .map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
     let descriptors = list.get(8..).unwrap_or_default();
     let descriptors = &descriptors[..descriptors.len().min(announced.into())];
     descriptors.chunks_exact(16).map(|d| {

@@ -188,10 +188,16 @@ fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
     let ends = || [0, 2, 3, BLOCKS / 2, BLOCKS - 5, BLOCKS - 4].map(|lba| volume.block(lba)[511]);
 
     let filled = turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
-    assert!((16..=32).contains(&filled), "4 MiB or less in each of {filled}");
+    assert!(
+        (16..=32).contains(&filled),
+        "4 MiB or less in each of {filled}"
+    );
     assert_eq!(ends(), [7; 6]);
     let zeroed = turns(same(inner, Unmap::Forbidden, true), &[], &volume);
-    assert!((16..=32).contains(&zeroed), "4 MiB or less in each of {zeroed}");
+    assert!(
+        (16..=32).contains(&zeroed),
+        "4 MiB or less in each of {zeroed}"
+    );
     assert_eq!(ends(), [7, 7, 0, 0, 0, 7]);
 
     turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
@@ -200,12 +206,18 @@ fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
     list[15] = 3;
     list[16..20].copy_from_slice(&(inner.blocks.0 as u32).to_be_bytes());
     let unmapped = turns(Medium::Unmap { len_bytes: 24 }, &list, &volume);
-    assert!((4..=8).contains(&unmapped), "16 MiB or less in each of {unmapped}");
+    assert!(
+        (4..=8).contains(&unmapped),
+        "16 MiB or less in each of {unmapped}"
+    );
     assert_eq!(ends(), [7, 7, 0, 0, 0, 7]);
 
     turns(same(whole, Unmap::Forbidden, false), &[7; 512], &volume);
     let sanitized = turns(Medium::Sanitize(whole), &[], &volume);
-    assert!((4..=8).contains(&sanitized), "16 MiB or less in each of {sanitized}");
+    assert!(
+        (4..=8).contains(&sanitized),
+        "16 MiB or less in each of {sanitized}"
+    );
     assert_eq!(ends(), [0; 6]);
 }
 
@@ -222,7 +234,13 @@ fn short_commands_take_one_turn_and_many_share_it() {
             zeros: false,
         };
         let step = Execution::new(fill).go_on(&[7; 4096], volume.as_ref(), &mut turn);
-        assert!(matches!(step, Step::Over(Response { status: ScsiStatus::Good, .. })));
+        assert!(matches!(
+            step,
+            Step::Over(Response {
+                status: ScsiStatus::Good,
+                ..
+            })
+        ));
         done += 1;
     }
     assert!((64..=128).contains(&done), "{done} commands of 32 KiB");

@@ -8,8 +8,8 @@ use block::{Access, BlockSize, Volume};
 use super::{copy, execute};
 use crate::host::ReceivedSense;
 use crate::{
-    Begin, Device, Finish, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus, SenseFormat,
-    TargetPort, UnitIdentity,
+    Begin, Device, Finish, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus,
+    SenseFormat, TargetPort, UnitIdentity,
 };
 
 /// Blocks of each volume.
