@@ -118,10 +118,9 @@ pub struct Peer {
     pub cmd_sn: u32,
 }
 
-/// A PDU that came.
+/// A PDU that came, without its data.
 pub struct Pdu {
     pub header: [u8; 48],
-    pub data: Vec<u8>,
 }
 
 impl Peer {
@@ -182,8 +181,7 @@ impl Peer {
         let len = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut data = vec![0; len.next_multiple_of(4)];
         self.fill(&mut data)?;
-        data.truncate(len);
-        Some(Pdu { header, data })
+        Some(Pdu { header })
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Option<()> {
@@ -202,19 +200,18 @@ impl Peer {
         !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Says that no more comes, and reads until the other end closes, which it must; how many bytes that were.
-    pub fn finish(mut self) -> u64 {
+    /// Says that no more comes, and reads until the other end closes, which it must.
+    pub fn finish(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut sink = vec![0; 64 << 10];
-        let mut read_bytes = 0;
         loop {
             match self.stream.read(&mut sink) {
-                Ok(0) => return read_bytes,
-                Ok(len) => read_bytes += len as u64,
+                Ok(0) => return,
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     panic!("the connection was not closed")
                 }
-                Err(_) => return read_bytes,
+                Err(_) => return,
             }
         }
     }

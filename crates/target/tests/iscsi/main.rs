@@ -1,15 +1,18 @@
 //! iSCSI portals of the server: what one host does while another is served by the same core.
 
+mod hostile;
 mod raw;
 
 use std::time::Instant;
 
 use initiator::Operation;
-use raw::{BLOCKS, Fixture, MIB, OTHERS, Peer, run, wait_until};
+use raw::{BLOCKS, Fixture, MIB, Peer, run, wait_until};
 use target::Provisioning;
 
 const WRITE: u8 = 0xA0;
 const NO_DATA: u8 = 0x80;
+/// SANITIZE's service action.
+const BLOCK_ERASE: u8 = 0x02;
 /// Of the volume that is written and cleared as a whole.
 const LEN_BYTES: u64 = 512 * MIB;
 
@@ -49,7 +52,6 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
     peer.command(2, WRITE, &[0x42, 0, 0, 0, 0, 0, 0, 0, 40, 0], 40, &list);
     let unmapped = reads_beside(&mut queue, &mut peer);
 
-    const BLOCK_ERASE: u8 = 0x02;
     peer.command(
         3,
         NO_DATA,
@@ -122,7 +124,7 @@ fn half_open_logins_are_bounded_and_disturb_no_session() {
     drop(peers);
     wait_until(|| fixture.server.capacity().used_bytes <= before);
     let late = Peer::log_in(fixture.address, "late", "");
-    assert_eq!(fixture.server.sessions().len(), 2, "{OTHERS} takes logins");
+    assert_eq!(fixture.server.sessions().len(), 2, "logins are taken again");
     assert!(started.elapsed() < raw::PATIENCE);
     drop(late);
 }
