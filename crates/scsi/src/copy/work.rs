@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn much_is_copied_in_turns_up_to_the_segment_that_fails() {
         let source = Bytes::new(BlockSize::B512, LEN_BYTES >> 9);
-        let destination = Bytes::new(BlockSize::B4096, 2 * LEN_BYTES >> 12);
+        let destination = Bytes::new(BlockSize::B4096, (2 * LEN_BYTES) >> 12);
         let data = vec![7; LEN_BYTES as usize];
         let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 9));
         let write = Op::Write {
@@ -215,7 +215,7 @@ mod tests {
         );
         let result = work.result();
         assert_eq!((result.failed, result.segments_done), (true, 2));
-        assert_eq!(u64::from(result.kib_done), 2 * LEN_BYTES >> 10);
+        assert_eq!(u64::from(result.kib_done), (2 * LEN_BYTES) >> 10);
         assert_eq!(
             [0, second, 2 * second - 1].map(|lba| destination.block(lba)[4095]),
             [7; 3]
