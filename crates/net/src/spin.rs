@@ -2,16 +2,19 @@
 //!
 //! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to look again for a
 //! while. How long is learnt: the span doubles when work came while polling or soon after falling asleep, halves
-//! when polling was in vain, and ends at nothing, so that an idle reactor only sleeps.
+//! when polling was in vain, and ends at nothing, so that an idle reactor only sleeps. A machine of one processor never
+//! polls: that would only keep the processor from whoever has work to send.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::poller::Wait;
 
 /// The state of one reactor's polling. At first it does not poll at all.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Spin {
     span: Duration,
+    span_max: Duration,
     /// When the present quiet began.
     quiet_since: Option<Instant>,
     /// When the reactor fell asleep, until it wakes with work.
@@ -25,7 +28,32 @@ const SPAN_MAX: Duration = Duration::from_micros(400);
 /// Work that comes so soon after falling asleep would have been worth polling for.
 const REGRET: Duration = Duration::from_micros(150);
 
+/// Whether the machine has one processor alone, whatever this process is bound to.
+static IS_UNIPROCESSOR: LazyLock<bool> = LazyLock::new(|| {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    online.is_ok_and(|online| online.trim() == "0")
+});
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self::new(if *IS_UNIPROCESSOR {
+            Duration::ZERO
+        } else {
+            SPAN_MAX
+        })
+    }
+}
+
 impl Spin {
+    fn new(span_max: Duration) -> Self {
+        Self {
+            span: Duration::ZERO,
+            span_max,
+            quiet_since: None,
+            asleep_since: None,
+        }
+    }
+
     /// There was work.
     pub fn worked(&mut self, now: Instant) {
         if let Some(asleep) = self.asleep_since.take() {
@@ -55,7 +83,7 @@ impl Spin {
     }
 
     fn lengthen(&mut self) {
-        self.span = (self.span * 2).clamp(SPAN_MIN, SPAN_MAX);
+        self.span = (self.span * 2).max(SPAN_MIN).min(self.span_max);
     }
 
     fn shorten(&mut self) {
@@ -94,7 +122,7 @@ mod tests {
 
     #[test]
     fn steady_work_is_polled_for() {
-        let mut spin = Spin::default();
+        let mut spin = Spin::new(SPAN_MAX);
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 10);
         let later = start + 200 * US;
@@ -103,7 +131,7 @@ mod tests {
 
     #[test]
     fn rare_work_is_slept_for() {
-        let mut spin = Spin::default();
+        let mut spin = Spin::new(SPAN_MAX);
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 100);
         let later = start + Duration::from_secs(1);
@@ -114,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_when_a_timer_is_due() {
-        let mut spin = Spin::default();
+        let mut spin = Spin::new(SPAN_MAX);
         let now = Instant::now();
         let due = now + Duration::from_millis(3);
         assert_eq!(
@@ -122,5 +150,12 @@ mod tests {
             Wait::AtMost(Duration::from_millis(3))
         );
         assert_eq!(spin.idle(due + US, Some(due)), Wait::AtMost(Duration::ZERO));
+    }
+
+    #[test]
+    fn one_processor_is_left_to_whoever_has_work_to_send() {
+        let mut spin = Spin::new(Duration::ZERO);
+        let start = Instant::now();
+        assert_eq!(polled(&mut spin, start, 20 * US, 100), Duration::ZERO);
     }
 }
