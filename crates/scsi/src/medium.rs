@@ -15,9 +15,9 @@ pub use self::execution::Execution;
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
 /// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
-/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH), so that it ends before its initiator loses
-/// patience; discarding has no such limit.
-pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 1 << 30;
+/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such limit. libiscsi's suite
+/// expects that as much can be written and read by one command where this is 65536 blocks or more.
+pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 16 << 20;
 /// The most block descriptors of UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
 /// The longest WRITE ATOMIC in bytes: what one lock of volume memory covers at the least.

@@ -15,17 +15,32 @@ const NO_DATA: u8 = 0x80;
 const BLOCK_ERASE: u8 = 0x02;
 /// Of the volume that is written and cleared as a whole.
 const LEN_BYTES: u64 = 512 * MIB;
+const FILL_BLOCKS: u32 = (16 * MIB >> 9) as u32;
+const FILLS: u32 = (LEN_BYTES >> 9) as u32 / FILL_BLOCKS;
 
-/// How many reads of another session are answered between a command and its answer.
-fn reads_beside(queue: &mut initiator::Queue, peer: &mut Peer) -> usize {
+/// How many reads of another session are answered before so many commands have theirs.
+fn reads_beside(queue: &mut initiator::Queue, peer: &mut Peer, answers: usize) -> usize {
     let mut reads = 0;
-    while !peer.has_answer() {
-        run(queue, Operation::Read, 8).expect("read");
-        reads += 1;
+    for _ in 0..answers {
+        while !peer.has_answer() {
+            run(queue, Operation::Read, 8).expect("read");
+            reads += 1;
+        }
+        let answer = peer.receive().expect("an answer");
+        assert_eq!((answer.header[0], answer.header[3]), (0x21, 0));
     }
-    let answer = peer.receive().expect("an answer");
-    assert_eq!((answer.header[0], answer.header[3]), (0x21, 0));
     reads
+}
+
+/// Fills the whole volume, by so many commands at once as are needed (MAXIMUM WRITE SAME LENGTH).
+fn fill(peer: &mut Peer) {
+    for number in 0..FILLS {
+        let mut write_same = [0; 16];
+        write_same[0] = 0x93;
+        write_same[6..10].copy_from_slice(&(number * FILL_BLOCKS).to_be_bytes());
+        write_same[10..14].copy_from_slice(&FILL_BLOCKS.to_be_bytes());
+        peer.command(100 + number, WRITE, &write_same, 512, &[7; 512]);
+    }
 }
 
 #[test]
@@ -37,11 +52,8 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
     peer.command(0, NO_DATA, &[0; 6], 0, &[]);
     assert_eq!(peer.receive().expect("an answer").header[3], 2);
     let blocks = (LEN_BYTES >> 9) as u32;
-    let mut write_same = [0; 16];
-    write_same[0] = 0x93;
-    write_same[10..14].copy_from_slice(&blocks.to_be_bytes());
-    peer.command(1, WRITE, &write_same, 512, &[7; 512]);
-    let filled = reads_beside(&mut queue, &mut peer);
+    fill(&mut peer);
+    let filled = reads_beside(&mut queue, &mut peer, FILLS as usize);
 
     // Two descriptors that both cover everything.
     let mut list = [0; 40];
@@ -50,7 +62,7 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
         list[at..at + 4].copy_from_slice(&blocks.to_be_bytes());
     }
     peer.command(2, WRITE, &[0x42, 0, 0, 0, 0, 0, 0, 0, 40, 0], 40, &list);
-    let unmapped = reads_beside(&mut queue, &mut peer);
+    let unmapped = reads_beside(&mut queue, &mut peer, 1);
 
     peer.command(
         3,
@@ -59,7 +71,7 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
         0,
         &[],
     );
-    let sanitized = reads_beside(&mut queue, &mut peer);
+    let sanitized = reads_beside(&mut queue, &mut peer, 1);
     assert!(
         filled >= 8 && unmapped >= 8 && sanitized >= 4,
         "{filled}, {unmapped} and {sanitized} reads"
@@ -73,10 +85,7 @@ fn a_session_that_ends_takes_what_it_had_begun_with_it() {
     let mut peer = Peer::log_in(fixture.address, "long", "");
     peer.command(0, NO_DATA, &[0; 6], 0, &[]);
     assert_eq!(peer.receive().expect("an answer").header[3], 2);
-    let mut write_same = [0; 16];
-    write_same[0] = 0x93;
-    write_same[10..14].copy_from_slice(&((LEN_BYTES >> 9) as u32).to_be_bytes());
-    peer.command(1, WRITE, &write_same, 512, &[7; 512]);
+    fill(&mut peer);
     drop(peer);
     wait_until(|| fixture.server.sessions().is_empty());
     // What was written by then stays, and no more comes.
