@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::BorrowedFd,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use block::Buffers;
@@ -50,6 +50,10 @@ pub(crate) struct Books<'a> {
     pub(crate) done: &'a mut Vec<Completion>,
     pub(crate) shared: &'a Shared,
     pub(crate) buffers: &'a Buffers,
+    /// The time of the turn.
+    pub(crate) now: Instant,
+    /// Slots whose command has to be sent again, but not before then.
+    pub(crate) postponed: &'a mut Vec<(Instant, u16)>,
 }
 
 impl Line {
@@ -140,6 +144,15 @@ impl Line {
             // An association ends as a whole, by its admin queue.
             Self::Nvme(_) | Self::NvmeRdma(_) => {}
             Self::Iscsi(line) => line.take_leave(buffers),
+        }
+    }
+
+    /// Looks, now and then, whether the other side is still there; `patience` is how long its silence may last.
+    pub(crate) fn keep_alive(&mut self, now: Instant, patience: Duration) -> Standing {
+        match self {
+            // An association keeps itself alive, by its admin queue.
+            Self::Nvme(_) | Self::NvmeRdma(_) => Standing::Good,
+            Self::Iscsi(line) => line.keep_alive(now, patience),
         }
     }
 

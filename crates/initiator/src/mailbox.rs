@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use block::{Blocks, Geometry};
@@ -41,6 +42,8 @@ pub(crate) struct Mailbox {
     is_abandoned: AtomicBool,
     /// The newest generation of connections whose loss was reported.
     lost_generation: AtomicU64,
+    /// Before then the other side does not want the next connection.
+    held_off: Mutex<Option<Instant>>,
     /// The connection that was delivered last, where there is one.
     last: Mutex<Option<Weak<dyn Sever>>>,
     /// Readable as long as there is a letter.
@@ -115,6 +118,7 @@ impl Mailbox {
             letter: Mutex::new(None),
             is_abandoned: AtomicBool::new(false),
             lost_generation: AtomicU64::new(0),
+            held_off: Mutex::new(None),
             last: Mutex::new(None),
             waker: Waker::new()?,
         })
@@ -138,6 +142,17 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Option<Letter> {
         self.waker.clear();
         lock(&self.letter).take()
+    }
+
+    /// The other side does not want the next connection before `until`.
+    pub(crate) fn hold_off(&self, until: Instant) {
+        *lock(&self.held_off) = Some(until);
+    }
+
+    /// How long the next connection has to wait, once.
+    pub(crate) fn take_hold_off(&self, now: Instant) -> Duration {
+        let until = lock(&self.held_off).take();
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
     /// The queue's connection of `generation` was lost; `keeper` is to be woken.

@@ -17,7 +17,8 @@ pub struct DeviceOptions {
     pub backoff: Backoff,
     /// How long connecting, and any one step of the set-up, may take.
     pub connect_timeout: Duration,
-    /// The keep-alive timeout (KATO) asked of the controller; keep-alives are sent at a third of it. Zero: none.
+    /// The keep-alive timeout (KATO) asked of an NVMe controller, or how long an iSCSI target may leave a ping unanswered;
+    /// either is sent at a third of it. Zero: none.
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,

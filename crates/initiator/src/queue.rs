@@ -9,14 +9,15 @@ use std::{
 };
 
 use block::{Buffers, Geometry};
+use iscsi::initiator::SessionError;
 
 use crate::line::{Books, Line, Rescue, Standing};
 use crate::mailbox::{Letter, Mailbox, Shared};
 use crate::slots::Slots;
 use crate::socket::{Interest, sleep};
 use crate::{
-    CommandError, Completion, DeviceOptions, OnLoss, Operation, QueueError, Request, Slot,
-    SubmitError, WaitStrategy,
+    CommandError, Completion, ConnectionError, DeviceOptions, OnLoss, Operation, QueueError,
+    Request, Slot, SubmitError, WaitStrategy,
 };
 
 /// A handle of one I/O queue. Move it to the thread that uses it.
@@ -24,6 +25,7 @@ pub struct Queue {
     terms: QueueTerms,
     on_loss: OnLoss,
     command_timeout: Duration,
+    keep_alive: Duration,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     letters_seen: u64,
@@ -32,6 +34,8 @@ pub struct Queue {
     slots: Slots,
     /// Slots whose command waits for a connection or for room in the controller's queue.
     waiting: VecDeque<u16>,
+    /// Slots whose command was put off by the target, and until when.
+    postponed: Vec<(Instant, u16)>,
     /// When commands that take too long are looked for next.
     next_sweep: Option<Instant>,
 }
@@ -75,6 +79,8 @@ enum State {
 
 /// How often commands that take too long are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a target may put off that it is connected to again.
+const HOLD_OFF_MAX: Duration = Duration::from_secs(60);
 
 impl Queue {
     pub(crate) fn new(
@@ -87,6 +93,7 @@ impl Queue {
             terms,
             on_loss: options.on_loss,
             command_timeout: options.command_timeout,
+            keep_alive: options.keep_alive,
             shared,
             mailbox,
             letters_seen: 0,
@@ -97,6 +104,7 @@ impl Queue {
             ),
             slots: Slots::new(terms.depth),
             waiting: VecDeque::with_capacity(terms.depth.into()),
+            postponed: Vec::new(),
             next_sweep: None,
         };
         queue.read_mail(&mut Vec::new());
@@ -172,6 +180,9 @@ impl Queue {
         if self.mailbox.letters() != self.letters_seen {
             self.read_mail(done);
         }
+        if !self.postponed.is_empty() {
+            self.resume(now);
+        }
         if let State::Up { line, .. } = &mut self.state {
             let turned = line.turn(&mut self.buffers);
             let standing = line.settle(&mut Books {
@@ -180,7 +191,12 @@ impl Queue {
                 done,
                 shared: &self.shared,
                 buffers: &self.buffers,
+                now,
+                postponed: &mut self.postponed,
             });
+            if let Err(error) = &turned {
+                self.note_hold_off(now, error);
+            }
             if turned.is_err() || standing == Standing::Ended {
                 self.lose_connection(done);
             } else if !self.waiting.is_empty() {
@@ -239,10 +255,10 @@ impl Queue {
     }
 
     /// Whether something that arrives makes [`descriptor`](Self::descriptor) readable. Where it does not (several RDMA
-    /// connections may share one socket), a thread that has several queues polls this one again and again.
+    /// connections may share one socket, a busy target has put commands off), a thread that has several queues polls this one again and again.
     pub fn signals(&self) -> bool {
         match &self.state {
-            State::Up { line, .. } => line.signals(),
+            State::Up { line, .. } => line.signals() && self.postponed.is_empty(),
             State::Down | State::Ended(_) => true,
         }
     }
@@ -369,9 +385,32 @@ impl Queue {
         }
     }
 
+    /// Commands that were put off wait their turn again.
+    #[cold]
+    fn resume(&mut self, now: Instant) {
+        let waiting = &mut self.waiting;
+        self.postponed.retain(|&(until, slot)| {
+            if until <= now {
+                waiting.push_back(slot);
+            }
+            until > now
+        });
+    }
+
+    /// Where the other side wants to be left alone for a while, the keeper has to know.
+    #[cold]
+    fn note_hold_off(&self, now: Instant, error: &ConnectionError) {
+        if let ConnectionError::Session(SessionError::Dropped { wait_s, .. }) = error {
+            let wait = Duration::from_secs((*wait_s).into()).min(HOLD_OFF_MAX);
+            self.mailbox.hold_off(now + wait);
+        }
+    }
+
     /// Ends what waits for a connection that will not come.
     #[cold]
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
+        self.waiting
+            .extend(self.postponed.drain(..).map(|(_, slot)| slot));
         for slot in self.waiting.drain(..) {
             done.push(self.slots.end(slot, Err(CommandError::NotSubmitted)));
         }
@@ -381,6 +420,12 @@ impl Queue {
     #[cold]
     fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
         self.next_sweep = Some(now + SWEEP_INTERVAL);
+        if let State::Up { line, .. } = &mut self.state
+            && !self.keep_alive.is_zero()
+            && line.keep_alive(now, self.keep_alive) == Standing::Ended
+        {
+            return self.lose_connection(done);
+        }
         while let Some(slot) = self.slots.sweep(now, self.command_timeout) {
             let rescue = match &mut self.state {
                 State::Up { line, .. } => line.rescue(slot.0),
@@ -404,7 +449,11 @@ impl Queue {
 
     /// Sleeps until something arrives, a command may be due, or `timeout` is over.
     fn doze(&self, timeout: Duration) {
-        let timeout = timeout.min(SWEEP_INTERVAL);
+        let due = self.postponed.iter().map(|(until, _)| *until).min();
+        let due = due.map_or(SWEEP_INTERVAL, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        let timeout = timeout.min(SWEEP_INTERVAL).min(due);
         let slept = match &self.state {
             State::Up { line, .. } => line.doze(timeout),
             State::Down | State::Ended(_) => {

@@ -65,6 +65,10 @@ pub struct Session {
     held: VecDeque<Held>,
     /// A logout has been asked for.
     is_leaving: bool,
+    /// The target was asked whether it is there.
+    is_pinging: bool,
+    /// PDUs that have come.
+    heard_pdus: u64,
 }
 
 /// What a session is for and how it logs in.
@@ -134,6 +138,8 @@ pub enum SessionError {
     Dropped {
         /// AsyncEvent.
         event: u8,
+        /// For how long the initiator is not to come back (Time2Wait), seconds.
+        wait_s: u16,
     },
     /// Bytes came after the end.
     #[error("the session has ended")]
@@ -266,6 +272,8 @@ impl Session {
             sent_bytes: 0,
             held: VecDeque::new(),
             is_leaving: false,
+            is_pinging: false,
+            heard_pdus: 0,
         })
     }
 
@@ -314,6 +322,23 @@ impl Session {
             self.is_leaving = true;
             self.controls.push_back(Control::logout());
         }
+    }
+
+    /// Asks the target whether it is there (NOP-Out), unless it was asked and has not answered. That it is shows in
+    /// [`heard_pdus`](Self::heard_pdus).
+    pub fn ping(&mut self) {
+        if let State::FullFeature = self.state
+            && !self.is_leaving
+            && !self.is_pinging
+        {
+            self.is_pinging = true;
+            self.controls.push_back(Control::ping());
+        }
+    }
+
+    /// How many PDUs have come: where that stands still, the target is silent.
+    pub fn heard_pdus(&self) -> u64 {
+        self.heard_pdus
     }
 
     /// Takes all of `input`, in any chunking; puts data into `buffers` and appends what has ended to `done`. Where this

@@ -86,6 +86,15 @@ impl Keeper {
         let generation = self.lanes.iter().map(|lane| lane.generation).sum();
         let backoff = self.plan.options.backoff;
         let mut pauses = Pauses::new(backoff, generation);
+        let lost = self.lanes.iter().filter(|lane| lane.needs_session());
+        let hold_offs = lost.map(|lane| lane.mailbox.take_hold_off(began));
+        if let Some(longest) = hold_offs.max().filter(|it| !it.is_zero()) {
+            // RFC 7143 §11.9: not before Time2Wait.
+            pause(&self.shared, longest);
+            if self.shared.is_stopping() {
+                return;
+            }
+        }
         while let Err(error) = self.restore_once() {
             let tried_for = began.elapsed();
             if tried_for >= backoff.give_up_after {

@@ -1,9 +1,11 @@
 //! A queue's session, and requests as commands of it.
 
+use std::time::{Duration, Instant};
+
 use block::{BufferRange, Buffers, SendList};
 use iscsi::initiator::{Abort, Event, Session, SessionError};
-use scsi::Lun;
 use scsi::host::{Attention, CommandFailure, CommandKey, Outcome, ReceivedSense, Setup, io};
+use scsi::{Lun, ScsiStatus};
 
 use super::TAIL_BYTES;
 use crate::connection::{Connection, Core};
@@ -17,9 +19,28 @@ pub(crate) struct IscsiLine {
     lun: Lun,
     /// The key and the buffer of the line's own commands: the first behind those of the slots.
     own: u16,
-    /// By slot: unit attentions in a row that its command met.
-    attentions: Box<[u8]>,
+    /// By slot: what its command met before it was executed.
+    setbacks: Box<[Setbacks]>,
     capacity: Capacity,
+    silence: Silence,
+}
+
+/// How often in a row a command was not executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Setbacks {
+    attentions: u8,
+    /// BUSY and TASK SET FULL.
+    busy: u8,
+}
+
+/// What is known of a target that says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    heard_pdus: u64,
+    /// When it was last seen that something had come.
+    since: Option<Instant>,
+    /// When it was asked whether it is there.
+    pinged: Option<Instant>,
 }
 
 /// Whether the capacity is known.
@@ -36,6 +57,11 @@ enum Capacity {
 
 /// Unit attentions in a row that one command takes: more than there are causes for them.
 const ATTENTIONS_MAX: u8 = 32;
+/// How often in a row a command is sent again to a target that is busy.
+const BUSY_MAX: u8 = 200;
+/// The pause before it is; it doubles up to the longest, so that all of them last 25 seconds.
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(1);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(128);
 /// Bytes of READ CAPACITY (16).
 const CAPACITY_BYTES: u32 = 32;
 
@@ -45,8 +71,9 @@ impl IscsiLine {
             connection,
             lun,
             own: depth,
-            attentions: vec![0; usize::from(depth)].into_boxed_slice(),
+            setbacks: vec![Setbacks::default(); usize::from(depth)].into_boxed_slice(),
             capacity: Capacity::Known,
+            silence: Silence::default(),
         }
     }
 
@@ -95,15 +122,25 @@ impl IscsiLine {
             }
             let result = match result {
                 Ok(moved_bytes) => {
-                    self.attentions[usize::from(slot)] = 0;
+                    self.setbacks[usize::from(slot)] = Setbacks::default();
                     whole(books.slots.request(slot), moved_bytes, shift)
                 }
-                Err(failure) if self.is_to_repeat(slot, &failure) => {
-                    books.slots.hold(slot);
-                    books.waiting.push_front(slot);
-                    continue;
-                }
-                Err(failure) => Err(failure),
+                Err(failure) => match self.repeat(slot, &failure) {
+                    Repeat::Now => {
+                        books.slots.hold(slot);
+                        books.waiting.push_front(slot);
+                        continue;
+                    }
+                    Repeat::After(pause) => {
+                        books.slots.hold(slot);
+                        books.postponed.push((books.now + pause, slot));
+                        continue;
+                    }
+                    Repeat::No => {
+                        self.setbacks[usize::from(slot)] = Setbacks::default();
+                        Err(failure)
+                    }
+                },
             };
             let completion = books.slots.end(slot, result.map_err(CommandError::Scsi));
             books.done.push(completion);
@@ -130,20 +167,62 @@ impl IscsiLine {
         }
     }
 
-    /// Whether a command met a unit attention, which was not executed then (SAM-5, "Unit attention conditions").
+    /// Whether a command was not executed and is to be sent again: it met a unit attention (SAM-5, "Unit attention
+    /// conditions"), or a target without room for it (BUSY, TASK SET FULL).
     #[cold]
-    fn is_to_repeat(&mut self, slot: u16, failure: &CommandFailure) -> bool {
+    fn repeat(&mut self, slot: u16, failure: &CommandFailure) -> Repeat {
+        const BUSY: u8 = ScsiStatus::Busy as u8;
+        const TASK_SET_FULL: u8 = ScsiStatus::TaskSetFull as u8;
+        if let CommandFailure::Status {
+            status: BUSY | TASK_SET_FULL,
+            ..
+        } = failure
+        {
+            let busy = &mut self.setbacks[usize::from(slot)].busy;
+            if *busy == BUSY_MAX {
+                return Repeat::No;
+            }
+            let pause = BUSY_PAUSE_MIN * (1 << (*busy).min(7));
+            *busy += 1;
+            return Repeat::After(pause.min(BUSY_PAUSE_MAX));
+        }
         let Some(attention) = failure.sense().and_then(ReceivedSense::attention) else {
-            return false;
+            return Repeat::No;
         };
         self.on_attention(attention);
-        let attentions = &mut self.attentions[usize::from(slot)];
-        *attentions += 1;
-        if *attentions > ATTENTIONS_MAX {
-            *attentions = 0;
-            return false;
+        let attentions = &mut self.setbacks[usize::from(slot)].attentions;
+        if *attentions == ATTENTIONS_MAX {
+            return Repeat::No;
         }
-        true
+        *attentions += 1;
+        Repeat::Now
+    }
+
+    /// Asks a target that has been silent for a third of `patience` whether it is there. Where it does not answer for as
+    /// long as `patience`, the session counts as lost. Time in which nobody looked does not count.
+    pub(crate) fn keep_alive(&mut self, now: Instant, patience: Duration) -> Standing {
+        let session = self.connection.session();
+        let heard_pdus = session.heard_pdus();
+        let silence = &mut self.silence;
+        if silence.heard_pdus != heard_pdus || silence.since.is_none() {
+            *silence = Silence {
+                heard_pdus,
+                since: Some(now),
+                pinged: None,
+            };
+            return Standing::Good;
+        }
+        let lasts = |since: Option<Instant>, limit| {
+            since.is_some_and(|since| now.saturating_duration_since(since) >= limit)
+        };
+        if lasts(silence.pinged, patience) {
+            return Standing::Ended;
+        }
+        if silence.pinged.is_none() && lasts(silence.since, patience / 3) {
+            session.ping();
+            silence.pinged = Some(now);
+        }
+        Standing::Good
     }
 
     fn on_attention(&mut self, attention: Attention) {
@@ -206,6 +285,13 @@ impl IscsiLine {
             Err(_) => {}
         }
     }
+}
+
+/// Whether a command that has failed is sent again.
+enum Repeat {
+    No,
+    Now,
+    After(Duration),
 }
 
 /// GOOD means success where all data were transferred.

@@ -1,5 +1,6 @@
 //! iSCSI devices over loopback against the target's session core.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::{self, BLOCK, IscsiTarget, PATIENCE, pattern, request, run};
@@ -150,7 +151,7 @@ fn sessions_are_independent_and_one_that_is_cut_comes_back_with_its_commands() {
             }
         }
     }
-    assert!(target.accepted.load(std::sync::atomic::Ordering::Relaxed) > 10);
+    assert!(target.accepted.load(Ordering::Relaxed) > 10);
 }
 
 #[test]
@@ -195,10 +196,74 @@ fn a_command_that_takes_too_long_is_aborted_and_the_session_lives_on() {
     assert_eq!(aborted, Err(CommandError::Scsi(CommandFailure::Aborted)));
     volume.set_admission(Admission::Now);
     assert_eq!(run(&mut queue, request(0, Operation::Read, 0, 1)), Ok(()));
-    assert_eq!(
-        target.accepted.load(std::sync::atomic::Ordering::Relaxed),
-        1
-    );
+    assert_eq!(target.accepted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_command_that_a_busy_target_puts_off_is_sent_again_until_it_is_taken() {
+    let target = IscsiTarget::start(64);
+    target.room.store(0, Ordering::Relaxed);
+    let (_device, mut queues) = attach(&target, 0, "");
+    let queue = &mut queues[0];
+    queue.buffer_mut(Slot(0))[..BLOCK].fill(7);
+    queue.submit(request(0, Operation::Write, 5, 1)).unwrap();
+    let mut done = Vec::new();
+    let moment = Duration::from_millis(300);
+    queue.wait(WaitStrategy::Sleep, moment, &mut done).unwrap();
+    assert_eq!(done, [], "TASK SET FULL is no reason to give up");
+    assert_eq!(queue.in_flight(), 1);
+    // What needs no room goes on meanwhile.
+    assert_eq!(run(queue, request(1, Operation::Read, 5, 1)), Ok(()));
+    target.room.store(u64::MAX, Ordering::Relaxed);
+    queue
+        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+        .unwrap();
+    assert_eq!((done.len(), done[0].result), (1, Ok(())));
+    assert_eq!(target.target.volume(0).block(5), [7; BLOCK]);
+}
+
+#[test]
+fn commands_that_are_put_off_outlive_their_session() {
+    let target = IscsiTarget::start(64);
+    target.room.store(0, Ordering::Relaxed);
+    let (_device, mut queues) = attach(&target, 0, "");
+    let queue = &mut queues[0];
+    queue.submit(request(0, Operation::Write, 5, 1)).unwrap();
+    let mut done = Vec::new();
+    let moment = Duration::from_millis(300);
+    queue.wait(WaitStrategy::Sleep, moment, &mut done).unwrap();
+    target.cut();
+    target.room.store(u64::MAX, Ordering::Relaxed);
+    queue
+        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+        .unwrap();
+    assert_eq!((done.len(), done[0].result), (1, Ok(())));
+}
+
+#[test]
+fn an_idle_session_is_kept_and_one_whose_target_is_silent_is_made_again() {
+    let target = IscsiTarget::start(64);
+    let options = DeviceOptions {
+        keep_alive: Duration::from_millis(1200),
+        ..options()
+    };
+    let mut device = Device::connect(&target.url(0, ""), &options).unwrap();
+    let mut queue = device.take_queues().remove(0);
+    let mut done = Vec::new();
+    let mut idle_for = |queue: &mut Queue, time| {
+        let waited = queue.wait(WaitStrategy::Sleep, time, &mut done);
+        assert_eq!(waited.unwrap(), 0);
+    };
+    idle_for(&mut queue, 3 * options.keep_alive);
+    assert_eq!(target.accepted.load(Ordering::Relaxed), 1);
+    target.deaf_below.store(1, Ordering::Relaxed);
+    let until = Instant::now() + PATIENCE;
+    while target.accepted.load(Ordering::Relaxed) == 1 {
+        assert!(Instant::now() < until, "its silence is noticed");
+        idle_for(&mut queue, Duration::from_millis(100));
+    }
+    assert_eq!(run(&mut queue, request(0, Operation::Write, 0, 1)), Ok(()));
+    target.deaf_below.store(0, Ordering::Relaxed);
 }
 
 #[test]

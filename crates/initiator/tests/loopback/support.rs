@@ -171,6 +171,10 @@ impl std::ops::Deref for Target {
 /// An iSCSI target that serves volumes as LUNs until it is dropped.
 pub struct IscsiTarget {
     pub target: TestTarget,
+    /// How many bytes the commands of each connection may gather.
+    pub room: Arc<AtomicU64>,
+    /// Connections with a lower number are deaf: nothing of what comes on them is read.
+    pub deaf_below: Arc<AtomicU64>,
     acceptor: Acceptor,
 }
 
@@ -182,16 +186,30 @@ impl IscsiTarget {
 
     pub fn of(target: TestTarget) -> Self {
         let served = target.clone();
-        let acceptor = Acceptor::start(move |_, stream| {
+        let room = Arc::new(AtomicU64::new(u64::MAX));
+        let deaf_below = Arc::new(AtomicU64::new(0));
+        let (left, deaf) = (Arc::clone(&room), Arc::clone(&deaf_below));
+        let acceptor = Acceptor::start(move |number, stream| {
             serve(
                 stream,
                 Connection::new(),
                 served.backend(),
-                |connection, backend| backend.drain(Instant::now(), connection),
+                |connection, backend| {
+                    while deaf.load(Ordering::Relaxed) > number {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    backend.gather_max = left.load(Ordering::Relaxed);
+                    backend.drain(Instant::now(), connection)
+                },
                 |_| {},
             );
         });
-        Self { target, acceptor }
+        Self {
+            target,
+            room,
+            deaf_below,
+            acceptor,
+        }
     }
 
     pub fn url(&self, lun: u16, query: &str) -> Url {

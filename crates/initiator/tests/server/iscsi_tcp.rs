@@ -65,6 +65,22 @@ fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
 }
 
 #[test]
+fn a_target_that_drops_its_sessions_is_left_alone_for_as_long_as_it_asks() {
+    // DefaultTime2Wait as it is negotiated.
+    const TIME_2_WAIT: Duration = Duration::from_secs(2);
+    let rig = Rig::start(16 * MIB);
+    let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
+    run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
+    let name = NAME.parse().unwrap();
+    rig.server.remove_target(&name, Force::Yes).unwrap();
+    let removed = Instant::now();
+    let address = rig.offer_iscsi(NAME);
+    assert_ne!(address.port(), 0);
+    run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
+    assert!(removed.elapsed() >= TIME_2_WAIT, "{:?}", removed.elapsed());
+}
+
+#[test]
 fn a_session_that_is_ended_by_the_server_comes_back() {
     let rig = Rig::start(16 * MIB);
     let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");

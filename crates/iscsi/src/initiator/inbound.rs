@@ -6,7 +6,7 @@ use scsi::host::{CommandFailure, Outcome, ReceivedSense, Transfer};
 use zerocopy::FromBytes;
 
 use super::login::Next;
-use super::outbound::{Answer, Control, TAG_LOGIN, TAG_LOGOUT, TAG_TEXT};
+use super::outbound::{Answer, Control, TAG_LOGIN, TAG_LOGOUT, TAG_PING, TAG_TEXT};
 use super::table::DataVerdict;
 use super::{Event, Session, SessionError, State, Violation};
 use crate::params::{Digest, RECV_SEGMENT_LEN_MAX};
@@ -117,6 +117,7 @@ impl Session {
 
     /// A whole header, with its digest where there is one.
     fn on_header(&mut self, header: &[u8], done: &mut Vec<Outcome>) -> Result<(), SessionError> {
+        self.heard_pdus += 1;
         let Ok((bhs, digest)) = Bhs::read_from_prefix(header) else {
             unreachable!("a header has 48 bytes");
         };
@@ -422,7 +423,11 @@ impl Session {
     fn on_nop_in(&mut self, nop: &NopIn) -> Result<(), Violation> {
         self.on_window(nop.exp_cmd_sn.get(), nop.max_cmd_sn.get());
         let itt = nop.itt.get();
-        // This initiator pings nobody, so every NOP-In is the target's own.
+        if itt == TAG_PING && self.is_pinging {
+            self.is_pinging = false;
+            self.on_stat_sn(nop.stat_sn.get());
+            return Ok(());
+        }
         if itt != NO_TASK_TAG {
             return Err(Violation::TaskTag { itt });
         }
@@ -516,7 +521,8 @@ impl Session {
                 Ok(())
             }
             event @ (event::CONNECTION_DROP | event::SESSION_DROP) => {
-                Err(SessionError::Dropped { event })
+                let wait_s = header.parameter_2.get();
+                Err(SessionError::Dropped { event, wait_s })
             }
             // A negotiation that the target would like, and events of vendors: nothing has to follow.
             _ => Ok(()),

@@ -57,6 +57,7 @@ const SIMPLE: u8 = 1;
 pub(super) const TAG_LOGIN: u32 = 0xFF01;
 pub(super) const TAG_TEXT: u32 = 0xFF02;
 pub(super) const TAG_LOGOUT: u32 = 0xFF03;
+pub(super) const TAG_PING: u32 = 0xFF04;
 
 impl Control {
     pub(super) fn login(flags: u8, isid: [u8; 6], text: Vec<u8>) -> Self {
@@ -129,6 +130,15 @@ impl Control {
 
     /// Answers a NOP-In.
     pub(super) fn nop(lun: [u8; 8], ttt: U32) -> Self {
+        Self::nop_out(lun, NO_TASK_TAG, ttt)
+    }
+
+    /// Wants a NOP-In for an answer.
+    pub(super) fn ping() -> Self {
+        Self::nop_out([0; 8], TAG_PING, U32::new(NO_TASK_TAG))
+    }
+
+    fn nop_out(lun: [u8; 8], itt: u32, ttt: U32) -> Self {
         let header = NopOut {
             opcode: IMMEDIATE | request::NOP_OUT,
             flags: FINAL,
@@ -136,7 +146,7 @@ impl Control {
             total_ahs_words: 0,
             data_segment_len: U24::default(),
             lun,
-            itt: U32::new(NO_TASK_TAG),
+            itt: U32::new(itt),
             ttt,
             cmd_sn: U32::ZERO,
             exp_stat_sn: U32::ZERO,

@@ -285,8 +285,40 @@ fn asynchronous_messages_are_heard() {
     assert_eq!(rig.pair.emit()[0], 0x46, "Logout Request, immediate");
     let vendor = event(&mut rig, 255);
     rig.feed(&vendor).expect("nothing that concerns us");
-    let drop = event(&mut rig, 3);
-    assert_eq!(rig.feed(&drop), Err(SessionError::Dropped { event: 3 }));
+    let mut drop = event(&mut rig, 3);
+    drop.header[41] = 7;
+    let dropped = SessionError::Dropped {
+        event: 3,
+        wait_s: 7,
+    };
+    assert_eq!(rig.feed(&drop), Err(dropped));
+}
+
+#[test]
+fn a_ping_of_ours_is_sent_once_and_answered_once() {
+    let mut rig = Rig::new();
+    let heard = rig.pair.session.heard_pdus();
+    rig.pair.session.ping();
+    rig.pair.session.ping();
+    let sent = rig.pair.emit();
+    assert_eq!(sent.len(), BHS_LEN, "one is enough");
+    assert_eq!(sent[..2], [0x40, FINAL], "NOP-Out, immediate");
+    let itt = u32::from_be_bytes([sent[16], sent[17], sent[18], sent[19]]);
+    assert_eq!(sent[20..24], [0xFF; 4]);
+    let answer = |rig: &mut Rig| rig.pdu(response::NOP_IN).put(16, itt).put(20, NO_TASK_TAG);
+    let first = answer(&mut rig);
+    rig.feed(&first).expect("the answer");
+    assert_eq!(rig.pair.session.heard_pdus(), heard + 1);
+    assert!(rig.pair.emit().is_empty());
+    let second = answer(&mut rig);
+    let refused = rig.feed(&second);
+    assert!(matches!(
+        refused,
+        Err(SessionError::Violation {
+            violation: Violation::TaskTag { .. },
+            ..
+        })
+    ));
 }
 
 #[test]
