@@ -15,7 +15,7 @@ const NO_DATA: u8 = 0x80;
 const BLOCK_ERASE: u8 = 0x02;
 /// Of the volume that is written and cleared as a whole.
 const LEN_BYTES: u64 = 512 * MIB;
-const FILL_BLOCKS: u32 = (16 * MIB >> 9) as u32;
+const FILL_BLOCKS: u32 = ((16 * MIB) >> 9) as u32;
 const FILLS: u32 = (LEN_BYTES >> 9) as u32 / FILL_BLOCKS;
 
 /// How many reads of another session are answered before so many commands have theirs.
