@@ -28,8 +28,12 @@ use crate::{output, paths};
 const VOLUME: &str = "rd0";
 /// The target's name.
 const TARGET: &str = "nqn.2025-01.io.ramport:rd0";
+/// The target's name over iSCSI.
+const ISCSI_TARGET: &str = "iqn.2025-01.io.ramport:rd0";
 /// NVMe/TCP's port.
 const PORT: u16 = 4420;
+/// iSCSI's port.
+const ISCSI_PORT: u16 = 3260;
 /// How much of the RAM disk is written and verified at most. What was never written is measured with the cost of its first
 /// write, so this is all of it unless somebody asked for a large one.
 const VERIFIED_MAX_BYTES: u64 = 1 << 30;
@@ -99,9 +103,12 @@ fn define(client: &Client, size: Size) -> Result<(), Failure> {
     let volume: Volume =
         serde_json::from_value(json!({ "size": size })).map_err(anyhow::Error::from)?;
     let _: VolumeView = client.post(&format!("/v1/volumes/{VOLUME}"), &volume)?;
-    let target: Target = serde_json::from_value(json!({ "namespaces": { "1": VOLUME } }))
-        .map_err(anyhow::Error::from)?;
-    let _: TargetView = client.post(&format!("/v1/targets/{TARGET}"), &target)?;
+    // The same volume by both protocols: namespaces are numbered from 1, LUNs from 0.
+    for (name, number) in [(TARGET, "1"), (ISCSI_TARGET, "0")] {
+        let target: Target = serde_json::from_value(json!({ "namespaces": { number: VOLUME } }))
+            .map_err(anyhow::Error::from)?;
+        let _: TargetView = client.post(&format!("/v1/targets/{name}"), &target)?;
+    }
     Ok(())
 }
 
@@ -145,7 +152,7 @@ fn bar(what: &str) -> ProgressBar {
 }
 
 fn tell_how_to_attach(daemon: &DemoDaemon) -> Result<(), Failure> {
-    let port = daemon.port;
+    let (port, iscsi_port) = (daemon.port, daemon.iscsi_port);
     let address = own_address();
     let program = daemon.client_command();
     output::line(format_args!(
@@ -153,15 +160,20 @@ fn tell_how_to_attach(daemon: &DemoDaemon) -> Result<(), Failure> {
          \x20 modprobe nvme-tcp\n\
          \x20 nvme discover -t tcp -a 127.0.0.1 -s {port}\n\
          \x20 nvme connect -t tcp -a 127.0.0.1 -s {port} -n {TARGET}\n\
+         or the same disk over iSCSI (open-iscsi):\n\
+         \x20 iscsiadm -m discovery -t sendtargets -p 127.0.0.1:{iscsi_port}\n\
+         \x20 iscsiadm -m node -T {ISCSI_TARGET} -p 127.0.0.1:{iscsi_port} --login\n\
          \n\
          It listens on loopback alone. To open it to other machines:\n\
          {}\n\
+         \x20 (over iSCSI: the same with {ISCSI_TARGET} and iscsi://{address})\n\
          \n\
          Then, on another machine, as root:\n\
          \x20 modprobe nvme-tcp\n\
          \x20 nvme discover -t tcp -a {address} -s {PORT}\n\
          \x20 nvme connect -t tcp -a {address} -s {PORT} -n {TARGET}\n\
          \x20 nvme disconnect -n {TARGET}\n\
+         \x20 (over iSCSI: iscsiadm as above with {address}, and --logout)\n\
          \n\
          Look around with:\n\
          \x20 {program} ls",
@@ -191,6 +203,7 @@ struct DemoDaemon {
     folder: PathBuf,
     socket: PathBuf,
     port: u16,
+    iscsi_port: u16,
     /// A signal has told it to end.
     is_ending: AtomicBool,
 }
@@ -202,7 +215,7 @@ impl DemoDaemon {
         fs::create_dir_all(&folder)
             .with_context(|| format!("can't make the folder {}", folder.display()))?;
         let socket = socket.map_or_else(|| demo_socket(&folder), Path::to_path_buf);
-        let port = free_port();
+        let (port, iscsi_port) = (free_port(PORT), free_port(ISCSI_PORT));
         let program = env::current_exe().context("can't find the program itself")?;
         let child = Command::new(program)
             .args(["serve", "--log-level", "warn"])
@@ -212,6 +225,8 @@ impl DemoDaemon {
             .arg(folder.join("state"))
             .arg("--nvme-tcp")
             .arg(format!("127.0.0.1:{port}"))
+            .arg("--iscsi")
+            .arg(format!("127.0.0.1:{iscsi_port}"))
             // Ctrl-C reaches this process alone, which ends the daemon.
             .process_group(0)
             .spawn()
@@ -221,6 +236,7 @@ impl DemoDaemon {
             folder,
             socket,
             port,
+            iscsi_port,
             is_ending: AtomicBool::new(false),
         })
     }
@@ -301,13 +317,13 @@ fn demo_socket(folder: &Path) -> PathBuf {
     }
 }
 
-/// NVMe/TCP's port on loopback, or another one where that is taken.
-fn free_port() -> u16 {
+/// A protocol's port on loopback, or another one where that is taken.
+fn free_port(usual: u16) -> u16 {
     let port = |wanted| {
         let listener = TcpListener::bind(("127.0.0.1", wanted))?;
         listener.local_addr().map(|address| address.port())
     };
-    port(PORT)
+    port(usual)
         .or_else(|_: std::io::Error| port(0))
-        .unwrap_or(PORT)
+        .unwrap_or(usual)
 }

@@ -369,6 +369,8 @@ fn the_demonstration_verifies_measures_and_says_how_to_attach() {
         "portal create nvme+tcp://",
         "nvme discover -t tcp -a ",
         "nvme disconnect -n nqn.2025-01.io.ramport:rd0",
+        "iscsiadm -m discovery -t sendtargets -p 127.0.0.1:",
+        "iscsiadm -m node -T iqn.2025-01.io.ramport:rd0 -p 127.0.0.1:",
     ] {
         assert!(text.contains(expected), "{expected:?} is missing:\n{text}");
     }
