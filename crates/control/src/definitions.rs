@@ -38,8 +38,8 @@ use crate::text::{Portal, Size, Text};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definitions {
-    /// Where protocols listen, as URLs.
-    #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420"]))]
+    /// Where protocols listen, as URLs; those over RDMA may say what is to carry it.
+    #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,
     /// Other discovery services that hosts are referred to, as URLs.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -149,6 +149,39 @@ pub struct Host {
     /// What it has to prove when it logs in over iSCSI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chap: Option<Chap>,
+}
+
+/// What is to carry RDMA at a portal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RdmaChoice {
+    /// An adapter where one has the address, else software.
+    #[default]
+    Auto,
+    /// An adapter, or nothing.
+    Hw,
+    /// Software: RoCEv2 by a UDP socket.
+    Soft,
+}
+
+impl From<target::RdmaChoice> for RdmaChoice {
+    fn from(choice: target::RdmaChoice) -> Self {
+        match choice {
+            target::RdmaChoice::Auto => Self::Auto,
+            target::RdmaChoice::Hw => Self::Hw,
+            target::RdmaChoice::Soft => Self::Soft,
+        }
+    }
+}
+
+impl From<RdmaChoice> for target::RdmaChoice {
+    fn from(choice: RdmaChoice) -> Self {
+        match choice {
+            RdmaChoice::Auto => Self::Auto,
+            RdmaChoice::Hw => Self::Hw,
+            RdmaChoice::Soft => Self::Soft,
+        }
+    }
 }
 
 /// How a host is recognised.

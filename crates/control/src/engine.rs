@@ -5,13 +5,14 @@
 
 mod busy;
 mod error;
+mod portals;
 mod restore;
 mod saver;
 mod steps;
 mod verbs;
 mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
@@ -27,12 +28,13 @@ use crate::text::{Portal, Text};
 
 pub use busy::Task;
 pub use error::{EngineError, OpenError};
+pub use portals::{IfClosed, PortalPatch};
 pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
-    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
-    SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, RdmaProvider,
+    ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
 };
 
 use busy::Busy;
@@ -53,6 +55,8 @@ struct Shared {
     reservations: Mutex<KeptReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
+    /// Why the portals that could not be opened are closed.
+    closed: Mutex<BTreeMap<PortalDefinition, String>>,
     busy: Busy,
     since: SystemTime,
 }
@@ -62,7 +66,7 @@ impl Engine {
     pub fn open(server: Server, state: &Path) -> Result<Self, OpenError> {
         let (store, kept) = Store::open(state)?;
         let feed = server.reservation_feed();
-        restore::restore(&server, &kept)?;
+        let closed = restore::restore(&server, &kept)?;
         let Kept {
             definitions,
             reservations,
@@ -79,6 +83,7 @@ impl Engine {
                 definitions: RwLock::new(definitions),
                 reservations: Mutex::new(reservations),
                 lost: Mutex::new(lost),
+                closed: Mutex::new(closed),
                 busy: Busy::default(),
                 since: SystemTime::now(),
             }),
@@ -117,6 +122,11 @@ impl Engine {
         lost.unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn closed(&self) -> MutexGuard<'_, BTreeMap<PortalDefinition, String>> {
+        let closed = self.shared.closed.lock();
+        closed.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the steps, those for which
     /// `is_done` holds have been taken already; they are undone with the others where something fails.
     fn commit(
@@ -131,8 +141,12 @@ impl Engine {
             let steps = plan(&definitions, &changes)?;
             (steps, describe(&definitions, &changes))
         };
+        // A portal that is not open has nothing to be closed, and nothing to be undone.
+        let is_idle =
+            |step: &Step| matches!(step, Step::RemovePortal(portal) if !self.is_open(*portal));
         let (destroying, undoable): (Vec<_>, Vec<_>) = steps
             .into_iter()
+            .filter(|step| !is_idle(step))
             .partition(|step| step.phase() == Phase::Destroy);
         let mut transaction = steps::Transaction::new(self.server());
         let (done, to_do): (Vec<_>, Vec<_>) = undoable.into_iter().partition(is_done);
@@ -170,6 +184,9 @@ impl Engine {
             if let Change::RemoveVolume(name) = &change {
                 // A later volume of this name has lost nothing.
                 self.lost().remove(&name.0);
+            }
+            if let Change::RemovePortal(portal) = &change {
+                self.closed().remove(&portal.0.0);
             }
             self.reservations().make(&change);
             definitions.make(change);

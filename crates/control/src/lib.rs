@@ -23,13 +23,14 @@ pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
     FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
-    Provisioning, RateLimitFilter, Secret, Target, ToldBy, Volume,
+    Provisioning, RateLimitFilter, RdmaChoice, Secret, Target, ToldBy, Volume,
 };
 pub use engine::{
     Applied, ApplyMode, AttachmentView, CapacityView, ChapView, Contents, Engine, EngineError,
-    HostView, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
-    OpenError, PortalState, PortalView, ReferralView, RestoreError, SessionView, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
+    OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, ReferralView, RestoreError,
+    SessionView, StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch,
+    VolumeView,
 };
 pub use plan::PlanError;
 pub use store::StoreError;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use target::{
-    AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, TargetName, Transport,
-    VolumeName,
+    AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, RdmaChoice, TargetName,
+    Transport, VolumeName,
 };
 use volume::{ByteSize, SizeError};
 
@@ -204,9 +204,9 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420` (`nvme+rdma://` over RDMA), or `iscsi://192.0.2.1:3260,2` (`iser://` over RDMA) with the tag of its
-/// portal group.
-/// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1.
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of its portal group. Over RDMA,
+/// `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft` with what is to carry RDMA: `auto`, `hw` or `soft`.
+/// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1, without `rdma` auto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
 
@@ -223,6 +223,16 @@ pub enum PortalFault {
         "has no portal group after the comma; write iscsi://ADDRESS:PORT,NUMBER with a number from 1 to 65535"
     )]
     Group,
+    /// What follows the question mark is nothing that a portal has.
+    #[error(
+        "has something after the question mark that portals have not; write ?rdma=auto, ?rdma=hw or ?rdma=soft after one over RDMA"
+    )]
+    Query,
+    /// What is to carry RDMA, where there is none.
+    #[error(
+        "says what carries RDMA, but is not over RDMA; write nvme+rdma:// or iser://, or leave out rdma="
+    )]
+    NoRdma,
     /// What follows is no address.
     #[error(
         "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (names are not looked up)"
@@ -234,6 +244,10 @@ impl FromStr for Portal {
     type Err = PortalFault;
 
     fn from_str(text: &str) -> Result<Self, PortalFault> {
+        let (text, query) = match text.split_once('?') {
+            Some((text, query)) => (text, Some(query)),
+            None => (text, None),
+        };
         let (transport, address) = match text.split_once("://") {
             None => (Transport::NvmeTcp, text),
             Some((scheme, rest)) => (
@@ -241,6 +255,13 @@ impl FromStr for Portal {
                 rest.trim_end_matches('/'),
             ),
         };
+        let rdma = match query {
+            None => RdmaChoice::default(),
+            Some(query) => rdma_choice(query)?,
+        };
+        if query.is_some() && !transport.is_rdma() {
+            return Err(PortalFault::NoRdma);
+        }
         let (address, group) = match address.rsplit_once(',') {
             Some((address, tag)) if transport.protocol() == Protocol::Iscsi => {
                 let tag = tag.parse().map_err(|_| PortalFault::Group)?;
@@ -259,8 +280,15 @@ impl FromStr for Portal {
             transport,
             address,
             group,
+            rdma,
         }))
     }
+}
+
+/// The one thing that a portal's query says.
+fn rdma_choice(query: &str) -> Result<RdmaChoice, PortalFault> {
+    let choice = query.strip_prefix("rdma=").ok_or(PortalFault::Query)?;
+    choice.parse().map_err(|_| PortalFault::Query)
 }
 
 impl fmt::Display for Portal {
@@ -327,6 +355,43 @@ mod tests {
         for text in ["iscsi://192.0.2.1,0", "iscsi://192.0.2.1,x", "192.0.2.1,2"] {
             let fault = shown(text).expect_err(text).to_string();
             assert!(fault.contains("portal group"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn portals_over_rdma_may_say_what_carries_it() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for (text, read) in [
+            ("nvme+rdma://192.0.2.1", "nvme+rdma://192.0.2.1:4420"),
+            (
+                "nvme+rdma://192.0.2.1?rdma=auto",
+                "nvme+rdma://192.0.2.1:4420",
+            ),
+            (
+                "nvme+rdma://192.0.2.1/?rdma=hw",
+                "nvme+rdma://192.0.2.1:4420?rdma=hw",
+            ),
+            (
+                "iser://[2001:db8::1],7?rdma=soft",
+                "iser://[2001:db8::1]:3260,7?rdma=soft",
+            ),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(read), "{text}");
+            assert_eq!(shown(read).as_deref(), Ok(read));
+        }
+        for text in [
+            "iser://192.0.2.1?rdma=",
+            "iser://192.0.2.1?rdma=on",
+            "iser://192.0.2.1?",
+            "iser://192.0.2.1?rdma=hw&rdma=soft",
+            "iser://192.0.2.1?path=hw",
+        ] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains("?rdma=auto, ?rdma=hw or"), "{fault}");
+        }
+        for text in ["192.0.2.1?rdma=hw", "iscsi://192.0.2.1?rdma=auto"] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains("leave out rdma="), "{fault}");
         }
     }
 

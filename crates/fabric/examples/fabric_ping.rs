@@ -18,7 +18,7 @@ use fabric::verbs::{
     Access, CommId, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn,
     RecvRequest, Region, Remote, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
-use fabric::{Choice, ConnectTo, Provider, Wait, open};
+use fabric::{Choice, ConnectTo, Provider, SoftOptions, Wait, open};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -67,9 +67,9 @@ struct End {
 
 impl End {
     fn open(choice: Choice, address: IpAddr) -> Outcome<Self> {
-        let opened = open(choice, address)?;
+        let opened = open(choice, &SoftOptions::at_ip(address))?;
         println!("{}", opened.reason);
-        let mut provider = opened.provider;
+        let mut provider = opened.provider.boxed();
         let config = QpConfig {
             access: Access {
                 read: true,

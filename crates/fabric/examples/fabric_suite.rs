@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use fabric::{Choice, Provider, open};
+use fabric::{Choice, Provider, SoftOptions, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use suite::Ends;
 
@@ -50,14 +50,14 @@ impl End {
             let other = File::open(format!("/run/netns/{name}"))?;
             move_into_link_name_space(other.as_fd(), network)?;
         }
-        let opened = open(self.choice, self.address);
+        let opened = open(self.choice, &SoftOptions::at_ip(self.address));
         move_into_link_name_space(home.as_fd(), network).or_else(|error| {
             // Who never left need not be allowed to return.
             self.namespace.as_ref().map_or(Ok(()), |_| Err(error))
         })?;
         let opened = opened?;
         print!(" {},", opened.reason);
-        Ok(opened.provider)
+        Ok(opened.provider.boxed())
     }
 }
 

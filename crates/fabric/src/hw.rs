@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use block::RegionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::devices::{LinkLayer, devices};
 use crate::provider::{ConnectTo, FabricError, Provider, Wait};
 use crate::verbs::{
     CommId, Completion, Event, PostError, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
@@ -133,6 +134,17 @@ impl Hw {
     /// The adapter's name, as the system has it.
     pub fn device(&self) -> &str {
         &self.context.name
+    }
+
+    /// What its port's cable carries; `None` where the system does not say.
+    pub fn link_layer(&self) -> Option<LinkLayer> {
+        let port = u32::from(self.anchor.device_port());
+        let devices = devices().ok()?.into_iter();
+        let mut mine = devices.filter(|device| device.name == self.device());
+        let mut ports = mine.next()?.ports.into_iter();
+        ports
+            .find(|of_it| of_it.number == port)
+            .map(|of_it| of_it.link_layer)
     }
 
     /// The protection domain of that name.

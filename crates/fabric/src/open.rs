@@ -1,14 +1,13 @@
 //! Which provider an address gets.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::provider::{FabricError, Provider};
-use crate::{Hw, HwError, Soft, SoftOptions};
+use crate::{Hw, HwError, LinkLayer, Soft, SoftOptions};
 
 /// What was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Choice {
     /// An adapter where one has the address, else software.
     #[default]
@@ -31,38 +30,80 @@ pub enum ProviderKind {
 /// A provider, and why this one.
 pub struct Opened {
     /// The provider.
-    pub provider: Box<dyn Provider>,
-    /// What it is.
-    pub kind: ProviderKind,
+    pub provider: AnyProvider,
     /// Why: a sentence for people.
     pub reason: String,
 }
 
-/// The provider of an address of this machine. On any address (0.0.0.0 or ::) there is the one in software only, since an adapter
-/// is found by its address.
-pub fn open(choice: Choice, address: IpAddr) -> Result<Opened, FabricError> {
-    let why_not_hw = match choice {
-        Choice::Soft => String::from("software was asked for"),
+/// A provider of either kind. They stay apart, so that what drives them is compiled for each.
+pub enum AnyProvider {
+    /// An adapter.
+    Hw(Box<Hw>),
+    /// Software.
+    Soft(Box<Soft>),
+}
+
+impl AnyProvider {
+    /// Which of the two.
+    pub const fn kind(&self) -> ProviderKind {
+        match self {
+            Self::Hw(_) => ProviderKind::Hw,
+            Self::Soft(_) => ProviderKind::Soft,
+        }
+    }
+
+    /// The provider, for those who do not care which.
+    pub fn boxed(self) -> Box<dyn Provider> {
+        match self {
+            Self::Hw(hw) => hw,
+            Self::Soft(soft) => soft,
+        }
+    }
+
+    /// What carries its packets; `None` where the system does not say. RDMA in software is RoCEv2, which is Ethernet's.
+    pub fn link_layer(&self) -> Option<LinkLayer> {
+        match self {
+            Self::Hw(hw) => hw.link_layer(),
+            Self::Soft(_) => Some(LinkLayer::Ethernet),
+        }
+    }
+}
+
+/// The provider of an address of this machine, which `soft` names together with all that concerns software. On any address
+/// (0.0.0.0 or ::) there is the one in software only, since an adapter is found by its address.
+pub fn open(choice: Choice, soft: &SoftOptions) -> Result<Opened, FabricError> {
+    let address = soft.local.ip();
+    let no_adapter = match choice {
+        Choice::Soft => None,
         Choice::Auto | Choice::Hw => match Hw::open(address) {
             Ok(hw) => {
-                let reason = format!("adapter {} has the address {address}", hw.device());
                 return Ok(Opened {
-                    provider: Box::new(hw),
-                    kind: ProviderKind::Hw,
-                    reason,
+                    reason: format!("adapter {} has the address {address}", hw.device()),
+                    provider: AnyProvider::Hw(Box::new(hw)),
                 });
             }
             Err(error) if choice == Choice::Hw => return Err(error.into()),
-            Err(error) => error.to_string(),
+            Err(error) => Some(error),
         },
     };
-    let soft = Soft::bind(&SoftOptions::at_ip(address))
-        .map_err(|error| FabricError::SoftPort { address, error })?;
-    Ok(Opened {
-        provider: Box::new(soft),
-        kind: ProviderKind::Soft,
-        reason: format!("RDMA in software: {why_not_hw}"),
-    })
+    let bound = Soft::bind(soft).map_err(|error| FabricError::SoftPort {
+        local: soft.local,
+        error,
+    });
+    match (bound, no_adapter) {
+        (Ok(soft), no_adapter) => Ok(Opened {
+            provider: AnyProvider::Soft(Box::new(soft)),
+            reason: no_adapter.map_or_else(
+                || String::from("software was asked for"),
+                |error| error.to_string(),
+            ),
+        }),
+        (Err(error), None) => Err(error),
+        (Err(error), Some(hw)) => Err(FabricError::Neither {
+            hw,
+            soft: Box::new(error),
+        }),
+    }
 }
 
 /// A choice that there is not.
@@ -125,17 +166,23 @@ mod tests {
 
     #[test]
     fn loopback_is_served_in_software_whatever_adapters_there_are() {
-        let address: IpAddr = "127.36.9.1".parse().expect("an address");
-        let opened = open(Choice::Auto, address).expect("the port is free here");
-        assert_eq!(opened.kind, ProviderKind::Soft);
+        let soft = SoftOptions::at_ip("127.36.9.1".parse().expect("an address"));
+        let refused = |choice| open(choice, &soft).err().expect("refused").to_string();
+        let error = refused(Choice::Hw);
+        assert!(error.contains("127.36.9.1"), "{error}");
+        let opened = open(Choice::Auto, &soft).expect("the port is free here");
+        assert_eq!(opened.provider.kind(), ProviderKind::Soft);
+        assert_eq!(opened.provider.link_layer(), Some(LinkLayer::Ethernet));
         assert!(opened.reason.contains("127.36.9.1"), "{}", opened.reason);
-        let error = open(Choice::Hw, address)
-            .err()
-            .expect("loopback has no adapter");
-        assert!(error.to_string().contains("127.36.9.1"), "{error}");
-        let error = open(Choice::Soft, address)
-            .err()
-            .expect("the port is taken");
-        assert!(error.to_string().contains("4791"), "{error}");
+        let error = refused(Choice::Soft);
+        assert!(
+            error.starts_with("UDP port 4791 of 127.36.9.1 can't be had"),
+            "{error}"
+        );
+        let both = refused(Choice::Auto);
+        assert!(
+            both.contains("no RDMA adapter") && both.ends_with(&error),
+            "{both}"
+        );
     }
 }

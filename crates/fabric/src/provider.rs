@@ -1,7 +1,7 @@
 //! What every provider does.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -70,15 +70,24 @@ pub enum FabricError {
     },
     /// The provider in software can't have its port.
     #[error(
-        "UDP port {} of {address} can't be had ({error}): choose an address of this machine where neither another program nor \
+        "UDP port {} of {} can't be had ({error}): choose an address of this machine where neither another program nor \
          rdma_rxe has it",
-        roce::wire::UDP_PORT
+        local.port(),
+        local.ip()
     )]
     SoftPort {
-        /// The address.
-        address: IpAddr,
+        /// Its port, at the address.
+        local: SocketAddr,
         /// What the system says.
         error: io::Error,
+    },
+    /// Neither an adapter nor software can be had.
+    #[error("{hw}, and RDMA in software does not work there either: {soft}")]
+    Neither {
+        /// Why no adapter.
+        hw: crate::HwError,
+        /// Why no software.
+        soft: Box<FabricError>,
     },
     /// No address of ours to connect from.
     #[error("connections are asked for from a definite address, not from {0}; bind to one")]

@@ -12,8 +12,8 @@ use block::{BlockSize, Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot, Url, WaitStrategy};
 use rustix::time::{ClockId, clock_gettime};
 use target::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning, Server,
-    ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -112,6 +112,7 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         transport: Transport::NvmeTcp,
         address: "127.0.0.1:4499".parse()?,
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     })?;
     println!("nvme+tcp://{}/rate", portal.address);
     std::thread::park();

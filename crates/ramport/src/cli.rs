@@ -140,9 +140,9 @@ pub(crate) struct ServeArgs {
     /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
     pub(crate) nvme_tcp: Vec<Portal>,
-    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log says why, and the other
-    /// portals are opened
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_nvme_rdma_portal)]
+    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log says why, the portal is tried
+    /// again, and the others are opened. rdma is auto (as without it), hw for an adapter alone, or soft for software alone
+    #[arg(long, value_name = "ADDRESS[:PORT][?rdma=CHOICE]", value_parser = parse_nvme_rdma_portal)]
     pub(crate) nvme_rdma: Vec<Portal>,
     /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
@@ -198,7 +198,7 @@ pub(crate) struct DiscoverArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricVerb {
-    /// List adapters: link, state, speed, addresses; and which providers work
+    /// List adapters: link, state, speed, addresses; which providers work; and the daemon's portals with what each has
     #[command(visible_alias = "ls")]
     List,
 }
@@ -572,7 +572,7 @@ pub(crate) enum PortalVerb {
     List,
     /// Show a portal
     Show(PortalArgs),
-    /// Serve the same targets over RDMA at a portal's address, or no longer
+    /// Serve the same targets over RDMA at a portal's address, or no longer; choose an adapter or software
     #[command(after_help = examples::PORTAL_SET)]
     Set(PortalSetArgs),
     /// Close a portal
@@ -583,27 +583,33 @@ pub(crate) enum PortalVerb {
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for portal group 2; over RDMA
-    /// nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260
+    /// nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw for an adapter or ?rdma=soft for software alone
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalSetArgs {
-    /// Its URL, of a portal over TCP
+    /// Its URL, of a portal over TCP; or over RDMA, to change what carries that
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
-    /// Whether the same targets are served over RDMA, too, at the same address and port
-    #[arg(long, value_name = "on|off")]
-    pub(crate) rdma: Switch,
+    /// Whether the same targets are served over RDMA, too, at the same address and port; and what carries it
+    #[arg(long, value_name = "on|off|auto|hw|soft")]
+    pub(crate) rdma: RdmaSwitch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    /// Yes.
+pub(crate) enum RdmaSwitch {
+    /// Yes: as auto, where it is off
     On,
-    /// No.
+    /// No
     Off,
+    /// By an adapter where one has the address, else in software
+    Auto,
+    /// By an adapter, or not at all
+    Hw,
+    /// In software
+    Soft,
 }
 
 #[derive(Debug, Subcommand)]

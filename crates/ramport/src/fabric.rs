@@ -1,14 +1,16 @@
-//! `ramport fabric`: what this machine has for RDMA. It works without a daemon.
+//! `ramport fabric`: what this machine has for RDMA. It works without a daemon; one that runs is asked for its portals.
 
 use std::net::Ipv4Addr;
 
 use anyhow::Context;
+use control::{Portal, PortalView, RdmaProvider};
 use fabric::{Device, DevicePort, FabricError, Hw, Soft, SoftOptions};
 use serde_json::{Value, json};
 
 use crate::cli::{Connection, FabricVerb};
 use crate::failure::Failure;
 use crate::output;
+use crate::verbs::{Daemon, provider, state};
 
 pub(crate) fn run(connection: &Connection, verb: &FabricVerb) -> Result<(), Failure> {
     match verb {
@@ -26,11 +28,13 @@ struct Way {
 fn list(connection: &Connection) -> Result<(), Failure> {
     let devices =
         fabric::devices().context("can't look for adapters below /sys/class/infiniband")?;
-    let ways = [adapters(&devices), software()];
+    let portals = Daemon::new(connection)?.portals().unwrap_or_default();
+    let ways = [adapters(&devices), software(&portals)];
     if connection.json {
         return output::json(&json!({
             "devices": devices.iter().map(device_json).collect::<Vec<_>>(),
             "providers": ways.iter().map(way_json).collect::<Vec<_>>(),
+            "portals": portals.iter().map(|portal| portal_json(portal, &devices)).collect::<Vec<_>>(),
         }));
     }
     if !devices.is_empty() {
@@ -60,7 +64,28 @@ fn list(connection: &Connection) -> Result<(), Failure> {
         };
         output::line(format_args!("{} {works}: {}", way.name, way.reason))?;
     }
-    Ok(())
+    if portals.is_empty() {
+        return Ok(());
+    }
+    let rows = portals.iter().map(|portal| {
+        vec![
+            portal.url.clone(),
+            adapter_of(portal, &devices).unwrap_or("none").to_owned(),
+            provider(portal).unwrap_or_default().to_owned(),
+            state(portal),
+        ]
+    });
+    output::table(&["PORTAL", "ADAPTER", "RDMA", "STATE"], &[], rows)
+}
+
+/// The adapter that could carry RDMA for a portal: one that has its address.
+fn adapter_of<'a>(portal: &PortalView, devices: &'a [Device]) -> Option<&'a str> {
+    let url: Portal = portal.url.parse().ok()?;
+    let address = url.0.address.ip();
+    let has_it = |port: &DevicePort| port.addresses.contains(&address);
+    let mut devices = devices.iter();
+    let device = devices.find(|device| device.ports.iter().any(has_it))?;
+    Some(&device.name)
 }
 
 /// Whether adapters can be used.
@@ -90,13 +115,19 @@ fn adapters(devices: &[Device]) -> Way {
 }
 
 /// Whether RDMA in software can be used: it needs its UDP port.
-fn software() -> Way {
-    let anywhere = Ipv4Addr::UNSPECIFIED.into();
-    let (is_available, reason) = match Soft::bind(&SoftOptions::at_ip(anywhere)) {
-        Ok(_) => (true, String::from("UDP port 4791 is free at every address")),
-        Err(error) => {
-            let address = anywhere;
-            (false, FabricError::SoftPort { address, error }.to_string())
+fn software(portals: &[PortalView]) -> Way {
+    let options = SoftOptions::at_ip(Ipv4Addr::UNSPECIFIED.into());
+    let mut served = portals.iter();
+    let served = served.find(|portal| portal.provider == Some(RdmaProvider::Soft));
+    let (is_available, reason) = match (Soft::bind(&options), served) {
+        (Ok(_), _) => (true, String::from("UDP port 4791 is free at every address")),
+        (Err(_), Some(portal)) => (
+            true,
+            format!("UDP port 4791 is the daemon's, for {}", portal.url),
+        ),
+        (Err(error), None) => {
+            let local = options.local;
+            (false, FabricError::SoftPort { local, error }.to_string())
         }
     };
     Way {
@@ -139,4 +170,14 @@ fn device_json(device: &Device) -> Value {
 
 fn way_json(way: &Way) -> Value {
     json!({ "name": way.name, "is_available": way.is_available, "reason": way.reason })
+}
+
+fn portal_json(portal: &PortalView, devices: &[Device]) -> Value {
+    json!({
+        "url": portal.url,
+        "adapter": adapter_of(portal, devices),
+        "provider": portal.provider,
+        "state": portal.state,
+        "reason": portal.reason,
+    })
 }

@@ -8,8 +8,8 @@ use std::process;
 use std::thread;
 
 use anyhow::Context;
-use control::{Api, ApiConfig, Engine, Portal, SocketOwner, Token, parse};
-use target::{Server, ServerConfig};
+use control::{Api, ApiConfig, Engine, IfClosed, Portal, PortalView, SocketOwner, Token, parse};
+use target::{PortalDefinition, RdmaChoice, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, ServeArgs};
@@ -53,7 +53,14 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         "serving"
     );
     for portal in engine.portals() {
-        tracing::info!(portal = portal.url, state = ?portal.state, "portal");
+        let PortalView {
+            url,
+            state,
+            provider,
+            reason,
+            ..
+        } = portal;
+        tracing::info!(portal = url, ?state, ?provider, reason, "portal");
     }
     if has_tcp {
         let address = api.tcp_address().map(|address| address.to_string());
@@ -107,17 +114,25 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
         wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);
     }
     for portal in wanted {
-        if defined.iter().any(|other| other.0 == portal) {
-            continue;
-        }
-        match engine.add_portal(portal) {
-            Ok(_) => {}
-            // RDMA may be in the way of something else on this machine; the portals over TCP are served all the same.
-            Err(error) if portal.0.transport.is_rdma() => {
-                tracing::error!(%portal, %error, "a portal over RDMA is not opened");
+        let mut same = defined.iter().filter(|other| {
+            let rdma = portal.0.rdma;
+            PortalDefinition { rdma, ..other.0.0 } == portal.0
+        });
+        if let Some(defined) = same.next() {
+            if defined.0 == portal || portal.0.rdma == RdmaChoice::default() {
+                continue;
             }
-            Err(error) => return Err(Failure::mistake(error)),
+            // What carries RDMA was said anew.
+            engine.remove_portal(defined.0).map_err(Failure::mistake)?;
         }
+        // RDMA may be in the way of something else on this machine; the portals over TCP are served all the same.
+        let if_closed = if portal.0.transport.is_rdma() {
+            IfClosed::Keep
+        } else {
+            IfClosed::Refuse
+        };
+        let added = engine.add_portal(portal, if_closed);
+        added.map_err(Failure::mistake)?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::Verdict;
-use control::{Applied, CapacityView, Client, Definitions, Endpoint, Token};
+use control::{Applied, CapacityView, Client, Definitions, Endpoint, PortalView, Token};
 use initiator::Scheme;
 use serde_json::json;
 
@@ -22,7 +22,7 @@ use crate::cli::{ApplyArgs, Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
 use crate::{output, paths};
 
-pub(crate) use portal::open_to_others;
+pub(crate) use portal::{open_to_others, provider, state};
 
 /// Carries out a verb of the daemon's.
 pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<(), Failure> {
@@ -73,6 +73,11 @@ impl Daemon {
                 Form::Text
             },
         })
+    }
+
+    /// The portals, where a daemon answers.
+    pub(crate) fn portals(&self) -> Option<Vec<PortalView>> {
+        self.client.get("/v1/portals").ok()
     }
 
     /// Another connection to the same daemon, for another thread.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use block::{Access, BlockSize};
 use target::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning, Server,
-    ServerConfig, TargetDefinition, Transport, VolumeDefinition, VolumeName,
+    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition, VolumeName,
 };
 
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         transport: Transport::NvmeTcp,
         address,
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     })?;
     println!("{portal}/{name}?ns=1");
     loop {

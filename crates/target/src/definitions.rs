@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 
 use block::{Access, BlockSize};
 
-use crate::{HostName, Protocol, TargetName, VolumeName};
+use crate::{HostName, Protocol, RdmaChoice, TargetName, VolumeName};
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,6 +253,15 @@ pub struct PortalDefinition {
     pub address: SocketAddr,
     /// The portal group that it belongs to (iSCSI; 1 for other protocols).
     pub group: PortalGroup,
+    /// What carries RDMA; [`RdmaChoice::Auto`] for transports that have none.
+    pub rdma: RdmaChoice,
+}
+
+impl PortalDefinition {
+    /// Whether both listen at one place, where only one of them can.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.transport == other.transport && self.address == other.address
+    }
 }
 
 /// A portal group (RFC 7143 §4.2.7.1): portals that the connections of one session may be spread over. For SCSI, each
@@ -334,10 +343,13 @@ impl Transport {
 impl fmt::Display for PortalDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.transport.scheme(), self.address)?;
-        if self.group == PortalGroup::default() {
-            return Ok(());
+        if self.group != PortalGroup::default() {
+            write!(f, ",{}", self.group.tag())?;
         }
-        write!(f, ",{}", self.group.tag())
+        if self.rdma != RdmaChoice::default() {
+            write!(f, "?rdma={}", self.rdma)?;
+        }
+        Ok(())
     }
 }
 

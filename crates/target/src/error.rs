@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::{HostName, PortalDefinition, SessionId, TargetName, VolumeName};
+use crate::{
+    HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName, VolumeName,
+};
 
 /// Why the server did not do what was asked. Nothing has changed when this is returned.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +47,8 @@ pub enum ServerError {
     /// The name is taken.
     #[error("host {0} exists already; change it, or choose another name")]
     HostExists(HostName),
-    /// The portal is open already.
-    #[error("portal {0} is open already")]
+    /// There is such a portal already.
+    #[error("portal {0} exists already")]
     PortalExists(PortalDefinition),
     /// Hosts are referred there already.
     #[error("hosts are referred to {0} already")]
@@ -204,17 +206,26 @@ pub enum ServerError {
     #[error("{0} needs a port other than 0: portals over RDMA are found by it")]
     RdmaPort(PortalDefinition),
     /// RDMA can't be served at the address.
-    #[error(
-        "can't serve {portal}: {source}; choose an address of this machine whose UDP port {udp_port} is free (Linux's rdma_rxe takes it: `rdma link` lists its devices)"
-    )]
+    #[error("can't serve {portal}: {source}{}", mend_of(portal))]
     Rdma {
         /// The portal.
         portal: PortalDefinition,
-        /// The port of RoCEv2.
-        udp_port: u16,
         /// What is in the way.
         source: Box<fabric::runtime::RuntimeError>,
     },
+    /// Other portals at the address have another provider of RDMA.
+    #[error(
+        "can't serve {portal}: other portals over RDMA at its address are served by {served}, and an address has one provider for all; remove them first, or change all at once with `ramport apply`"
+    )]
+    RdmaProvider {
+        /// The portal.
+        portal: PortalDefinition,
+        /// What the others have.
+        served: RdmaProvider,
+    },
+    /// A provider of RDMA for a transport that has none.
+    #[error("{0} names a provider of RDMA; leave out rdma=, which is for portals over RDMA here")]
+    NoRdma(PortalDefinition),
     /// A limit of the server.
     #[error("there are {max} {what} already, the most that this server takes")]
     TooMany {
@@ -265,6 +276,7 @@ impl ServerError {
             | Self::TargetInUse { .. }
             | Self::HostInUse { .. }
             | Self::OpenToNetwork { .. }
+            | Self::RdmaProvider { .. }
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }
             | Self::VolumeSize { .. }
@@ -275,6 +287,7 @@ impl ServerError {
             | Self::LoginPolicy(_)
             | Self::Listen { .. }
             | Self::RdmaPort(_)
+            | Self::NoRdma(_)
             | Self::Rdma { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }
@@ -282,6 +295,22 @@ impl ServerError {
             | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
         }
+    }
+
+    /// Whether a portal can't be opened as things are on this machine, and may be later.
+    pub fn leaves_portal_closed(&self) -> bool {
+        matches!(
+            self,
+            Self::Listen { .. } | Self::Rdma { .. } | Self::RdmaProvider { .. }
+        )
+    }
+}
+
+/// What helps where an adapter was asked for and can't be had.
+fn mend_of(portal: &PortalDefinition) -> &'static str {
+    match portal.rdma {
+        RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
+        RdmaChoice::Auto | RdmaChoice::Soft => "",
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use fabric::LinkLayer;
 use volume::filters::FilterSpec;
 
 use crate::{
-    HostDefinition, HostName, IoStatistics, PortalDefinition, TargetDefinition, TargetName,
-    Transport, VolumeDefinition, VolumeName,
+    HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, TargetDefinition,
+    TargetName, Transport, VolumeDefinition, VolumeName,
 };
 
 /// A volume as it is now.
@@ -67,13 +68,26 @@ pub struct HostInfo {
     pub targets: Vec<TargetName>,
 }
 
-/// A portal as it is now.
-#[derive(Clone, Copy, Debug)]
+/// An open portal as it is now.
+#[derive(Clone, Debug)]
 pub struct PortalInfo {
     /// Where it listens; the port is the real one.
     pub definition: PortalDefinition,
     /// How many connections came through it and are still there.
     pub connections: usize,
+    /// What carries RDMA; none for transports that have none.
+    pub rdma: Option<RdmaInfo>,
+}
+
+/// What carries RDMA at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaInfo {
+    /// An adapter, or software.
+    pub provider: RdmaProvider,
+    /// What is on the cable; `None` where the system does not say.
+    pub link_layer: Option<LinkLayer>,
+    /// Why this provider: a sentence for people.
+    pub reason: String,
 }
 
 /// A session: a host connected to a target through a portal. For NVMe this is a controller with all its queues, for

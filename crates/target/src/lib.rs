@@ -31,9 +31,12 @@ pub use definitions::{
     PortalGroup, Provisioning, TargetDefinition, ToldBy, Transport, VolumeDefinition,
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
+pub use fabric::{
+    Choice as RdmaChoice, NoSuchChoice as NoSuchRdmaChoice, ProviderKind as RdmaProvider,
+};
 pub use info::{
-    Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, SessionId, SessionInfo,
-    SessionProtocol, TargetInfo, VolumeInfo,
+    Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, RdmaInfo, SessionId,
+    SessionInfo, SessionProtocol, TargetInfo, VolumeInfo,
 };
 pub use keeper::UnsavedReservations;
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};

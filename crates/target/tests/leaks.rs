@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use block::{BlockSize, Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, OnLoss, Operation, Request, Slot, Url, WaitStrategy};
 use target::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning, Server,
-    ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
 
 const MIB: u64 = 1 << 20;
@@ -92,6 +92,7 @@ fn serve() -> (Server, Url) {
         transport: Transport::NvmeTcp,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     };
     let portal = server.add_portal(portal).expect("a free port");
     let volume = VolumeDefinition {

@@ -14,7 +14,7 @@ use nvme::wire::StatusCode;
 use tap::Tap;
 use target::{
     AllowedHost, Cores, Force, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
-    PortalDefinition, PortalGroup, Provisioning, Server, ServerConfig, ServerError,
+    PortalDefinition, PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError,
     TargetDefinition, TargetName, ToldBy, Transport, VolumeDefinition, VolumeName,
 };
 use volume::filters::{Delay, FilterSpec, Latency};
@@ -119,6 +119,7 @@ fn loopback() -> PortalDefinition {
         transport: Transport::NvmeTcp,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     }
 }
 
@@ -420,6 +421,7 @@ fn a_portal_for_other_machines_needs_a_host_list() {
         transport: Transport::NvmeTcp,
         address: SocketAddr::from(([0, 0, 0, 0], 0)),
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     };
     let refused = fixture.server.add_portal(outside);
     let refused = refused.expect_err("refused").to_string();

@@ -16,8 +16,8 @@ use super::answer::{ApiError, ErrorBody, call, read};
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    Applied, ApplyMode, CapacityView, Engine, HostView, PortalView, ReferralView, SessionView,
-    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    Applied, ApplyMode, CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView,
+    ReferralView, SessionView, StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -66,7 +66,10 @@ pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
         .route("/v1/portals", get(list_portals))
         .route(
             "/v1/portals/{url}",
-            get(get_portal).post(add_portal).delete(remove_portal),
+            get(get_portal)
+                .post(add_portal)
+                .patch(change_portal)
+                .delete(remove_portal),
         )
         .route("/v1/referrals", get(list_referrals))
         .route(
@@ -136,6 +139,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         list_portals,
         get_portal,
         add_portal,
+        change_portal,
         remove_portal,
         list_referrals,
         get_referral,
@@ -511,8 +515,23 @@ async fn get_portal(State(engine): State<Engine>, Path(url): Path<String>) -> An
 #[utoipa::path(post, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 201, body = PortalView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
 async fn add_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Created<PortalView> {
     call(engine, move |engine| {
-        let portal = engine.add_portal(parse(&url)?)?;
+        let portal = engine.add_portal(parse(&url)?, IfClosed::Refuse)?;
         Ok((StatusCode::CREATED, Json(engine.portal(portal)?)))
+    })
+    .await
+}
+
+/// Change a portal over RDMA: its hosts connect again
+#[utoipa::path(patch, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded; what carries RDMA may be left out of it")), request_body = PortalPatch, responses((status = 200, body = PortalView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn change_portal(
+    State(engine): State<Engine>,
+    Path(url): Path<String>,
+    body: Bytes,
+) -> Answer<PortalView> {
+    let patch: PortalPatch = read(&body)?;
+    call(engine, move |engine| {
+        let portal = engine.change_portal(parse(&url)?, patch)?;
+        Ok(Json(engine.portal(portal)?))
     })
     .await
 }

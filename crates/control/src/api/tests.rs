@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use target::{Cores, Server, ServerConfig};
 
 use super::*;
-use crate::{Client, ClientError, Endpoint};
+use crate::{ApplyMode, Client, ClientError, Endpoint, IfClosed, PortalState, RdmaProvider, parse};
 
 /// A daemon in this process, with a folder that goes with it.
 struct Daemon {
@@ -111,6 +111,11 @@ POST   201 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:0
 POST   400 /v1/portals/localhost
 GET    404 /v1/portals/127.0.0.1:1
 DELETE 404 /v1/portals/127.0.0.1:1
+POST   201 /v1/portals/iscsi:%2F%2F127.0.0.1:0,7
+POST   400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420%3Frdma=hw
+POST   400 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:4420%3Frdma=soft
+PATCH  404 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "soft"}
+PATCH  400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "some"}
 GET    200 /v1/portals
 POST   201 /v1/referrals/192.0.2.7:8009
 POST   409 /v1/referrals/nvme+tcp:%2F%2F192.0.2.7:8009
@@ -206,6 +211,101 @@ fn every_route_answers_as_its_document_says() {
         "the document and this test list other routes"
     );
     assert!(daemon.engine.definitions().is_empty());
+}
+
+#[test]
+fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
+    let daemon = Daemon::start("rdma");
+    let [_, _, a, b] = std::process::id().to_be_bytes();
+    // An address of this process's own: RoCEv2 has one port at each.
+    let place = format!("iser:%2F%2F127.37.{a}.{}:3260,2", b.max(1));
+    let path = format!("/v1/portals/{place}");
+    let told = |method: &str, path: &str, body: Value, status: u16| -> Value {
+        let (got, text) = daemon.client.raw(method, path, &body).expect("an answer");
+        assert_eq!(got, status, "{method} {path} {body}: {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    };
+    let soft = told("POST", &format!("{path}%3Frdma=soft"), Value::Null, 201);
+    let shown = ["state", "rdma", "provider", "reason"].map(|field| soft[field].clone());
+    assert_eq!(
+        shown,
+        ["open", "soft", "soft", "software was asked for"].map(Value::from)
+    );
+    // The URL need not say what carries it.
+    let auto = told("PATCH", &path, json!({"rdma": "auto"}), 200);
+    assert_eq!(
+        (&auto["rdma"], &auto["provider"]),
+        (&"auto".into(), &"soft".into())
+    );
+    let reason = auto["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("adapter") || reason.contains("librdmacm"),
+        "{reason}"
+    );
+    let taken = told("POST", &format!("{path}%3Frdma=hw"), Value::Null, 409);
+    assert!(taken.to_string().contains("exists already"), "{taken}");
+    let refused = told("PATCH", &path, json!({"rdma": "hw"}), 400);
+    let refused = refused.to_string();
+    assert!(refused.contains("rdma=soft needs none"), "{refused}");
+    assert_eq!(
+        told("GET", &path, Value::Null, 200),
+        auto,
+        "it is as it was"
+    );
+    let [other] =
+        ["127.0.0.1:0"].map(|tcp| told("POST", &format!("/v1/portals/{tcp}"), Value::Null, 201));
+    let tcp = crate::path_part(other["url"].as_str().expect("a URL"));
+    assert_eq!(other["rdma"], Value::Null);
+    told(
+        "PATCH",
+        &format!("/v1/portals/{tcp}"),
+        json!({"rdma": "soft"}),
+        400,
+    );
+    told("PATCH", &format!("/v1/portals/{tcp}"), json!({}), 200);
+    told("DELETE", &path, Value::Null, 204);
+    told("GET", &path, Value::Null, 404);
+}
+
+#[test]
+fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again() {
+    let daemon = Daemon::start("closed");
+    let [_, _, a, b] = std::process::id().to_be_bytes();
+    let address = format!("127.38.{a}.{}", b.max(1));
+    let blocker = std::net::UdpSocket::bind(format!("{address}:4791")).expect("it is ours");
+    let portal: crate::Portal = parse(&format!("nvme+rdma://{address}")).expect("a portal");
+    let refused = daemon.engine.add_portal(portal, IfClosed::Refuse);
+    let refused = refused.expect_err("the port is taken").to_string();
+    assert!(refused.contains("UDP port 4791"), "{refused}");
+    assert!(daemon.engine.definitions().is_empty());
+    let kept = daemon.engine.add_portal(portal, IfClosed::Keep);
+    assert_eq!(kept.expect("kept"), portal);
+    let view = || daemon.engine.portal(portal).expect("it is defined");
+    assert_eq!(
+        (view().state, view().reason),
+        (PortalState::Closed, Some(refused))
+    );
+    assert_eq!(daemon.engine.retry_portals(), 1);
+    drop(blocker);
+    assert_eq!(daemon.engine.retry_portals(), 0);
+    assert_eq!(
+        (view().state, view().provider),
+        (PortalState::Open, Some(RdmaProvider::Soft))
+    );
+    daemon.engine.remove_portal(portal).expect("it is there");
+    // One that is closed can be taken away, too, also by a whole file.
+    let blocker = std::net::UdpSocket::bind(format!("{address}:4791")).expect("free again");
+    daemon
+        .engine
+        .add_portal(portal, IfClosed::Keep)
+        .expect("kept");
+    let nothing = crate::Definitions::default();
+    let applied = daemon
+        .engine
+        .apply(nothing, ApplyMode::Run, target::Force::No);
+    applied.expect("applied");
+    assert!(daemon.engine.portals().is_empty());
+    drop(blocker);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Makes a fresh server what the state file says.
 
-use target::{Force, Server, ServerError};
+use std::collections::BTreeMap;
+
+use target::{Force, PortalDefinition, Server, ServerError};
 
 use super::steps;
 use crate::definitions::Definitions;
@@ -24,9 +26,13 @@ pub enum RestoreError {
     Plan(#[from] PlanError),
 }
 
-/// Takes every step from nothing to what was kept. A portal whose address is not there (yet) stays closed and is told;
-/// everything else has to work. Reservations are back before hosts can come.
-pub(super) fn restore(server: &Server, kept: &Kept) -> Result<(), RestoreError> {
+/// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or has no provider of RDMA,
+/// stays closed: those are returned with the reason. Everything else has to work. Reservations are back before hosts can
+/// come.
+pub(super) fn restore(
+    server: &Server,
+    kept: &Kept,
+) -> Result<BTreeMap<PortalDefinition, String>, RestoreError> {
     let steps = plan(&Definitions::default(), &kept.definitions.as_changes())?;
     let opens = |step: &Step| step.phase() == Phase::OpenPortals;
     let (portals, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(opens);
@@ -36,19 +42,25 @@ pub(super) fn restore(server: &Server, kept: &Kept) -> Result<(), RestoreError> 
     for (target, lun, reservations) in kept.reservations.to_server() {
         server.restore_reservations(target, lun, reservations);
     }
+    let mut closed = BTreeMap::new();
     for step in portals {
-        take(server, &step)?;
+        match (take(server, &step), step) {
+            (Ok(()), _) => {}
+            (Err(RestoreError::Server { error, .. }), Step::AddPortal(portal))
+                if error.leaves_portal_closed() =>
+            {
+                tracing::error!(%portal, %error, "a portal stays closed; it is tried again");
+                closed.insert(portal, error.to_string());
+            }
+            (Err(error), _) => return Err(error),
+        }
     }
-    Ok(())
+    Ok(closed)
 }
 
 fn take(server: &Server, step: &Step) -> Result<(), RestoreError> {
     match steps::take(server, step, Force::No) {
         Ok(_) => Ok(()),
-        Err(error @ ServerError::Listen { .. }) => {
-            tracing::error!(%error, "a portal stays closed; it is tried again");
-            Ok(())
-        }
         Err(error) => {
             let what = step.noun();
             let error = Box::new(error);

@@ -326,35 +326,6 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// Opens a portal, and returns it as it is: port 0 has become a real one.
-    pub fn add_portal(&self, portal: Portal) -> Result<Portal, EngineError> {
-        let mut store = self.begin();
-        let before = self.read().portals.clone();
-        if before.contains(&Text(portal)) {
-            return Err(ServerError::PortalExists(portal.0).into());
-        }
-        let change = Change::AddPortal(Text(portal));
-        self.commit(&mut store, vec![change], Force::No, |_| false)?;
-        let opened = self.read().portals.difference(&before).next().copied();
-        Ok(opened.map_or(portal, |opened| opened.0))
-    }
-
-    /// Closes a portal; the sessions that came through it end.
-    pub fn remove_portal(&self, portal: Portal) -> Result<(), EngineError> {
-        let mut store = self.begin();
-        if !self.read().portals.contains(&Text(portal)) {
-            return Err(ServerError::UnknownPortal(portal.0).into());
-        }
-        // One that never opened has nothing to be closed.
-        let is_closed = !self
-            .server()
-            .portals()
-            .iter()
-            .any(|p| p.definition == portal.0);
-        let change = Change::RemovePortal(Text(portal));
-        self.commit(&mut store, vec![change], Force::No, |_| is_closed)
-    }
-
     /// Refers hosts that discover to another discovery service, too.
     pub fn add_referral(&self, referral: Portal) -> Result<(), EngineError> {
         let mut store = self.begin();
@@ -371,38 +342,6 @@ impl Engine {
         self.referral(referral)?;
         let change = Change::RemoveReferral(Text(referral));
         self.commit(&mut store, vec![change], Force::No, |_| false)
-    }
-
-    /// Whether a portal is defined that could not be opened.
-    pub fn has_closed_portals(&self) -> bool {
-        let open = self.server().portals();
-        let definitions = self.read();
-        let mut defined = definitions.portal_definitions();
-        defined.any(|portal| !open.iter().any(|info| info.definition == portal))
-    }
-
-    /// Tries again to open the portals that could not be opened. Returns how many are still closed.
-    pub fn retry_portals(&self) -> usize {
-        let _store = self.begin();
-        let open: BTreeSet<_> = self
-            .server()
-            .portals()
-            .iter()
-            .map(|p| p.definition)
-            .collect();
-        let definitions = self.read();
-        let closed = definitions
-            .portal_definitions()
-            .filter(|portal| !open.contains(portal));
-        closed
-            .filter(|portal| match self.server().add_portal(*portal) {
-                Ok(_) => {
-                    tracing::info!(%portal, "a portal that was closed is open now");
-                    false
-                }
-                Err(_) => true,
-            })
-            .count()
     }
 
     /// Ends a session. Its host may come again, unless it is no longer allowed.

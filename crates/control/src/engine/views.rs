@@ -1,18 +1,19 @@
 //! What is, as values for requests: definitions together with what the server knows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use target::{
-    Capacity, HostName, IoStatistics, KindStatistics, PortalInfo, Protocol, ServerError, SessionId,
-    SessionInfo, SessionProtocol, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
+    Capacity, HostName, IoStatistics, KindStatistics, PortalDefinition, PortalInfo, Protocol,
+    ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo, TargetName, VolumeInfo,
+    VolumeName, Warning,
 };
 use utoipa::ToSchema;
 
 use super::{Engine, Task};
-use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, ToldBy};
+use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, RdmaChoice, ToldBy};
 use crate::text::{Portal, Text};
 
 /// A volume as it is now.
@@ -140,6 +141,15 @@ pub struct PortalView {
     pub url: String,
     /// Whether it listens.
     pub state: PortalState,
+    /// What is to carry RDMA, where it is over RDMA.
+    #[serde(default)]
+    pub rdma: Option<RdmaChoice>,
+    /// What carries RDMA, where it is over RDMA and open.
+    #[serde(default)]
+    pub provider: Option<RdmaProvider>,
+    /// Why it is closed; or why RDMA is carried by what carries it.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// How many connections came through it and are still there.
     pub connections: usize,
 }
@@ -157,8 +167,27 @@ pub struct ReferralView {
 pub enum PortalState {
     /// It does.
     Open,
-    /// Its address is not there, or taken by another program; it is tried again.
+    /// Its address is not there, or taken by another program, or has no provider of RDMA; it is tried again.
     Closed,
+}
+
+/// What carries RDMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RdmaProvider {
+    /// An adapter.
+    Hw,
+    /// Software: RoCEv2 by a UDP socket.
+    Soft,
+}
+
+impl From<target::RdmaProvider> for RdmaProvider {
+    fn from(provider: target::RdmaProvider) -> Self {
+        match provider {
+            target::RdmaProvider::Hw => Self::Hw,
+            target::RdmaProvider::Soft => Self::Soft,
+        }
+    }
 }
 
 /// A session: a host connected to a target.
@@ -370,7 +399,7 @@ impl Engine {
         definitions
             .portals
             .iter()
-            .map(|portal| portal_view(portal.0, &infos))
+            .map(|portal| portal_view(portal.0, &infos, &self.closed()))
             .collect()
     }
 
@@ -391,10 +420,9 @@ impl Engine {
 
     /// One portal.
     pub fn portal(&self, portal: Portal) -> Result<PortalView, ServerError> {
-        if !self.read().portals.contains(&Text(portal)) {
-            return Err(ServerError::UnknownPortal(portal.0));
-        }
-        Ok(portal_view(portal, &self.server().portals()))
+        let portal = self.defined_portal(portal)?;
+        let infos = self.server().portals();
+        Ok(portal_view(portal, &infos, &self.closed()))
     }
 
     /// Every session, oldest first.
@@ -528,13 +556,24 @@ fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>
     }
 }
 
-fn portal_view(portal: Portal, infos: &[PortalInfo]) -> PortalView {
+fn portal_view(
+    portal: Portal,
+    infos: &[PortalInfo],
+    closed: &BTreeMap<PortalDefinition, String>,
+) -> PortalView {
     let info = infos.iter().find(|info| info.definition == portal.0);
+    let rdma = info.and_then(|info| info.rdma.as_ref());
     PortalView {
         url: portal.to_string(),
         state: match info {
             Some(_) => PortalState::Open,
             None => PortalState::Closed,
+        },
+        rdma: (portal.0.transport.is_rdma()).then(|| portal.0.rdma.into()),
+        provider: rdma.map(|rdma| rdma.provider.into()),
+        reason: match info {
+            Some(_) => rdma.map(|rdma| rdma.reason.clone()),
+            None => closed.get(&portal.0).cloned(),
         },
         connections: info.map_or(0, |info| info.connections),
     }

@@ -17,7 +17,7 @@ use nvme::wire::StatusCode;
 use proxy::{Pace, Proxy};
 use target::{
     Cores, Force, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
 
 const MIB: u64 = 1 << 20;
@@ -63,6 +63,7 @@ impl Rig {
                 transport: Transport::NvmeTcp,
                 address: SocketAddr::from(([127, 0, 0, 1], 0)),
                 group: PortalGroup::default(),
+                rdma: RdmaChoice::default(),
             })
             .unwrap();
         Self {
@@ -92,6 +93,7 @@ impl Rig {
             transport: Transport::Iscsi,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             group: PortalGroup::default(),
+            rdma: RdmaChoice::default(),
         };
         self.server.add_portal(portal).unwrap().address
     }

@@ -15,8 +15,8 @@ use super::events::Event;
 use super::subsystem::Role;
 use super::{PortId, QueueId, Subsystem};
 use crate::wire::discovery::{
-    AddressFamily, DiscoveryEntry, DiscoveryHeader, RdmaAddress, SubsystemType, TransportType,
-    text_field,
+    AddressFamily, DiscoveryEntry, DiscoveryHeader, RdmaAddress, RdmaProvider, SubsystemType,
+    TransportType, text_field,
 };
 use crate::wire::fabrics::{ConnectData, NqnField};
 
@@ -35,6 +35,8 @@ pub struct DiscoveryRecord {
     pub subsystem_nqn: NqnField,
     /// How it is reached.
     pub transport: TransportType,
+    /// What carries RDMA there; without a meaning for other transports.
+    pub rdma_provider: RdmaProvider,
     /// The portal's address. Where it is unspecified, hosts are told the address that they themselves came to.
     pub address: IpAddr,
     /// The portal's port number (TRSVCID).
@@ -87,7 +89,8 @@ impl DiscoveryRecord {
         entry.subsystem_nqn = self.subsystem_nqn;
         entry.address = text_field(&address.to_string());
         if self.transport == TransportType::Rdma {
-            entry.transport_specific = zerocopy::transmute!(RdmaAddress::ROCE_V2);
+            let address = RdmaAddress::connected(self.rdma_provider);
+            entry.transport_specific = zerocopy::transmute!(address);
         }
         entry
     }
@@ -99,6 +102,7 @@ impl DiscoveryRecord {
         self.kind == other.kind
             && self.subsystem_nqn == other.subsystem_nqn
             && self.transport == other.transport
+            && self.rdma_provider == other.rdma_provider
             && self.address == other.address
             && self.service_port == other.service_port
             && self.port == other.port

@@ -105,7 +105,7 @@ impl DiscoveryEntry {
 pub struct RdmaAddress {
     /// RDMA QP Service Type (RDMA_QPTYPE): 1 is reliable connected.
     pub qp_type: u8,
-    /// RDMA Provider Type (RDMA_PRTYPE): 1 is not specified, 2 InfiniBand, 3 RoCE, 4 RoCEv2, 5 iWARP.
+    /// RDMA Provider Type (RDMA_PRTYPE): see [`RdmaProvider`].
     pub provider: u8,
     /// RDMA Connection Management Service (RDMA_CMS): 1 is rdma_cm.
     pub connection_management: u8,
@@ -119,15 +119,29 @@ const _: () = assert!(size_of::<RdmaAddress>() == 256);
 const _: () = assert!(std::mem::offset_of!(RdmaAddress, partition_key) == 8);
 
 impl RdmaAddress {
-    /// Reliable connected queue pairs over RoCEv2, made by rdma_cm.
-    pub const ROCE_V2: Self = Self {
-        qp_type: 1,
-        provider: 4,
-        connection_management: 1,
-        reserved1: [0; 5],
-        partition_key: U16::ZERO,
-        reserved2: [0; 246],
-    };
+    /// Reliable connected queue pairs of a provider, made by rdma_cm.
+    pub const fn connected(provider: RdmaProvider) -> Self {
+        Self {
+            qp_type: 1,
+            provider: provider as u8,
+            connection_management: 1,
+            reserved1: [0; 5],
+            partition_key: U16::ZERO,
+            reserved2: [0; 246],
+        }
+    }
+}
+
+/// RDMA Provider Type (RDMA_PRTYPE): what carries RDMA. The specification knows RoCE (3) and iWARP (5), too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RdmaProvider {
+    /// Nobody says.
+    NotSpecified = 1,
+    /// InfiniBand.
+    InfiniBand = 2,
+    /// RoCEv2.
+    RoceV2 = 4,
 }
 
 /// `text` in a field of `LEN` bytes, ended by a zero byte; cut where it is longer.

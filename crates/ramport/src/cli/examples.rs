@@ -38,6 +38,8 @@ Examples:
     ramport portal create iscsi://192.0.2.1:3260,2
   NVMe over RDMA:
     ramport portal create nvme+rdma://192.0.2.1:4420
+  The same, by an adapter or not at all:
+    ramport portal create nvme+rdma://192.0.2.1:4420?rdma=hw
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260";
 
@@ -47,7 +49,10 @@ Examples:
     ramport portal set nvme+tcp://192.0.2.1:4420 --rdma on
   Serve iSCSI targets by iSER, too, and no longer:
     ramport portal set iscsi://192.0.2.1:3260 --rdma on
-    ramport portal set iscsi://192.0.2.1:3260 --rdma off";
+    ramport portal set iscsi://192.0.2.1:3260 --rdma off
+  Move its hosts from an adapter to software, and back:
+    ramport portal set nvme+tcp://192.0.2.1:4420 --rdma soft
+    ramport portal set nvme+tcp://192.0.2.1:4420 --rdma hw";
 
 pub(crate) const HOST: &str = "\
 Examples:

@@ -42,11 +42,12 @@ fn json_may_stand_before_and_after_a_verb() {
 }
 
 /// What verbs say at the end of their help.
-const EXAMPLES: [(&[&str], &str); 9] = [
+const EXAMPLES: [(&[&str], &str); 10] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
     (&["target", "create"], examples::TARGET_CREATE),
     (&["portal", "create"], examples::PORTAL_CREATE),
+    (&["portal", "set"], examples::PORTAL_SET),
     (&["host"], examples::HOST),
     (&["host", "create"], examples::HOST),
     (&["apply"], examples::APPLY),

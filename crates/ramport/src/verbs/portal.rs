@@ -1,10 +1,10 @@
 //! `ramport portal`.
 
-use control::{Portal, PortalState, PortalView, path_part};
+use control::{Portal, PortalPatch, PortalState, PortalView, RdmaProvider, path_part};
 use target::PortalDefinition;
 
 use super::Daemon;
-use crate::cli::{PortalSetArgs, PortalVerb, Switch};
+use crate::cli::{PortalSetArgs, PortalVerb, RdmaSwitch};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -21,8 +21,53 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     }
 }
 
-/// Opens or closes the portal over RDMA beside one over TCP. What is so already stays.
+/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA. What is so already stays.
 fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
+    let portal = args.url.0;
+    let asked = match args.rdma {
+        RdmaSwitch::On => target::RdmaChoice::default(),
+        RdmaSwitch::Off => return switch_off(daemon, beside(args)?),
+        RdmaSwitch::Auto => target::RdmaChoice::Auto,
+        RdmaSwitch::Hw => target::RdmaChoice::Hw,
+        RdmaSwitch::Soft => target::RdmaChoice::Soft,
+    };
+    let over_rdma = if portal.transport.is_rdma() && args.rdma != RdmaSwitch::On {
+        args.url
+    } else {
+        beside(args)?
+    };
+    let is_open = find(daemon, over_rdma)?.is_some();
+    match (is_open, args.rdma) {
+        (true, RdmaSwitch::On) => show(daemon, &daemon.client.get(&path(over_rdma))?),
+        (false, _) if !portal.transport.is_rdma() => {
+            let _: PortalView = daemon.client.get(&path(args.url))?;
+            let wanted = PortalDefinition {
+                rdma: asked,
+                ..over_rdma.0
+            };
+            show(daemon, &daemon.client.post(&path(Portal(wanted)), &())?)
+        }
+        _ => {
+            let patch = PortalPatch {
+                rdma: Some(asked.into()),
+            };
+            show(daemon, &daemon.client.patch(&path(over_rdma), &patch)?)
+        }
+    }
+}
+
+fn switch_off(daemon: &Daemon, over_rdma: Portal) -> Result<(), Failure> {
+    match find(daemon, over_rdma)? {
+        Some(portal) => {
+            daemon.client.delete(&path(portal))?;
+            daemon.say(format_args!("portal {portal} is closed"))
+        }
+        None => daemon.say(format_args!("portal {over_rdma} is not open")),
+    }
+}
+
+/// The portal over RDMA beside one over TCP.
+fn beside(args: &PortalSetArgs) -> Result<Portal, Failure> {
     let portal = args.url.0;
     let beside = portal.transport.over_rdma().map(|transport| {
         Portal(PortalDefinition {
@@ -30,26 +75,20 @@ fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
             ..portal
         })
     });
-    let Some(beside) = beside else {
-        return Err(Failure::mistake(anyhow::anyhow!(
+    beside.ok_or_else(|| {
+        Failure::mistake(anyhow::anyhow!(
             "{} can't be switched to RDMA: name a portal over TCP, such as nvme+tcp://192.0.2.1:4420",
             args.url
-        )));
-    };
+        ))
+    })
+}
+
+/// The portal that is defined there, whatever carries its RDMA.
+fn find(daemon: &Daemon, wanted: Portal) -> Result<Option<Portal>, Failure> {
+    let rdma = wanted.0.rdma;
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
-    let exists = |url: Portal| portals.iter().any(|portal| portal.url == url.to_string());
-    match (args.rdma, exists(beside)) {
-        (Switch::On, true) => show(daemon, &daemon.client.get(&path(beside))?),
-        (Switch::On, false) => {
-            let _: PortalView = daemon.client.get(&path(args.url))?;
-            show(daemon, &daemon.client.post(&path(beside), &())?)
-        }
-        (Switch::Off, true) => {
-            daemon.client.delete(&path(beside))?;
-            daemon.say(format_args!("portal {beside} is closed"))
-        }
-        (Switch::Off, false) => daemon.say(format_args!("portal {beside} is not open")),
-    }
+    let mut urls = portals.iter().filter_map(|portal| portal.url.parse().ok());
+    Ok(urls.find(|Portal(there)| PortalDefinition { rdma, ..*there } == wanted.0))
 }
 
 fn path(portal: Portal) -> String {
@@ -69,29 +108,51 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     let rows = portals.iter().map(|portal| {
         vec![
             portal.url.clone(),
-            state(portal),
+            provider(portal).unwrap_or_default().to_owned(),
             portal.connections.to_string(),
+            state(portal),
         ]
     });
-    output::table(&["URL", "STATE", "CONNECTIONS"], &["CONNECTIONS"], rows)
+    output::table(
+        &["URL", "RDMA", "CONNECTIONS", "STATE"],
+        &["CONNECTIONS"],
+        rows,
+    )
 }
 
 fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
     if daemon.is_json() {
         return output::json(portal);
     }
-    output::fields(&[
+    let mut fields = vec![
         ("portal", paint(Tone::Name, &portal.url)),
         ("state", state(portal)),
-        ("connections", portal.connections.to_string()),
-    ])
+    ];
+    if let (Some(provider), Some(reason)) = (provider(portal), &portal.reason) {
+        fields.push(("rdma", format!("{provider}: {reason}")));
+    }
+    fields.push(("connections", portal.connections.to_string()));
+    output::fields(&fields)
 }
 
-pub(super) fn state(portal: &PortalView) -> String {
+/// Whether it is open; why not, where it is not.
+pub(crate) fn state(portal: &PortalView) -> String {
     match portal.state {
         PortalState::Open => "open".to_owned(),
-        PortalState::Closed => paint(Tone::Warning, "closed: address not available"),
+        PortalState::Closed => {
+            let reason = portal.reason.as_deref();
+            let reason = reason.unwrap_or("it is tried again in some seconds");
+            paint(Tone::Warning, &format!("closed: {reason}"))
+        }
     }
+}
+
+/// What carries RDMA there.
+pub(crate) fn provider(portal: &PortalView) -> Option<&'static str> {
+    Some(match portal.provider? {
+        RdmaProvider::Hw => "hw",
+        RdmaProvider::Soft => "soft",
+    })
 }
 
 /// How to open a target to other machines, for people.

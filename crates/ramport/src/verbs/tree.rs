@@ -142,8 +142,9 @@ fn volume_line(view: &VolumeView) -> String {
 }
 
 fn portal_node(view: &PortalView) -> Node {
+    let by = portal::provider(view).map_or_else(String::new, |provider| format!(" by {provider}"));
     Node::leaf(format!(
-        "{}  {}, {} connections",
+        "{}  {}{by}, {} connections",
         paint(Tone::Name, &view.url),
         portal::state(view),
         view.connections

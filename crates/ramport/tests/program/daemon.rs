@@ -13,15 +13,22 @@ const START_TIME: Duration = Duration::from_secs(30);
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) folder: PathBuf,
+    /// What `serve` is told beside what all daemons are.
+    more: Vec<String>,
 }
 
 impl Daemon {
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    pub(crate) fn start_with(name: &str, more: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let mut daemon = Self {
-            child: serve(&folder),
+            child: serve(&folder, more),
             folder,
+            more: more.iter().map(ToString::to_string).collect(),
         };
         daemon.wait();
         daemon
@@ -42,7 +49,7 @@ impl Daemon {
     pub(crate) fn kill_and_restart(&mut self) -> Duration {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
-        self.child = serve(&self.folder);
+        self.child = self.serve();
         self.wait()
     }
 
@@ -52,7 +59,7 @@ impl Daemon {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
         let begin = Instant::now();
-        self.child = serve(&self.folder);
+        self.child = self.serve();
         loop {
             let output = self.run(&["--json", "volume", "list"]);
             if output.status.success() {
@@ -67,6 +74,11 @@ impl Daemon {
             assert!(ended.is_none(), "the daemon ended: {ended:?}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    fn serve(&self) -> Child {
+        let more: Vec<_> = self.more.iter().map(String::as_str).collect();
+        serve(&self.folder, &more)
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Output {
@@ -108,7 +120,7 @@ pub(crate) fn ramport() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ramport"))
 }
 
-pub(crate) fn serve(folder: &std::path::Path) -> Child {
+pub(crate) fn serve(folder: &std::path::Path, more: &[&str]) -> Child {
     ramport()
         .args([
             "serve",
@@ -120,6 +132,7 @@ pub(crate) fn serve(folder: &std::path::Path) -> Child {
             "error",
         ])
         .args(["--nvme-tcp", "127.0.0.1:0"])
+        .args(more)
         .arg("--socket")
         .arg(folder.join("socket"))
         .arg("--state")

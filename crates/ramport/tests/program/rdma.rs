@@ -1,15 +1,19 @@
 //! Portals over RDMA, by the command line.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::daemon::Daemon;
 
-/// An address of loopback of this test's own: RoCEv2 has one UDP port per address.
-fn address() -> Ipv4Addr {
+/// For longer than portals are tried again after.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// An address of loopback of a test's own: RoCEv2 has one UDP port per address.
+fn address(of_test: u8) -> Ipv4Addr {
     let [_, _, a, b] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, 35, a, b.max(1))
+    Ipv4Addr::new(127, of_test, a, b.max(1))
 }
 
 fn portals(daemon: &Daemon) -> Vec<(String, String)> {
@@ -26,8 +30,9 @@ fn portals(daemon: &Daemon) -> Vec<(String, String)> {
 #[test]
 fn one_command_opens_a_portal_over_rdma_beside_one_over_tcp_and_closes_it() {
     let mut daemon = Daemon::start("rdma");
-    let tcp = format!("iscsi://{}:24900,2", address());
-    let rdma = format!("iser://{}:24900,2", address());
+    let address = address(35);
+    let tcp = format!("iscsi://{address}:24900,2");
+    let rdma = format!("iser://{address}:24900,2");
     let open = |url: &str| (url.to_owned(), "open".to_owned());
     let set = |daemon: &Daemon, to: &str| daemon.ok(&["portal", "set", &tcp, "--rdma", to]);
 
@@ -46,4 +51,137 @@ fn one_command_opens_a_portal_over_rdma_beside_one_over_tcp_and_closes_it() {
     }
     let fault = daemon.mistake(&["portal", "set", &rdma, "--rdma", "on"]);
     assert!(fault.contains("can't be switched to RDMA"), "{fault}");
+}
+
+/// The portal over RDMA that a daemon has.
+fn over_rdma(daemon: &Daemon) -> Value {
+    let portals = daemon.json(&["portal", "ls"]);
+    let mut portals = portals.as_array().expect("a list").iter();
+    let portal = portals.find(|portal| portal["rdma"].is_string());
+    portal.expect("one over RDMA").clone()
+}
+
+/// A volume by NVMe/TCP, through the daemon's portal: that is served.
+fn tcp_works(daemon: &Daemon) {
+    let portals = daemon.json(&["portal", "ls"]);
+    let mut portals = portals.as_array().expect("a list").iter();
+    let tcp = portals.find(|portal| portal["rdma"].is_null());
+    let tcp = tcp.expect("one over TCP")["url"].as_str().expect("a URL");
+    let found = daemon.json(&["discover", tcp]);
+    assert!(!found.as_array().expect("a list").is_empty(), "{found}");
+}
+
+fn text<'a>(portal: &'a Value, field: &str) -> &'a str {
+    portal[field].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_portal_says_what_carries_it_and_changes_that() {
+    let daemon = Daemon::start("provider");
+    let address = address(39);
+    let tcp = format!("nvme+tcp://{address}:24901");
+    let rdma = format!("nvme+rdma://{address}:24901");
+    daemon.ok(&["portal", "create", &tcp]);
+    let set = |to: &str| daemon.ok(&["portal", "set", &tcp, "--rdma", to]);
+    set("soft");
+    assert_eq!(
+        text(&over_rdma(&daemon), "url"),
+        format!("{rdma}?rdma=soft")
+    );
+    set("on");
+    assert_eq!(
+        text(&over_rdma(&daemon), "rdma"),
+        "soft",
+        "it is on already"
+    );
+    let shown = set("auto");
+    assert!(shown.contains("rdma         soft: no"), "{shown}");
+    let auto = over_rdma(&daemon);
+    assert_eq!(
+        (text(&auto, "url"), text(&auto, "rdma")),
+        (rdma.as_str(), "auto")
+    );
+    // No adapter has an address of loopback.
+    let fault = daemon.mistake(&["portal", "set", &rdma, "--rdma", "hw"]);
+    assert!(
+        fault.contains("`ramport fabric ls` tells of adapters"),
+        "{fault}"
+    );
+    assert_eq!(over_rdma(&daemon), auto, "it is as it was");
+    let beside = format!("iser://{address}:24902?rdma=hw");
+    let fault = daemon.mistake(&["portal", "create", &beside]);
+    assert!(fault.contains("are served by soft"), "{fault}");
+    daemon.ok(&["portal", "set", &rdma, "--rdma", "soft"]);
+    let list = daemon.ok(&["portal", "ls"]);
+    let line = list.lines().find(|line| line.starts_with(&rdma));
+    let line: Vec<_> = line.expect("it is listed").split_whitespace().collect();
+    assert_eq!(line[1..], ["soft", "0", "open"], "{list}");
+    let tree = daemon.ok(&["ls"]);
+    assert!(
+        tree.contains("?rdma=soft  open by soft, 0 connections"),
+        "{tree}"
+    );
+    let fabric = daemon.json(&["fabric", "ls"]);
+    assert_eq!(fabric["providers"][1]["is_available"], true, "{fabric}");
+    let portals = fabric["portals"].as_array().expect("a list");
+    let mine = portals.iter().find(|portal| portal["provider"] == "soft");
+    assert_eq!(mine.expect("it is listed")["adapter"], Value::Null);
+    // Without saying what carries it, the one that is there is meant.
+    daemon.ok(&["portal", "rm", &rdma]);
+    tcp_works(&daemon);
+}
+
+#[test]
+fn tcp_is_served_on_where_rdma_has_not_its_port_until_it_has() {
+    let address = address(40);
+    let blocker = UdpSocket::bind((address, 4791)).expect("it is ours");
+    let rdma = format!("{address}:24903");
+    let mut daemon = Daemon::start_with("taken", &["--nvme-rdma", &rdma]);
+    for _ in 0..2 {
+        let portal = over_rdma(&daemon);
+        assert_eq!(text(&portal, "state"), "closed");
+        let reason = text(&portal, "reason");
+        assert!(
+            reason.contains(&format!("UDP port 4791 of {address}")),
+            "{reason}"
+        );
+        let tree = daemon.ok(&["ls"]);
+        assert!(tree.contains(&format!("closed: {reason}")), "{tree}");
+        tcp_works(&daemon);
+        daemon.kill_and_restart();
+    }
+    drop(blocker);
+    let begin = Instant::now();
+    while text(&over_rdma(&daemon), "state") != "open" {
+        assert!(begin.elapsed() < PATIENCE, "it is not tried again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(text(&over_rdma(&daemon), "provider"), "soft");
+}
+
+#[test]
+fn a_portal_that_wants_an_adapter_stays_closed_without_one() {
+    let address = address(41);
+    let wanted = format!("{address}:24904?rdma=hw");
+    let daemon = Daemon::start_with("hw", &["--nvme-rdma", &wanted]);
+    let portal = over_rdma(&daemon);
+    assert_eq!(
+        (text(&portal, "state"), text(&portal, "rdma")),
+        ("closed", "hw")
+    );
+    let reason = text(&portal, "reason");
+    assert!(reason.ends_with("rdma=soft needs none"), "{reason}");
+    tcp_works(&daemon);
+    let moved = daemon.ok(&[
+        "portal",
+        "set",
+        &format!("nvme+rdma://{address}:24904"),
+        "--rdma",
+        "soft",
+    ]);
+    assert!(moved.contains("soft: software was asked for"), "{moved}");
+    // What the command line says counts when the daemon starts.
+    let mut daemon = daemon;
+    daemon.kill_and_restart();
+    assert_eq!(text(&over_rdma(&daemon), "rdma"), "hw");
 }

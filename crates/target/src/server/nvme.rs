@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fabric::LinkLayer;
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, Driven, drive};
 use nvme::rdma::wire::ConnectReject;
 use nvme::target::{DiscoveryRecord, Limits, PortId};
-use nvme::wire::discovery::SubsystemType;
+use nvme::wire::discovery::{RdmaProvider, SubsystemType};
 use nvme::wire::fabrics::NqnField;
 use nvme::{rdma, tcp};
 use zerocopy::IntoBytes;
 
 use super::targets::Service;
 use super::{Core, State};
-use crate::Protocol;
 use crate::backend::{ConnectionBackend, NvmePortalId, transport_type};
 use crate::capacity::CONNECTION_BYTES;
 use crate::names::DISCOVERY_NQN;
+use crate::{Protocol, RdmaInfo};
 
 /// A portal that speaks NVMe, over TCP or over RDMA.
 pub(super) struct NvmePortal {
@@ -82,6 +83,7 @@ impl Core {
                 kind: SubsystemType::Current,
                 subsystem_nqn: nqn_field(DISCOVERY_NQN),
                 transport: transport_type(portal.transport),
+                rdma_provider: provider_type(entry.rdma()),
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
                 port: entry.port,
@@ -102,6 +104,7 @@ impl Core {
             kind: SubsystemType::Referral,
             subsystem_nqn: nqn_field(DISCOVERY_NQN),
             transport: transport_type(referral.transport),
+            rdma_provider: provider_type(None),
             address: referral.address.ip(),
             service_port: referral.address.port(),
             // Another machine's portals have numbers of their own, which are not known here.
@@ -111,6 +114,15 @@ impl Core {
         }));
         self.discovery
             .with(|subsystem| subsystem.set_discovery_records(records));
+    }
+}
+
+/// What NVMe calls a provider of RDMA. The kernel's connection manager takes RoCEv2 where an adapter can do several kinds.
+fn provider_type(rdma: Option<&RdmaInfo>) -> RdmaProvider {
+    match rdma.and_then(|rdma| rdma.link_layer.as_ref()) {
+        Some(LinkLayer::InfiniBand) => RdmaProvider::InfiniBand,
+        Some(LinkLayer::Ethernet) => RdmaProvider::RoceV2,
+        Some(LinkLayer::Other(_)) | None => RdmaProvider::NotSpecified,
     }
 }
 

@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fabric::runtime::MessageAcceptor;
 use net::{Acceptor, ListenerId};
 use nvme::target::PortId;
 
 use super::iscsi::IscsiPortal;
 use super::nvme::NvmePortal;
+use super::rdma::ServingId;
 use super::{Server, State};
 use crate::backend::NvmePortalId;
 use crate::iscsi::IscsiPortalId;
-use crate::{PortalDefinition, PortalInfo, ServerError, Transport};
+use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport};
 
 /// An open portal.
 pub(super) struct PortalEntry {
@@ -20,12 +22,22 @@ pub(super) struct PortalEntry {
 }
 
 /// What takes a portal's connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Listening {
     /// The reactors.
     Tcp(ListenerId),
     /// The thread for RDMA of its address.
-    Rdma,
+    Rdma(ServingId, RdmaInfo),
+}
+
+impl PortalEntry {
+    /// What carries RDMA; none for transports that have none.
+    pub(super) fn rdma(&self) -> Option<&RdmaInfo> {
+        match &self.listening {
+            Listening::Tcp(_) => None,
+            Listening::Rdma(_, info) => Some(info),
+        }
+    }
 }
 
 /// The most portals.
@@ -35,6 +47,10 @@ impl Server {
     /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other machines
     /// reach is refused while a target has no host list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
+        if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
+            return Err(ServerError::NoRdma(portal));
+        }
+        self.forget_failed_portals();
         let port = {
             let mut state = self.state();
             state.check_new_portal(&portal)?;
@@ -47,7 +63,7 @@ impl Server {
         // lock, since they may be waiting for it.
         if let Err(error) = state.check_new_portal(&portal) {
             drop(state);
-            self.unlisten(&portal, listening);
+            self.unlisten(&portal, &listening);
             return Err(error);
         }
         state
@@ -67,7 +83,7 @@ impl Server {
         self.core().publish(&state);
         drop(state);
         self.drop_through(entry.port);
-        self.unlisten(&portal, entry.listening);
+        self.unlisten(&portal, &entry.listening);
         Ok(())
     }
 
@@ -95,15 +111,13 @@ impl Server {
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
             Transport::NvmeTcp => Arc::new(nvme(core)),
             Transport::NvmeRdma => {
-                let acceptor = Arc::new(nvme(Arc::clone(&core)));
-                self.shared.rdma.listen(portal, acceptor, &core)?;
-                return Ok((Listening::Rdma, portal.address));
+                let acceptor = Arc::new(nvme(core));
+                return self.listen_over_rdma(portal, acceptor);
             }
             Transport::Iscsi => Arc::new(iscsi(core)),
             Transport::Iser => {
-                let acceptor = Arc::new(iscsi(Arc::clone(&core)));
-                self.shared.rdma.listen(portal, acceptor, &core)?;
-                return Ok((Listening::Rdma, portal.address));
+                let acceptor = Arc::new(iscsi(core));
+                return self.listen_over_rdma(portal, acceptor);
             }
         };
         let listened = self.shared.reactors.listen(portal.address, acceptor);
@@ -114,15 +128,52 @@ impl Server {
         Ok((Listening::Tcp(listener), address))
     }
 
-    fn unlisten(&self, portal: &PortalDefinition, listening: Listening) {
+    fn listen_over_rdma(
+        &self,
+        portal: &PortalDefinition,
+        acceptor: Arc<dyn MessageAcceptor>,
+    ) -> Result<(Listening, SocketAddr), ServerError> {
+        let (id, info) = self.shared.rdma.listen(portal, acceptor, self.core())?;
+        Ok((Listening::Rdma(id, info), portal.address))
+    }
+
+    fn unlisten(&self, portal: &PortalDefinition, listening: &Listening) {
         match listening {
-            Listening::Tcp(listener) => self.shared.reactors.unlisten(listener),
-            Listening::Rdma => self.shared.rdma.unlisten(portal.address),
+            Listening::Tcp(listener) => self.shared.reactors.unlisten(*listener),
+            Listening::Rdma(id, _) => self.shared.rdma.unlisten(portal.address, *id),
         }
     }
 
-    /// Every portal.
+    /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away: nobody listens there.
+    fn forget_failed_portals(&self) {
+        let over_rdma: Vec<_> = (self.state().portals.iter())
+            .filter_map(|(portal, entry)| match entry.listening {
+                Listening::Rdma(id, _) => Some((*portal, id)),
+                Listening::Tcp(_) => None,
+            })
+            .collect();
+        // Threads are never asked under the state's lock, since they may be waiting for it.
+        let rdma = &self.shared.rdma;
+        let mut failed = over_rdma;
+        failed.retain(|(portal, id)| !rdma.is_serving(portal.address.ip(), *id));
+        if failed.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for (portal, failed) in failed {
+            let entry = state.portals.get(&portal);
+            if entry.is_some_and(
+                |entry| matches!(entry.listening, Listening::Rdma(id, _) if id == failed),
+            ) {
+                state.portals.remove(&portal);
+            }
+        }
+        self.core().publish(&state);
+    }
+
+    /// Every open portal.
     pub fn portals(&self) -> Vec<PortalInfo> {
+        self.forget_failed_portals();
         let state = self.state();
         let registry = &self.core().registry;
         state
@@ -131,6 +182,7 @@ impl Server {
             .map(|(&definition, entry)| PortalInfo {
                 definition,
                 connections: registry.connections_of(entry.port),
+                rdma: entry.rdma().cloned(),
             })
             .collect()
     }
@@ -139,11 +191,7 @@ impl Server {
 impl State {
     fn check_new_portal(&self, portal: &PortalDefinition) -> Result<(), ServerError> {
         self.check_running()?;
-        if let Some(open) = self
-            .portals
-            .keys()
-            .find(|open| open.address == portal.address && open.transport == portal.transport)
-        {
+        if let Some(open) = self.portals.keys().find(|open| open.is_beside(portal)) {
             return Err(ServerError::PortalExists(*open));
         }
         if self.portals.len() >= PORTALS_MAX {

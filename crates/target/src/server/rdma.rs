@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fabric::runtime::{MessageAcceptor, Runtime, RuntimeError, RuntimeOptions};
-use fabric::{Soft, SoftOptions};
+use fabric::{AnyProvider, Opened, SoftOptions};
 
 use super::Core;
-use crate::{PortalDefinition, ServerError};
+use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerError};
 
 /// The UDP port of RoCEv2.
 const ROCE_UDP_PORT: u16 = 4791;
@@ -20,81 +20,164 @@ const ROCE_UDP_PORT: u16 = 4791;
 /// The threads, by address.
 pub(super) struct Rdma {
     udp_port: u16,
-    runtimes: Mutex<BTreeMap<IpAddr, Runtime>>,
+    served: Mutex<Served>,
 }
+
+#[derive(Default)]
+struct Served {
+    by_address: BTreeMap<IpAddr, Serving>,
+    last: ServingId,
+}
+
+/// A thread, its number, and what its provider is.
+struct Serving {
+    id: ServingId,
+    runtime: Runtime,
+    info: RdmaInfo,
+}
+
+/// The number of a thread, never used twice: a portal's thread may have failed, and another serve its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServingId(u64);
 
 impl Rdma {
     /// No threads yet; those that come use this UDP port.
     pub(super) fn new(udp_port: Option<u16>) -> Self {
         Self {
             udp_port: udp_port.unwrap_or(ROCE_UDP_PORT),
-            runtimes: Mutex::default(),
+            served: Mutex::default(),
         }
     }
 
-    /// Takes connections to a portal from now on. The first portal at an address starts its thread.
+    /// Takes connections to a portal from now on. The first portal at an address starts its thread, with the provider that
+    /// it asks for; those that follow take that one, or are refused.
     pub(super) fn listen(
         &self,
         portal: &PortalDefinition,
         acceptor: Arc<dyn MessageAcceptor>,
         core: &Core,
-    ) -> Result<(), ServerError> {
+    ) -> Result<(ServingId, RdmaInfo), ServerError> {
         let (ip, port) = (portal.address.ip(), portal.address.port());
         if port == 0 {
             return Err(ServerError::RdmaPort(*portal));
         }
         let fault = |source| ServerError::Rdma {
             portal: *portal,
-            udp_port: self.udp_port,
             source: Box::new(source),
         };
-        let mut runtimes = self.runtimes();
-        if runtimes.get(&ip).is_some_and(Runtime::has_ended) {
-            runtimes.remove(&ip);
-        }
-        if let Some(runtime) = runtimes.get(&ip) {
+        let mut served = self.served();
+        served.forget_failed(ip);
+        if let Some(Serving { id, runtime, info }) = served.by_address.get(&ip) {
+            if !suits(portal.rdma, info.provider) {
+                return Err(ServerError::RdmaProvider {
+                    portal: *portal,
+                    served: info.provider,
+                });
+            }
             runtime.listen(port, acceptor).map_err(fault)?;
-            return Ok(());
+            return Ok((*id, info.clone()));
         }
-        let runtime = self.start(ip, core).map_err(fault)?;
+        let (runtime, info) = self.start(portal, core).map_err(fault)?;
         runtime.listen(port, acceptor).map_err(fault)?;
-        runtimes.insert(ip, runtime);
-        Ok(())
+        served.last.0 += 1;
+        let id = served.last;
+        let told = info.clone();
+        let serving = Serving { id, runtime, info };
+        served.by_address.insert(ip, serving);
+        Ok((id, told))
     }
 
     /// Ends what came through a portal. With the last one at an address ends its thread.
-    pub(super) fn unlisten(&self, address: SocketAddr) {
-        let mut runtimes = self.runtimes();
-        if let Some(runtime) = runtimes.get(&address.ip()) {
+    pub(super) fn unlisten(&self, address: SocketAddr, id: ServingId) {
+        let mut served = self.served();
+        let ip = address.ip();
+        served.forget_failed(ip);
+        let mine = served.by_address.get(&ip).filter(|of_ip| of_ip.id == id);
+        if let Some(Serving { runtime, .. }) = mine {
             runtime.unlisten(address.port());
             if runtime.is_unused() {
-                runtimes.remove(&address.ip());
+                served.by_address.remove(&ip);
             }
         }
     }
 
+    /// Whether a thread still serves its address.
+    pub(super) fn is_serving(&self, ip: IpAddr, id: ServingId) -> bool {
+        let served = self.served();
+        let serving = served.by_address.get(&ip);
+        serving.is_some_and(|serving| serving.id == id && !serving.runtime.has_ended())
+    }
+
     /// Stops all threads, as [`Runtime::stop`].
     pub(super) fn stop(&self, patience: Duration) {
-        let runtimes = self.runtimes();
+        let served = self.served();
         std::thread::scope(|scope| {
-            for runtime in runtimes.values() {
+            for Serving { runtime, .. } in served.by_address.values() {
                 scope.spawn(move || runtime.stop(patience));
             }
         });
     }
 
-    fn start(&self, ip: IpAddr, core: &Core) -> Result<Runtime, RuntimeError> {
-        let soft = SoftOptions::at(SocketAddr::new(ip, self.udp_port));
-        Runtime::start(
-            move || Ok(Soft::bind(&soft)?),
-            &core.handle,
-            Arc::clone(&core.budget),
-            RuntimeOptions::default(),
-        )
+    fn start(
+        &self,
+        portal: &PortalDefinition,
+        core: &Core,
+    ) -> Result<(Runtime, RdmaInfo), RuntimeError> {
+        let soft = SoftOptions::at(SocketAddr::new(portal.address.ip(), self.udp_port));
+        let Opened { provider, reason } = fabric::open(portal.rdma, &soft)?;
+        let info = RdmaInfo {
+            provider: provider.kind(),
+            link_layer: provider.link_layer(),
+            reason,
+        };
+        let (budget, options) = (Arc::clone(&core.budget), RuntimeOptions::default());
+        let runtime = match provider {
+            AnyProvider::Hw(hw) => Runtime::start(move || Ok(*hw), &core.handle, budget, options)?,
+            AnyProvider::Soft(soft) => {
+                Runtime::start(move || Ok(*soft), &core.handle, budget, options)?
+            }
+        };
+        Ok((runtime, info))
     }
 
     /// Each change of the map is one call.
-    fn runtimes(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Runtime>> {
-        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Served {
+    fn forget_failed(&mut self, ip: IpAddr) {
+        let serving = self.by_address.get(&ip);
+        if serving.is_some_and(|serving| serving.runtime.has_ended()) {
+            self.by_address.remove(&ip);
+        }
+    }
+}
+
+/// Whether a portal takes a provider that is there already.
+fn suits(asked: RdmaChoice, there: RdmaProvider) -> bool {
+    match asked {
+        RdmaChoice::Auto => true,
+        RdmaChoice::Hw => there == RdmaProvider::Hw,
+        RdmaChoice::Soft => there == RdmaProvider::Soft,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_portal_takes_what_it_asked_for_and_auto_takes_what_is_there() {
+        use RdmaChoice::{Auto, Hw, Soft};
+        for (asked, takes) in [
+            (Auto, [true, true]),
+            (Hw, [true, false]),
+            (Soft, [false, true]),
+        ] {
+            let there = [RdmaProvider::Hw, RdmaProvider::Soft];
+            assert_eq!(there.map(|there| suits(asked, there)), takes, "{asked}");
+        }
     }
 }

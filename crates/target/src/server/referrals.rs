@@ -1,7 +1,7 @@
 //! Referrals: other discovery services, which the discovery log names beside this server's own targets.
 
 use super::{Server, State};
-use crate::{PortalDefinition, Protocol, ServerError};
+use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
 
 /// The most referrals.
 const REFERRALS_MAX: usize = 256;
@@ -39,10 +39,13 @@ impl State {
         if self.referrals.contains(&referral) {
             return Err(ServerError::ReferralExists(referral));
         }
+        if referral.rdma != RdmaChoice::default() {
+            return Err(ServerError::NoRdma(referral));
+        }
         if referral.transport.protocol() != Protocol::Nvme {
             return Err(ServerError::ReferralProtocol(referral));
         }
-        if self.portals.contains_key(&referral) {
+        if self.portals.keys().any(|open| open.is_beside(&referral)) {
             return Err(ServerError::ReferralToSelf(referral));
         }
         let address = referral.address;

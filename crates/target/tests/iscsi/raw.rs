@@ -9,8 +9,8 @@ use initiator::{
     CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, Request, Slot, WaitStrategy,
 };
 use target::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning, Server,
-    ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
 
 pub const MIB: u64 = 1 << 20;
@@ -62,6 +62,7 @@ impl Fixture {
             transport: Transport::Iscsi,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             group: PortalGroup::default(),
+            rdma: RdmaChoice::default(),
         };
         let portal = server.add_portal(portal).expect("a free port");
         Self {

@@ -13,7 +13,7 @@ use iscsi::wire::{NO_TASK_TAG, request, response};
 use peer::Peer;
 use target::{
     AllowedHost, Cores, HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition,
-    PortalGroup, Provisioning, Server, ServerConfig, ServerError, SessionProtocol,
+    PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol,
     TargetDefinition, ToldBy, Transport, VolumeDefinition,
 };
 
@@ -102,6 +102,7 @@ fn portal(port: u16) -> PortalDefinition {
         transport: Transport::Iser,
         address: SocketAddr::new(Ipv4Addr::new(127, 36, 0, 1).into(), port),
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     }
 }
 

@@ -15,8 +15,8 @@ use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
 use peer::{Peer, Refused};
 use target::{
     Cores, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
-    Provisioning, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition, Transport,
-    VolumeDefinition,
+    Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition,
+    Transport, VolumeDefinition,
 };
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -104,6 +104,7 @@ fn portal(port: u16) -> PortalDefinition {
         transport: Transport::NvmeRdma,
         address: SocketAddr::new(LOOPBACK.into(), port),
         group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::*;
 use crate::wire::discovery::{
-    DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType, TransportType,
+    DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, RdmaProvider, SubsystemType, TransportType,
 };
 use crate::wire::fabrics::NqnField;
 use crate::wire::log::lid;
@@ -24,6 +24,7 @@ fn record(kind: SubsystemType, name: &str, address: IpAddr) -> DiscoveryRecord {
         kind,
         subsystem_nqn: NqnField::new(name).expect("fits"),
         transport: TransportType::Tcp,
+        rdma_provider: RdmaProvider::NotSpecified,
         address,
         service_port: 4420,
         port: PortId(1),
@@ -127,6 +128,34 @@ fn the_log_may_be_read_in_any_pieces() {
     }
     let beyond = log_sqe(lid::DISCOVERY, 4100, 4, RetainEvent::Clear);
     assert_eq!(fixture.error(&admin, &beyond), StatusCode::InvalidField);
+}
+
+#[test]
+fn records_over_rdma_say_what_carries_it() {
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    let providers = [
+        (RdmaProvider::NotSpecified, 1),
+        (RdmaProvider::InfiniBand, 2),
+        (RdmaProvider::RoceV2, 4),
+    ];
+    let mut generations = Vec::new();
+    for (rdma_provider, prtype) in providers {
+        let over_rdma = DiscoveryRecord {
+            transport: TransportType::Rdma,
+            rdma_provider,
+            ..nvm("a")
+        };
+        fixture
+            .subsystem
+            .set_discovery_records(vec![over_rdma, nvm("b")]);
+        let (header, entries) = read(&mut fixture, &admin);
+        generations.push(header.generation.get());
+        let specific = |at: usize| &entries[at].transport_specific;
+        assert_eq!(specific(0)[..4], [1, prtype, 1, 0]);
+        assert_eq!(specific(1), &[0; 256], "no security over TCP");
+    }
+    assert!(generations.is_sorted_by(|a, b| a < b), "{generations:?}");
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! Portals: opened, closed, moved from one provider of RDMA to another, and tried again.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use target::{Force, PortalDefinition, ServerError};
+use utoipa::ToSchema;
+
+use super::{Engine, EngineError};
+use crate::change::Change;
+use crate::definitions::RdmaChoice;
+use crate::plan::Step;
+use crate::text::{Portal, Text};
+
+/// What is to change of a portal; what is absent stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortalPatch {
+    /// What is to carry RDMA. Hosts of the portal connect again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<RdmaChoice>,
+}
+
+/// What becomes of a portal that can't be opened as things are on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfClosed {
+    /// It is refused.
+    Refuse,
+    /// It is defined all the same, and tried again.
+    Keep,
+}
+
+impl Engine {
+    /// Opens a portal, and returns it as it is: port 0 has become a real one.
+    pub fn add_portal(&self, portal: Portal, if_closed: IfClosed) -> Result<Portal, EngineError> {
+        let mut store = self.begin();
+        let before = self.read().portals.clone();
+        if let Some(other) = before.iter().find(|other| other.0.0.is_beside(&portal.0)) {
+            return Err(ServerError::PortalExists(other.0.0).into());
+        }
+        let change = |portal| vec![Change::AddPortal(Text(portal))];
+        match self.commit(&mut store, change(portal), Force::No, |_| false) {
+            Ok(()) => {
+                let opened = self.read().portals.difference(&before).next().copied();
+                Ok(opened.map_or(portal, |opened| opened.0))
+            }
+            Err(EngineError::Server(error))
+                if if_closed == IfClosed::Keep && error.leaves_portal_closed() =>
+            {
+                tracing::error!(%portal, %error, "a portal stays closed; it is tried again");
+                self.closed().insert(portal.0, error.to_string());
+                let is_opening = |step: &Step| matches!(step, Step::AddPortal(_));
+                self.commit(&mut store, change(portal), Force::No, is_opening)?;
+                Ok(portal)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes a portal, and returns it as it is. Its hosts connect again.
+    pub fn change_portal(&self, portal: Portal, patch: PortalPatch) -> Result<Portal, EngineError> {
+        let mut store = self.begin();
+        let from = self.defined_portal(portal)?;
+        let rdma = patch.rdma.map_or(from.0.rdma, target::RdmaChoice::from);
+        let to = Portal(PortalDefinition { rdma, ..from.0 });
+        if !from.0.transport.is_rdma() && patch.rdma.is_some() {
+            return Err(ServerError::NoRdma(to.0).into());
+        }
+        if from != to {
+            let changes = vec![
+                Change::RemovePortal(Text(from)),
+                Change::AddPortal(Text(to)),
+            ];
+            self.commit(&mut store, changes, Force::No, |_| false)?;
+        }
+        Ok(to)
+    }
+
+    /// Closes a portal; the sessions that came through it end.
+    pub fn remove_portal(&self, portal: Portal) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        let change = Change::RemovePortal(Text(self.defined_portal(portal)?));
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// The portal that is meant: one of that URL, or, where that does not say what carries RDMA, the one that it names
+    /// otherwise.
+    pub(super) fn defined_portal(&self, portal: Portal) -> Result<Portal, ServerError> {
+        let definitions = self.read();
+        let mut candidates = definitions.portals.iter().map(|defined| defined.0);
+        if definitions.portals.contains(&Text(portal)) {
+            return Ok(portal);
+        }
+        let unsaid = target::RdmaChoice::default();
+        let is_meant = |defined: &Portal| {
+            let rdma = unsaid;
+            PortalDefinition { rdma, ..defined.0 } == portal.0
+        };
+        candidates
+            .find(is_meant)
+            .ok_or(ServerError::UnknownPortal(portal.0))
+    }
+
+    /// Whether a portal is open.
+    pub(super) fn is_open(&self, portal: PortalDefinition) -> bool {
+        let open = self.server().portals();
+        open.iter().any(|info| info.definition == portal)
+    }
+
+    /// The portals that are defined and not open.
+    fn closed_portals(&self) -> Vec<PortalDefinition> {
+        let open = self.server().portals();
+        let open: BTreeSet<_> = open.iter().map(|info| info.definition).collect();
+        let definitions = self.read();
+        let defined = definitions.portal_definitions();
+        defined.filter(|portal| !open.contains(portal)).collect()
+    }
+
+    /// Whether a portal is defined that is not open.
+    pub fn has_closed_portals(&self) -> bool {
+        !self.closed_portals().is_empty()
+    }
+
+    /// Tries again to open the portals that are not open. Returns how many are still closed.
+    pub fn retry_portals(&self) -> usize {
+        let _store = self.begin();
+        let closed = self.closed_portals().into_iter();
+        closed
+            .filter(|portal| match self.server().add_portal(*portal) {
+                Ok(_) => {
+                    self.closed().remove(portal);
+                    tracing::info!(%portal, "a portal that was closed is open now");
+                    false
+                }
+                Err(error) => {
+                    let before = self.closed().insert(*portal, error.to_string());
+                    if before.is_none() {
+                        tracing::error!(%portal, %error, "a portal is closed; it is tried again");
+                    }
+                    true
+                }
+            })
+            .count()
+    }
+}
