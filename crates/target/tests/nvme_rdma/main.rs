@@ -1,5 +1,6 @@
 //! NVMe/RDMA portals of the server, reached by a small host over RoCEv2 in user space on loopback.
 
+mod hostile;
 mod peer;
 
 use std::net::{Ipv4Addr, SocketAddr};

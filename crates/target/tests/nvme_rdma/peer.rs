@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use block::{ByteRange, Placement, RegionId};
 use fabric::verbs::{
-    Access, Completion, Data, Event, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
+    Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
     Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
@@ -35,6 +35,8 @@ pub struct Peer {
     receives: RegionId,
     responses: VecDeque<Cqe>,
     is_gone: bool,
+    /// Its queue pair has failed.
+    has_failed: bool,
 }
 
 /// The connection was refused.
@@ -74,6 +76,7 @@ impl Peer {
             receives: receives.expect("memory"),
             responses: VecDeque::new(),
             is_gone: false,
+            has_failed: false,
         };
         (0..u64::from(ENTRIES)).for_each(|index| peer.post_recv(index));
         let asked = ConnectRequest::new(queue, ENTRIES);
@@ -100,20 +103,48 @@ impl Peer {
 
     /// Sends a command with the first `len` bytes of the data, and waits for its completion.
     pub fn command(&mut self, sqe: &Sqe, len: usize) -> Cqe {
-        let mut sqe = *sqe;
-        let key = self.data_at.rkey.0;
-        sqe.sgl1 = Sgl::keyed(self.data_at.va, len as u32, key, Invalidate::No);
-        let inline = Inline::new(sqe.as_bytes()).expect("64 bytes");
-        let request = SendRequest {
-            id: WorkId(0),
-            op: SendOp::Send(Data::Inline(inline)),
-            signal: Signal::OnError,
-        };
-        self.soft.post_send(self.qpn, request).expect("room");
+        self.keyed_command(sqe, len as u32, self.data_at);
         self.until("a completion", |peer| !peer.responses.is_empty());
         let cqe = self.responses.pop_front().expect("one is there");
         assert_eq!(cqe.cid.get(), sqe.cid().0);
         cqe
+    }
+
+    fn keyed_command(&mut self, sqe: &Sqe, len: u32, at: Remote) {
+        let mut sqe = *sqe;
+        sqe.sgl1 = Sgl::keyed(at.va, len, at.rkey.0, Invalidate::No);
+        let inline = Inline::new(sqe.as_bytes()).expect("64 bytes");
+        self.send(SendOp::Send(Data::Inline(inline)));
+    }
+
+    /// Sends a command whose data, of 1024 bytes, are somewhere else, and waits for nothing.
+    pub fn command_to(&mut self, sqe: &Sqe, at: Remote) {
+        self.keyed_command(sqe, 1024, at);
+    }
+
+    /// Posts a request. One that has no room any more is left out.
+    pub fn send(&mut self, op: SendOp) {
+        let request = SendRequest {
+            id: WorkId(0),
+            op,
+            signal: Signal::OnError,
+        };
+        let _ = self.soft.post_send(self.qpn, request);
+    }
+
+    /// `len` bytes for a message, at most 64.
+    pub fn inline(&self, len: usize) -> Data {
+        Data::Inline(Inline::new(&self.soft.bytes(self.data)[..len]).expect("at most 64"))
+    }
+
+    /// The first `len` bytes of the data.
+    pub fn gather(&self, len: u32) -> Gather {
+        Gather::new(&[place(self.data, 0, u64::from(len))]).expect("one part")
+    }
+
+    /// Waits until the connection has ended, whoever ended it.
+    pub fn until_over(&mut self) {
+        self.until("the end", |peer| peer.is_gone || peer.has_failed);
     }
 
     pub fn until_gone(&mut self) {
@@ -141,6 +172,7 @@ impl Peer {
             }
             while let Some(event) = self.soft.next_event() {
                 self.is_gone |= matches!(event, Event::Disconnected { .. });
+                self.has_failed |= matches!(event, Event::QpFailed { .. });
             }
         }
     }
