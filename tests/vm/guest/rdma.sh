@@ -22,3 +22,22 @@ path_mtu() {
 
 # has_path_mtu DEVICE MTU
 has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }
+
+# ramport_up [SERVE_ARGUMENT]...: a daemon inside the guest, from /share.
+ramport_up() {
+  setsid /share/ramport serve --socket /run/ramport.sock --state /run/ramport.state "$@" \
+    >> /run/ramport.log 2>&1 < /dev/null &
+  echo $! > /run/ramport.pid
+  eventually 20 ramport_here capacity > /dev/null
+}
+
+# ramport_here VERB...: asks that daemon.
+ramport_here() { /share/ramport --socket /run/ramport.sock "$@"; }
+
+ramport_down() {
+  kill "$(cat /run/ramport.pid)"
+  rm -f /run/ramport.state
+}
+
+# portal_field URL FIELD: what that daemon tells of a portal.
+portal_field() { ramport_here portal show "$1" --json | jq -r ".$2"; }

@@ -39,6 +39,9 @@ peer_crash() {
   daemon_launch
 }
 
+# peer_address_add ADDRESS/LENGTH: one more on the side of br0.
+peer_address_add() { ip -n "$NET_NS" address add "$1" dev br0 nodad; }
+
 # A suite's PORTAL_SCHEME says which protocol; the port of iSCSI may have ",GROUP" after it.
 peer_portal_add() { daemon portal create "$PORTAL_SCHEME://$1:$2"; }
 peer_portal_remove() { daemon portal remove "$PORTAL_SCHEME://$1:$2"; }

@@ -27,6 +27,36 @@ verified after "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
 G
 }
 
+# The initiator's only portal goes and comes back: no I/O fails.
+test_io_goes_on_while_the_portal_is_switched_off_and_on() {
+  daemon portal create "iscsi://$PEER_A:$PORT,$GROUP_A"
+  guest << 'G'
+rm -f /tmp/io.*
+(
+  status=0
+  verified switch "$(disk 0)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=8 \
+    > /tmp/io.out 2>&1 || status=$?
+  echo "$status" > /tmp/io.status
+) &
+eventually 60 is_busy "$(disk 0)"
+session "$IQN" > /tmp/session
+G
+  daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --rdma off
+  guest << 'G'
+lost() { ! logged_in "$(session "$IQN")"; }
+eventually 20 lost
+G
+  daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --rdma on
+  guest << 'G'
+same "$(session "$IQN")" "$(cat /tmp/session)" session
+eventually 60 logged_in "$(session "$IQN")"
+eventually 60 test -s /tmp/io.status
+cat /tmp/io.out
+same "$(cat /tmp/io.status)" 0 "status of the I/O"
+G
+  daemon portal remove "iscsi://$PEER_A:$PORT,$GROUP_A"
+}
+
 test_logout_under_io_ends_cleanly() {
   guest << 'G'
 fio --name=cut --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \

@@ -1,4 +1,4 @@
-# The daemon ends without warning and comes back. What its RAM volumes held is lost by design; its definitions are not, so the
+# The portal is switched off and on. The daemon ends without warning and comes back. What its RAM volumes held is lost by design; its definitions are not, so the
 # host takes up where it was.
 # shellcheck shell=bash
 
@@ -26,4 +26,25 @@ same "$(cat /tmp/io.status)" 0 "status of the I/O"
 grep -E 'write:|err=' /tmp/io.out
 verified after "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
 E
+}
+
+# The host's only path goes and comes back; nothing that was acknowledged is lost, and no I/O fails.
+test_io_goes_on_while_the_portal_is_switched_off_and_on() {
+  daemon portal create "nvme+tcp://$PEER_A:$PORT"
+  guest <<< 'io_started switch "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=10'
+  sleep 2
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  guest << 'E'
+# shellcheck disable=SC2046
+lost() { ! live $(controllers); }
+eventually 20 lost
+E
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma on
+  guest << 'E'
+# shellcheck disable=SC2046
+back() { live $(controllers); }
+eventually 30 back
+io_ended switch 60
+E
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
 }

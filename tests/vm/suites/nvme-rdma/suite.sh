@@ -14,9 +14,10 @@ suite_start() {
   peer_can rdma || report_die "peer $PEER does not serve NVMe/RDMA"
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
-  ip -n "$NET_NS" address add "$A_V6/64" dev br0 nodad
   peer_start
+  peer_address_add "$A_V6/64"
   guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  cp "$RAMPORT" "$VM_STATE/host/share/"
   peer_volume_create disk "$DISK_MIB" 512
   peer_volume_create disk-4k "$DISK_4K_MIB" 4096
   peer_target_create "$NQN" any

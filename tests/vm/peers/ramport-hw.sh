@@ -1,0 +1,51 @@
+# The daemon in a second guest, with adapters for RDMA: rdma_rxe on each of its network cards.
+# shellcheck shell=bash disable=SC2034
+
+# shellcheck source=/dev/null
+. "$VM_TOP/peers/ramport.sh"
+PEER_A=10.77.0.12
+PEER_B=10.77.1.12
+PEER_BOOT=(-m 2048 -n "br0=$PEER_A/24" -n "br1=$PEER_B/24")
+PEER_SHARE=$VM_STATE/target/share
+
+peer_start() {
+  guest_start target "${PEER_BOOT[@]}"
+  cp "$RAMPORT" "$PEER_SHARE/"
+  peer_run <<< rxe_up
+  daemon_launch
+}
+peer_stop() { guest_stop target; }
+peer_alive() { guest_alive target && peer_run <<< 'kill -0 "$(cat /run/ramport.pid)"'; }
+peer_log() { peer_run <<< 'tail -n 30 /run/ramport.log; dmesg | tail -n 10'; }
+peer_can() { :; }
+peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mindepth 1 | wc -l'; }
+
+# The script on stdin, inside the target's guest.
+peer_run() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" - | guest_exec target -t 60; }
+
+daemon_launch() { peer_run <<< 'ramport_up --memory 1G'; }
+daemon() { guest_exec target -t 60 <<< "$(printf '%q ' /share/ramport --socket /run/ramport.sock "$@")"; }
+
+peer_crash() {
+  peer_run << 'E'
+kill -KILL "$(cat /run/ramport.pid)"
+ended() { ! kill -0 "$(cat /run/ramport.pid)"; }
+eventually 10 ended
+E
+  daemon_launch
+}
+
+peer_address_add() { peer_run <<< "ip address add $1 dev eth0 nodad"; }
+
+# Over RDMA by an adapter, or not at all.
+peer_portal_add() { daemon portal create "$PORTAL_SCHEME://$1:$2$(peer_portal_query)"; }
+peer_portal_query() { case $PORTAL_SCHEME in nvme+rdma | iser) echo "?rdma=hw" ;; esac; }
+
+peer_host_chap() {
+  local host=$1
+  shift
+  echo "$2" > "$PEER_SHARE/secret"
+  echo "${4:-}" > "$PEER_SHARE/mutual-secret"
+  daemon host "$(daemon host show "$host" > /dev/null 2>&1 && echo set || echo create)" "$host" \
+    --chap-user "$1" --chap-secret-file /share/secret ${3:+--mutual-user "$3" --mutual-secret-file /share/mutual-secret}
+}

@@ -1,0 +1,37 @@
+# A portal by an adapter: ramport in the guest on rdma_rxe, and Linux's initiator beside it on the same device, since rdma_rxe of
+# Linux 6.12 works in the first network namespace alone. `--peer ramport-hw` has a guest for each.
+# shellcheck shell=bash
+
+HERE=iser://10.77.0.11:3270
+
+setup() {
+  guest HERE="$HERE" << 'G'
+ramport_up --memory 384M --cores 1 --listen "$HERE?rdma=hw"
+ramport_here volume create here --size 64M
+ramport_here target create "$IQN-here" --volume here=0 --allow-any-host
+G
+}
+teardown() {
+  here << 'G'
+not_attached "$IQN" || detach "$IQN"
+ramport_down
+G
+}
+
+# The script on stdin, in the guest, with that daemon as the target.
+here() { guest IQN="$IQN-here" PORT=3270 ADDRESS=10.77.0.11 HERE="$HERE"; }
+
+test_an_adapter_serves_linux_on_the_same_device() {
+  here << 'G'
+same "$(portal_field "$HERE" provider)" hw provider
+iscsiadm -m discovery -t sendtargets -p "$ADDRESS:$PORT" -I iser | grep -xF "$ADDRESS:$PORT,1 $IQN"
+iscsiadm -m node -o delete
+attach "$IQN" "$ADDRESS"
+by_iser "$(session "$IQN")"
+verified by-adapter "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+verified by-adapter-1m "$(disk 0)" --rw=write --bs=1m --iodepth=4 --size=32m
+mkfs.ext4 -qF "$(disk 0)"
+e2fsck -fn "$(disk 0)"
+detach "$IQN"
+G
+}

@@ -1,0 +1,38 @@
+# A portal by an adapter: ramport in the guest on rdma_rxe, and Linux's host beside it on the same device, since rdma_rxe of Linux
+# 6.12 works in the first network namespace alone. `--peer ramport-hw` has a guest for each.
+# shellcheck shell=bash
+
+HERE=nvme+rdma://10.77.0.11:4430
+
+setup() {
+  guest HERE="$HERE" << 'E'
+ramport_up --memory 384M --cores 1 --listen "$HERE?rdma=hw"
+ramport_here volume create here --size 64M
+ramport_here target create "$NQN-here" --volume here --allow-any-host
+E
+}
+teardown() {
+  here << 'E'
+not_connected || disconnect
+ramport_down
+E
+}
+
+# The script on stdin, in the guest, with that daemon as the target.
+here() { guest NQN="$NQN-here" PORT=4430 ADDRESS=10.77.0.11 HERE="$HERE"; }
+
+test_an_adapter_serves_linux_on_the_same_device() {
+  here << 'E'
+same "$(portal_field "$HERE" provider)" hw provider
+ramport_here fabric ls | tee /tmp/list
+grep -E "^nvme\+rdma://10\.77\.0\.11:4430\?rdma=hw +rxe0 +hw +open" /tmp/list
+nvme discover -t rdma -a "$ADDRESS" -s "$PORT" > /tmp/log
+grep -E 'rdma_prtype: *roce-v2' /tmp/log
+connect "$ADDRESS"
+verified by-adapter "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+verified by-adapter-1m "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=32m
+mkfs.ext4 -qF "$(device 1)"
+e2fsck -fn "$(device 1)"
+disconnect
+E
+}
