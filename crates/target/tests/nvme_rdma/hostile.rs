@@ -39,7 +39,7 @@ const HARMS: [Harm; 7] = [
     Harm::Overrun,
 ];
 /// How often each is done.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 10;
 /// Datagrams of garbage, and requests for connections, at the most.
 const GARBAGE_MAX: u32 = 50_000;
 const REQUESTS_MAX: u32 = 2_000;
@@ -164,7 +164,10 @@ fn a_host_beside_hostile_peers_notices_nothing() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert!(rounds > ROUNDS * 7, "{rounds} rounds of writing and reading");
+    assert!(
+        rounds > ROUNDS * 7,
+        "{rounds} rounds of writing and reading"
+    );
     let sessions = fixture.server.sessions();
     let [session] = &sessions[..] else {
         panic!("one session, not {}", sessions.len());

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use block::{ByteRange, Placement, RegionId};
 use fabric::verbs::{
-    Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
-    Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+    Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest,
+    Region, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use nvme::rdma::wire::ConnectRequest;
