@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::{Connection, ServeArgs};
 use crate::failure::Failure;
 use crate::paths;
+use crate::verbs::provider;
 
 /// The portal of a daemon that has none.
 const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
@@ -53,14 +54,11 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         "serving"
     );
     for portal in engine.portals() {
+        let provider = provider(&portal);
         let PortalView {
-            url,
-            state,
-            provider,
-            reason,
-            ..
+            url, state, reason, ..
         } = portal;
-        tracing::info!(portal = url, ?state, ?provider, reason, "portal");
+        tracing::info!(portal = url, ?state, rdma = provider, reason, "portal");
     }
     if has_tcp {
         let address = api.tcp_address().map(|address| address.to_string());
