@@ -1,10 +1,12 @@
 //! RoCEv2 in software: crate `roce` on a UDP socket.
 //!
-//! What came is taken in first, as much as waits, then all answers leave: so one acknowledgement answers a whole run. Where what
-//! came is news to the program above, answers wait for one more round, since that is about to say more: its data leave
-//! first, and acknowledgements, which nobody waits for, behind them.
+//! What came is taken in, then all answers leave: so one acknowledgement answers a whole run. Where what came is news to the program
+//! above, answers wait for one more round, since that is about to say more: its data leave first, and acknowledgements,
+//! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
+//! taken that is likely to be in vain while there is something else to do (`outlook`).
 
 mod memory;
+mod outlook;
 mod route;
 
 use std::io;
@@ -25,6 +27,7 @@ use crate::verbs::{
     Rkey, SendRequest,
 };
 use memory::Memory;
+use outlook::{Outlook, Sight};
 use route::Route;
 
 /// Whether the system cuts runs of packets into datagrams.
@@ -97,16 +100,17 @@ pub struct Soft {
     runs_sent: usize,
     buffer: Box<[u8]>,
     statistics: SoftStatistics,
-    pace: Pace,
+    order: Order,
+    outlook: Outlook,
 }
 
-/// Whether answers may leave.
+/// What a round begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// As soon as there are any.
-    Free,
-    /// They have waited for a round.
-    Held,
+enum Order {
+    /// With what has come.
+    ReceiveFirst,
+    /// With what the program above has posted, and answers that have waited for it.
+    TransmitFirst,
 }
 
 /// Whether the socket had room for everything.
@@ -150,7 +154,8 @@ impl Soft {
             runs_sent: 0,
             buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
             statistics: SoftStatistics::default(),
-            pace: Pace::Free,
+            order: Order::ReceiveFirst,
+            outlook: Outlook::default(),
         })
     }
 
@@ -169,10 +174,12 @@ impl Soft {
 
     /// Takes in what waits in the socket; whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
-        for turn in 0..Self::RECEIVES_PER_TURN {
+        for look in 0..Self::RECEIVES_PER_TURN {
             let Some(arrival) = self.socket.receive(&mut self.buffer)? else {
-                return Ok(turn > 0);
+                self.outlook.saw(look, Sight::Nothing);
+                return Ok(look > 0);
             };
+            self.outlook.saw(look, Sight::Something);
             self.statistics.receive_calls += 1;
             let Some(flow) = Flow::new(arrival.source, arrival.dest) else {
                 continue;
@@ -186,6 +193,9 @@ impl Soft {
             };
             self.endpoint
                 .handle_received(now, &received, &mut self.memory);
+            if self.endpoint.has_news() && self.outlook.ends_with(look) {
+                break;
+            }
         }
         Ok(true)
     }
@@ -276,6 +286,13 @@ impl Soft {
         if self.flush()? == Flushed::Blocked {
             return Ok((false, Flushed::Blocked));
         }
+        // The program above has had its say, which need not wait for a look at the socket.
+        if self.order == Order::TransmitFirst {
+            self.order = Order::ReceiveFirst;
+            if self.transmit(now)? == Flushed::Blocked {
+                return Ok((false, Flushed::Blocked));
+            }
+        }
         let mut was_busy = self.receive(now)?;
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
@@ -283,11 +300,10 @@ impl Soft {
         }
         // Events mean ends and beginnings of connections, about which peers are told at once.
         let is_progress = self.endpoint.has_news() && !self.endpoint.has_events();
-        if was_busy && self.pace == Pace::Free && is_progress {
-            self.pace = Pace::Held;
+        if was_busy && is_progress {
+            self.order = Order::TransmitFirst;
             return Ok((true, Flushed::All));
         }
-        self.pace = Pace::Free;
         Ok((was_busy, self.transmit(now)?))
     }
 }
@@ -364,6 +380,7 @@ impl Provider for Soft {
     }
 
     fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
+        self.order = Order::TransmitFirst;
         self.endpoint.post_send(qpn, request)
     }
 

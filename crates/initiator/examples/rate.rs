@@ -115,6 +115,13 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         rdma: RdmaChoice::default(),
     })?;
     println!("nvme+tcp://{}/rate", portal.address);
+    let portal = server.add_portal(PortalDefinition {
+        transport: Transport::NvmeRdma,
+        address: "127.0.46.1:46001".parse()?,
+        group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
+    })?;
+    println!("nvme+rdma://{}/rate", portal.address);
     std::thread::park();
     Ok(())
 }

@@ -157,11 +157,16 @@ impl Endpoint {
     ) {
         let whole = received.bytes.len().max(1);
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
-        for datagram in received.bytes.chunks(segment_len) {
+        for (index, datagram) in (0..).zip(received.bytes.chunks(segment_len)) {
             self.counters.packets += 1;
+            // Linux counts from 0 in each run.
+            let identification = match received.identification {
+                Ipv4Identification::Unknown => Ipv4Identification::Likely(index),
+                known => known,
+            };
             match Packet::parse(datagram) {
                 Err(_) => self.counters.malformed += 1,
-                Ok(_) if !verify(received.flow, received.identification, datagram) => {
+                Ok(_) if !verify(received.flow, identification, datagram) => {
                     self.counters.bad_icrc += 1;
                 }
                 Ok(packet) => self.handle_packet(now, received, &packet, backend),

@@ -19,6 +19,8 @@ pub(super) struct SendQueue {
     posted: VecDeque<Posted>,
     next_id: u64,
     reads: usize,
+    /// Bytes that its reads ask for.
+    read_bytes: u64,
     /// Bytes of the pool that it holds.
     held_bytes: u64,
 }
@@ -53,6 +55,9 @@ enum StagedOp {
 }
 
 impl SendQueue {
+    /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
+    const READ_BYTES_MAX: u64 = 1 << 20;
+
     pub(super) fn new(qpn: Qpn, depth: u16, reads_max: u8) -> Self {
         Self {
             qpn,
@@ -61,6 +66,7 @@ impl SendQueue {
             posted: VecDeque::new(),
             next_id: 0,
             reads: 0,
+            read_bytes: 0,
             held_bytes: 0,
         }
     }
@@ -79,7 +85,10 @@ impl SendQueue {
         if let Some(chunk) = &posted.chunk {
             self.held_bytes -= chunk.len_bytes();
         }
-        self.reads -= usize::from(posted.read.is_some());
+        if let Some(read) = &posted.read {
+            self.reads -= 1;
+            self.read_bytes -= u64::from(read.len_bytes);
+        }
         Some((posted.chunk, posted.read))
     }
 
@@ -87,6 +96,7 @@ impl SendQueue {
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = Chunk> {
         self.held_bytes = 0;
         self.reads = 0;
+        self.read_bytes = 0;
         self.posted.drain(..).filter_map(|posted| posted.chunk)
     }
 
@@ -141,7 +151,16 @@ impl SendQueue {
         if let Some(chunk) = &item.chunk {
             self.held_bytes -= chunk.len_bytes();
         }
-        self.reads -= usize::from(matches!(item.op, StagedOp::Read(..)));
+        if let StagedOp::Read(..) = item.op {
+            self.reads -= 1;
+            self.read_bytes -= u64::from(item.len_bytes);
+        }
+    }
+
+    /// Whether a read of so many bytes may be posted.
+    fn may_read(&self, len_bytes: u32) -> bool {
+        let bytes = self.read_bytes + u64::from(len_bytes);
+        self.reads < self.reads_max && (self.reads == 0 || bytes <= Self::READ_BYTES_MAX)
     }
 }
 
@@ -183,13 +202,16 @@ pub(super) struct Poster<'a, P> {
     pub(super) pool: &'a mut Pool,
     pub(super) provider: &'a mut P,
     pub(super) staged: &'a mut Vec<Staged>,
-    /// Bytes that may still be staged in this turn: what was staged is sent while the processor's cache still has it.
+    /// Bytes that may still be staged in this turn.
     pub(super) turn_bytes: u64,
 }
 
 impl<P> Poster<'_, P> {
-    /// Bytes that are staged in a turn; one request may go beyond it.
-    pub(super) const TURN_BYTES: u64 = 128 << 10;
+    /// Bytes that are staged in a turn; one request may go beyond it. 15 packets of 4 KiB are what leaves in one run in software.
+    /// The peer goes on with them while the next are made, and they are sent while the processor's cache still has them.
+    pub(super) const TURN_BYTES: u64 = 60 << 10;
+    /// What a shorter request counts as, since its packet costs as much.
+    const REQUEST_MIN_BYTES: u64 = 960;
 }
 
 impl<P: Provider> Poster<'_, P> {
@@ -200,7 +222,8 @@ impl<P: Provider> Poster<'_, P> {
         }
         let held_bytes = self.queue.held_bytes;
         let chunk = self.pool.take(len_bytes, held_bytes, self.provider)?;
-        self.turn_bytes = self.turn_bytes.saturating_sub(len_bytes.into());
+        let cost_bytes = u64::from(len_bytes).max(Self::REQUEST_MIN_BYTES);
+        self.turn_bytes = self.turn_bytes.saturating_sub(cost_bytes);
         self.queue.held_bytes += chunk.len_bytes();
         Some(chunk)
     }
@@ -252,13 +275,14 @@ impl<P: Provider> WorkList for Poster<'_, P> {
 
     fn read(&mut self, tag: u64, from: RemoteBuffer) -> bool {
         assert!(from.len_bytes <= PIECE_MAX_BYTES, "reads go in pieces");
-        if self.queue.reads >= self.queue.reads_max {
+        if !self.queue.may_read(from.len_bytes) {
             return false;
         }
         let Some(chunk) = self.chunk(from.len_bytes) else {
             return false;
         };
         self.queue.reads += 1;
+        self.queue.read_bytes += u64::from(from.len_bytes);
         self.stage(StagedOp::Read(tag, from), from.len_bytes, Some(chunk));
         true
     }

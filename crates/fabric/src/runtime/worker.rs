@@ -265,13 +265,18 @@ impl<P: Provider> Worker<P> {
             self.pool.give(chunk);
         }
         enqueue(&mut self.ready, connection);
+        self.feed_starving();
+        if has_panicked {
+            self.close(now, id, &CloseReason::Panicked);
+        }
+    }
+
+    /// Chunks have come back: those that wait for some try again.
+    fn feed_starving(&mut self) {
         for id in self.starving.drain(..) {
             if let Some(connection) = self.slots.get_mut(id) {
                 enqueue(&mut self.ready, connection);
             }
-        }
-        if has_panicked {
-            self.close(now, id, &CloseReason::Panicked);
         }
     }
 
@@ -411,6 +416,7 @@ impl<P: Provider> Worker<P> {
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
         connection.abandon().for_each(|chunk| self.pool.give(chunk));
+        self.feed_starving();
         connection.receives.release(&mut self.provider);
         // A session that panics on its way out is gone all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));

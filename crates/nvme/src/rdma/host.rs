@@ -44,9 +44,9 @@ pub struct HostConfig {
     /// The most data that go inside a command capsule (from IOCCSZ, and only where SGLS allows offsets into it). Fabrics
     /// commands have theirs never there: an admin queue need not take them.
     pub in_capsule_max_bytes: u32,
-    /// How many commands may be posted at once for their data to go inside of capsules; data of more are read by the
-    /// controller. In software, short capsules and the data read then leave in long runs of packets of one length, and capsules
-    /// with data in runs of their own.
+    /// How many commands may be posted at once for data of more than [`HostSession::SHORT_BYTES`] to go inside of capsules; those of
+    /// more are read by the controller. In software, short capsules and the data read then leave in long runs of packets of one
+    /// length, and capsules of two packets in runs of their own.
     pub in_capsule_batch_max: u16,
 }
 
@@ -109,6 +109,8 @@ enum State {
 impl HostSession {
     /// The longest data of a command by a keyed SGL, whose length has 24 bits, in whole pages.
     pub const TRANSFER_MAX_BYTES: u32 = (1 << 24) - 4096;
+    /// Data that fit into one packet with their command, whatever the path MTU is in practice.
+    pub const SHORT_BYTES: u32 = 1024 - size_of::<Sqe>() as u32;
     /// The length of a response capsule.
     pub const RESPONSE_BYTES: u32 = size_of::<Cqe>() as u32;
 
@@ -162,7 +164,7 @@ impl HostSession {
             if self.pending.len() <= usize::from(self.config.in_capsule_batch_max) {
                 self.config.in_capsule_max_bytes
             } else {
-                0
+                self.config.in_capsule_max_bytes.min(Self::SHORT_BYTES)
             };
         while self.wants_transmit() {
             let Some(&key) = self.pending.front() else {

@@ -121,7 +121,7 @@ impl<B> TargetSession<B> {
     /// The most requests at once.
     const SENDS_MAX: u32 = 1024;
     /// The most RDMA READs at once.
-    const READS_MAX: u8 = 16;
+    const READS_MAX: u8 = 64;
 
     /// Looks at the private data of a request for a connection by a host that answers `reads_max` RDMA READs at once. Bytes
     /// behind the record are padding.

@@ -15,7 +15,7 @@ use crate::wire::{
     Bth, Ieth, ImmDt, Opcode, PathMtu, Position, Psn, Qpn, Reth, SendTail, WriteTail,
 };
 use crate::work::{
-    Completion, Data, MESSAGE_LEN_MAX_BYTES, MessageTooLong, SendOp, SendRequest, Signal,
+    Completion, Data, MESSAGE_LEN_MAX_BYTES, MessageTooLong, Remote, SendOp, SendRequest, Signal,
     WorkStatus,
 };
 
@@ -78,6 +78,8 @@ pub(super) struct Requester {
     pub(super) retry: Retry,
     /// The oldest unacknowledged sequence number when the requester went back last: once is enough.
     pub(super) went_back_at: Option<u64>,
+    /// The sequence number after the packet that asked for an acknowledgement last.
+    asked_until: u64,
     /// Requests that succeeded and were not to say so.
     silent: u16,
     /// The sequence number of the packet that failed, once one has.
@@ -87,6 +89,10 @@ pub(super) struct Requester {
 impl Requester {
     /// Packets after which an acknowledgement is asked for within a message.
     const ACK_INTERVAL: u64 = 32;
+    /// Packets that may be late without being taken for a sign of congestion.
+    const TAIL_PACKETS: u64 = 16;
+    /// Packets after which one is asked for where nobody waits for completions.
+    const SILENT_MAX: u64 = 8;
 
     pub(super) fn new(qpn: Qpn, depth: u16) -> Self {
         Self {
@@ -105,6 +111,7 @@ impl Requester {
             window: Window::new(),
             retry: Retry::new(0, 0),
             went_back_at: None,
+            asked_until: 0,
             silent: 0,
             blamed: None,
         }
@@ -118,6 +125,7 @@ impl Requester {
         self.unacked = first;
         self.sending = first;
         self.sent_end = first;
+        self.asked_until = first;
         self.retry = Retry::new(retry_max, connection.rnr_retry_max);
     }
 
@@ -156,7 +164,7 @@ impl Requester {
         }
         while let Some(wqe) = self.queue.get(self.cursor) {
             let is_read = wqe.request.op.is_read();
-            let open_packets = self.sending_packet - self.unacked_packet();
+            let open_packets = self.open_packets();
             if open_packets >= self.window.packets()
                 || is_read && self.open_reads >= self.initiator_depth
                 || self.sending - self.unacked >= Self::SEQUENCES_OPEN_MAX
@@ -168,7 +176,8 @@ impl Requester {
             }
             let is_burst_end = open_packets + 1 >= self.window.packets() || *budget == 1;
             match self.send_one(connection, is_burst_end, context.backend, out) {
-                Ok(()) => {}
+                Ok(true) => self.asked_until = self.sending + 1,
+                Ok(false) => {}
                 Err(PushError::Full) => return Transmitted::ListFull,
                 Err(PushError::Fault(_)) => {
                     self.blame(self.sending);
@@ -192,7 +201,7 @@ impl Requester {
         is_burst_end: bool,
         backend: &mut B,
         out: &mut TransmitList,
-    ) -> Result<(), PushError> {
+    ) -> Result<bool, PushError> {
         let wqe = &self.queue[self.cursor];
         let op = &wqe.request.op;
         let index = (self.sending - wqe.first) as u32;
@@ -202,21 +211,33 @@ impl Requester {
             let bth = self.bth(connection, Opcode::ReadRequest).with_ack_request();
             let va = remote.va.wrapping_add(u64::from(offset));
             let headers = ExtendedHeaders::default().with(&Reth::new(va, remote.rkey, left));
-            return out.push(&connection.flow, bth, &headers, Payload::None, backend);
+            return out
+                .push(&connection.flow, bth, &headers, Payload::None, backend)
+                .map(|()| true);
         }
-        let position = Position::of(index, (wqe.end - wqe.first) as u32);
-        let (opcode, headers, data) = describe(op, position);
+        let len = left.min(self.mtu.bytes());
+        let is_last = left == len;
+        let (opcode, headers, data) = match op {
+            SendOp::Write(data, remote) => describe_write(data, remote, offset, len),
+            _ => describe(op, Position::of(index, (wqe.end - wqe.first) as u32)),
+        };
         let mut bth = self.bth(connection, opcode);
-        if position.is_last() {
-            bth = bth.with_ack_request();
+        if is_last {
+            let is_again = self.sending < self.sent_end;
+            let is_due = self.sending + 1 >= self.asked_until + Self::SILENT_MAX;
+            if wqe.request.signal == Signal::Always || is_again || is_due || is_burst_end {
+                bth = bth.with_ack_request();
+            }
             if !matches!(op, SendOp::Write(..)) {
                 bth = bth.with_solicited_event();
             }
         } else if is_burst_end || (self.sending + 1) % Self::ACK_INTERVAL == 0 {
             bth = bth.with_ack_request();
         }
-        let payload = Payload::of(data, offset, left.min(self.mtu.bytes()));
+        let payload = Payload::of(data, offset, len);
+        let asks = bth.wants_ack();
         out.push(&connection.flow, bth, &headers, payload, backend)
+            .map(|()| asks)
     }
 
     fn bth(&self, connection: &Connection, opcode: Opcode) -> Bth {
@@ -239,6 +260,11 @@ impl Requester {
             self.cursor += 1;
         }
         self.sent_end = self.sent_end.max(self.sending);
+    }
+
+    /// How many packets are on their way.
+    fn open_packets(&self) -> u64 {
+        self.sending_packet - self.unacked_packet()
     }
 
     /// The number of the packet at `unacked`.
@@ -306,7 +332,10 @@ impl Requester {
             Err(status) => Some(QpFailure::Request(status)),
             Ok(false) => None,
             Ok(true) => {
-                self.window.on_loss();
+                // So few packets congest nothing: their acknowledgement is late, or nobody has asked for it yet.
+                if self.open_packets() > Self::TAIL_PACKETS {
+                    self.window.on_loss();
+                }
                 self.go_back();
                 self.retry.on_retransmission(now);
                 None
@@ -342,14 +371,26 @@ impl Requester {
     }
 }
 
-/// Opcode, headers and data of a packet of a SEND or WRITE.
+/// Opcode, headers and data of a packet of a WRITE. Each packet is a WRITE of its own: so all but the last have one length, and leave
+/// in long runs, where the first packet of a longer message would be longer than those that follow and end its run.
+fn describe_write<'a>(
+    data: &'a Data,
+    remote: &Remote,
+    offset: u32,
+    len: u32,
+) -> (Opcode, ExtendedHeaders, &'a Data) {
+    let va = remote.va.wrapping_add(u64::from(offset));
+    let headers = ExtendedHeaders::default().with(&Reth::new(va, remote.rkey, len));
+    let opcode = Opcode::Write(Position::Only, WriteTail::Plain);
+    (opcode, headers, data)
+}
+
+/// Opcode, headers and data of a packet of a SEND, or of a WRITE with immediate data.
 fn describe(op: &SendOp, position: Position) -> (Opcode, ExtendedHeaders, &Data) {
     let mut headers = ExtendedHeaders::default();
     let mut send_tail = SendTail::Plain;
     let mut write_tail = WriteTail::Plain;
-    if let (true, SendOp::Write(data, remote) | SendOp::WriteImmediate(data, remote, _)) =
-        (position.is_first(), op)
-    {
+    if let (true, SendOp::WriteImmediate(data, remote, _)) = (position.is_first(), op) {
         headers = headers.with(&Reth::new(remote.va, remote.rkey, data.len_bytes()));
     }
     if position.is_last() {
@@ -377,9 +418,9 @@ fn describe(op: &SendOp, position: Position) -> (Opcode, ExtendedHeaders, &Data)
         SendOp::Send(data) | SendOp::SendImmediate(data, _) | SendOp::SendInvalidate(data, _) => {
             (Opcode::Send(position, send_tail), headers, data)
         }
-        SendOp::Write(data, _) | SendOp::WriteImmediate(data, _, _) => {
-            (Opcode::Write(position, write_tail), headers, data)
+        SendOp::WriteImmediate(data, _, _) => (Opcode::Write(position, write_tail), headers, data),
+        SendOp::Write(..) | SendOp::Read(..) => {
+            unreachable!("WRITEs and RDMA READs are not cut into packets here")
         }
-        SendOp::Read(..) => unreachable!("an RDMA READ is not cut into packets here"),
     }
 }

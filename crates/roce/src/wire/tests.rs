@@ -77,12 +77,17 @@ fn a_known_or_missing_identification_is_verified() {
     assert!(verify(path, Ipv4Identification::Known(0x718C), &datagram));
     assert!(verify(path, Ipv4Identification::Unknown, &datagram));
     assert!(!verify(path, Ipv4Identification::Known(0x718D), &datagram));
+    for likely in [0, 1, 0x718C, 0x718D] {
+        assert!(verify(path, Ipv4Identification::Likely(likely), &datagram));
+    }
     for bit in 0..datagram.len() * 8 {
         let mut flipped = datagram.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         let masked = bit / 8 == 4;
-        let accepted = verify(path, Ipv4Identification::Unknown, &flipped);
-        assert_eq!(accepted, masked, "bit {bit}");
+        for identification in [Ipv4Identification::Unknown, Ipv4Identification::Likely(1)] {
+            let accepted = verify(path, identification, &flipped);
+            assert_eq!(accepted, masked, "bit {bit}");
+        }
     }
     let elsewhere = flow("10.0.17.2:0", "10.0.18.1:4791");
     assert!(!verify(elsewhere, Ipv4Identification::Unknown, &datagram));

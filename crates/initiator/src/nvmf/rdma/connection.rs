@@ -56,6 +56,8 @@ struct Desk {
     capsules_sent: Box<[bool]>,
     /// Receives, one after the other.
     receives: RegionId,
+    /// No other command is in flight than the one that is posted.
+    is_alone: bool,
 }
 
 /// Where data are while their commands are in flight.
@@ -94,8 +96,10 @@ const CAPSULES_FROM: u64 = 1 << 16;
 /// Commands posted at once whose data go inside of capsules, where packets are made in software: what adapters make costs the
 /// same in any order.
 const IN_CAPSULE_BATCH_MAX: u16 = 4;
-/// RDMA READs that are answered at once.
-const READS_MAX: u8 = 16;
+/// The least room for capsules that are not acknowledged.
+const SENDS_MIN: u16 = 64;
+/// RDMA READs that are answered at once; adapters answer as many as they can.
+const READS_MAX: u8 = 64;
 /// Addresses of buffers, as the controller knows them, begin here: 0 means nothing to some.
 const ADDRESSES_FROM: u64 = 1 << 32;
 
@@ -300,6 +304,7 @@ impl RdmaConnection {
     #[inline]
     fn transmit(&mut self, drive: &mut Drive, buffers: &mut Buffers) {
         if self.session.wants_transmit() {
+            self.desk.is_alone = self.session.in_flight() == 1;
             self.session.poll_transmit(&mut AtWork {
                 desk: &mut self.desk,
                 provider: drive.provider.as_mut(),
@@ -365,7 +370,7 @@ impl Desk {
                 atomic: false,
             },
             // Those of commands that were answered may not be acknowledged yet.
-            send_depth: shape.keys.saturating_mul(2),
+            send_depth: shape.keys.saturating_mul(2).max(SENDS_MIN),
             recv_depth: entries,
             responder_resources: READS_MAX,
             initiator_depth: 0,
@@ -411,6 +416,7 @@ impl Desk {
             capsule_bytes,
             capsules_sent: vec![true; shape.keys.into()].into_boxed_slice(),
             receives,
+            is_alone: true,
         };
         for index in 0..u64::from(entries) {
             let posted = provider.post_recv(qpn, desk.receive(index));
@@ -578,10 +584,16 @@ impl HostWork for AtWork<'_> {
         let Some(data) = data else {
             return false;
         };
+        // Where more commands are in flight, acknowledgements of their capsules come now and then, which is often enough.
+        let signal = if id >= CAPSULES_FROM || self.desk.is_alone {
+            Signal::Always
+        } else {
+            Signal::OnError
+        };
         let request = SendRequest {
             id: WorkId(id),
             op: SendOp::Send(data),
-            signal: Signal::Always,
+            signal,
         };
         let is_posted = self.provider.post_send(self.desk.qpn, request).is_ok();
         if is_posted && id >= CAPSULES_FROM {

@@ -161,10 +161,10 @@ fn small_writes_travel_inside_the_capsule_and_long_ones_are_read() {
 
 #[test]
 fn data_of_many_commands_at_once_are_read() {
-    for (count, opened) in [(2, 0), (3, 3)] {
+    for (count, len_bytes, opened) in [(2, 4096, 0), (3, 4096, 3), (3, 512, 0)] {
         let mut rig = Rig::new();
         for key in 0..count {
-            rig.submit(key, write(key, 512)).unwrap();
+            rig.submit(key, write(key, len_bytes)).unwrap();
         }
         rig.session.poll_transmit(&mut rig.work);
         assert_eq!(rig.work.opened.len(), opened);

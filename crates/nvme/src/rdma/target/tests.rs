@@ -267,7 +267,7 @@ fn requests_for_connections_are_checked_in_order() {
         edit(&mut request);
         request.as_bytes().to_vec()
     };
-    assert_eq!(status(&request(|_| ()), 255), Ok((128, 4160, 16)));
+    assert_eq!(status(&request(|_| ()), 255), Ok((128, 4160, 64)));
     let padded = [request(|_| ()), vec![0; 24]].concat();
     assert_eq!(status(&padded, 4), Ok((128, 4160, 4)));
     assert_eq!(status(&padded[..31], 4), Err(RejectStatus::InvalidLength));
