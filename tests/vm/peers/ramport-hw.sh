@@ -15,7 +15,7 @@ peer_start() {
   daemon_launch
 }
 peer_stop() { guest_stop target; }
-peer_alive() { guest_alive target && peer_run <<< 'kill -0 "$(cat /run/ramport.pid)"'; }
+peer_alive() { guest_alive target && peer_run <<< '[ -e "/proc/$(cat /run/ramport.pid)/exe" ]'; }
 peer_log() { peer_run <<< 'tail -n 30 /run/ramport.log; dmesg | tail -n 10'; }
 peer_can() { :; }
 peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mindepth 1 | wc -l'; }
@@ -29,7 +29,8 @@ daemon() { guest_exec target -t 60 <<< "$(printf '%q ' /share/ramport --socket /
 peer_crash() {
   peer_run << 'E'
 kill -KILL "$(cat /run/ramport.pid)"
-ended() { ! kill -0 "$(cat /run/ramport.pid)"; }
+# Nobody may have waited for it yet.
+ended() { [ ! -e "/proc/$(cat /run/ramport.pid)/exe" ]; }
 eventually 10 ended
 E
   daemon_launch
