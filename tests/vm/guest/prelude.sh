@@ -38,6 +38,9 @@ same() {
 size_mib() { echo $(($(cat "/sys/block/${1#/dev/}/size") / 2048)); }
 has_size_mib() { [ "$(size_mib "$1")" = "$2" ]; }
 
+# is_busy DEVICE: commands of it are in flight.
+is_busy() { awk '{ exit !($9 > 0) }' "/sys/block/${1#/dev/}/stat"; }
+
 # verified NAME DEVICE [FIO_ARGUMENT]...: writes, reads back and compares.
 verified() {
   local name=$1 device=$2

@@ -4,7 +4,7 @@
 # the guest and the peer, and what the tests share.
 # shellcheck shell=bash
 
-SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-120}
+SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-240}
 SUITE_SKIP_STATUS=77
 SUITE_LOG_LINES=60
 SUITE_JOB=''

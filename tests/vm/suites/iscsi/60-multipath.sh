@@ -66,7 +66,7 @@ E
 
 test_both_portals_are_paths_of_one_disk() {
   multipath_guest << 'E'
-paths_become active 2 20
+paths_become active 2 60
 multipath -ll
 verified both-paths "$(map)" --rw=randwrite --bs=4k --iodepth=16 --size=8m
 for address in "$PEER_A" "$PEER_B"; do
@@ -89,7 +89,7 @@ test_io_goes_on_while_a_portal_is_away() {
 # path_lost_and_found LOSE FIND: verified I/O all the while.
 path_lost_and_found() {
   multipath_guest << 'E'
-paths_become active 2 20
+paths_become active 2 60
 rm -f /tmp/io.*
 (
   status=0
@@ -97,18 +97,18 @@ rm -f /tmp/io.*
     --runtime=10 > /tmp/io.out 2>&1 || status=$?
   echo "$status" > /tmp/io.status
 ) &
-sleep 2
+eventually 60 is_busy "$(disk 0)"
 E
   $1
   multipath_guest << 'E'
-paths_become failed 1 20
+paths_become failed 1 40
 paths_are active 1
 dd if="$(map)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   $2
   multipath_guest << 'E'
-paths_become active 2 30
-eventually 30 test -s /tmp/io.status
+paths_become active 2 60
+eventually 60 test -s /tmp/io.status
 cat /tmp/io.out
 same "$(cat /tmp/io.status)" 0 "status of the verified I/O"
 E

@@ -15,7 +15,7 @@ rm -f /tmp/io.*
     --size=64m --time_based --runtime=8 > /tmp/io.out 2>&1 || status=$?
   echo "$status" > /tmp/io.status
 ) &
-sleep 2
+eventually 60 is_busy "$(disk 0)"
 session "$IQN" > /tmp/session
 cat "/sys/block/$(basename "$(disk 0)")/device/wwid" > /tmp/wwid
 E
@@ -46,7 +46,7 @@ test_logout_under_io_ends_cleanly() {
 fio --name=cut --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
   --time_based --runtime=20 > /tmp/cut.out 2>&1 &
 job=$!
-sleep 2
+eventually 60 is_busy "$(disk 0)"
 detach "$IQN"
 refused wait "$job"
 attach "$IQN" "$PEER_A"

@@ -13,6 +13,3 @@ record_and_login() {
   record "$1" "$2"
   node "$1" "$2" --login
 }
-
-# is_busy DEVICE: commands of it are in flight.
-is_busy() { awk '{ exit !($9 > 0) }' "/sys/block/${1#/dev/}/stat"; }

@@ -37,7 +37,6 @@ E
 
 test_io_goes_on_while_each_path_is_cut_in_turn() {
   guest <<< 'io_started cut "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=24'
-  sleep 1
   path_lost_and_found 0 "$PEER_A" "$PEER_B"
   path_lost_and_found 1 "$PEER_B" "$PEER_A"
   guest <<< 'io_ended cut 60'
@@ -48,30 +47,29 @@ path_lost_and_found() {
   net_link "$(guest_tap host "$1")" down
   guest LOST="$2" LEFT="$3" << 'E'
 lost() { ! live "$(controllers "$NQN" "$LOST")"; }
-eventually 20 lost
+eventually 40 lost
 live "$(controllers "$NQN" "$LEFT")"
 dd if="$(device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   net_link "$(guest_tap host "$1")" up
   guest LOST="$2" << 'E'
 back() { live "$(controllers "$NQN" "$LOST")"; }
-eventually 30 back
+eventually 60 back
 E
 }
 
 test_a_target_moves_to_tcp_and_back_under_io() {
   guest <<< 'io_started move "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=14'
-  sleep 1
   daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
   guest << 'E'
 lost() { ! live "$(controllers "$NQN" "$PEER_A")"; }
-eventually 20 lost
+eventually 40 lost
 E
   daemon portal create "nvme+tcp://$PEER_A:$PORT"
   daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma on
   guest << 'E'
 back() { live "$(controllers "$NQN" "$PEER_A")"; }
-eventually 30 back
+eventually 60 back
 io_ended move 60
 E
   daemon portal remove "nvme+tcp://$PEER_A:$PORT"

@@ -14,7 +14,7 @@ rm -f /tmp/io.*
     --size=64m --time_based --runtime=10 > /tmp/io.out 2>&1 || status=$?
   echo "$status" > /tmp/io.status
 ) &
-sleep 2
+eventually 60 is_busy "$(device 1)"
 E
   peer_crash
   guest << 'E'

@@ -4,7 +4,7 @@
 # transport_of CONTROLLER
 transport_of() { cat "/sys/class/nvme/$1/transport"; }
 
-# io_started NAME DEVICE [FIO_ARGUMENT]...: verified I/O in the background, for io_ended.
+# io_started NAME DEVICE [FIO_ARGUMENT]...: verified I/O in the background, which has begun; for io_ended.
 io_started() {
   local name=$1
   rm -f "/tmp/$name".*
@@ -13,6 +13,7 @@ io_started() {
     verified "$@" > "/tmp/$name.out" 2>&1 || status=$?
     echo "$status" > "/tmp/$name.status"
   ) &
+  eventually 60 is_busy "$2"
 }
 
 # io_ended NAME SECONDS: it has, and well.

@@ -52,19 +52,19 @@ rm -f /tmp/io.*
     --time_based --runtime=14 > /tmp/io.out 2>&1
   echo $? > /tmp/io.status
 ) &
-sleep 2
+eventually 60 is_busy "$(device 1)"
 E
   $1
   guest << 'E'
 path_b_lost() { ! live "$(controllers "$NQN" "$PEER_B")"; }
-eventually 15 path_b_lost
+eventually 40 path_b_lost
 live "$(controllers "$NQN" "$PEER_A")"
 dd if="$(device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   $2
   guest << 'E'
 path_b_back() { live "$(controllers "$NQN" "$PEER_B")"; }
-eventually 20 path_b_back
+eventually 40 path_b_back
 eventually 40 test -s /tmp/io.status || {
   cat /sys/block/nvme*/inflight /sys/class/nvme/nvme*/nvme*c*n*/inflight /sys/class/nvme/nvme*/state
   dmesg | tail -n 30

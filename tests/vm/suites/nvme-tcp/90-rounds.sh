@@ -45,7 +45,7 @@ connect "$PEER_A"
 fio --name=cut --filename="$(device 1)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
   --time_based --runtime=20 > /tmp/cut.out 2>&1 &
 job=$!
-sleep 2
+eventually 60 is_busy "$(device 1)"
 nvme disconnect -n "$NQN"
 refused wait "$job"
 eventually 10 not_connected
