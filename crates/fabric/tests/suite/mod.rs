@@ -132,6 +132,22 @@ impl<P: Provider> Ends<P> {
         }
     }
 
+    /// What end 0 hears of its request, which end 1 rejects: each time, since the rejection may get lost, and whoever asks again then
+    /// is somebody new to end 1.
+    fn rejection(&mut self, private_data: &[u8]) -> Event {
+        loop {
+            self.until("a request or its rejection", |e| {
+                !e.events.iter().all(Vec::is_empty)
+            });
+            if let Some(event) = self.events[0].pop() {
+                return event;
+            }
+            let (id, _) = self.request();
+            let rejected = self.providers[1].reject(id, RejReason::CONSUMER, private_data);
+            rejected.expect("rejected");
+        }
+    }
+
     fn connect(&mut self) -> Link {
         let asked = self.ask(b"");
         let (id, _) = self.request();
@@ -242,10 +258,7 @@ fn private_data_reach_both_ends<P: Provider>(ends: &mut Ends<P>) {
 
 fn rejections_carry_their_reason<P: Provider>(ends: &mut Ends<P>) {
     let (asked, qpn) = ends.ask(b"");
-    let (id, _) = ends.request();
-    let rejected = ends.providers[1].reject(id, RejReason::CONSUMER, b"full");
-    rejected.expect("rejected");
-    match ends.event(0) {
+    match ends.rejection(b"full") {
         Event::Rejected {
             id,
             qpn: of,
