@@ -52,8 +52,6 @@ pub(crate) struct Reactor {
     /// Those that may go on, in the order of their turns.
     ready: VecDeque<ConnectionId>,
     timers: Timers,
-    /// Those whose time has come in this round.
-    due: Vec<(Instant, ConnectionId)>,
     spin: Spin,
     scratch: Scratch,
     drain_until: Option<Instant>,
@@ -77,7 +75,6 @@ impl Reactor {
             slots: Slots::new(index),
             ready: VecDeque::new(),
             timers: Timers::default(),
-            due: Vec::new(),
             spin: Spin::default(),
             scratch: Scratch::new(),
             drain_until: None,
@@ -247,13 +244,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Lets each have its time once. A connection that wants to go on at once, with work that it does in pieces, does so in
-    /// the next round, after the others' turns.
+    /// Lets each whose time has come have it once.
     fn fire_timers(&mut self, now: Instant) -> bool {
-        let mut due = std::mem::take(&mut self.due);
-        due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
-        let has_fired = !due.is_empty();
-        for (at, id) in due.drain(..) {
+        let due = self.timers.take_due(now);
+        for &(at, id) in &due {
             match self.slots.get_mut(id) {
                 Some(Slot::Connection(connection)) if connection.armed == Some(at) => {
                     connection.armed = None;
@@ -270,7 +264,8 @@ impl Reactor {
                 _ => {}
             }
         }
-        self.due = due;
+        let has_fired = !due.is_empty();
+        self.timers.give_back(due);
         has_fired
     }
 

@@ -12,6 +12,8 @@ use crate::ConnectionId;
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
+    /// The list of the last round, for the next.
+    spare: Vec<(Instant, ConnectionId)>,
 }
 
 impl Timers {
@@ -25,8 +27,23 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Those that are due by now, in order, for [`give_back`](Self::give_back) once each has had its time. What is armed meanwhile
+    /// is not among them: a connection that wants to go on at once, with work that it does in pieces, does so in the next
+    /// round, after the others' turns.
+    pub fn take_due(&mut self, now: Instant) -> Vec<(Instant, ConnectionId)> {
+        let mut due = std::mem::take(&mut self.spare);
+        due.extend(std::iter::from_fn(|| self.pop_due(now)));
+        due
+    }
+
+    /// Takes the list of a round back.
+    pub fn give_back(&mut self, mut due: Vec<(Instant, ConnectionId)>) {
+        due.clear();
+        self.spare = due;
+    }
+
     /// The next one that is due by now.
-    pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
+    fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
         if self.next()? > now {
             return None;
         }
@@ -52,5 +69,23 @@ mod tests {
         assert_eq!(timers.pop_due(at(20)), Some((at(10), ConnectionId(1))));
         assert_eq!(timers.pop_due(at(20)), Some((at(20), ConnectionId(2))));
         assert_eq!(timers.pop_due(at(20)), None);
+    }
+
+    #[test]
+    fn what_is_armed_in_a_round_waits_for_the_next() {
+        let now = Instant::now();
+        let mut timers = Timers::default();
+        for id in [1, 2] {
+            timers.arm(now, ConnectionId(id));
+        }
+        for round in [1, 2] {
+            let due = timers.take_due(now);
+            assert_eq!(due, [(now, ConnectionId(1)), (now, ConnectionId(2))]);
+            for &(at, id) in &due {
+                timers.arm(at, id);
+            }
+            timers.give_back(due);
+            assert_eq!(timers.next(), Some(now), "round {round}");
+        }
     }
 }

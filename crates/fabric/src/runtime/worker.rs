@@ -34,8 +34,6 @@ pub(super) struct Worker<P> {
     /// Those that wait for room in the pool.
     starving: Vec<ConnectionId>,
     timers: Timers,
-    /// Those whose time has come in this round.
-    due: Vec<(Instant, ConnectionId)>,
     spin: Spin,
     pool: Pool,
     staged: Vec<Staged>,
@@ -62,7 +60,6 @@ impl<P: Provider> Worker<P> {
             ready: VecDeque::new(),
             starving: Vec::new(),
             timers: Timers::default(),
-            due: Vec::new(),
             spin: Spin::default(),
             pool,
             staged: Vec::new(),
@@ -187,12 +184,10 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    /// Lets each have its time once: one that wants to go on at once does so in the next round, after the others' turns.
+    /// Lets each whose time has come have it once.
     fn fire_timers(&mut self, now: Instant) -> bool {
-        let mut due = std::mem::take(&mut self.due);
-        due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
-        let has_fired = !due.is_empty();
-        for (at, id) in due.drain(..) {
+        let due = self.timers.take_due(now);
+        for &(at, id) in &due {
             self.with(now, id, |connection| {
                 if connection.armed != Some(at) {
                     return Ok(());
@@ -201,7 +196,8 @@ impl<P: Provider> Worker<P> {
                 connection.handle_timer(now)
             });
         }
-        self.due = due;
+        let has_fired = !due.is_empty();
+        self.timers.give_back(due);
         has_fired
     }
 
