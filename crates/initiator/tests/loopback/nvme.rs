@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, BLOCK, pattern, request, run};
+use crate::support::{self, BLOCK, finish, pattern, request, run};
 use block::testing::VecVolume;
 use block::{Blocks, Unmap};
 use initiator::{
@@ -174,13 +174,7 @@ pub fn commands_in_flight_are_resubmitted_while_connections_are_cut<T: NvmeTarge
             queue.poll(Instant::now(), &mut done).unwrap();
             target.cut();
         }
-        while done.len() < 8 {
-            let patience = Duration::from_secs(20);
-            let count = queue
-                .wait(WaitStrategy::Sleep, patience, &mut done)
-                .unwrap();
-            assert!(count > 0, "round {round}: no progress");
-        }
+        finish(&mut queue, 8, &mut done, &format!("round {round}"));
         for completion in done.drain(..) {
             assert_eq!(completion.result, Ok(()), "round {round}");
             if operation == Operation::Read {

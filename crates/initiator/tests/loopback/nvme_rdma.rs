@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use initiator::{ConnectError, Device, Operation, RdmaError, Slot, WaitStrategy};
 
 use crate::nvme::{self, NvmeTarget as _, attach, options};
-use crate::support::{PATIENCE, request, run};
+use crate::support::{PATIENCE, finish, request, run};
 use target::RdmaTarget;
 
 #[test]
@@ -183,12 +183,7 @@ fn data_stay_whole_where_packets_get_lost() {
                 let lba = u64::from(slot) * blocks;
                 queue.submit(request(slot, operation, lba, blocks)).unwrap();
             }
-            while done.len() < 8 {
-                let count = queue
-                    .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
-                    .unwrap();
-                assert!(count > 0, "round {round}: no progress");
-            }
+            finish(&mut queue, 8, &mut done, &format!("round {round}"));
             for completion in done.drain(..) {
                 assert_eq!(completion.result, Ok(()), "round {round}");
                 let fill = round.wrapping_mul(29) ^ completion.slot.0 as u8;

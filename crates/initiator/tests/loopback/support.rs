@@ -14,7 +14,8 @@ use std::{
 use block::testing::VecVolume;
 use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest, Segment, SendList, StreamSession};
 use initiator::{
-    Backoff, CommandError, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
+    Backoff, CommandError, Completion, DeviceOptions, Operation, Queue, Request, Slot, Url,
+    WaitStrategy,
 };
 use iscsi::Connection;
 use iscsi::testing::TestTarget;
@@ -58,6 +59,14 @@ pub fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
     assert_eq!(done.len(), 1, "one command, one completion");
     assert_eq!(done[0].slot, request.slot);
     done[0].result
+}
+
+/// Waits until there are `count` outcomes in `done`.
+pub fn finish(queue: &mut Queue, count: usize, done: &mut Vec<Completion>, what: &str) {
+    while done.len() < count {
+        let came = queue.wait(WaitStrategy::Sleep, PATIENCE, done).unwrap();
+        assert!(came > 0, "{what}: no progress");
+    }
 }
 
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {

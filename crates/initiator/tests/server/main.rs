@@ -10,8 +10,8 @@ use std::{
 
 use block::{Access, BlockSize, Blocks, Extent, Lba};
 use initiator::{
-    Backoff, CommandError, ConnectError, Device, DeviceOptions, Operation, Queue, RecordKind,
-    Request, Slot, Url, WaitStrategy, discover,
+    Backoff, CommandError, Completion, ConnectError, Device, DeviceOptions, Operation, Queue,
+    RecordKind, Request, Slot, Url, WaitStrategy, discover,
 };
 use nvme::wire::StatusCode;
 use proxy::{Pace, Proxy};
@@ -161,12 +161,7 @@ fn verify(queue: &mut Queue, first_lba: u64, rounds: u64, disturb: impl Fn(u64))
             }
             queue.poll(Instant::now(), &mut done).unwrap();
             disturb(round);
-            while done.len() < usize::from(depth) {
-                let count = queue
-                    .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
-                    .unwrap();
-                assert!(count > 0, "round {round}: no progress");
-            }
+            finish(queue, &mut done, &format!("round {round}"));
             for completion in done.drain(..) {
                 assert_eq!(completion.result, Ok(()), "round {round}");
                 let fill = (round as u8).wrapping_mul(37) ^ completion.slot.0 as u8;
@@ -174,6 +169,14 @@ fn verify(queue: &mut Queue, first_lba: u64, rounds: u64, disturb: impl Fn(u64))
                 assert!(buffer.iter().all(|&b| b == fill), "round {round}");
             }
         }
+    }
+}
+
+/// Waits until there is an outcome of each slot in `done`.
+fn finish(queue: &mut Queue, done: &mut Vec<Completion>, what: &str) {
+    while done.len() < usize::from(queue.depth()) {
+        let came = queue.wait(WaitStrategy::Sleep, PATIENCE, done).unwrap();
+        assert!(came > 0, "{what}: no progress");
     }
 }
 
@@ -230,12 +233,7 @@ fn a_stalled_and_a_slow_client_do_not_stop_others() {
     for (proxy, _device, mut queues) in clients {
         proxy.set_pace(Pace::Full);
         let (queue, mut done) = (&mut queues[0], Vec::new());
-        while done.len() < usize::from(queue.depth()) {
-            let count = queue
-                .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
-                .unwrap();
-            assert!(count > 0, "no progress");
-        }
+        finish(queue, &mut done, "at full pace again");
         assert!(done.iter().all(|completion| completion.result.is_ok()));
     }
 }
