@@ -19,7 +19,7 @@ test: build
 	@scripts/deps.sh test
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/iscsi/run
 	tests/vm/run --jobs 2 nvme-tcp iscsi fabric

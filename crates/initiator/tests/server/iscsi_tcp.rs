@@ -72,8 +72,8 @@ fn a_target_that_drops_its_sessions_is_left_alone_for_as_long_as_it_asks() {
     let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
     run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
     let name = NAME.parse().unwrap();
-    rig.server.remove_target(&name, Force::Yes).unwrap();
     let removed = Instant::now();
+    rig.server.remove_target(&name, Force::Yes).unwrap();
     let address = rig.offer_iscsi(NAME);
     assert_ne!(address.port(), 0);
     run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
