@@ -1,7 +1,7 @@
 //! Peers that mean harm beside a host that works: they end, and it notices nothing.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fabric::verbs::{Data, QpConfig, Remote, Rkey, SendOp};
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
@@ -38,8 +38,11 @@ const HARMS: [Harm; 7] = [
     Harm::WrongKey,
     Harm::Overrun,
 ];
-/// How often each is done.
+/// How often each is done: so often, and on until the host beside had its transfers, but not for ever.
 const ROUNDS: u32 = 10;
+const ROUNDS_MAX: u32 = 40 * ROUNDS;
+/// How often the host writes and reads meanwhile, at the least.
+const TRANSFERS: u32 = 70;
 /// Datagrams of garbage, and requests for connections, at the most.
 const GARBAGE_MAX: u32 = 50_000;
 const REQUESTS_MAX: u32 = 2_000;
@@ -139,20 +142,23 @@ fn a_host_beside_hostile_peers_notices_nothing() {
     let server_at = SocketAddr::new(LOOPBACK.into(), fixture.udp_port);
     let host = |last| SocketAddr::new(Ipv4Addr::new(127, 38, 0, last).into(), fixture.udp_port);
     let is_over = AtomicBool::new(false);
-    let mut rounds = 0_u32;
+    let transfers = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let harms = scope.spawn(|| {
-            for round in 0..ROUNDS {
+            for round in 0..ROUNDS_MAX {
+                if round >= ROUNDS && transfers.load(Ordering::Relaxed) > TRANSFERS {
+                    break;
+                }
                 for (harm, guess) in HARMS.into_iter().zip(round..) {
                     let mut peer = fixture.connect(4, 0).expect("the server takes others");
-                    harm.do_it(&mut peer, guess * 0x0101_0101);
+                    harm.do_it(&mut peer, guess.wrapping_mul(0x0101_0101));
                 }
             }
         });
         scope.spawn(|| send_garbage(server_at, host(5), &is_over));
         scope.spawn(|| flood_with_requests(server_at, host(6), &is_over));
         while !harms.is_finished() {
-            let mark = rounds.to_le_bytes()[0];
+            let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
             io.data()[..LEN].fill(mark);
             let status = io.command(&transfer(opcode::WRITE, 1, LEN), LEN).status();
             assert!(status.is_success(), "{status:?}");
@@ -160,14 +166,10 @@ fn a_host_beside_hostile_peers_notices_nothing() {
             let status = io.command(&transfer(opcode::READ, 2, LEN), LEN).status();
             assert!(status.is_success(), "{status:?}");
             assert!(io.data()[..LEN].iter().all(|&byte| byte == mark));
-            rounds += 1;
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert!(
-        rounds > ROUNDS * 7,
-        "{rounds} rounds of writing and reading"
-    );
+    assert!(transfers.into_inner() >= TRANSFERS);
     let sessions = fixture.server.sessions();
     let [session] = &sessions[..] else {
         panic!("one session, not {}", sessions.len());
