@@ -86,11 +86,7 @@ pub fn open(choice: Choice, soft: &SoftOptions) -> Result<Opened, FabricError> {
             Err(error) => Some(error),
         },
     };
-    let bound = Soft::bind(soft).map_err(|error| FabricError::SoftPort {
-        local: soft.local,
-        error,
-    });
-    match (bound, no_adapter) {
+    match (Soft::bind(soft), no_adapter) {
         (Ok(soft), no_adapter) => Ok(Opened {
             provider: AnyProvider::Soft(Box::new(soft)),
             reason: no_adapter.map_or_else(

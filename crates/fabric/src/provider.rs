@@ -81,6 +81,12 @@ pub enum FabricError {
         /// What the system says.
         error: io::Error,
     },
+    /// What the provider in software sends does not arrive as it was.
+    #[error(
+        "RDMA in software can't work at {0}: a packet that was sent to that very address came back damaged; find out which \
+         filter or driver of this machine changes UDP packets, and switch that off"
+    )]
+    SoftPackets(SocketAddr),
     /// Neither an adapter nor software can be had.
     #[error("{hw}, and RDMA in software does not work there either: {soft}")]
     Neither {

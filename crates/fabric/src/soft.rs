@@ -7,6 +7,7 @@
 
 mod memory;
 mod outlook;
+mod proof;
 mod route;
 
 use std::io;
@@ -23,17 +24,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::provider::{ConnectTo, FabricError, Provider, Wait};
 use crate::verbs::{
-    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Remote,
-    Rkey, SendRequest,
+    CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
+    RejReason, Remote, Rkey, SendRequest,
 };
 use memory::Memory;
 use outlook::{Outlook, Sight};
+use proof::{Damaged, Proof};
 use route::Route;
 
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmentation {
-    /// It does (GSO).
+    /// It does (GSO), where packets that are sent to oneself show that this harms none.
     On,
     /// One call per packet: for networks whose adapters segment in a way that breaks IPv4 checksums.
     Off,
@@ -126,21 +128,37 @@ impl Soft {
     /// Bytes of headers and small data of one list.
     const LIST_BYTES: usize = 64 << 10;
 
-    /// A provider at an address of this machine.
-    pub fn bind(options: &SoftOptions) -> io::Result<Self> {
+    /// A provider at an address of this machine. It sends packets to itself first: where runs of them do not come as they were
+    /// sent, the system is not asked to cut any.
+    pub fn bind(options: &SoftOptions) -> Result<Self, FabricError> {
         let udp = UdpOptions {
             recv_buffer_bytes: options.recv_buffer_bytes,
         };
-        let socket = UdpSocket::bind(options.local, &udp)?;
+        let mut socket =
+            UdpSocket::bind(options.local, &udp).map_err(|error| FabricError::SoftPort {
+                local: options.local,
+                error,
+            })?;
         let mut memory = Memory::new()?;
+        let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice();
+        let route = Route::from(options.local.ip())?;
+        let local = socket.local_addr();
+        let proof = Proof {
+            local,
+            path_mtu: options.path_mtu.min(route.path_mtu(options.local.ip())?),
+            nonce: roce::Backend::random(&mut memory),
+        };
+        let segmentation = proof
+            .segmentation(&mut socket, options.segmentation, &mut buffer)
+            .map_err(|Damaged| FabricError::SoftPackets(local))?;
         let config = EndpointConfig {
             qps_max: options.qps_max,
             ca_guid: roce::Backend::random(&mut memory) | 1,
-            udp_port: socket.local_addr().port(),
+            udp_port: local.port(),
             path_mtu_max: options.path_mtu,
             ..EndpointConfig::default()
         };
-        let segments_max = match options.segmentation {
+        let segments_max = match segmentation {
             Segmentation::On => TransmitList::SEGMENTS_MAX,
             Segmentation::Off => 1,
         };
@@ -149,10 +167,10 @@ impl Soft {
             socket,
             memory,
             path_mtu: options.path_mtu,
-            route: Route::from(options.local.ip())?,
+            route,
             list: TransmitList::new(Self::LIST_BYTES, segments_max),
             runs_sent: 0,
-            buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
+            buffer,
             statistics: SoftStatistics::default(),
             order: Order::ReceiveFirst,
             outlook: Outlook::default(),
@@ -276,6 +294,30 @@ impl Soft {
         match result {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether packets as long as a requester wants them can go to it: it says how long those of both ends are, and knows
+    /// its own interface only.
+    fn can_answer(&self, request: &ConnectRequest) -> bool {
+        let peer = request.flow.remote().ip();
+        let wanted = request.path_mtu;
+        match self.route.path_mtu(peer) {
+            Ok(ours) if wanted <= ours => true,
+            Ok(ours) => {
+                tracing::warn!(
+                    %peer,
+                    "a connection over RDMA was turned away: packets are to carry {} bytes, {} fit on the way to the peer; give the \
+                     interfaces at both ends the same MTU (ip link set INTERFACE mtu BYTES)",
+                    wanted.bytes(),
+                    ours.bytes(),
+                );
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%peer, %error, "a connection over RDMA was turned away: there is no way to the peer");
+                false
+            }
         }
     }
 
@@ -456,6 +498,17 @@ impl Provider for Soft {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        self.endpoint.poll_event()
+        loop {
+            let event = self.endpoint.poll_event()?;
+            match &event {
+                Event::Request(request) if !self.can_answer(request) => {
+                    // Where the requester has gone meanwhile, it needs no answer.
+                    let _ = self
+                        .endpoint
+                        .reject(request.id, RejReason::INVALID_MTU, &[]);
+                }
+                _ => return Some(event),
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use control::{Portal, PortalView, RdmaProvider};
-use fabric::{Device, DevicePort, FabricError, Hw, Soft, SoftOptions};
+use fabric::{Device, DevicePort, Hw, Soft, SoftOptions};
 use serde_json::{Value, json};
 
 use crate::cli::{Connection, FabricVerb};
@@ -125,10 +125,7 @@ fn software(portals: &[PortalView]) -> Way {
             true,
             format!("UDP port 4791 is the daemon's, for {}", portal.url),
         ),
-        (Err(error), None) => {
-            let local = options.local;
-            (false, FabricError::SoftPort { local, error }.to_string())
-        }
+        (Err(error), None) => (false, error.to_string()),
     };
     Way {
         name: "soft",

@@ -60,7 +60,7 @@ impl Server {
         let udp_port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let soft = SoftOptions::at(SocketAddr::new(Self::ADDRESS, udp_port));
         let runtime = Runtime::start(
-            move || Ok(Soft::bind(&soft)?),
+            move || Soft::bind(&soft),
             &reactors.handle(),
             Arc::clone(&options.budget),
             RuntimeOptions {

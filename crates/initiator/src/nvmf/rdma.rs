@@ -122,6 +122,9 @@ impl fmt::Display for Rejection {
                 None => write!(f, "NVMe status {status:#x}"),
             },
             (RejReason::NO_RESOURCES, _) => f.write_str("it has no room for another connection"),
+            (RejReason::INVALID_MTU, _) => f.write_str(
+                "longer packets than it can send were asked for; give the interfaces at both ends the same MTU (ip link set INTERFACE mtu BYTES)",
+            ),
             (reason, _) => write!(f, "reason {}", reason.0),
         }
     }
@@ -229,8 +232,7 @@ impl Rdma {
         if let Some(port) = self.shared.get(&local) {
             return Ok(Arc::clone(port));
         }
-        let soft =
-            Soft::bind(&options(local)).map_err(|source| RdmaError::Bind { local, source })?;
+        let soft = Soft::bind(&options(local)).map_err(|error| unbound(local, error))?;
         let port = Arc::new(Port::new(Box::new(soft), Sharing::Shared)?);
         self.shared.insert(local, Arc::clone(&port));
         Ok(port)
@@ -242,9 +244,18 @@ fn bind_loopback(options: impl Fn(IpAddr) -> SoftOptions) -> Result<Soft, RdmaEr
     for local in route::loopback_addresses() {
         match Soft::bind(&options(local)) {
             Ok(soft) => return Ok(soft),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(source) => return Err(RdmaError::Bind { local, source }),
+            Err(FabricError::SoftPort { error, .. })
+                if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(unbound(local, error)),
         }
     }
     Err(RdmaError::NoLoopback)
+}
+
+/// Why there is no provider at an address of ours.
+fn unbound(local: IpAddr, error: FabricError) -> RdmaError {
+    match error {
+        FabricError::SoftPort { error: source, .. } => RdmaError::Bind { local, source },
+        other => other.into(),
+    }
 }

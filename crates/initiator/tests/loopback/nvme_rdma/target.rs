@@ -83,7 +83,7 @@ impl RdmaTarget {
             ..SoftOptions::at_ip(address)
         };
         let runtime = Runtime::start(
-            move || Ok(Soft::bind(&options)?),
+            move || Soft::bind(&options),
             &reactors.handle(),
             Arc::new(Budget::new(1 << 30)),
             RuntimeOptions::default(),

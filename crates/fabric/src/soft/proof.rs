@@ -1,0 +1,309 @@
+//! Whether packets come as this machine sends them: in the cuts that they were sent in, with the ICRC that they were given.
+//!
+//! What a socket sends to its own address takes the way of all packets as far as the interface: segmentation, filters, address
+//! translation, reassembly. What an adapter makes of a run beyond that shows only at a peer.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use net::{Piece, UdpArrival, UdpRun, UdpSocket};
+use roce::wire::{
+    Bth, Deth, ICRC_LEN_BYTES, Icrc, IpHeader, Ipv4Identification, Opcode, PathMtu, Psn, QKEY_GSI,
+    Qpn, verify,
+};
+use roce::{Flow, TransmitList};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zerocopy::IntoBytes;
+
+use super::Segmentation;
+
+/// What became of packets that this machine sent to itself.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// The system did not send them.
+    #[error("was refused ({0})")]
+    Refused(#[source] io::Error),
+    /// One was sent, and never seen again.
+    #[error("did not come back")]
+    Lost,
+    /// One came with other addresses than it left with.
+    #[error("came from {source_seen} to {dest_seen}, other addresses than it left with")]
+    Translated {
+        /// Where it seemed to come from.
+        source_seen: SocketAddr,
+        /// Where it seemed to go to.
+        dest_seen: SocketAddr,
+    },
+    /// One came with other bytes than it left with, or another ICRC.
+    #[error("came back damaged")]
+    Damaged,
+}
+
+impl Fault {
+    /// What a person can do about it.
+    const fn mend(&self) -> &'static str {
+        match self {
+            Self::Refused(_) | Self::Lost => {
+                "if so, let the firewall pass its UDP port, and set the interface lo up (ip link set lo up)"
+            }
+            Self::Translated { .. } => "if so, take its UDP port out of address translation",
+            Self::Damaged => {
+                "find out which filter or driver of this machine changes UDP packets, and switch that off"
+            }
+        }
+    }
+}
+
+/// Single packets come back damaged, as they would at peers.
+#[derive(Debug)]
+pub(super) struct Damaged;
+
+/// A socket, as the proof uses it.
+pub(super) trait Datagrams {
+    /// Sends a run.
+    fn send(&mut self, run: &UdpRun, bytes: &[u8]) -> io::Result<()>;
+
+    /// Receives what has come; `None` where nothing has.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>>;
+
+    /// Waits for something to come, at most so long; whether anything may have.
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
+}
+
+impl Datagrams for UdpSocket {
+    fn send(&mut self, run: &UdpRun, bytes: &[u8]) -> io::Result<()> {
+        Self::send(self, run, std::iter::once(Piece::Bytes(bytes)))
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>> {
+        Self::receive(self, buffer)
+    }
+
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        let fd = self.as_fd();
+        match poll(
+            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+            Some(&timeout),
+        ) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What is proved, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proof {
+    /// The socket's address. One that stands for all is proved at loopback.
+    pub(super) local: SocketAddr,
+    /// Payload of a full packet.
+    pub(super) path_mtu: PathMtu,
+    /// A random number, by which these packets are told from those of peers.
+    pub(super) nonce: u64,
+}
+
+impl Proof {
+    /// How often packets are sent before they count as lost: peers may be filling the socket's buffer.
+    const ATTEMPTS: u32 = 3;
+    /// How long they are waited for each time.
+    const PATIENCE: Duration = Duration::from_millis(100);
+    /// The most bytes of a run.
+    const RUN_LEN_MAX_BYTES: usize = 62_000;
+
+    /// Whether runs of packets can be left to the system to cut, where that is `wanted`. An error where single packets are
+    /// damaged, too. Where none comes at all nothing is proved, since that of others may: a filter, or the interface of
+    /// loopback that is down, may harm packets to oneself alone.
+    pub(super) fn segmentation<D: Datagrams>(
+        &self,
+        socket: &mut D,
+        wanted: Segmentation,
+        buffer: &mut [u8],
+    ) -> Result<Segmentation, Damaged> {
+        match self.sent_and_received(socket, 1, buffer) {
+            Ok(()) => {}
+            Err(Fault::Damaged) => return Err(Damaged),
+            Err(fault) => {
+                let mend = fault.mend();
+                tracing::warn!(
+                    local = %self.local,
+                    "a packet that was sent to this very address {fault}: RDMA in software may not work here; {mend}"
+                );
+                return Ok(wanted);
+            }
+        }
+        if wanted == Segmentation::Off {
+            return Ok(Segmentation::Off);
+        }
+        let most = Self::RUN_LEN_MAX_BYTES / self.packet(0, self.path_mtu.bytes()).len();
+        let packets = most.min(TransmitList::SEGMENTS_MAX.into());
+        match self.sent_and_received(socket, packets, buffer) {
+            Ok(()) => Ok(Segmentation::On),
+            Err(fault) => {
+                tracing::warn!(
+                    local = %self.local,
+                    "a packet of a run {fault}: RDMA in software goes on without segmentation offload (GSO), which takes more CPU"
+                );
+                Ok(Segmentation::Off)
+            }
+        }
+    }
+
+    /// Sends a run of so many packets to the socket itself, until all have come as they were.
+    fn sent_and_received<D: Datagrams>(
+        &self,
+        socket: &mut D,
+        packets: usize,
+        buffer: &mut [u8],
+    ) -> Result<(), Fault> {
+        let packets: Vec<Vec<u8>> = (0..packets)
+            .map(|index| {
+                // The last of a run may be shorter, and is.
+                let is_last = index > 0 && index + 1 == packets;
+                let full = self.path_mtu.bytes();
+                self.packet(index as u16, if is_last { full / 2 } else { full })
+            })
+            .collect();
+        let run = UdpRun {
+            source: self.own().ip(),
+            dest: self.own(),
+            segment_len_bytes: (packets.len() > 1).then_some(packets[0].len() as u16),
+        };
+        let bytes = packets.concat();
+        let mut fault = Fault::Lost;
+        for _ in 0..Self::ATTEMPTS {
+            if let Err(error) = socket.send(&run, &bytes) {
+                fault = Fault::Refused(error);
+                continue;
+            }
+            if self.received(socket, &packets, buffer)? {
+                return Ok(());
+            }
+            fault = Fault::Lost;
+        }
+        Err(fault)
+    }
+
+    /// Whether all `packets` come in time. Whatever else comes is dropped: its senders send it again.
+    fn received<D: Datagrams>(
+        &self,
+        socket: &mut D,
+        packets: &[Vec<u8>],
+        buffer: &mut [u8],
+    ) -> Result<bool, Fault> {
+        let deadline = Instant::now() + Self::PATIENCE;
+        // Runs have 64 packets at most.
+        let (mut seen, all) = (0_u64, u64::MAX >> (64 - packets.len()));
+        while seen != all {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            match socket.receive(buffer).map_err(Fault::Refused)? {
+                Some(arrival) => seen |= self.judge(&arrival, buffer, packets)?,
+                None if socket.wait(left).map_err(Fault::Refused)? => {}
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Which of the packets an arrival has brought, as bits.
+    fn judge(
+        &self,
+        arrival: &UdpArrival,
+        buffer: &[u8],
+        packets: &[Vec<u8>],
+    ) -> Result<u64, Fault> {
+        let bytes = &buffer[..arrival.len_bytes];
+        let segment_len = arrival.segment_len_bytes.map_or(bytes.len(), usize::from);
+        let mut brought = 0;
+        for (place, datagram) in (0..).zip(bytes.chunks(segment_len.max(1))) {
+            let Some((nonce, index)) = marks(datagram) else {
+                continue;
+            };
+            if nonce != self.nonce {
+                continue;
+            }
+            if !self.is_own(arrival.source) || !self.is_own(arrival.dest) {
+                return Err(Fault::Translated {
+                    source_seen: arrival.source,
+                    dest_seen: arrival.dest,
+                });
+            }
+            let sent = usize::try_from(index).ok().and_then(|at| packets.get(at));
+            let identification = Ipv4Identification::Likely(place);
+            if sent.is_none_or(|sent| sent != datagram)
+                || !verify(self.flow(), identification, datagram)
+            {
+                return Err(Fault::Damaged);
+            }
+            brought |= 1 << index;
+        }
+        Ok(brought)
+    }
+
+    /// A datagram of management that no end takes: its payload are the nonce, its place, and numbers that follow from both.
+    fn packet(&self, index: u16, payload_len: u32) -> Vec<u8> {
+        let opcode = Opcode::DatagramSend.to_wire();
+        let bth = Bth::new(opcode, Qpn::GSI, Psn::new(index.into()));
+        let deth = Deth::new(QKEY_GSI, Qpn::GSI);
+        let mut number = self.nonce ^ u64::from(index);
+        let mut payload = [self.nonce.to_ne_bytes(), u64::from(index).to_ne_bytes()].concat();
+        while payload.len() < payload_len as usize {
+            number = number.wrapping_mul(MULTIPLIER).wrapping_add(1);
+            payload.extend(number.to_ne_bytes());
+        }
+        let len = HEADERS_LEN_BYTES + payload.len() + ICRC_LEN_BYTES;
+        let mut icrc = Icrc::begin(&IpHeader::new(self.flow(), index), len as u16);
+        icrc.update_bth(&bth);
+        icrc.update(deth.as_bytes());
+        icrc.update(&payload);
+        [bth.as_bytes(), deth.as_bytes(), &payload, &icrc.to_wire()].concat()
+    }
+
+    /// From the socket to itself.
+    fn flow(&self) -> Flow {
+        let own = self.own();
+        Flow::new(own, own).expect("an address is of its own family")
+    }
+
+    /// Whether this is where the socket is. Interfaces of IPv6 addresses are not compared: not everything names them.
+    fn is_own(&self, seen: SocketAddr) -> bool {
+        let own = self.own();
+        (seen.ip(), seen.port()) == (own.ip(), own.port())
+    }
+
+    /// Where the socket can be reached from here.
+    const fn own(&self) -> SocketAddr {
+        let loopback = match self.local.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            _ => return self.local,
+        };
+        SocketAddr::new(loopback, self.local.port())
+    }
+}
+
+/// The nonce and the place that a packet says it has.
+fn marks(datagram: &[u8]) -> Option<(u64, u64)> {
+    let payload = datagram.get(HEADERS_LEN_BYTES..)?;
+    let (nonce, rest) = payload.split_first_chunk()?;
+    Some((
+        u64::from_ne_bytes(*nonce),
+        u64::from_ne_bytes(*rest.first_chunk()?),
+    ))
+}
+
+const HEADERS_LEN_BYTES: usize = size_of::<Bth>() + size_of::<Deth>();
+/// That of Knuth's linear congruential generator MMIX.
+const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
+
+#[cfg(test)]
+mod tests;
