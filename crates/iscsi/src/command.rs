@@ -19,6 +19,7 @@ use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
 use crate::wire::other::reason;
 use crate::wire::{NO_TASK_TAG, parse_lun, sn_before};
+use crate::work::Execution;
 
 /// PROTOCOL SERVICE CRC ERROR (47h/05h): data came with a wrong digest.
 const PROTOCOL_SERVICE_CRC_ERROR: scsi::Asc = scsi::Asc(0x4705);
@@ -502,6 +503,12 @@ fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B)
             set_medium(task, transfer);
             admit(task, task.started, volume.as_ref());
         }
+        Begin::Sanitize(work) => {
+            task.work = Work::Sanitize;
+            task.progress = Progress::Receiving;
+            admit(task, task.started, work.volume().as_ref());
+            task.execution = Some(Execution::Begins(Box::new(work)));
+        }
         Begin::Parameters { len_bytes } => {
             task.wanted_len = u64::from(len_bytes);
             task.len = task.wanted_len.min(task.expected_len);
@@ -593,7 +600,7 @@ fn admit(task: &mut Task, now: Instant, volume: &dyn Volume) {
 fn kind_of(task: &Task) -> Option<OpKind> {
     match task.work {
         Work::Read(_) => Some(OpKind::Read),
-        Work::Write(_) => Some(OpKind::Write),
+        Work::Write(_) | Work::Sanitize => Some(OpKind::Write),
         Work::Gathered(transfer) => Some(match transfer {
             Medium::Unmap { .. } => OpKind::Discard,
             Medium::SynchronizeCache => OpKind::Flush,

@@ -580,7 +580,10 @@ impl<B: Backend> StreamSession for Connection<B> {
     fn is_idle(&self) -> bool {
         match &self.stage {
             Stage::Full(full) => {
-                full.tasks.is_empty() && self.replies.is_empty() && self.managing.is_empty()
+                full.tasks.is_empty()
+                    && self.replies.is_empty()
+                    && self.managing.is_empty()
+                    && self.workload.is_empty()
             }
             Stage::Login(_) => true,
         }

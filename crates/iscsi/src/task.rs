@@ -27,6 +27,8 @@ pub(crate) enum Work {
     Write(Extent),
     /// Data-out gathered, then executed at once.
     Gathered(Medium),
+    /// SANITIZE.
+    Sanitize,
     /// Data-out gathered for the device (a parameter list).
     Parameters,
     /// Data-in at hand.

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use block::Status;
-use scsi::{CopyWork, Finish, NexusId, Response, ScsiStatus, Sense, Step, Turn};
+use scsi::{
+    CopyWork, Finish, NexusId, Response, SanitizeOutcome, SanitizeWork, ScsiStatus, Sense, Step,
+    Turn,
+};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, Stage};
@@ -20,13 +23,24 @@ pub(crate) enum Execution {
     Medium(scsi::Execution),
     /// EXTENDED COPY.
     Copy(Box<CopyWork>),
+    /// SANITIZE, which is about to be begun.
+    Begins(Box<SanitizeWork>),
+    /// SANITIZE, which goes on by itself.
+    Awaits(SanitizeOutcome),
+}
+
+/// What waits for its turn.
+enum Item {
+    /// A command by its slot and the slot's generation; it may have ended meanwhile.
+    Command(usize, u16),
+    /// A sanitize operation, which outlives its command.
+    Sanitize(Box<SanitizeWork>),
 }
 
 /// The commands of a connection that are being executed, and what is left of its turn.
 #[derive(Default)]
 pub(crate) struct Workload {
-    /// Slots and their generations; commands may have ended meanwhile.
-    queue: VecDeque<(usize, u16)>,
+    queue: VecDeque<Item>,
     turn: Turn,
     began: Option<Instant>,
 }
@@ -43,6 +57,11 @@ impl Workload {
         if self.began != Some(now) {
             self.start_turn(now);
         }
+    }
+
+    /// Whether nothing is left to work on.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// When the next turn is due: at once where there is work.
@@ -74,10 +93,13 @@ impl<B: Backend> Connection<B> {
                 }
                 return;
             }
-            begin(task, nexus, backend);
+            if let Some(work) = begin(task, nexus, backend) {
+                self.workload.queue.push_back(Item::Sanitize(work));
+            }
             if task.execution.is_some() {
                 task.progress = Progress::Working;
-                self.workload.queue.push_back((slot, task.generation));
+                let item = Item::Command(slot, task.generation);
+                self.workload.queue.push_back(item);
                 self.work(now, backend);
                 return;
             }
@@ -97,8 +119,15 @@ impl<B: Backend> Connection<B> {
     /// Works for what is left of this turn, on the command that has waited longest.
     fn work(&mut self, now: Instant, backend: &mut B) {
         while !self.workload.turn.is_over() {
-            let Some((slot, generation)) = self.workload.queue.pop_front() else {
-                return;
+            let (slot, generation) = match self.workload.queue.pop_front() {
+                None => return,
+                Some(Item::Command(slot, generation)) => (slot, generation),
+                Some(Item::Sanitize(mut work)) => {
+                    if work.go_on(&mut self.workload.turn) {
+                        self.workload.queue.push_back(Item::Sanitize(work));
+                    }
+                    continue;
+                }
             };
             let Stage::Full(full) = &mut self.stage else {
                 return;
@@ -113,7 +142,10 @@ impl<B: Backend> Connection<B> {
             // It may have been aborted.
             let Some(task) = task else { continue };
             match step(task, nexus, &mut self.workload.turn, backend) {
-                Step::More => self.workload.queue.push_back((slot, generation)),
+                Step::More => {
+                    let item = Item::Command(slot, generation);
+                    self.workload.queue.push_back(item);
+                }
                 Step::Over(response) => {
                     task.response = response;
                     task.execution = None;
@@ -152,8 +184,13 @@ impl<B: Backend> Connection<B> {
     }
 }
 
-/// Begins the execution of a task whose data have all come; where nothing is left to do after that, it has none.
-fn begin<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
+/// Begins the execution of a task whose data have all come; where nothing is left to do after that, it has none. SANITIZE
+/// brings work that goes on without it.
+fn begin<B: Backend>(
+    task: &mut Task,
+    nexus: NexusId,
+    backend: &mut B,
+) -> Option<Box<SanitizeWork>> {
     match task.work {
         // The initiator announced fewer data than the command needs: nothing is executed.
         Work::Gathered(_) if task.len < task.wanted_len => {
@@ -175,7 +212,15 @@ fn begin<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
         }
         // Plain writes are done by now.
         Work::Read(_) | Work::Write(_) | Work::Data(_) | Work::None => {}
+        Work::Sanitize => {
+            let Some(Execution::Begins(work)) = task.execution.take() else {
+                return None;
+            };
+            task.execution = work.outcome().map(Execution::Awaits);
+            return Some(work);
+        }
     }
+    None
 }
 
 /// Goes on with the execution of a task.
@@ -188,14 +233,10 @@ fn step<B: Backend>(task: &mut Task, nexus: NexusId, turn: &mut Turn, backend: &
             };
             execution.go_on(&task.gathered, view.volume.as_ref(), turn)
         }
-        Some(Execution::Copy(copy)) => {
-            let step = copy.go_on(turn);
-            if matches!(step, Step::Over(_)) {
-                backend.with_device(|device| device.end_copy(nexus, copy));
-            }
-            step
-        }
-        None => Step::Over(Response::good()),
+        Some(Execution::Copy(copy)) => copy.go_on(turn),
+        // The operation itself is in the same queue, and takes what is left of the turn.
+        Some(Execution::Awaits(outcome)) => outcome.look(),
+        Some(Execution::Begins(_)) | None => Step::Over(Response::good()),
     }
 }
 

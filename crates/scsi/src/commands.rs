@@ -1,13 +1,17 @@
 //! The commands of the device that are not transfers: what each answers and changes.
 
-use block::ByteRange;
+use std::sync::Arc;
 
-use crate::copy::{self, CopyList, CopyResult, CopySegment, CopyWork, SegmentEnds};
-use crate::device::{Device, Lun, NexusId, Response, no_unit};
+use block::{ByteRange, Extent};
+
+use crate::copy::{self, CopyList, CopySegment, CopyWork, SegmentEnds};
+use crate::device::{Begin, Device, Lun, NexusId, Response, no_unit};
 use crate::inquiry;
+use crate::medium::Medium;
 use crate::mode;
 use crate::opcodes::Name;
 use crate::report;
+use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 
 impl Device {
@@ -92,18 +96,19 @@ impl Device {
         }
     }
 
-    /// REQUEST SENSE: a waiting unit attention as data, which clears it.
+    /// REQUEST SENSE: a waiting unit attention as data, which clears it; else how far a sanitize operation is.
     fn request_sense(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Vec<u8> {
         let asc = self
             .nexuses
             .get_mut(&id)
             .and_then(|nexus| nexus.take_attention(lun));
-        let sense = match asc {
-            Some(asc) => {
-                self.touch();
-                Sense::new(SenseKey::UnitAttention, asc)
-            }
-            None => Sense::new(SenseKey::NoSense, Asc::NONE),
+        let sense = if let Some(asc) = asc {
+            self.touch();
+            Sense::new(SenseKey::UnitAttention, asc)
+        } else {
+            let sanitize = self.units.get(&lun).and_then(|unit| unit.sanitize.as_ref());
+            let sense = sanitize.and_then(Sanitize::sense);
+            sense.unwrap_or(Sense::new(SenseKey::NoSense, Asc::NONE))
         };
         let descriptor = cdb[1] & 1 != 0;
         let format = if descriptor {
@@ -267,14 +272,50 @@ impl Device {
         Ok(data)
     }
 
-    /// Begins an EXTENDED COPY; `None` where there is nothing to copy.
-    pub(crate) fn begin_copy(&self, id: NexusId, list: &[u8]) -> Result<Option<CopyWork>, Sense> {
+    /// SANITIZE, whose CDB was checked: an operation, or the end of a failure.
+    pub(crate) fn begin_sanitize(
+        &mut self,
+        lun: Lun,
+        extent: Extent,
+        cdb: &[u8; 16],
+    ) -> Result<Begin, Response> {
+        let invalid_cdb = || Response::check(Sense::invalid_cdb_bit(1, 4));
+        let unit = self.units.get_mut(&lun).ok_or_else(|| no_unit(cdb))?;
+        if extent.blocks.0 == 0 {
+            if unit
+                .sanitize
+                .as_ref()
+                .is_some_and(|failed| !failed.may_be_left())
+            {
+                return Err(invalid_cdb());
+            }
+            unit.sanitize = None;
+            self.touch();
+            return Ok(Begin::Done(Response::good()));
+        }
+        let volume = Arc::clone(&unit.volume);
+        let (work, sanitize) = SanitizeWork::new(cdb, Medium::Sanitize(extent), volume);
+        unit.sanitize = Some(sanitize);
+        self.touch();
+        Ok(Begin::Sanitize(work))
+    }
+
+    /// Begins an EXTENDED COPY; `None` where there is nothing to copy. RECEIVE COPY RESULTS tells of it from now on.
+    pub(crate) fn begin_copy(
+        &mut self,
+        id: NexusId,
+        list: &[u8],
+    ) -> Result<Option<CopyWork>, Sense> {
         let Some(list) = copy::parse(list)? else {
             return Ok(None);
         };
         let segments = list.segments.iter();
         let ends = segments.map(|segment| self.segment_ends(id, &list, segment));
-        Ok(Some(CopyWork::new(list.list_id, ends.collect())))
+        let copy = CopyWork::new(list.list_id, ends.collect());
+        if let Some(nexus) = self.nexuses.get_mut(&id) {
+            nexus.last_copy = Some(copy.record());
+        }
+        Ok(Some(copy))
     }
 
     /// The ends of one segment. Both must be visible to the nexus and free for it.
@@ -322,10 +363,12 @@ impl Device {
         if cdb[1] & 0x1F == 0x03 {
             return Ok(copy::operating_parameters());
         }
-        let last = self.nexuses.get(&id).and_then(|nexus| nexus.last_copy);
-        let result = last.filter(|result| result.list_id == cdb[2]);
-        result
-            .map(CopyResult::status)
+        let last = self
+            .nexuses
+            .get(&id)
+            .and_then(|nexus| nexus.last_copy.as_ref());
+        last.filter(|record| record.list_id() == cdb[2])
+            .map(|record| record.status())
             .ok_or(Sense::invalid_cdb_field(2))
     }
 }

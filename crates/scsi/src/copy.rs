@@ -4,6 +4,8 @@
 
 mod work;
 
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+
 use crate::sense::{Asc, Sense, SenseKey};
 
 pub use self::work::CopyWork;
@@ -173,24 +175,61 @@ pub(crate) fn operating_parameters() -> Vec<u8> {
     data
 }
 
-/// The result of the last copy of one nexus (RECEIVE COPY RESULTS, COPY STATUS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopyResult {
-    pub(crate) list_id: u8,
-    pub(crate) failed: bool,
-    pub(crate) segments_done: u16,
-    pub(crate) kib_done: u32,
+/// How a copy stands: what RECEIVE COPY RESULTS tells of the last one of a nexus.
+#[derive(Debug)]
+pub(crate) struct CopyRecord {
+    list_id: u8,
+    state: AtomicU8,
+    segments_done: AtomicU16,
+    kib_done: AtomicU32,
 }
 
-impl CopyResult {
+/// COPY MANAGER STATUS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyState {
+    InProgress = 0x00,
+    Done = 0x01,
+    Failed = 0x02,
+}
+
+impl CopyRecord {
+    fn new(list_id: u8) -> Self {
+        Self {
+            list_id,
+            state: AtomicU8::new(CopyState::InProgress as u8),
+            segments_done: AtomicU16::new(0),
+            kib_done: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn list_id(&self) -> u8 {
+        self.list_id
+    }
+
+    fn count_segment(&self, len_bytes: u64) {
+        self.segments_done.fetch_add(1, Ordering::Relaxed);
+        let kib = (len_bytes >> 10) as u32;
+        self.kib_done.fetch_add(kib, Ordering::Relaxed);
+    }
+
+    /// It is over, one way or the other; only the first word counts.
+    fn end(&self, state: CopyState) {
+        let began = CopyState::InProgress as u8;
+        let (order, seen) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(began, state as u8, order, seen);
+    }
+
     /// COPY STATUS data (service action 00h).
-    pub(crate) fn status(self) -> Vec<u8> {
+    pub(crate) fn status(&self) -> Vec<u8> {
+        let state = self.state.load(Ordering::Acquire);
+        let segments = self.segments_done.load(Ordering::Relaxed);
+        let kib = self.kib_done.load(Ordering::Relaxed);
         let mut data = vec![0; 12];
         data[3] = 8;
-        data[4] = if self.failed { 0x02 } else { 0x01 };
-        data[5..7].copy_from_slice(&self.segments_done.to_be_bytes());
+        data[4] = state;
+        data[5..7].copy_from_slice(&segments.to_be_bytes());
         data[7] = 0x01; // TRANSFER COUNT UNITS: kibibytes
-        data[8..12].copy_from_slice(&self.kib_done.to_be_bytes());
+        data[8..12].copy_from_slice(&kib.to_be_bytes());
         data
     }
 }

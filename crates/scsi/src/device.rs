@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use block::Volume;
 
-use crate::copy::CopyWork;
+use crate::copy::{CopyRecord, CopyWork};
 use crate::inquiry::{TargetPort, UnitIdentity};
 use crate::medium::{self, Medium};
 use crate::mode::ModeState;
 use crate::opcodes::{self, AccessClass, Name, Opcode, Unknown};
 use crate::reservation::{NexusPorts, Notice, Registration, Reservations};
+use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseFormat, SenseKey};
 
 /// The most logical units of a device.
@@ -71,6 +72,8 @@ pub(crate) struct Unit {
     pub(crate) mode: ModeState,
     /// START STOP UNIT.
     pub(crate) stopped: bool,
+    /// A SANITIZE that is not done: it goes on, or has failed.
+    pub(crate) sanitize: Option<Sanitize>,
     /// PREVENT ALLOW MEDIUM REMOVAL, by nexus.
     pub(crate) removal_prevented: Vec<NexusId>,
 }
@@ -80,7 +83,7 @@ pub(crate) struct Nexus {
     pub(crate) ports: NexusPorts,
     pub(crate) luns: LunMap,
     attentions: BTreeMap<Lun, VecDeque<Asc>>,
-    pub(crate) last_copy: Option<crate::copy::CopyResult>,
+    pub(crate) last_copy: Option<Arc<CopyRecord>>,
     /// A nexus that may only read.
     pub(crate) read_only: bool,
 }
@@ -147,6 +150,8 @@ pub enum Begin {
     Done(Response),
     /// It moves data of the volume: the transport moves them, and executes it by a [`medium::Execution`] or on the volume.
     Medium(Medium, Arc<dyn Volume>),
+    /// SANITIZE: the transport works on it in turns, whatever becomes of the command.
+    Sanitize(SanitizeWork),
     /// It wants this many bytes of data-out; then [`Device::finish`].
     Parameters {
         /// PARAMETER LIST LENGTH.
@@ -158,7 +163,7 @@ pub enum Begin {
 pub enum Finish {
     /// It is finished.
     Done(Response),
-    /// It goes on without the device, in turns; then [`Device::end_copy`].
+    /// It goes on without the device, in turns.
     Copy(Box<CopyWork>),
 }
 
@@ -227,6 +232,7 @@ impl Device {
             reserved_by: None,
             mode: ModeState::default(),
             stopped: false,
+            sanitize: None,
             removal_prevented: Vec::new(),
         };
         self.units.insert(lun, unit);
@@ -461,7 +467,7 @@ impl Device {
         let nexus = self.nexuses.get(&id)?;
         let lun = nexus.luns.device_lun(lun)?;
         let unit = self.units.get(&lun)?;
-        let quiet = !nexus.has_attention(lun) && !unit.stopped;
+        let quiet = !nexus.has_attention(lun) && !unit.stopped && unit.sanitize.is_none();
         let allowed = |class| quiet && !unit.conflicts(id, &nexus.ports, class);
         Some(View {
             volume: Arc::clone(&unit.volume),
@@ -504,11 +510,23 @@ impl Device {
                 Unknown::ServiceAction => Sense::invalid_cdb_bit(1, 4),
             })
         })?;
+        self.look_at_sanitize(device_lun);
         self.check_access(id, device_lun, opcode)?;
         self.dispatch(id, device_lun, opcode, cdb)
     }
 
-    /// Reservations, read-only access and the stopped state.
+    /// Forgets a sanitize operation that is done.
+    fn look_at_sanitize(&mut self, lun: Lun) {
+        let unit = self.units.get_mut(&lun);
+        if let Some(unit) =
+            unit.filter(|unit| unit.sanitize.as_ref().is_some_and(Sanitize::is_done))
+        {
+            unit.sanitize = None;
+            self.touch();
+        }
+    }
+
+    /// Reservations, read-only access, a sanitize operation and the stopped state.
     fn check_access(&self, id: NexusId, lun: Lun, opcode: &Opcode) -> Result<(), Response> {
         let (nexus, unit) = (&self.nexuses[&id], &self.units[&lun]);
         if unit.conflicts(id, &nexus.ports, opcode.access) {
@@ -531,6 +549,10 @@ impl Device {
             let asc = Asc::SOFTWARE_WRITE_PROTECTED;
             return Err(Response::check(Sense::new(SenseKey::DataProtect, asc)));
         }
+        let sanitize = unit.sanitize.as_ref();
+        if let Some(sense) = sanitize.and_then(|sanitize| sanitize.refusal(opcode.name)) {
+            return Err(Response::check(sense));
+        }
         if unit.stopped && (is_medium(opcode.name) || opcode.name == Name::TestUnitReady) {
             let sense = Sense::new(SenseKey::NotReady, Asc::NOT_READY_START_REQUIRED);
             return Err(Response::check(sense));
@@ -548,7 +570,11 @@ impl Device {
         if is_medium(opcode.name) {
             let volume = Arc::clone(&self.units[&lun].volume);
             let parsed = medium::parse(opcode.name, cdb, volume.geometry());
-            return Ok(Begin::Medium(parsed.map_err(Response::check)?, volume));
+            let command = parsed.map_err(Response::check)?;
+            return match command {
+                Medium::Sanitize(extent) => self.begin_sanitize(lun, extent, cdb),
+                _ => Ok(Begin::Medium(command, volume)),
+            };
         }
         match parameter_list_len(opcode.name, cdb) {
             0 => {}
@@ -577,13 +603,6 @@ impl Device {
             };
         }
         Finish::Done(self.run(id, lun, opcode, cdb, list))
-    }
-
-    /// An EXTENDED COPY has ended: RECEIVE COPY RESULTS will tell how.
-    pub fn end_copy(&mut self, id: NexusId, copy: &CopyWork) {
-        if let Some(nexus) = self.nexuses.get_mut(&id) {
-            nexus.last_copy = Some(copy.result());
-        }
     }
 
     fn run(

@@ -34,6 +34,7 @@ mod opcodes;
 mod persistent;
 mod report;
 mod reservation;
+mod sanitize;
 mod sense;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -48,6 +49,9 @@ pub use inquiry::{TargetPort, UnitIdentity};
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
+pub use sanitize::{SanitizeOutcome, SanitizeWork};
 pub use sense::SenseKey;
-pub use sense::{Asc, FieldPointer, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat};
+pub use sense::{
+    Asc, FieldPointer, KeySpecific, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat,
+};
 pub use turn::{Step, Turn};

@@ -117,6 +117,8 @@ impl Asc {
     pub const COMMANDS_CLEARED: Self = Self(0x2F00);
     /// Thin provisioning soft threshold reached.
     pub const THIN_SOFT_THRESHOLD: Self = Self(0x3807);
+    /// Sanitize command failed.
+    pub const SANITIZE_FAILED: Self = Self(0x3103);
     /// Saving parameters not supported.
     pub const SAVING_NOT_SUPPORTED: Self = Self(0x3900);
     /// Reported LUNs data has changed.
@@ -140,6 +142,15 @@ pub struct FieldPointer {
     pub bit: Option<u8>,
 }
 
+/// What the sense-key specific bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySpecific {
+    /// With ILLEGAL REQUEST: the offending field.
+    Field(FieldPointer),
+    /// With NOT READY: how many 65536ths of an operation are done.
+    Progress(u16),
+}
+
 /// Everything that one failure says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
@@ -147,8 +158,8 @@ pub struct Sense {
     pub key: SenseKey,
     /// The exact reason.
     pub asc: Asc,
-    /// The offending field.
-    pub field: Option<FieldPointer>,
+    /// The sense-key specific bytes.
+    pub specific: Option<KeySpecific>,
     /// INFORMATION: the LBA or, for a miscompare, the offset of the first different byte.
     pub information: Option<u64>,
 }
@@ -159,7 +170,7 @@ impl Sense {
         Self {
             key,
             asc,
-            field: None,
+            specific: None,
             information: None,
         }
     }
@@ -205,8 +216,17 @@ impl Sense {
         Self {
             key: SenseKey::IllegalRequest,
             asc,
-            field: Some(field),
+            specific: Some(KeySpecific::Field(field)),
             information: None,
+        }
+    }
+
+    /// NOT READY, SANITIZE IN PROGRESS, with how many 65536ths are done.
+    pub const fn sanitizing(progress: u16) -> Self {
+        let sense = Self::new(SenseKey::NotReady, Asc::NOT_READY_SANITIZE);
+        Self {
+            specific: Some(KeySpecific::Progress(progress)),
+            ..sense
         }
     }
 
@@ -260,8 +280,8 @@ impl Sense {
         }
         b[7] = 10;
         b[12..14].copy_from_slice(&self.asc.0.to_be_bytes());
-        if let Some(field) = self.field {
-            b[15..18].copy_from_slice(&field.encode());
+        if let Some(specific) = self.specific {
+            b[15..18].copy_from_slice(&specific.encode());
         }
         out
     }
@@ -283,15 +303,27 @@ impl Sense {
             d[4..12].copy_from_slice(&information.to_be_bytes());
             out.len += 12;
         }
-        if let Some(field) = self.field {
+        if let Some(specific) = self.specific {
             let d = &mut b[out.len..out.len + 8];
             d[0] = 0x02;
             d[1] = 6;
-            d[4..7].copy_from_slice(&field.encode());
+            d[4..7].copy_from_slice(&specific.encode());
             out.len += 8;
         }
         b[7] = (out.len - 8) as u8;
         out
+    }
+}
+
+impl KeySpecific {
+    fn encode(self) -> [u8; 3] {
+        match self {
+            Self::Field(field) => field.encode(),
+            Self::Progress(progress) => {
+                let [high, low] = progress.to_be_bytes();
+                [0x80, high, low]
+            }
+        }
     }
 }
 

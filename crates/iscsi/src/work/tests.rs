@@ -12,8 +12,10 @@ use crate::text::TextBuilder;
 use crate::wire::command::{function, function_response};
 use crate::wire::{FINAL, request, response};
 
-/// Of the volume: some turns of WRITE SAME.
+/// Of what is filled: some turns of WRITE SAME.
 const LEN_BYTES: u64 = 16 << 20;
+/// Bytes before that: SANITIZE takes another turn for them.
+const START_BYTES: u64 = 16 << 20;
 const WRITE: u8 = FINAL | 0x20;
 const READ: u8 = FINAL | 0x40;
 const ORDERED: u8 = 2;
@@ -72,12 +74,19 @@ impl Session {
         self.send(header, data);
     }
 
-    /// WRITE SAME (16) of the whole volume.
+    /// WRITE SAME (16) of all that is filled.
     fn fill(&mut self, itt: u32, byte: u8) {
         let mut cdb = [0; 16];
         cdb[0] = 0x93;
+        cdb[2..10].copy_from_slice(&(START_BYTES >> 9).to_be_bytes());
         cdb[10..14].copy_from_slice(&((LEN_BYTES >> 9) as u32).to_be_bytes());
         self.command(itt, WRITE, &cdb, 512, &[byte; 512]);
+    }
+
+    /// SANITIZE by BLOCK ERASE, with these bits beside the service action.
+    fn sanitize(&mut self, itt: u32, flags: u8) {
+        let cdb = [0x48, flags | 2, 0, 0, 0, 0, 0, 0, 0, 0];
+        self.command(itt, FINAL, &cdb, 0, &[]);
     }
 
     fn read(&mut self, itt: u32, attribute: u8) {
@@ -138,14 +147,21 @@ impl Session {
 }
 
 fn target() -> TestTarget {
-    let volume = VecVolume::new(BlockSize::B512, LEN_BYTES >> 9);
+    let volume = VecVolume::new(BlockSize::B512, (START_BYTES + LEN_BYTES) >> 9);
     TestTarget::new(vec![Arc::new(volume)])
+}
+
+/// All of it full of `byte`, by `session`.
+fn fill_all(session: &mut Session, byte: u8) {
+    session.fill(LONG, byte);
+    session.turns();
+    assert_eq!(std::mem::take(&mut session.answers), [(LONG, 0)]);
 }
 
 /// How many bytes of the volume hold `byte`, looked at once in each MiB.
 fn filled_mib(target: &TestTarget, byte: u8) -> u64 {
     let is_filled = |mib: &u64| {
-        let offset = mib << 20;
+        let offset = START_BYTES + (mib << 20);
         target.volume(0).bytes(ByteRange { offset, len: 1 }) == [byte]
     };
     (0..LEN_BYTES >> 20).filter(is_filled).count() as u64
@@ -250,4 +266,56 @@ fn a_command_whose_unit_or_session_goes_ends_at_its_next_turn() {
     long.turns();
     assert_eq!(long.answers, [(LONG, 2)]);
     assert_eq!(filled_mib(&target, 7), filled);
+}
+
+#[test]
+fn sanitize_is_answered_at_once_or_when_it_is_done_and_meanwhile_the_unit_is_not_ready() {
+    let target = target();
+    let (mut long, mut other) = (
+        Session::new(&target, "iqn.long"),
+        Session::new(&target, "iqn.other"),
+    );
+    for (flags, answers_at_once) in [(0x80, 1), (0, 0)] {
+        fill_all(&mut long, 7);
+        long.sanitize(LONG, flags);
+        assert_eq!(long.answers.len(), answers_at_once);
+        long.read(1, 0);
+        other.read(1, 0);
+        assert_eq!(std::mem::take(&mut other.answers), [(1, 2)]);
+        long.turns();
+        other.read(2, 0);
+        assert_eq!(std::mem::take(&mut other.answers), [(2, 0)]);
+        let mut answers = std::mem::take(&mut long.answers);
+        answers.sort_unstable();
+        assert_eq!(answers, [(1, 2), (LONG, 0)]);
+        assert_eq!(filled_mib(&target, 0), LEN_BYTES >> 20);
+    }
+}
+
+#[test]
+fn an_aborted_sanitize_goes_on_and_one_whose_session_ends_has_failed() {
+    let target = target();
+    let (mut long, mut other) = (
+        Session::new(&target, "iqn.long"),
+        Session::new(&target, "iqn.other"),
+    );
+    fill_all(&mut long, 7);
+    long.sanitize(LONG, 0);
+    assert!(filled_mib(&target, 7) > 0);
+    long.abort(LONG);
+    long.turns();
+    assert_eq!(long.answers, [(LONG + 1, function_response::COMPLETE)]);
+    assert_eq!(filled_mib(&target, 0), LEN_BYTES >> 20);
+    long.answers.clear();
+    fill_all(&mut long, 7);
+    long.sanitize(LONG, 0);
+    drop(long);
+    assert!(filled_mib(&target, 7) > 0);
+    other.read(1, 0);
+    // It is made good by another.
+    other.sanitize(2, 0);
+    other.turns();
+    other.read(3, 0);
+    assert_eq!(other.answers, [(1, 2), (2, 0), (3, 0)]);
+    assert_eq!(filled_mib(&target, 0), LEN_BYTES >> 20);
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use block::{Blocks, Extent, Lba, Op, ReadDest, Status, Volume};
 
-use super::{CopyResult, CopySegment, SEGMENTS_MAX};
+use super::{CopyRecord, CopySegment, CopyState, SEGMENTS_MAX};
 use crate::device::Response;
 use crate::medium::piece;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
-/// An EXTENDED COPY on its way. The ends of its segments were looked up when it began.
+/// An EXTENDED COPY on its way. The ends of its segments were looked up when it began. One that is dropped before its end has
+/// failed.
 pub struct CopyWork {
     /// What is left to do: the ends of a segment, or why it can't be done.
     segments: VecDeque<Result<SegmentEnds, Sense>>,
     /// Bytes of the first of these that are done.
     done_bytes: u64,
-    result: CopyResult,
+    record: Arc<CopyRecord>,
 }
 
 /// From where to where one segment is copied.
@@ -100,17 +101,12 @@ impl CopyWork {
         Self {
             segments,
             done_bytes: 0,
-            result: CopyResult {
-                list_id,
-                failed: false,
-                segments_done: 0,
-                kib_done: 0,
-            },
+            record: Arc::new(CopyRecord::new(list_id)),
         }
     }
 
-    pub(crate) fn result(&self) -> CopyResult {
-        self.result
+    pub(crate) fn record(&self) -> Arc<CopyRecord> {
+        Arc::clone(&self.record)
     }
 
     /// Goes on until all is copied or the turn is over.
@@ -118,11 +114,14 @@ impl CopyWork {
         let mut buffer = vec![0; PIECE_LEN_BYTES as usize];
         loop {
             match self.copy_segment(&mut buffer, turn) {
-                Ok(true) if self.segments.is_empty() => return Step::Over(Response::good()),
+                Ok(true) if self.segments.is_empty() => {
+                    self.record.end(CopyState::Done);
+                    return Step::Over(Response::good());
+                }
                 Ok(true) => {}
                 Ok(false) => return Step::More,
                 Err(sense) => {
-                    self.result.failed = true;
+                    self.record.end(CopyState::Failed);
                     return Step::Over(Response::check(sense));
                 }
             }
@@ -146,11 +145,16 @@ impl CopyWork {
             turn.spend(len);
             self.done_bytes += len;
         }
-        self.result.segments_done += 1;
-        self.result.kib_done += (ends.len_bytes >> 10) as u32;
+        self.record.count_segment(ends.len_bytes);
         self.done_bytes = 0;
         self.segments.pop_front();
         Ok(true)
+    }
+}
+
+impl Drop for CopyWork {
+    fn drop(&mut self) {
+        self.record.end(CopyState::Failed);
     }
 }
 
@@ -213,9 +217,10 @@ mod tests {
             response.sense.map(|sense| sense.key),
             Some(SenseKey::CopyAborted)
         );
-        let result = work.result();
-        assert_eq!((result.failed, result.segments_done), (true, 2));
-        assert_eq!(u64::from(result.kib_done), (2 * LEN_BYTES) >> 10);
+        let kib = ((2 * LEN_BYTES) >> 10) as u32;
+        let status = work.record().status();
+        assert_eq!(status[4..8], [CopyState::Failed as u8, 0, 2, 1]);
+        assert_eq!(status[8..], kib.to_be_bytes());
         assert_eq!(
             [0, second, 2 * second - 1].map(|lba| destination.block(lba)[4095]),
             [7; 3]

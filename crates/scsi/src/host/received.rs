@@ -137,6 +137,7 @@ fn reason(asc: Asc) -> Option<&'static str> {
         BECOMING_READY => "the logical unit is becoming ready",
         Asc::NOT_READY_START_REQUIRED => "the logical unit is stopped",
         Asc::NOT_READY_SANITIZE => "a sanitize is in progress",
+        Asc::SANITIZE_FAILED => "a sanitize has failed: another must be done whole",
         Asc::WRITE_ERROR => "write error",
         Asc::UNRECOVERED_READ_ERROR => "unrecovered read error",
         Asc::PARAMETER_LIST_LENGTH => "wrong length of a parameter list",

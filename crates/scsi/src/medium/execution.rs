@@ -75,6 +75,16 @@ impl Execution {
         Ok(true)
     }
 
+    /// How many 65536ths of its range are done, for a command of one range.
+    pub(crate) fn progress(&self) -> u16 {
+        let blocks = match self.command {
+            Medium::Sanitize(extent) | Medium::WriteSame { extent, .. } => extent.blocks.0,
+            _ => 0,
+        };
+        let share = u128::from(self.done) * 65_536 / u128::from(blocks.max(1));
+        share.min(65_535) as u16
+    }
+
     /// Whether it may cover more than a transfer does.
     fn is_long(&self) -> bool {
         matches!(

@@ -9,7 +9,7 @@ use super::{copy, execute};
 use crate::host::ReceivedSense;
 use crate::{
     Begin, Device, Finish, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus,
-    SenseFormat, TargetPort, UnitIdentity,
+    SenseFormat, TargetPort, Turn, UnitIdentity,
 };
 
 /// Blocks of each volume.
@@ -103,14 +103,11 @@ impl Run {
                 list.resize(len_bytes as usize, 0);
                 let response = match self.device.finish(nexus, lun, &cdb, &list) {
                     Finish::Done(response) => response,
-                    Finish::Copy(mut work) => {
-                        let response = copy(&mut work);
-                        self.device.end_copy(nexus, &work);
-                        response
-                    }
+                    Finish::Copy(mut work) => copy(&mut work),
                 };
                 check(&response);
             }
+            Begin::Sanitize(mut work) => while work.go_on(&mut Turn::new()) {},
             Begin::Medium(command, volume) => self.transfer(command, volume.as_ref(), script)?,
         }
         Some(())
