@@ -3,9 +3,12 @@
 set -eEuo pipefail
 trap 'echo "guest, line $LINENO: failed: $BASH_COMMAND" >&2' ERR
 
-# eventually SECONDS COMMAND...: until it succeeds, or fails at the limit.
+# Limits are told for a machine that is quick and idle; one that emulates slowly, beside others, takes a multiple.
+PATIENCE=6
+
+# eventually SECONDS COMMAND...: until it succeeds, or fails at PATIENCE times the limit.
 eventually() {
-  local deadline=$((SECONDS + $1))
+  local deadline=$((SECONDS + $1 * PATIENCE))
   shift
   until "$@" 2> /dev/null; do
     [ "$SECONDS" -lt "$deadline" ] || {
@@ -41,14 +44,50 @@ has_size_mib() { [ "$(size_mib "$1")" = "$2" ]; }
 # is_busy DEVICE: commands of it are in flight.
 is_busy() { awk '{ exit !($9 > 0) }' "/sys/block/${1#/dev/}/stat"; }
 
+# io_started NAME DEVICE COMMAND...: I/O in the background, begun again whenever it ends well, until io_ended; the device is busy.
+io_started() {
+  local name=$1 device=$2
+  shift 2
+  rm -f "/tmp/$name".{out,status,stop}
+  io_rounds "$name" "$@" > "/tmp/$name.out" 2>&1 &
+  eventually 60 is_busy "$device"
+}
+
+io_rounds() {
+  local name=$1 status=0 is_last=''
+  shift
+  until [ "$status$is_last" != 0 ]; do
+    [ ! -e "/tmp/$name.stop" ] || is_last=yes
+    "$@" || status=$?
+  done
+  echo "$status" > "/tmp/$name.status"
+}
+
+# io_ended NAME SECONDS: it has gone well from beginning to end, and once more from here on.
+io_ended() {
+  touch "/tmp/$1.stop"
+  eventually "$2" test -s "/tmp/$1.status" || {
+    grep -H . /sys/block/*/inflight /sys/class/nvme/nvme*/state /sys/class/iscsi_session/session*/state || :
+    dmesg | tail -n 30
+    return 1
+  }
+  tail -n 40 "/tmp/$1.out"
+  same "$(cat "/tmp/$1.status")" 0 "status of $1"
+}
+
 # verified NAME DEVICE [FIO_ARGUMENT]...: writes, reads back and compares.
 verified() {
   local name=$1 device=$2
   shift 2
   fio --name="$name" --filename="$device" --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 \
-    --do_verify=1 --randseed=7 --output-format=json --output="/tmp/$name.json" "$@"
+    --do_verify=1 --randseed=7 --output-format=json --output="/tmp/$name.json" "$@" || return
   jq -r '.jobs[] | "\(.jobname): error \(.error), wrote \(.write.io_bytes / 1048576) MiB, read \(.read.io_bytes / 1048576) MiB"' \
     "/tmp/$name.json"
+}
+
+# verified_for_a_while NAME DEVICE: reads and writes, for io_started.
+verified_for_a_while() {
+  verified "$@" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=3
 }
 
 # holds_a_tree DEVICE MKFS...: a tree is copied to a new file system, and the same after it was mounted again.

@@ -2,7 +2,7 @@
 # holds its console, its control pipe, and share/, which it sees as /share.
 # shellcheck shell=bash
 
-GUEST_BOOT_LIMIT_S=120
+GUEST_BOOT_LIMIT_S=300
 GUEST_BOOTS_MAX=3
 GUEST_EXEC_LIMIT_S=600
 GUEST_POLL_S=0.05
@@ -84,7 +84,7 @@ guest_launch() {
 guest_clock_is_right() {
   local before_ms after_ms seconds
   before_ms=$(date +%s%3N)
-  seconds=$(guest_exec "$1" -t 30 <<< 'read -r a _ < /proc/uptime; sleep 1; read -r b _ < /proc/uptime; echo "$a $b"')
+  seconds=$(guest_exec "$1" -t 120 <<< 'read -r a _ < /proc/uptime; sleep 1; read -r b _ < /proc/uptime; echo "$a $b"')
   after_ms=$(date +%s%3N)
   awk -v span_ms="$((after_ms - before_ms))" '{ exit !(($2 - $1) * 1000 < 1.2 * span_ms) }' <<< "$seconds"
 }

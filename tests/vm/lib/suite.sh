@@ -4,7 +4,9 @@
 # the guest and the peer, and what the tests share.
 # shellcheck shell=bash
 
-SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-240}
+SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-480}
+# What failures may take of a suite's time; then the rest of it is not run.
+SUITE_FAILURES_LIMIT_S=600
 SUITE_SKIP_STATUS=77
 SUITE_LOG_LINES=60
 SUITE_JOB=''
@@ -30,15 +32,20 @@ suite_skip() {
 
 suite_run() {
   local suite=$1 only=$2 file
-  SUITE=$suite SUITE_FAULTS_SEEN=0 SUITE_GUEST_FILES=()
+  SUITE=$suite SUITE_FAULTS_SEEN=0 SUITE_FAILURES_S=0 SUITE_GUEST_FILES=()
   # shellcheck source=/dev/null
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
   . "$VM_TOP/suites/$suite/suite.sh"
   mkdir -p "$VM_STATE/log"
   suite_start > "$VM_STATE/log/start"
-  for file in $(suite_tests "$suite" "$only" | sed 's,/.*,,' | uniq); do suite_file "$file" "$only"; done
+  for file in $(suite_tests "$suite" "$only" | sed 's,/.*,,' | uniq); do
+    if suite_is_given_up; then suite_not_run "$file"; else suite_file "$file" "$only"; fi
+  done
 }
+
+suite_is_given_up() { [ "$SUITE_FAILURES_S" -ge "$SUITE_FAILURES_LIMIT_S" ]; }
+suite_not_run() { report_result FAIL "$SUITE/$1" "not run, since failures took $SUITE_FAILURES_S s"; }
 
 # The tests of one file between its setup and its teardown.
 suite_file() {
@@ -47,6 +54,10 @@ suite_file() {
   suite_step "$file" setup
   status=$SUITE_STATUS
   for name in "${tests[@]}"; do
+    if suite_is_given_up; then
+      suite_not_run "$name"
+      continue
+    fi
     case $status in
       0) suite_test "$file" "${name#*/}" ;;
       "$SUITE_SKIP_STATUS") report_result SKIP "$SUITE/$name" "$(suite_skip_reason "$VM_STATE/log/$file.setup")" ;;
@@ -127,7 +138,7 @@ suite_show() {
 # SUITE_STATUS and returns 0: wherever a status is looked at (||, if), bash runs all that is
 # called there without -e, even in a subshell that sets it, and a test went on after a failure.
 suite_limited() {
-  local log=$1 file=$VM_TOP/suites/$SUITE/$2.sh function=$3 deadline limit_s=$SUITE_TEST_LIMIT_S
+  local log=$1 file=$VM_TOP/suites/$SUITE/$2.sh function=$3 started=$SECONDS
   SUITE_STATUS=0
   mkdir -p "$(dirname "$log")"
   set -m
@@ -140,13 +151,16 @@ suite_limited() {
   ) > "$log" 2>&1 < /dev/null &
   SUITE_JOB=$!
   set +m
-  deadline=$((SECONDS + limit_s))
   while kill -0 "$SUITE_JOB" 2> /dev/null; do
-    if [ "$SECONDS" -ge "$deadline" ]; then kill -KILL -- "-$SUITE_JOB" 2> /dev/null || :; fi
+    if [ $((SECONDS - started)) -ge "$SUITE_TEST_LIMIT_S" ]; then kill -KILL -- "-$SUITE_JOB" 2> /dev/null || :; fi
     sleep 0.05
   done
   wait "$SUITE_JOB" || SUITE_STATUS=$?
   SUITE_JOB=''
+  case $SUITE_STATUS in
+    0 | "$SUITE_SKIP_STATUS") ;;
+    *) SUITE_FAILURES_S=$((SUITE_FAILURES_S + SECONDS - started)) ;;
+  esac
 }
 
 # Ends what a test may still have running, then the peer.

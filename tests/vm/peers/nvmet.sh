@@ -22,7 +22,7 @@ nvmet_run() {
     local assignment
     for assignment; do printf '%s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
     cat
-  } | guest_exec target -t 60
+  } | guest_exec target -t 300
 }
 
 # Takes the ports away and brings them back with empty volumes.

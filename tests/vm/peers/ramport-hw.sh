@@ -21,10 +21,10 @@ peer_can() { :; }
 peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mindepth 1 | wc -l'; }
 
 # The script on stdin, inside the target's guest.
-peer_run() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" - | guest_exec target -t 60; }
+peer_run() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" - | guest_exec target -t 300; }
 
 daemon_launch() { peer_run <<< 'ramport_up --memory 1G'; }
-daemon() { guest_exec target -t 60 <<< "$(printf '%q ' /share/ramport --socket /run/ramport.sock "$@")"; }
+daemon() { guest_exec target -t 300 <<< "$(printf '%q ' /share/ramport --socket /run/ramport.sock "$@")"; }
 
 peer_crash() {
   peer_run << 'E'

@@ -12,7 +12,7 @@ defaults {
   path_selector "round-robin 0"
   polling_interval 1
   max_polling_interval 1
-  no_path_retry 30
+  no_path_retry 300
 }
 blacklist {
   devnode "^(vd|ram|loop|nbd|nullb|nvme|zram)"
@@ -90,26 +90,17 @@ test_io_goes_on_while_a_portal_is_away() {
 path_lost_and_found() {
   multipath_guest << 'E'
 paths_become active 2 60
-rm -f /tmp/io.*
-(
-  status=0
-  verified lost-path "$(map)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based \
-    --runtime=10 > /tmp/io.out 2>&1 || status=$?
-  echo "$status" > /tmp/io.status
-) &
-eventually 60 is_busy "$(disk 0)"
+io_started lost-path "$(disk 0)" verified_for_a_while lost-path "$(map)"
 E
   $1
   multipath_guest << 'E'
 paths_become failed 1 40
-paths_are active 1
+paths_become active 1 20
 dd if="$(map)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   $2
   multipath_guest << 'E'
 paths_become active 2 60
-eventually 60 test -s /tmp/io.status
-cat /tmp/io.out
-same "$(cat /tmp/io.status)" 0 "status of the verified I/O"
+io_ended lost-path 60
 E
 }

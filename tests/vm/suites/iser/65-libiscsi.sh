@@ -17,7 +17,7 @@ G
 
 test_reads() {
   guest << 'G'
-timeout 40 iscsi-perf -t 4 -b 8 -m 8 "iser://$PEER_A:$PORT/$IQN/0" 2>&1 | tr '\r' '\n' | tail -n 5 | tee /tmp/perf
+timeout 200 iscsi-perf -t 4 -b 8 -m 8 "iser://$PEER_A:$PORT/$IQN/0" 2>&1 | tr '\r' '\n' | tail -n 5 | tee /tmp/perf
 grep -E 'iops|IOPS' /tmp/perf
 G
 }

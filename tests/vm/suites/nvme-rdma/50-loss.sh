@@ -5,7 +5,7 @@
 # whose data are in one piece (register_always=N), and once with it, where the host has to connect again.
 # shellcheck shell=bash
 
-FAST_LOSS="--keep-alive-tmo=2 --reconnect-delay=1 --ctrl-loss-tmo=60"
+FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
 
 setup() {
   guest << 'E'

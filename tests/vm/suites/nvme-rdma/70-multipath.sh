@@ -1,7 +1,7 @@
 # NVMe/TCP and NVMe/RDMA as two paths of one disk, each cut in turn; and a target moved from one to the other.
 # shellcheck shell=bash
 
-FAST_LOSS="--keep-alive-tmo=2 --reconnect-delay=1 --ctrl-loss-tmo=60"
+FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
 
 setup() {
   daemon portal create "nvme+tcp://$PEER_B:$PORT"
@@ -36,7 +36,7 @@ E
 }
 
 test_io_goes_on_while_each_path_is_cut_in_turn() {
-  guest <<< 'io_started cut "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=24'
+  guest <<< 'io_started cut "$(device 1)" verified_for_a_while cut "$(device 1)"'
   path_lost_and_found 0 "$PEER_A" "$PEER_B"
   path_lost_and_found 1 "$PEER_B" "$PEER_A"
   guest <<< 'io_ended cut 60'
@@ -48,7 +48,7 @@ path_lost_and_found() {
   guest LOST="$2" LEFT="$3" << 'E'
 lost() { ! live "$(controllers "$NQN" "$LOST")"; }
 eventually 40 lost
-live "$(controllers "$NQN" "$LEFT")"
+eventually 20 live "$(controllers "$NQN" "$LEFT")"
 dd if="$(device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none
 E
   net_link "$(guest_tap host "$1")" up
@@ -59,7 +59,7 @@ E
 }
 
 test_a_target_moves_to_tcp_and_back_under_io() {
-  guest <<< 'io_started move "$(device 1)" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=14'
+  guest <<< 'io_started move "$(device 1)" verified_for_a_while move "$(device 1)"'
   daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
   guest << 'E'
 lost() { ! live "$(controllers "$NQN" "$PEER_A")"; }

@@ -24,7 +24,7 @@ test_disconnect_under_io_ends_cleanly() {
   guest << 'E'
 connect "$PEER_A"
 fio --name=cut --filename="$(device 1)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
-  --time_based --runtime=20 > /tmp/cut.out 2>&1 &
+  --time_based --runtime=200 > /tmp/cut.out 2>&1 &
 job=$!
 eventually 60 is_busy "$(device 1)"
 nvme disconnect -n "$NQN"

@@ -26,15 +26,13 @@ E
 test_io_survives_a_disconnect_of_another_connection() {
   guest << 'E'
 connect "$PEER_A"
-verified busy "$(device 1)" --rw=randrw --bs=4k --iodepth=8 --size=8m > /tmp/busy.out 2>&1 &
-job=$!
+io_started busy "$(device 1)" verified_for_a_while busy "$(device 1)"
 for round in 1 2 3 4 5; do
   nvme connect -t tcp -a "$PEER_B" -s "$PORT" -n "$NQN" --nr-io-queues=1
   sleep 0.3
   nvme disconnect -d "$(controllers "$NQN" "$PEER_B")"
 done
-wait "$job"
-cat /tmp/busy.out
+io_ended busy 60
 disconnect
 E
 }
@@ -43,7 +41,7 @@ test_disconnect_under_io_ends_cleanly() {
   guest << 'E'
 connect "$PEER_A"
 fio --name=cut --filename="$(device 1)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
-  --time_based --runtime=20 > /tmp/cut.out 2>&1 &
+  --time_based --runtime=200 > /tmp/cut.out 2>&1 &
 job=$!
 eventually 60 is_busy "$(device 1)"
 nvme disconnect -n "$NQN"
