@@ -1,5 +1,5 @@
 //! Holds a connection of an adapter's to whatever answers, and tells what happens to it: for tests that take the adapter, its
-//! address or its peer away.
+//! address or its peer away. When its provider has ended it drops that and stays, so that it shows whether it lets go.
 //!
 //! ```sh
 //! fabric_hold 10.2.0.1 10.2.0.2 7174       # from, to, port
@@ -33,6 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     while Instant::now() < end {
         if let Err(error) = hw.poll(Wait::AtMost(Duration::from_millis(100))) {
             println!("the provider has ended: {error}");
+            drop(hw);
+            std::thread::sleep(PATIENCE);
             return Ok(());
         }
         while let Some(event) = hw.next_event() {

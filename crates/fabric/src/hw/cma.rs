@@ -1,9 +1,10 @@
 //! What librdmacm makes: the channel of events, and identifiers of listeners and connections.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -218,6 +219,30 @@ impl CmId {
             let verbs = self.raw.as_ref().verbs;
             Context::open(&self.channel.library, (*verbs).device)
         }
+    }
+
+    /// Lets go of its device, which is being removed, in librdmacm's stead. That opens a device once for all identifiers and keeps
+    /// it open after the last of them, so Linux would wait for this process to end before it removes a device whose driver can't
+    /// take it away from those who have it open, such as rdma_rxe.
+    pub(super) fn release_removed_device(&self) -> io::Result<()> {
+        if !self.has_device() {
+            return Ok(());
+        }
+        // What the library still asks of its descriptors is to lead to nothing, so they stay open.
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        // SAFETY: the identifier holds the library's context, and so its descriptors.
+        let own = unsafe {
+            let context = self.raw.as_ref().verbs;
+            [(*context).cmd_fd, (*context).async_fd]
+        };
+        for fd in own {
+            // SAFETY: the descriptor is open and remains the library's; nobody takes it for another file than the device's.
+            let code = unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
+            if code == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// The port of its device, from 1.

@@ -261,9 +261,18 @@ impl Hw {
         }
     }
 
+    /// The device is being removed, which Linux may not end before nobody has it open.
+    fn on_removal(&mut self) {
+        if let Err(error) = self.anchor.release_removed_device() {
+            let device = self.device();
+            tracing::warn!(%error, device, "an adapter that is removed may stay until this program ends");
+        }
+        self.lose_device();
+    }
+
     fn on_anchor_event(&mut self, event: &CmEvent) {
         match event.kind {
-            cm_event::DEVICE_REMOVAL => self.lose_device(),
+            cm_event::DEVICE_REMOVAL => self.on_removal(),
             // The address has moved to another link: it is ours still, or nothing is.
             cm_event::ADDR_CHANGE => match bound(&self.channel, Key::Anchor, self.address, 0) {
                 Ok(anchor) => self.anchor = anchor,
@@ -276,7 +285,7 @@ impl Hw {
     fn on_listener_event(&mut self, port: u16, event: CmEvent) {
         match event.kind {
             cm_event::CONNECT_REQUEST => self.on_request(port, event),
-            cm_event::DEVICE_REMOVAL => self.lose_device(),
+            cm_event::DEVICE_REMOVAL => self.on_removal(),
             cm_event::ADDR_CHANGE => {
                 self.listeners.remove(&port);
                 let again = bound(&self.channel, Key::Listener(port), self.address, port)
@@ -375,7 +384,7 @@ impl Hw {
                 | cm_event::ADDR_CHANGE,
                 _,
             ) => self.end_by_event(id),
-            (cm_event::DEVICE_REMOVAL, _) => self.lose_device(),
+            (cm_event::DEVICE_REMOVAL, _) => self.on_removal(),
             _ => {}
         }
     }

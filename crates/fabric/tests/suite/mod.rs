@@ -12,7 +12,7 @@ use fabric::verbs::{
 use fabric::{ConnectTo, Provider, Wait};
 
 const PORT: u16 = 4420;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const BASE_VA: u64 = 0x7000_0000;
 const DOMAIN: ProtectionDomain = ProtectionDomain(3);
 const ALL: Access = Access {
