@@ -80,7 +80,11 @@ kernel_iser() {
   echo 1 > "$portal_group/enable"
 }
 
-kernel_iser_end() { echo 0 > "$LIO/iscsi/$IQN/tpgt_1/enable"; }
+kernel_iser_end() {
+  local portal_group=$LIO/iscsi/$IQN/tpgt_1
+  echo 0 > "$portal_group/enable"
+  rmdir "$portal_group/np/$HW_4:3260"
+}
 
 # attach_nvme HOW, attach_iser HOW: the disk, with every block of it written.
 attach_nvme() {
