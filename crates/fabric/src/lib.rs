@@ -28,7 +28,7 @@ mod soft;
 
 pub use devices::{Device, DevicePort, LinkLayer, devices};
 pub use hw::{Hw, HwError};
-pub use open::{AnyProvider, Choice, NoSuchChoice, Opened, ProviderKind, open};
+pub use open::{AnyProvider, Choice, NoSuchChoice, Opened, ProviderKind, open, open_several};
 pub use provider::{ConnectTo, FabricError, Provider, Wait};
 pub use soft::{Segmentation, Soft, SoftOptions, SoftStatistics};
 

@@ -28,35 +28,27 @@ pub enum ProviderKind {
 }
 
 /// A provider, and why this one.
-pub struct Opened {
+pub struct Opened<S = Box<Soft>> {
     /// The provider.
-    pub provider: AnyProvider,
+    pub provider: AnyProvider<S>,
     /// Why: a sentence for people.
     pub reason: String,
 }
 
 /// A provider of either kind. They stay apart, so that what drives them is compiled for each.
-pub enum AnyProvider {
+pub enum AnyProvider<S = Box<Soft>> {
     /// An adapter.
     Hw(Box<Hw>),
-    /// Software.
-    Soft(Box<Soft>),
+    /// Software: one provider, or several of one address.
+    Soft(S),
 }
 
-impl AnyProvider {
+impl<S> AnyProvider<S> {
     /// Which of the two.
     pub const fn kind(&self) -> ProviderKind {
         match self {
             Self::Hw(_) => ProviderKind::Hw,
             Self::Soft(_) => ProviderKind::Soft,
-        }
-    }
-
-    /// The provider, for those who do not care which.
-    pub fn boxed(self) -> Box<dyn Provider> {
-        match self {
-            Self::Hw(hw) => hw,
-            Self::Soft(soft) => soft,
         }
     }
 
@@ -69,9 +61,36 @@ impl AnyProvider {
     }
 }
 
+impl AnyProvider {
+    /// The provider, for those who do not care which.
+    pub fn boxed(self) -> Box<dyn Provider> {
+        match self {
+            Self::Hw(hw) => hw,
+            Self::Soft(soft) => soft,
+        }
+    }
+}
+
 /// The provider of an address of this machine, which `soft` names together with all that concerns software. On any address
 /// (0.0.0.0 or ::) there is the one in software only, since an adapter is found by its address.
 pub fn open(choice: Choice, soft: &SoftOptions) -> Result<Opened, FabricError> {
+    open_or(choice, soft, || Ok(Box::new(Soft::bind(soft)?)))
+}
+
+/// The same, in software with so many threads (see [`Soft::bind_several`]).
+pub fn open_several(
+    choice: Choice,
+    soft: &SoftOptions,
+    threads: usize,
+) -> Result<Opened<Vec<Soft>>, FabricError> {
+    open_or(choice, soft, || Soft::bind_several(soft, threads))
+}
+
+fn open_or<S>(
+    choice: Choice,
+    soft: &SoftOptions,
+    bind: impl FnOnce() -> Result<S, FabricError>,
+) -> Result<Opened<S>, FabricError> {
     let address = soft.local.ip();
     let no_adapter = match choice {
         Choice::Soft => None,
@@ -86,9 +105,9 @@ pub fn open(choice: Choice, soft: &SoftOptions) -> Result<Opened, FabricError> {
             Err(error) => Some(error),
         },
     };
-    match (Soft::bind(soft), no_adapter) {
+    match (bind(), no_adapter) {
         (Ok(soft), no_adapter) => Ok(Opened {
-            provider: AnyProvider::Soft(Box::new(soft)),
+            provider: AnyProvider::Soft(soft),
             reason: no_adapter.map_or_else(
                 || String::from("software was asked for"),
                 |error| error.to_string(),

@@ -18,6 +18,7 @@ mod admission;
 mod connection;
 mod pool;
 mod queue;
+mod team;
 mod worker;
 
 use std::collections::HashSet;
@@ -36,6 +37,7 @@ use crate::{FabricError, Provider};
 pub use acceptor::{
     Admitted, DrivenMessages, MessageAcceptor, QueueShape, Refusal, Request, drive_messages,
 };
+pub use team::Team;
 use worker::Worker;
 
 /// How a runtime is set up.
@@ -66,7 +68,9 @@ pub enum RuntimeError {
     #[error("a thread for RDMA could not be made: {0}")]
     Thread(#[source] io::Error),
     /// Too many threads drive connections.
-    #[error("too many threads drive connections already; use fewer addresses or cores")]
+    #[error(
+        "too many threads drive connections already; use fewer addresses, cores or RDMA threads"
+    )]
     TooManyThreads,
     /// Its thread does not answer.
     #[error("the thread for RDMA has ended or is overloaded; its log lines say why")]

@@ -9,6 +9,8 @@ mod memory;
 mod outlook;
 mod proof;
 mod route;
+mod seat;
+mod steering;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +33,8 @@ use memory::Memory;
 use outlook::{Outlook, Sight};
 use proof::{Damaged, Proof};
 use route::Route;
+use seat::{Group, Seat};
+use steering::Steering;
 
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,20 @@ impl SoftOptions {
     pub fn at_ip(address: IpAddr) -> Self {
         Self::at(SocketAddr::new(address, UDP_PORT))
     }
+
+    const fn udp(&self) -> UdpOptions {
+        UdpOptions {
+            recv_buffer_bytes: self.recv_buffer_bytes,
+        }
+    }
+
+    /// Why there is no socket.
+    const fn unbound(&self, error: io::Error) -> FabricError {
+        FabricError::SoftPort {
+            local: self.local,
+            error,
+        }
+    }
 }
 
 /// What was counted.
@@ -83,6 +101,8 @@ pub struct SoftStatistics {
     pub datagrams_sent: u64,
     /// Calls that received something.
     pub receive_calls: u64,
+    /// Runs that came to this thread, and that another was handed.
+    pub runs_handed_over: u64,
     /// Runs that the system refused to send: their packets are lost, and sent again where they must be.
     pub sends_refused: u64,
     /// What the end counted.
@@ -93,6 +113,8 @@ pub struct SoftStatistics {
 #[derive(Debug)]
 pub struct Soft {
     socket: UdpSocket,
+    /// Where several threads share the address.
+    seat: Option<Seat>,
     endpoint: Endpoint,
     memory: Memory,
     path_mtu: PathMtu,
@@ -115,6 +137,16 @@ enum Order {
     TransmitFirst,
 }
 
+/// Who chooses the thread that a datagram goes to, where there are several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choosing {
+    /// The system, by our rule.
+    BySteering,
+    /// The system, by whom it comes from: all of a peer's goes to one thread, which hands most of it over.
+    #[cfg(test)]
+    BySource,
+}
+
 /// Whether the socket had room for everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flushed {
@@ -128,33 +160,87 @@ impl Soft {
     /// Bytes of headers and small data of one list.
     const LIST_BYTES: usize = 64 << 10;
 
+    /// The most threads that share an address.
+    pub const THREADS_MAX: usize = 16;
+
     /// A provider at an address of this machine. It sends packets to itself first: where runs of them do not come as they were
     /// sent, the system is not asked to cut any.
     pub fn bind(options: &SoftOptions) -> Result<Self, FabricError> {
-        let udp = UdpOptions {
-            recv_buffer_bytes: options.recv_buffer_bytes,
-        };
-        let mut socket =
-            UdpSocket::bind(options.local, &udp).map_err(|error| FabricError::SoftPort {
-                local: options.local,
-                error,
-            })?;
-        let mut memory = Memory::new()?;
-        let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice();
-        let route = Route::from(options.local.ip())?;
+        let (socket, segmentation) = Self::proved(options)?;
+        Self::with(options, socket, segmentation, fresh_guid()?, None)
+    }
+
+    /// Several at one address and port, each for a thread of its own: peers' connections are spread over them. As many as asked
+    /// for, at least one and at most [`THREADS_MAX`](Self::THREADS_MAX). To peers they are one.
+    pub fn bind_several(options: &SoftOptions, threads: usize) -> Result<Vec<Self>, FabricError> {
+        Self::bind_group(options, threads, Choosing::BySteering)
+    }
+
+    fn bind_group(
+        options: &SoftOptions,
+        threads: usize,
+        choosing: Choosing,
+    ) -> Result<Vec<Self>, FabricError> {
+        let threads = threads.clamp(1, Self::THREADS_MAX);
+        if threads == 1 {
+            return Ok(vec![Self::bind(options)?]);
+        }
+        let (first, segmentation) = Self::proved(options)?;
+        let mut sockets = vec![first];
+        while sockets.len() < threads {
+            let next = sockets[0].beside(&options.udp());
+            sockets.push(next.map_err(|error| options.unbound(error))?);
+        }
+        if choosing == Choosing::BySteering {
+            let steering = Steering {
+                threads: threads as u32,
+            };
+            sockets[0].steer(&steering.program())?;
+        }
+        let kept: io::Result<Vec<_>> = sockets
+            .iter()
+            .map(|socket| socket.as_fd().try_clone_to_owned())
+            .collect();
+        let (group, guid) = (Group::new(kept?)?, fresh_guid()?);
+        sockets
+            .into_iter()
+            .zip(group.seats())
+            .map(|(socket, seat)| Self::with(options, socket, segmentation, guid, Some(seat)))
+            .collect()
+    }
+
+    /// A socket, and whether it may leave runs to the system to cut.
+    fn proved(options: &SoftOptions) -> Result<(UdpSocket, Segmentation), FabricError> {
+        let bound = UdpSocket::bind(options.local, &options.udp());
+        let mut socket = bound.map_err(|error| options.unbound(error))?;
         let local = socket.local_addr();
+        let own_path_mtu = Route::from(options.local.ip())?.path_mtu(options.local.ip())?;
         let proof = Proof {
             local,
-            path_mtu: options.path_mtu.min(route.path_mtu(options.local.ip())?),
-            nonce: roce::Backend::random(&mut memory),
+            path_mtu: options.path_mtu.min(own_path_mtu),
+            nonce: roce::Backend::random(&mut Memory::new()?),
         };
+        let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
         let segmentation = proof
             .segmentation(&mut socket, options.segmentation, &mut buffer)
             .map_err(|Damaged| FabricError::SoftPackets(local))?;
+        Ok((socket, segmentation))
+    }
+
+    fn with(
+        options: &SoftOptions,
+        socket: UdpSocket,
+        segmentation: Segmentation,
+        ca_guid: u64,
+        seat: Option<Seat>,
+    ) -> Result<Self, FabricError> {
+        let mut memory = Memory::new()?;
         let config = EndpointConfig {
             qps_max: options.qps_max,
-            ca_guid: roce::Backend::random(&mut memory) | 1,
-            udp_port: local.port(),
+            number_stride: seat.as_ref().map_or(1, Seat::threads),
+            number_offset: seat.as_ref().map_or(0, Seat::index),
+            ca_guid,
+            udp_port: socket.local_addr().port(),
             path_mtu_max: options.path_mtu,
             ..EndpointConfig::default()
         };
@@ -165,12 +251,13 @@ impl Soft {
         Ok(Self {
             endpoint: Endpoint::new(&config, &mut memory),
             socket,
+            seat,
             memory,
             path_mtu: options.path_mtu,
-            route,
+            route: Route::from(options.local.ip())?,
             list: TransmitList::new(Self::LIST_BYTES, segments_max),
             runs_sent: 0,
-            buffer,
+            buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
             statistics: SoftStatistics::default(),
             order: Order::ReceiveFirst,
             outlook: Outlook::default(),
@@ -209,13 +296,26 @@ impl Soft {
                 identification: Ipv4Identification::Unknown,
                 congestion_experienced: arrival.congestion_experienced,
             };
-            self.endpoint
-                .handle_received(now, &received, &mut self.memory);
+            let mut take = |own: &Received<'_>| {
+                self.endpoint.handle_received(now, own, &mut self.memory);
+            };
+            match &self.seat {
+                None => take(&received),
+                Some(seat) => self.statistics.runs_handed_over += seat.sort(&received, take),
+            }
             if self.endpoint.has_news() && self.outlook.ends_with(look) {
                 break;
             }
         }
         Ok(true)
+    }
+
+    /// Takes in what other threads have received; whether they had.
+    fn take_handed_over(&mut self, now: Instant) -> bool {
+        let Some(seat) = &self.seat else {
+            return false;
+        };
+        seat.collect(|own| self.endpoint.handle_received(now, own, &mut self.memory))
     }
 
     /// Sends whatever may be sent.
@@ -284,16 +384,21 @@ impl Soft {
             Flushed::Blocked => PollFlags::OUT,
         };
         let socket = PollFd::new(&self.socket, flags);
-        let result = match event {
-            Some(event) => {
-                let event = PollFd::from_borrowed_fd(event, PollFlags::IN);
-                poll(&mut [socket, event], Some(&timeout))
+        let until = |events: [Option<BorrowedFd<'_>>; 2]| {
+            let mut watched = [socket.clone(), socket.clone(), socket.clone()];
+            let mut count = 1;
+            for event in events.into_iter().flatten() {
+                watched[count] = PollFd::from_borrowed_fd(event, PollFlags::IN);
+                count += 1;
             }
-            None => poll(&mut [socket], Some(&timeout)),
+            match poll(&mut watched[..count], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
         };
-        match result {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        match &self.seat {
+            None => until([event, None]),
+            Some(seat) => seat.asleep(|handed_over| until([event, Some(handed_over)])),
         }
     }
 
@@ -335,7 +440,8 @@ impl Soft {
                 return Ok((false, Flushed::Blocked));
             }
         }
-        let mut was_busy = self.receive(now)?;
+        let mut was_busy = self.take_handed_over(now);
+        was_busy |= self.receive(now)?;
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
             was_busy = true;
@@ -348,6 +454,11 @@ impl Soft {
         }
         Ok((was_busy, self.transmit(now)?))
     }
+}
+
+/// A number for what peers know as a channel adapter.
+fn fresh_guid() -> io::Result<u64> {
+    Ok(roce::Backend::random(&mut Memory::new()?) | 1)
 }
 
 /// Whether nothing can be sent by this socket any more, to whomever.
@@ -512,3 +623,6 @@ impl Provider for Soft {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,12 +4,13 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Three calls take pointers: `setsockopt` (to an integer), `sendmsg` and `recvmsg` (to a message header, an address, control data
+//! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg` (to a message header, an address, control data
 //! and byte ranges). All of these are locals or slices that are borrowed across the call, or volume memory that is pinned across
 //! it. Control data and addresses that come back are read by copies of whole values inside of what the kernel says it wrote.
 
 mod address;
 mod control;
+mod group;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use address::Name;
 use control::Control;
+pub use group::Instruction;
 
 /// How a socket for datagrams is made.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,15 @@ pub struct UdpSocket {
     iovecs: Iovecs,
 }
 
+/// Whether other sockets may be where one is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// None.
+    Refused,
+    /// Those that allow it, too.
+    Allowed,
+}
+
 /// Scratch for building calls.
 #[derive(Default)]
 struct Iovecs(Vec<libc::iovec>);
@@ -116,8 +127,12 @@ impl UdpSocket {
     /// What one call takes (`IOV_MAX` of Linux).
     const IOVECS_MAX: usize = 1024;
 
-    /// A socket at `local`, of which no other is there.
+    /// A socket at `local`, where no other is.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
+        Self::open(local, *options, Others::Refused)
+    }
+
+    fn open(local: SocketAddr, options: UdpOptions, others: Others) -> io::Result<Self> {
         let family = if local.is_ipv4() {
             AddressFamily::INET
         } else {
@@ -148,6 +163,9 @@ impl UdpSocket {
             set(socket, level, libc::IPV6_TCLASS, ECN_CAPABLE)?;
             // RoCEv2 peers send no UDP checksum, which IPv6 takes only when asked to.
             set(socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+        }
+        if others == Others::Allowed {
+            set(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         }
         rustix::net::bind(&fd, &local)?;
         let bound = rustix::net::getsockname(&fd)?;

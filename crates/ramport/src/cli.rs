@@ -131,6 +131,14 @@ pub(crate) struct ServeArgs {
     /// Which cores serve: a number of threads (2) or cores to pin them to (0,2-3 or 1,) [default: all]
     #[arg(long, value_name = "N|LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
+    /// Threads for each address where RDMA is served in software, over which hosts' queues are spread: 1 to 16 [default: half
+    /// as many as cores, at most 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) rdma_threads: Option<u16>,
+    /// Let RDMA in software send its packets one by one, for networks whose adapters damage runs that they cut (GSO). That the
+    /// system damages them is noticed without it
+    #[arg(long)]
+    pub(crate) rdma_gso_off: bool,
     /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,

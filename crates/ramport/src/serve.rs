@@ -30,6 +30,8 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let server = Server::start(ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(|size| size.0),
+        rdma_threads: args.rdma_threads,
+        rdma_gso_off: args.rdma_gso_off,
         ..ServerConfig::default()
     })
     .map_err(|error| {

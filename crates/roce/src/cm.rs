@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use crate::Flow;
 use crate::backend::Backend;
 use crate::deadlines::Deadlines;
+use crate::endpoint::EndpointConfig;
 use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
@@ -125,6 +126,9 @@ pub(crate) struct Manager {
     limits: CmLimits,
     ca_guid: u64,
     path_mtu_max: PathMtu,
+    /// Our identifiers are the offset plus multiples of the stride.
+    id_stride: u32,
+    id_offset: u32,
     services: HashSet<u64>,
     conns: HashMap<u32, Conn>,
     by_remote_id: HashMap<RemoteKey, CommId>,
@@ -152,11 +156,13 @@ impl Manager {
     /// How often packets are sent again, as asked of peers.
     const RETRIES: u8 = 7;
 
-    pub(crate) fn new(limits: CmLimits, ca_guid: u64, path_mtu_max: PathMtu) -> Self {
+    pub(crate) fn new(config: &EndpointConfig) -> Self {
         Self {
-            limits,
-            ca_guid,
-            path_mtu_max,
+            limits: config.cm,
+            ca_guid: config.ca_guid,
+            path_mtu_max: config.path_mtu_max,
+            id_stride: config.number_stride,
+            id_offset: config.number_offset,
             services: HashSet::new(),
             conns: HashMap::new(),
             by_remote_id: HashMap::new(),
@@ -370,8 +376,9 @@ impl Manager {
     /// A communication identifier that is free; it ends at once, since few of 2^32 are taken.
     fn new_id<B: Backend>(&self, backend: &mut B) -> CommId {
         loop {
-            let id = backend.random() as u32;
-            if id != 0 && !self.conns.contains_key(&id) {
+            let random = backend.random() as u32;
+            let id = (random - random % self.id_stride).checked_add(self.id_offset);
+            if let Some(id) = id.filter(|id| *id != 0 && !self.conns.contains_key(id)) {
                 return CommId(id);
             }
         }

@@ -33,11 +33,11 @@ pub struct EndpointConfig {
     pub qps_max: u32,
     /// The most memory regions.
     pub regions_max: usize,
-    /// Queue pair numbers are `qpn_offset` plus multiples of `qpn_stride`, so that several ends behind one address can be told
-    /// apart by them.
-    pub qpn_stride: u32,
-    /// See [`qpn_stride`](Self::qpn_stride); less than it.
-    pub qpn_offset: u32,
+    /// Queue pair numbers and communication identifiers are `number_offset` plus multiples of `number_stride`, so that several
+    /// ends behind one address can be told apart by them.
+    pub number_stride: u32,
+    /// See [`number_stride`](Self::number_stride); less than it.
+    pub number_offset: u32,
     /// The channel adapter GUID: not zero, and new for each run of the program.
     pub ca_guid: u64,
     /// The UDP port that both ends listen at: [`UDP_PORT`](crate::wire::UDP_PORT) but in tests.
@@ -53,8 +53,8 @@ impl Default for EndpointConfig {
         Self {
             qps_max: 4096,
             regions_max: 1 << 16,
-            qpn_stride: 1,
-            qpn_offset: 0,
+            number_stride: 1,
+            number_offset: 0,
             ca_guid: 1,
             udp_port: UDP_PORT,
             path_mtu_max: PathMtu::B4096,
@@ -137,7 +137,7 @@ impl Endpoint {
         Self {
             regions: Regions::new(config.regions_max),
             slots: Slots::new(config, backend.random()),
-            manager: Manager::new(config.cm, config.ca_guid, config.path_mtu_max),
+            manager: Manager::new(config),
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
             completions: VecDeque::new(),

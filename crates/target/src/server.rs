@@ -55,6 +55,10 @@ pub struct ServerConfig {
     pub memory_bytes: Option<u64>,
     /// The UDP port of RoCEv2; 4791, where not given. Peers use the same one.
     pub rdma_udp_port: Option<u16>,
+    /// Threads for each address where RDMA is served in software; half as many as cores, and at most 4, where not given.
+    pub rdma_threads: Option<u16>,
+    /// Whether RDMA in software sends packets one by one, and leaves no run of them to the system to cut (GSO).
+    pub rdma_gso_off: bool,
 }
 
 /// Which cores serve: a reactor thread each.
@@ -115,6 +119,7 @@ struct State {
 impl Server {
     /// Starts the reactors; there is nothing to serve yet.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
+        let rdma = Rdma::new(&config);
         let host = HostMemory::probe().map_err(StartError::AvailableMemory)?;
         let budget_bytes = config
             .memory_bytes
@@ -145,7 +150,7 @@ impl Server {
         Ok(Self {
             shared: Arc::new(Shared {
                 core,
-                rdma: Rdma::new(config.rdma_udp_port),
+                rdma,
                 reactors,
             }),
         })

@@ -67,6 +67,39 @@ fn many_peers_share_a_pool_that_is_small() {
 }
 
 #[test]
+fn peers_are_spread_over_threads_and_each_is_served_woken_and_closed_there() {
+    let server = Server::start(ServerOptions {
+        threads: 3,
+        ..ServerOptions::default()
+    });
+    let mut peers: Vec<_> = (0..24)
+        .map(|_| Peer::connect(&server, b"").expect("taken"))
+        .collect();
+    for peer in &mut peers {
+        peer.memory().fill(2);
+        peer.ask(b'R', 0, 300_000);
+        peer.ask(b'W', 0, 300_000);
+    }
+    for peer in &mut peers {
+        assert_eq!(peer.receive(), 600_000_u64.to_le_bytes());
+        assert_eq!(peer.receive(), b"written");
+    }
+    assert_eq!(server.log.threads(), 3);
+    for id in server.log.connections() {
+        server.reactors.handle().wake(id);
+    }
+    for peer in &mut peers {
+        assert_eq!(peer.receive(), b"woken");
+    }
+    server.runtime.unlisten(toy::PORT);
+    assert!(server.runtime.is_unused());
+    peers.iter_mut().for_each(Peer::until_gone);
+    server.until("all are closed", |s| {
+        s.log.closed.load(Ordering::Relaxed) == 24
+    });
+}
+
+#[test]
 fn memory_is_charged_and_given_back() {
     let server = Server::start(ServerOptions::default());
     let before = server.budget.used_bytes();

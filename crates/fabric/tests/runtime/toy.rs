@@ -1,14 +1,15 @@
 //! A protocol with one letter per command, and a server of it.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use block::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Volume, WorkList};
 use fabric::runtime::{
-    Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
-    drive_messages,
+    Admitted, MessageAcceptor, QueueShape, Refusal, Request, RuntimeOptions, Team, drive_messages,
 };
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
@@ -22,6 +23,7 @@ pub struct ServerOptions {
     pub reactors: ReactorOptions,
     pub budget: Arc<Budget>,
     pub pool_max_bytes: u64,
+    pub threads: usize,
 }
 
 impl Default for ServerOptions {
@@ -30,6 +32,7 @@ impl Default for ServerOptions {
             reactors: ReactorOptions::default(),
             budget: Arc::new(Budget::new(1 << 30)),
             pool_max_bytes: 64 << 20,
+            threads: 1,
         }
     }
 }
@@ -39,12 +42,13 @@ impl Default for ServerOptions {
 pub struct Log {
     pub closed: AtomicUsize,
     pub delayed: AtomicUsize,
-    connection: Mutex<Option<ConnectionId>>,
+    connections: Mutex<Vec<ConnectionId>>,
+    threads: Mutex<HashSet<ThreadId>>,
     reasons: Mutex<Vec<String>>,
 }
 
 pub struct Server {
-    pub runtime: Runtime,
+    pub runtime: Team,
     pub reactors: Reactors,
     pub budget: Arc<Budget>,
     pub log: Arc<Log>,
@@ -59,19 +63,16 @@ impl Server {
         let reactors = Reactors::start(options.reactors).expect("threads start");
         let udp_port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let soft = SoftOptions::at(SocketAddr::new(Self::ADDRESS, udp_port));
-        let runtime = Runtime::start(
-            move || Soft::bind(&soft),
-            &reactors.handle(),
-            Arc::clone(&options.budget),
-            RuntimeOptions {
-                pool_max_bytes: options.pool_max_bytes,
-                ..RuntimeOptions::default()
-            },
-        )
-        .expect("a port of loopback is free");
+        let runtime_options = RuntimeOptions {
+            pool_max_bytes: options.pool_max_bytes,
+            ..RuntimeOptions::default()
+        };
+        let softs = Soft::bind_several(&soft, options.threads).expect("a port of loopback is free");
+        let runtime = Team::start(softs, &reactors.handle(), &options.budget, &runtime_options)
+            .expect("threads start");
         let log = Arc::new(Log::default());
-        let acceptor = Arc::new(Toys(Arc::clone(&log)));
-        runtime.listen(PORT, acceptor).expect("the port is free");
+        let acceptor: Arc<dyn MessageAcceptor> = Arc::new(Toys(Arc::clone(&log)));
+        runtime.listen(PORT, &acceptor).expect("the port is free");
         Self {
             runtime,
             reactors,
@@ -103,9 +104,18 @@ impl Log {
         self.reasons.lock().expect("unpoisoned").clone()
     }
 
+    /// All that were accepted, in order.
+    pub fn connections(&self) -> Vec<ConnectionId> {
+        self.connections.lock().expect("unpoisoned").clone()
+    }
+
+    /// How many threads have accepted some.
+    pub fn threads(&self) -> usize {
+        self.threads.lock().expect("unpoisoned").len()
+    }
+
     pub fn last_connection(&self) -> ConnectionId {
-        let connection = self.connection.lock().expect("unpoisoned");
-        connection.expect("one has come")
+        *self.connections().last().expect("one has come")
     }
 }
 
@@ -124,7 +134,10 @@ impl MessageAcceptor for Toys {
                 private_data: b"who are you".to_vec(),
             });
         }
-        *self.0.connection.lock().expect("unpoisoned") = Some(accepted.id);
+        let mut connections = self.0.connections.lock().expect("unpoisoned");
+        connections.push(accepted.id);
+        let mut threads = self.0.threads.lock().expect("unpoisoned");
+        threads.insert(std::thread::current().id());
         let backend = ToyBackend {
             log: Arc::clone(&self.0),
             is_admitted: false,

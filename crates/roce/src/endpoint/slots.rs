@@ -52,23 +52,23 @@ impl Slots {
     pub(super) fn new(config: &EndpointConfig, random: u64) -> Self {
         let slot_bits = config.qps_max.max(2).next_power_of_two().trailing_zeros();
         assert!(
-            config.qpn_offset < config.qpn_stride,
+            config.number_offset < config.number_stride,
             "an offset is less than its stride"
         );
-        let generations = (Self::NUMBERS / config.qpn_stride) >> slot_bits;
+        let generations = (Self::NUMBERS / config.number_stride) >> slot_bits;
         assert!(
             generations >= 2,
             "{} queue pairs with every {}th number leave no number unused",
             config.qps_max,
-            config.qpn_stride
+            config.number_stride
         );
         Self {
             table: Vec::new(),
             free: VecDeque::new(),
             qps_max: config.qps_max,
             slot_bits,
-            stride: config.qpn_stride,
-            offset: config.qpn_offset,
+            stride: config.number_stride,
+            offset: config.number_offset,
             generations,
             first_generation: 1 + (random % u64::from(generations - 1)) as u32,
         }
@@ -135,8 +135,8 @@ mod tests {
     fn slots(qps_max: u32, stride: u32, offset: u32) -> Slots {
         let config = EndpointConfig {
             qps_max,
-            qpn_stride: stride,
-            qpn_offset: offset,
+            number_stride: stride,
+            number_offset: offset,
             ..EndpointConfig::default()
         };
         Slots::new(&config, 12345)

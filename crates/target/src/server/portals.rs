@@ -111,13 +111,13 @@ impl Server {
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
             Transport::NvmeTcp => Arc::new(nvme(core)),
             Transport::NvmeRdma => {
-                let acceptor = Arc::new(nvme(core));
-                return self.listen_over_rdma(portal, acceptor);
+                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(nvme(core));
+                return self.listen_over_rdma(portal, &acceptor);
             }
             Transport::Iscsi => Arc::new(iscsi(core)),
             Transport::Iser => {
-                let acceptor = Arc::new(iscsi(core));
-                return self.listen_over_rdma(portal, acceptor);
+                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(iscsi(core));
+                return self.listen_over_rdma(portal, &acceptor);
             }
         };
         let listened = self.shared.reactors.listen(portal.address, acceptor);
@@ -131,7 +131,7 @@ impl Server {
     fn listen_over_rdma(
         &self,
         portal: &PortalDefinition,
-        acceptor: Arc<dyn MessageAcceptor>,
+        acceptor: &Arc<dyn MessageAcceptor>,
     ) -> Result<(Listening, SocketAddr), ServerError> {
         let (id, info) = self.shared.rdma.listen(portal, acceptor, self.core())?;
         Ok((Listening::Rdma(id, info), portal.address))

@@ -1,4 +1,4 @@
-//! Threads for RDMA: one per local address, which all portals at that address share.
+//! Threads for RDMA: some per local address, which all portals at that address share.
 //!
 //! RoCEv2 has one UDP port. What listens there belongs to an address, not to a portal: connections to portals of several
 //! protocols and ports come in together and are told apart by the connection manager.
@@ -8,18 +8,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fabric::runtime::{MessageAcceptor, Runtime, RuntimeError, RuntimeOptions};
-use fabric::{AnyProvider, Opened, SoftOptions};
+use fabric::runtime::{MessageAcceptor, RuntimeError, RuntimeOptions, Team};
+use fabric::{AnyProvider, Opened, Segmentation, SoftOptions};
 
 use super::Core;
-use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerError};
+use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerConfig, ServerError};
 
 /// The UDP port of RoCEv2.
 const ROCE_UDP_PORT: u16 = 4791;
 
+/// The most threads per address, where nobody says how many.
+const THREADS_DEFAULT_MAX: usize = 4;
+
 /// The threads, by address.
 pub(super) struct Rdma {
     udp_port: u16,
+    /// Threads per address, in software.
+    threads: usize,
+    segmentation: Segmentation,
     served: Mutex<Served>,
 }
 
@@ -29,32 +35,39 @@ struct Served {
     last: ServingId,
 }
 
-/// A thread, its number, and what its provider is.
+/// The threads of an address, their number, and what their provider is.
 struct Serving {
     id: ServingId,
-    runtime: Runtime,
+    runtime: Team,
     info: RdmaInfo,
 }
 
-/// The number of a thread, never used twice: a portal's thread may have failed, and another serve its address.
+/// The number of an address's threads, never used twice: a portal's may have failed, and others serve its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServingId(u64);
 
 impl Rdma {
-    /// No threads yet; those that come use this UDP port.
-    pub(super) fn new(udp_port: Option<u16>) -> Self {
+    /// No threads yet.
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        let threads = config.rdma_threads;
         Self {
-            udp_port: udp_port.unwrap_or(ROCE_UDP_PORT),
+            udp_port: config.rdma_udp_port.unwrap_or(ROCE_UDP_PORT),
+            threads: threads.map_or_else(threads_by_cores, usize::from),
+            segmentation: if config.rdma_gso_off {
+                Segmentation::Off
+            } else {
+                Segmentation::On
+            },
             served: Mutex::default(),
         }
     }
 
-    /// Takes connections to a portal from now on. The first portal at an address starts its thread, with the provider that
+    /// Takes connections to a portal from now on. The first portal at an address starts its threads, with the provider that
     /// it asks for; those that follow take that one, or are refused.
     pub(super) fn listen(
         &self,
         portal: &PortalDefinition,
-        acceptor: Arc<dyn MessageAcceptor>,
+        acceptor: &Arc<dyn MessageAcceptor>,
         core: &Core,
     ) -> Result<(ServingId, RdmaInfo), ServerError> {
         let (ip, port) = (portal.address.ip(), portal.address.port());
@@ -87,7 +100,7 @@ impl Rdma {
         Ok((id, told))
     }
 
-    /// Ends what came through a portal. With the last one at an address ends its thread.
+    /// Ends what came through a portal. With the last one at an address end its threads.
     pub(super) fn unlisten(&self, address: SocketAddr, id: ServingId) {
         let mut served = self.served();
         let ip = address.ip();
@@ -101,7 +114,7 @@ impl Rdma {
         }
     }
 
-    /// Whether a thread still serves its address.
+    /// Whether these threads still serve their address.
     pub(super) fn is_serving(&self, ip: IpAddr, id: ServingId) -> bool {
         let served = self.served();
         let serving = served.by_address.get(&ip);
@@ -122,20 +135,21 @@ impl Rdma {
         &self,
         portal: &PortalDefinition,
         core: &Core,
-    ) -> Result<(Runtime, RdmaInfo), RuntimeError> {
-        let soft = SoftOptions::at(SocketAddr::new(portal.address.ip(), self.udp_port));
-        let Opened { provider, reason } = fabric::open(portal.rdma, &soft)?;
+    ) -> Result<(Team, RdmaInfo), RuntimeError> {
+        let soft = SoftOptions {
+            segmentation: self.segmentation,
+            ..SoftOptions::at(SocketAddr::new(portal.address.ip(), self.udp_port))
+        };
+        let Opened { provider, reason } = fabric::open_several(portal.rdma, &soft, self.threads)?;
         let info = RdmaInfo {
             provider: provider.kind(),
             link_layer: provider.link_layer(),
             reason,
         };
-        let (budget, options) = (Arc::clone(&core.budget), RuntimeOptions::default());
+        let (budget, options) = (&core.budget, RuntimeOptions::default());
         let runtime = match provider {
-            AnyProvider::Hw(hw) => Runtime::start(move || Ok(*hw), &core.handle, budget, options)?,
-            AnyProvider::Soft(soft) => {
-                Runtime::start(move || Ok(*soft), &core.handle, budget, options)?
-            }
+            AnyProvider::Hw(hw) => Team::start(vec![*hw], &core.handle, budget, &options)?,
+            AnyProvider::Soft(soft) => Team::start(soft, &core.handle, budget, &options)?,
         };
         Ok((runtime, info))
     }
@@ -153,6 +167,12 @@ impl Served {
             self.by_address.remove(&ip);
         }
     }
+}
+
+/// Half of the cores: the others' are the reactors' and the system's, which works as much for each packet as we do.
+fn threads_by_cores() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / 2).clamp(1, THREADS_DEFAULT_MAX)
 }
 
 /// Whether a portal takes a provider that is there already.

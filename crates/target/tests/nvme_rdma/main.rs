@@ -44,6 +44,8 @@ impl Fixture {
             cores: Cores::Count(1),
             memory_bytes: Some(256 * MIB),
             rdma_udp_port: Some(udp_port),
+            rdma_threads: Some(2),
+            ..ServerConfig::default()
         })
         .expect("the server starts");
         let volume = VolumeDefinition {

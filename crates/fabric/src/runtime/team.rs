@@ -1,0 +1,85 @@
+//! The runtimes of one address.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use memory::Budget;
+use net::ReactorHandle;
+
+use super::{MessageAcceptor, Runtime, RuntimeError, RuntimeOptions};
+use crate::Provider;
+
+/// Runtimes whose providers share an address, so that peers' connections are spread over threads. They listen, and end, together.
+pub struct Team(Vec<Runtime>);
+
+impl Team {
+    /// Starts a thread for each of `providers`, of which there is at least one. What `options` bound is shared out among them.
+    pub fn start<P: Provider + Send + 'static>(
+        providers: Vec<P>,
+        reactors: &ReactorHandle,
+        budget: &Arc<Budget>,
+        options: &RuntimeOptions,
+    ) -> Result<Self, RuntimeError> {
+        let count = providers.len();
+        assert!(count > 0, "a team has a member");
+        let start = |(index, provider)| {
+            let thread_name = if count == 1 {
+                options.thread_name.clone()
+            } else {
+                format!("{}-{index}", options.thread_name)
+            };
+            let options = RuntimeOptions {
+                thread_name,
+                pool_max_bytes: options.pool_max_bytes / count as u64,
+            };
+            Runtime::start(move || Ok(provider), reactors, Arc::clone(budget), options)
+        };
+        let runtimes: Result<_, _> = providers.into_iter().enumerate().map(start).collect();
+        Ok(Self(runtimes?))
+    }
+
+    /// See [`Runtime::listen`]. All of them listen, or none.
+    pub fn listen(
+        &self,
+        port: u16,
+        acceptor: &Arc<dyn MessageAcceptor>,
+    ) -> Result<(), RuntimeError> {
+        for (index, runtime) in self.0.iter().enumerate() {
+            if let Err(error) = runtime.listen(port, Arc::clone(acceptor)) {
+                self.0[..index].iter().for_each(|one| one.unlisten(port));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Runtime::unlisten`].
+    pub fn unlisten(&self, port: u16) {
+        self.each(|runtime| runtime.unlisten(port));
+    }
+
+    /// See [`Runtime::is_unused`].
+    pub fn is_unused(&self) -> bool {
+        self.0.iter().all(Runtime::is_unused)
+    }
+
+    /// Whether one of them has ended (see [`Runtime::has_ended`]), without which the rest are not what they were.
+    pub fn has_ended(&self) -> bool {
+        self.0.iter().any(Runtime::has_ended)
+    }
+
+    /// See [`Runtime::stop`].
+    pub fn stop(&self, patience: Duration) {
+        self.each(|runtime| runtime.stop(patience));
+    }
+
+    /// Does something with all of them at once, since it may take long.
+    fn each(&self, f: impl Fn(&Runtime) + Sync) {
+        thread::scope(|scope| {
+            for runtime in &self.0 {
+                scope.spawn(|| f(runtime));
+            }
+        });
+    }
+}

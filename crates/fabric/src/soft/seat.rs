@@ -1,0 +1,194 @@
+//! One of several threads that share an address.
+//!
+//! The system gives each socket what is for its thread. Not always: what comes as one run goes to the thread of the first
+//! packet, and packets of one sender that are equally long are joined (by GRO, or by a sender on the same machine), whichever queue
+//! pairs they are for. So each thread looks whom a packet is for, and hands others theirs.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use net::parts::Mailbox;
+use roce::wire::Ipv4Identification;
+use roce::{Flow, Received};
+
+use super::steering::Steering;
+
+/// What the threads of an address share.
+#[derive(Debug)]
+pub(super) struct Group {
+    steering: Steering,
+    inboxes: Box<[Inbox]>,
+    /// The sockets, which stay as they are until the last thread has ended: the system would number those anew that are left.
+    _sockets: Box<[OwnedFd]>,
+}
+
+/// What others hand over to a thread.
+struct Inbox {
+    mailbox: Mailbox<Parcel>,
+    waiting_bytes: AtomicUsize,
+}
+
+/// Datagrams that came to another thread's socket.
+struct Parcel {
+    flow: Flow,
+    bytes: Box<[u8]>,
+    segment_len_bytes: Option<u16>,
+    congestion_experienced: bool,
+}
+
+/// A thread's place in a group.
+#[derive(Debug)]
+pub(super) struct Seat {
+    group: Arc<Group>,
+    index: u32,
+}
+
+impl Group {
+    /// For as many threads as there are sockets.
+    pub(super) fn new(sockets: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
+        let inboxes: io::Result<_> = sockets.iter().map(|_| Inbox::new()).collect();
+        Ok(Arc::new(Self {
+            steering: Steering {
+                threads: sockets.len() as u32,
+            },
+            inboxes: inboxes?,
+            _sockets: sockets.into_boxed_slice(),
+        }))
+    }
+
+    /// The place of each thread.
+    pub(super) fn seats(self: &Arc<Self>) -> impl Iterator<Item = Seat> + use<> {
+        let group = Arc::clone(self);
+        (0..group.steering.threads).map(move |index| Seat {
+            group: Arc::clone(&group),
+            index,
+        })
+    }
+}
+
+impl Seat {
+    /// How many threads there are.
+    pub(super) fn threads(&self) -> u32 {
+        self.group.steering.threads
+    }
+
+    /// Which of them this is.
+    pub(super) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Gives what is for this thread to `take`, in runs, and hands over the rest; how many runs those were.
+    pub(super) fn sort(&self, received: &Received<'_>, mut take: impl FnMut(&Received<'_>)) -> u64 {
+        let whole = received.bytes.len();
+        let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
+        let owner_of = |at: usize| self.group.steering.thread_of(&received.bytes[at..]);
+        let (mut start, mut handed_over) = (0, 0);
+        while start < whole {
+            let owner = owner_of(start);
+            let mut end = start + segment_len;
+            while end < whole && owner_of(end) == owner {
+                end += segment_len;
+            }
+            let part = Received {
+                bytes: &received.bytes[start..end.min(whole)],
+                ..*received
+            };
+            if owner == self.index {
+                take(&part);
+            } else {
+                self.group.inboxes[owner as usize].put(&part);
+                handed_over += 1;
+            }
+            start = end;
+        }
+        handed_over
+    }
+
+    /// Gives what others have handed over to `take`; whether there was any.
+    pub(super) fn collect(&self, mut take: impl FnMut(&Received<'_>)) -> bool {
+        let inbox = self.inbox();
+        let Some(mail) = inbox.mailbox.collect() else {
+            return false;
+        };
+        for parcel in mail.messages {
+            let len = parcel.bytes.len();
+            inbox.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
+            take(&parcel.received());
+        }
+        true
+    }
+
+    /// Runs `sleep`, which ends when its event is readable, unless others have handed something over.
+    pub(super) fn asleep<T>(
+        &self,
+        sleep: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<()> {
+        let mailbox = &self.inbox().mailbox;
+        if !mailbox.fall_asleep() {
+            return Ok(());
+        }
+        let slept = sleep(mailbox.event());
+        mailbox.wake_up();
+        mailbox.clear_event();
+        slept.map(|_| ())
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.group.inboxes[self.index as usize]
+    }
+}
+
+impl Inbox {
+    /// What may wait. The rest is dropped, which to its senders is a loss.
+    const WAITING_MAX_BYTES: usize = 4 << 20;
+
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            mailbox: Mailbox::new()?,
+            waiting_bytes: AtomicUsize::new(0),
+        })
+    }
+
+    fn put(&self, received: &Received<'_>) {
+        let len = received.bytes.len();
+        let waiting = self.waiting_bytes.fetch_add(len, Ordering::Relaxed);
+        let has_room = waiting + len <= Self::WAITING_MAX_BYTES;
+        // Copied: the thread that has received it receives the next into the same buffer.
+        if !has_room || self.mailbox.try_post(Parcel::of(received)).is_err() {
+            self.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        write!(f, "Inbox({waiting} bytes)")
+    }
+}
+
+impl Parcel {
+    fn of(received: &Received<'_>) -> Self {
+        Self {
+            flow: received.flow,
+            bytes: received.bytes.into(),
+            segment_len_bytes: received.segment_len_bytes,
+            congestion_experienced: received.congestion_experienced,
+        }
+    }
+
+    fn received(&self) -> Received<'_> {
+        Received {
+            flow: self.flow,
+            bytes: &self.bytes,
+            segment_len_bytes: self.segment_len_bytes,
+            identification: Ipv4Identification::Unknown,
+            congestion_experienced: self.congestion_experienced,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

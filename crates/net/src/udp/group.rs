@@ -1,0 +1,102 @@
+//! Several sockets at one place, each for a thread of its own: a program of classic BPF (cBPF) chooses for each datagram.
+//!
+//! Read first: `socket(7)` on `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::{Others, UdpOptions, UdpSocket, set};
+
+/// An instruction of a program that has a datagram's bytes, the UDP header not counted, and returns the number of a socket, in the
+/// order in which they were made. Loading what is not there returns 0; a number that no socket has leaves the choice to the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instruction {
+    /// Loads 4 bytes, in the network's order, into A.
+    LoadWord {
+        /// Where they begin.
+        at: u32,
+    },
+    /// Loads 2 bytes, in the network's order, into A.
+    LoadHalf {
+        /// Where they begin.
+        at: u32,
+    },
+    /// Loads a byte into A.
+    LoadByte {
+        /// Where it is.
+        at: u32,
+    },
+    /// Copies A to X.
+    CopyToX,
+    /// Adds X to A.
+    AddX,
+    /// A and a constant, bit by bit.
+    And(u32),
+    /// What A leaves when divided by a constant, which is not 0.
+    Modulo(u32),
+    /// Leaves out so many of the instructions that follow: some where A is equal to a value, others where not.
+    SkipIf {
+        /// The value.
+        equal_to: u32,
+        /// How many where A is equal to it.
+        then: u8,
+        /// How many where not.
+        otherwise: u8,
+    },
+    /// Returns A.
+    Return,
+}
+
+impl Instruction {
+    /// As the kernel takes it (`linux/filter.h`).
+    const fn encoded(self) -> libc::sock_filter {
+        let (code, jt, jf, k) = match self {
+            Self::LoadWord { at } => (0x20, 0, 0, at),
+            Self::LoadHalf { at } => (0x28, 0, 0, at),
+            Self::LoadByte { at } => (0x30, 0, 0, at),
+            Self::CopyToX => (0x07, 0, 0, 0),
+            Self::AddX => (0x0c, 0, 0, 0),
+            Self::And(bits) => (0x54, 0, 0, bits),
+            Self::Modulo(divisor) => (0x94, 0, 0, divisor),
+            Self::SkipIf {
+                equal_to,
+                then,
+                otherwise,
+            } => (0x15, then, otherwise, equal_to),
+            Self::Return => (0x16, 0, 0, 0),
+        };
+        libc::sock_filter { code, jt, jf, k }
+    }
+}
+
+impl UdpSocket {
+    /// One more socket where this one is. Sockets of other programs of this user could follow, if they wanted to: nobody else's.
+    pub fn beside(&self, options: &UdpOptions) -> io::Result<Self> {
+        set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        Self::open(self.local, *options, Others::Allowed)
+    }
+
+    /// Lets a program choose among this socket and those that were made beside it.
+    pub fn steer(&self, program: &[Instruction]) -> io::Result<()> {
+        let mut program: Vec<_> = program.iter().map(|one| one.encoded()).collect();
+        let program = libc::sock_fprog {
+            len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: `program` and the instructions that it points to, as many as it says, live across the call, which reads them.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
