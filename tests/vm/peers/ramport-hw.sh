@@ -19,6 +19,7 @@ peer_alive() { guest_alive target && peer_run <<< '[ -e "/proc/$(cat /run/rampor
 peer_log() { peer_run <<< 'tail -n 30 /run/ramport.log; dmesg | tail -n 10'; }
 peer_can() { :; }
 peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mindepth 1 | wc -l'; }
+peer_memory_kib() { peer_run <<< 'awk "/^VmRSS/ { print \$2 }" "/proc/$(cat /run/ramport.pid)/status"'; }
 
 # The script on stdin, inside the target's guest.
 peer_run() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" - | guest_exec target -t 300; }

@@ -33,6 +33,8 @@ peer_log() { tail -n 30 "$DAEMON_DIR/log"; }
 peer_can() { :; }
 peer_descriptors() { find "/proc/$(daemon_pid)/fd" -mindepth 1 | wc -l; }
 
+peer_memory_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$(daemon_pid)/status"; }
+
 peer_crash() {
   kill -KILL "$(daemon_pid)"
   while peer_alive; do sleep 0.05; done

@@ -1,27 +1,9 @@
 # Connecting and disconnecting, over and over.
 # shellcheck shell=bash
 
-ROUNDS=100
-
 teardown() { guest <<< 'not_connected || disconnect'; }
 
-test_a_hundred_rounds() {
-  local before after
-  ! peer_can usage || before=$(peer_descriptors)
-  guest ROUNDS="$ROUNDS" << 'E'
-for round in $(seq "$ROUNDS"); do
-  nvme connect -t tcp -a "$PEER_A" -s "$PORT" -n "$NQN" --nr-io-queues=2 > /dev/null
-  [ $((round % 20)) != 0 ] || { eventually 10 device 1 && dd if="$(device 1)" of=/dev/null bs=4k count=1 iflag=direct status=none; }
-  nvme disconnect -n "$NQN" > /dev/null
-done
-eventually 10 not_connected
-E
-  if peer_can usage; then
-    after=$(peer_descriptors)
-    echo "descriptors open: $before before, $after after"
-    [ "$after" -le "$before" ]
-  fi
-}
+test_many_rounds() { rounds_leave_nothing "${ROUNDS:-20}"; }
 
 test_io_survives_a_disconnect_of_another_connection() {
   guest << 'E'

@@ -36,3 +36,37 @@ E
 # The plain set-up and tear-down of most files.
 connect_host() { guest <<< 'connect "$PEER_A"'; }
 disconnect_host() { guest <<< 'disconnect'; }
+
+# What the allocator and the counters of a host may take that was not there before.
+MEMORY_GROWTH_MAX_KIB=4096
+
+# rounds_leave_nothing COUNT: neither descriptors nor memory nor sessions. Each round makes and ends seven connections.
+rounds_leave_nothing() {
+  local descriptors memory_kib
+  rounds 1
+  ! peer_can usage || descriptors=$(peer_descriptors) memory_kib=$(peer_memory_kib)
+  rounds "$1"
+  peer_can usage || return 0
+  echo "descriptors: $descriptors before, $(peer_descriptors) after"
+  echo "memory: $memory_kib KiB before, $(peer_memory_kib) KiB after"
+  [ "$(peer_descriptors)" -le "$descriptors" ]
+  [ "$(peer_memory_kib)" -le $((memory_kib + MEMORY_GROWTH_MAX_KIB)) ]
+  [ "$(peer_session_count)" = 0 ]
+}
+
+rounds() {
+  guest COUNT="$1" << 'E'
+begun=$SECONDS
+for round in $(seq "$COUNT"); do
+  controller=$(connect_all_queues)
+  [ $((round % 50)) != 0 ] || {
+    eventually 10 device 1 > /dev/null
+    dd if="$(device 1)" of=/dev/null bs=4k count=1 iflag=direct status=none
+    echo "round $round, $((SECONDS - begun)) s"
+  }
+  echo 1 > "/sys/class/nvme/$controller/delete_controller"
+done
+eventually 10 not_connected
+echo "$COUNT rounds in $((SECONDS - begun)) s"
+E
+}
