@@ -128,6 +128,21 @@ fn read_port(folder: &Path, number: u32) -> io::Result<DevicePort> {
     })
 }
 
+/// The place of a GID of version 2 of RoCE in a port's table.
+pub(crate) fn roce_gid_index(device: &str, port: u8, gid: Ipv6Addr) -> Option<u8> {
+    let port = format!("/sys/class/infiniband/{device}/ports/{port}");
+    roce_gid_index_of(Path::new(&port), gid)
+}
+
+fn roce_gid_index_of(port: &Path, gid: Ipv6Addr) -> Option<u8> {
+    let is_it = |index: &String| {
+        word(&port.join("gids").join(index)).parse() == Ok(gid)
+            && word(&port.join("gid_attrs/types").join(index)) == "RoCE v2"
+    };
+    let indices = names(&port.join("gids")).ok()?;
+    indices.into_iter().find(is_it)?.parse().ok()
+}
+
 /// The names in a folder, sorted; none where there is no folder.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
@@ -171,11 +186,17 @@ mod tests {
         write(&port, "gids/1", "0000:0000:0000:0000:0000:ffff:c000:0201\n");
         write(&port, "gids/2", "0000:0000:0000:0000:0000:0000:0000:0000\n");
         write(&port, "gid_attrs/ndevs/1", "veth0\n");
+        write(&port, "gids/3", "0000:0000:0000:0000:0000:ffff:c000:0201\n");
+        write(&port, "gid_attrs/types/1", "IB/RoCE v1\n");
+        write(&port, "gid_attrs/types/3", "RoCE v2\n");
         write(&root, "mlx5_0/fw_ver", "28.1\n");
         write(&root, "mlx5_0/ports/1/link_layer", "InfiniBand\n");
         write(&root, "mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
         write(&root, "mlx5_0/ports/1/gids/0", "fe80::1\n");
         let found = devices_below(&root).expect("it can be read");
+        let index_of = |gid: &str| roce_gid_index_of(&port, gid.parse().expect("a GID"));
+        assert_eq!(index_of("::ffff:192.0.2.1"), Some(3));
+        assert_eq!(index_of("fe80::5054:ff:fe12:3456"), None);
         fs::remove_dir_all(&root).expect("it can be removed");
         let [ib, rxe] = &found[..] else {
             panic!("{found:?}");

@@ -24,6 +24,7 @@ mod error;
 mod ledger;
 mod library;
 mod memory;
+mod pairing;
 mod queue_pair;
 mod queue_pairs;
 mod regions;
@@ -41,7 +42,7 @@ use block::RegionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::devices::{LinkLayer, devices};
-use crate::provider::{ConnectTo, FabricError, Provider, Wait};
+use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, Wait};
 use crate::verbs::{
     CommId, Completion, Event, PostError, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
@@ -285,6 +286,10 @@ impl Provider for Hw {
 
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
         self.ask(qpn, to)
+    }
+
+    fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError> {
+        self.pair_with(qpn, with)
     }
 
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {

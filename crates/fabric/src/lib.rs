@@ -29,13 +29,13 @@ mod soft;
 pub use devices::{Device, DevicePort, LinkLayer, devices};
 pub use hw::{Hw, HwError};
 pub use open::{AnyProvider, Choice, NoSuchChoice, Opened, ProviderKind, open, open_several};
-pub use provider::{ConnectTo, FabricError, Provider, Wait};
+pub use provider::{ConnectTo, FabricError, PeerQp, Provider, Wait};
 pub use soft::{Segmentation, Soft, SoftOptions, SoftStatistics};
 
 /// The vocabulary of requests, completions and events.
 pub mod verbs {
     pub use roce::wire::cm::{CommId, RejReason};
-    pub use roce::wire::{PathMtu, Qpn, Rkey};
+    pub use roce::wire::{PathMtu, Psn, Qpn, Rkey};
     pub use roce::{
         Access, Completion, ConnectRequest, Data, Event, Gather, Inline, MessageTooLong, PostError,
         ProtectionDomain, QpConfig, QpFailure, QpState, RecvRequest, Region, Remote, SendOp,

@@ -8,9 +8,12 @@ use std::time::Duration;
 use block::RegionId;
 
 use crate::verbs::{
-    CommId, Completion, Event, PostError, QpConfig, Qpn, RecvRequest, Region, RejReason, Remote,
-    Rkey, SendRequest,
+    CommId, Completion, Event, PathMtu, PostError, Psn, QpConfig, Qpn, RecvRequest, Region,
+    RejReason, Remote, Rkey, SendRequest,
 };
+
+/// How often a paired queue pair sends packets again: without end where the receiver is not ready.
+pub(crate) const RETRIES: u8 = 7;
 
 /// How long to wait for something to happen.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,21 @@ pub struct ConnectTo<'a> {
     pub port: u16,
     /// The application's private data: at most 56 bytes.
     pub private_data: &'a [u8],
+}
+
+/// A peer's queue pair, as the peer has named it by other means than the connection manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerQp {
+    /// The peer's address.
+    pub address: IpAddr,
+    /// The queue pair's number.
+    pub qpn: Qpn,
+    /// Payload of a full packet: the same at both ends.
+    pub path_mtu: PathMtu,
+    /// The PSN of our first packet, as the peer has been told.
+    pub send_psn: Psn,
+    /// The PSN of the peer's first packet.
+    pub recv_psn: Psn,
 }
 
 /// Why a provider does not do what was asked for.
@@ -160,6 +178,10 @@ pub trait Provider {
     /// Asks a peer for a connection of a new queue pair: an event says what became of it.
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError>;
 
+    /// Connects a new queue pair with one that the peer has named by other means; it may be used from now on. No event comes
+    /// of it, and none tells its end but a failure of the queue pair. Over RoCE alone.
+    fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError>;
+
     /// Accepts a request with a new queue pair, which may be used from now on. At most 196 bytes of private data.
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError>;
 
@@ -247,6 +269,10 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
         (**self).connect(qpn, to)
+    }
+
+    fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError> {
+        (**self).pair(qpn, with)
     }
 
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {

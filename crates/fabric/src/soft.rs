@@ -21,10 +21,12 @@ use block::{RegionId, Segment};
 use net::{Piece, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
-use roce::{ConnectParams, Counters, Endpoint, EndpointConfig, Flow, Received, TransmitList};
+use roce::{
+    ConnectParams, Connection, Counters, Endpoint, EndpointConfig, Flow, Received, TransmitList,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::provider::{ConnectTo, FabricError, Provider, Wait};
+use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, RETRIES, Wait};
 use crate::verbs::{
     CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
@@ -402,6 +404,19 @@ impl Soft {
         }
     }
 
+    /// The way to a peer.
+    fn flow_to(&self, peer: IpAddr) -> Result<Flow, FabricError> {
+        let local = self.local_addr();
+        if local.ip().is_unspecified() {
+            return Err(FabricError::NoSource(local.ip()));
+        }
+        let remote = SocketAddr::new(peer, local.port());
+        Flow::new(local, remote).ok_or(FabricError::Family {
+            local: local.ip(),
+            peer,
+        })
+    }
+
     /// Whether packets as long as a requester wants them can go to it: it says how long those of both ends are, and knows
     /// its own interface only.
     fn can_answer(&self, request: &ConnectRequest) -> bool {
@@ -551,23 +566,28 @@ impl Provider for Soft {
     }
 
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
-        let local = self.local_addr();
-        if local.ip().is_unspecified() {
-            return Err(FabricError::NoSource(local.ip()));
-        }
-        let remote = SocketAddr::new(to.address, local.port());
-        let flow = Flow::new(local, remote).ok_or(FabricError::Family {
-            local: local.ip(),
-            peer: to.address,
-        })?;
         let params = ConnectParams {
-            flow,
+            flow: self.flow_to(to.address)?,
             service: ServiceId::tcp(to.port),
             path_mtu: self.path_mtu.min(self.route.path_mtu(to.address)?),
             private_data: to.private_data,
         };
         let now = Instant::now();
         Ok(self.endpoint.connect(now, qpn, &params, &mut self.memory)?)
+    }
+
+    fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError> {
+        let connection = Connection {
+            flow: self.flow_to(with.address)?,
+            remote_qpn: with.qpn,
+            path_mtu: with.path_mtu,
+            send_psn: with.send_psn,
+            recv_psn: with.recv_psn,
+            initiator_depth: u8::MAX,
+            retry_max: RETRIES,
+            rnr_retry_max: RETRIES,
+        };
+        Ok(self.endpoint.pair(qpn, connection)?)
     }
 
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError> {

@@ -13,7 +13,7 @@ use crate::cm::{CmCounters, CmError, CmLimits, CmState, ConnectParams, Manager};
 use crate::deadlines::Deadlines;
 use crate::event::Event;
 use crate::qp::{
-    Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
+    Connection, Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
 };
 use crate::region::{Region, Regions, RegisterError};
 use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
@@ -364,6 +364,15 @@ impl Endpoint {
         let id = self.manager.connect(now, qpn, &config, params, backend)?;
         self.slots.at(index).conn = Some(id);
         Ok(id)
+    }
+
+    /// Connects a new queue pair with one that is known by other means than the connection manager.
+    pub fn pair(&mut self, qpn: Qpn, connection: Connection) -> Result<(), CmError> {
+        let (index, _) = self.unconnected(qpn)?;
+        if let Some(qp) = &mut self.slots.at(index).qp {
+            qp.connect(connection);
+        }
+        Ok(())
     }
 
     /// Accepts a request with a new queue pair, which may be used from now on.

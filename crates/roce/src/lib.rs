@@ -51,7 +51,7 @@ pub use cm::{CmCounters, CmError, CmLimits, CmState, CmTransition, ConnectParams
 pub use endpoint::{Counters, CreateError, Endpoint, EndpointConfig, Received};
 pub use event::{ConnectRequest, Event};
 pub use flow::Flow;
-pub use qp::{PostError, QpConfig, QpFailure, QpState, Transition};
+pub use qp::{Connection, PostError, QpConfig, QpFailure, QpState, Transition};
 pub use region::{Access, ProtectionDomain, Region, RegisterError};
 pub use transmit::{Batch, TransmitList};
 pub use work::{

@@ -557,7 +557,7 @@ impl Hw {
     }
 
     /// A queue pair that has no connection yet.
-    fn unconnected(&mut self, qpn: Qpn) -> Result<Serial, CmError> {
+    pub(super) fn unconnected(&mut self, qpn: Qpn) -> Result<Serial, CmError> {
         let (serial, pair) = self.pairs.by_qpn(qpn).ok_or(CmError::QueuePair)?;
         let is_new = pair.state == QpState::Init && pair.connection.is_none();
         is_new.then_some(serial).ok_or(CmError::QueuePair)

@@ -367,9 +367,17 @@ pub(super) mod qp_attr_mask {
     pub(in super::super) const ACCESS_FLAGS: c_int = 1 << 3;
     pub(in super::super) const PKEY_INDEX: c_int = 1 << 4;
     pub(in super::super) const PORT: c_int = 1 << 5;
+    pub(in super::super) const AV: c_int = 1 << 7;
+    pub(in super::super) const PATH_MTU: c_int = 1 << 8;
+    pub(in super::super) const TIMEOUT: c_int = 1 << 9;
+    pub(in super::super) const RETRY_CNT: c_int = 1 << 10;
+    pub(in super::super) const RNR_RETRY: c_int = 1 << 11;
+    pub(in super::super) const RQ_PSN: c_int = 1 << 12;
     pub(in super::super) const MAX_QP_RD_ATOMIC: c_int = 1 << 13;
     pub(in super::super) const MIN_RNR_TIMER: c_int = 1 << 15;
+    pub(in super::super) const SQ_PSN: c_int = 1 << 16;
     pub(in super::super) const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
+    pub(in super::super) const DEST_QPN: c_int = 1 << 20;
     /// The kernel names Ethernet addresses by these, which the library does not know.
     pub(in super::super) const OF_KERNEL_ONLY: c_int = 0x01E0_0000;
 }

@@ -86,3 +86,26 @@ told() {
 
 # listens PORT: somebody listens at a port of the connection manager's.
 listens() { rdma resource show cm_id | grep -q "state LISTEN .*:$1\b"; }
+
+# pingpong [PEER]: rdma-core's, on the adapter, by its IPv4 address; without a peer it waits for one.
+pingpong() {
+  local gid
+  gid=$(gid_index rxe0 "$HW_4")
+  timeout 60 ibv_rc_pingpong -d rxe0 -g "$gid" -p "$PORT" -n "$ROUNDS" "$@"
+}
+
+# gid_index DEVICE IPV4: the place of an address in the table of a device's port.
+gid_index() {
+  local gid index
+  gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
+  for index in /sys/class/infiniband/"$1"/ports/1/gids/*; do
+    if [ "$(cat "$index")" = "$gid" ]; then
+      echo "${index##*/}"
+      return
+    fi
+  done
+  return 1
+}
+
+# is_listening PORT: somebody listens at a port of TCP.
+is_listening() { ss -Hltn "sport = :$1" | grep -q .; }

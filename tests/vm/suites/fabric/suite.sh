@@ -16,7 +16,7 @@ suite_start() {
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
   guest_start host -m 1024
-  for program in "$EXAMPLES"/fabric_{suite,hold,ping} "$RAMPORT"; do
+  for program in "$EXAMPLES"/fabric_{suite,hold,ping,pingpong} "$RAMPORT"; do
     [ -x "$program" ] || report_die "no $program; cargo build --package fabric --examples makes it"
     cp "$program" "$VM_STATE/host/share/"
   done
