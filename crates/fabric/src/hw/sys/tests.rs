@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use super::qp_attr_mask as qp_mask;
 use super::*;
 
 /// A C expression, and what we take it to be.
@@ -352,26 +353,23 @@ fn events_and_flags() -> Vec<Fact> {
         ("IBV_ACCESS_REMOTE_READ", access::REMOTE_READ.into()),
         ("IBV_ACCESS_REMOTE_ATOMIC", access::REMOTE_ATOMIC.into()),
         ("IBV_ACCESS_MW_BIND", access::MW_BIND.into()),
-        ("IBV_QP_STATE", mask(qp_attr_mask::STATE)),
-        ("IBV_QP_ACCESS_FLAGS", mask(qp_attr_mask::ACCESS_FLAGS)),
-        ("IBV_QP_PKEY_INDEX", mask(qp_attr_mask::PKEY_INDEX)),
-        ("IBV_QP_PORT", mask(qp_attr_mask::PORT)),
-        ("IBV_QP_AV", mask(qp_attr_mask::AV)),
-        ("IBV_QP_PATH_MTU", mask(qp_attr_mask::PATH_MTU)),
-        ("IBV_QP_TIMEOUT", mask(qp_attr_mask::TIMEOUT)),
-        ("IBV_QP_RETRY_CNT", mask(qp_attr_mask::RETRY_CNT)),
-        ("IBV_QP_RNR_RETRY", mask(qp_attr_mask::RNR_RETRY)),
-        ("IBV_QP_RQ_PSN", mask(qp_attr_mask::RQ_PSN)),
-        ("IBV_QP_SQ_PSN", mask(qp_attr_mask::SQ_PSN)),
-        ("IBV_QP_DEST_QPN", mask(qp_attr_mask::DEST_QPN)),
-        (
-            "IBV_QP_MAX_QP_RD_ATOMIC",
-            mask(qp_attr_mask::MAX_QP_RD_ATOMIC),
-        ),
-        ("IBV_QP_MIN_RNR_TIMER", mask(qp_attr_mask::MIN_RNR_TIMER)),
+        ("IBV_QP_STATE", mask(qp_mask::STATE)),
+        ("IBV_QP_ACCESS_FLAGS", mask(qp_mask::ACCESS_FLAGS)),
+        ("IBV_QP_PKEY_INDEX", mask(qp_mask::PKEY_INDEX)),
+        ("IBV_QP_PORT", mask(qp_mask::PORT)),
+        ("IBV_QP_AV", mask(qp_mask::AV)),
+        ("IBV_QP_PATH_MTU", mask(qp_mask::PATH_MTU)),
+        ("IBV_QP_TIMEOUT", mask(qp_mask::TIMEOUT)),
+        ("IBV_QP_RETRY_CNT", mask(qp_mask::RETRY_CNT)),
+        ("IBV_QP_RNR_RETRY", mask(qp_mask::RNR_RETRY)),
+        ("IBV_QP_RQ_PSN", mask(qp_mask::RQ_PSN)),
+        ("IBV_QP_SQ_PSN", mask(qp_mask::SQ_PSN)),
+        ("IBV_QP_DEST_QPN", mask(qp_mask::DEST_QPN)),
+        ("IBV_QP_MAX_QP_RD_ATOMIC", mask(qp_mask::MAX_QP_RD_ATOMIC)),
+        ("IBV_QP_MIN_RNR_TIMER", mask(qp_mask::MIN_RNR_TIMER)),
         (
             "IBV_QP_MAX_DEST_RD_ATOMIC",
-            mask(qp_attr_mask::MAX_DEST_RD_ATOMIC),
+            mask(qp_mask::MAX_DEST_RD_ATOMIC),
         ),
         ("IBV_SEND_SIGNALED", send_flags::SIGNALED.into()),
         ("IBV_SEND_INLINE", send_flags::INLINE.into()),
