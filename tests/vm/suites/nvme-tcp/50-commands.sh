@@ -75,7 +75,7 @@ test_compare() {
   peer_can compare || skip "this peer has no compare"
   guest << 'E'
 disk=$(device 1)
-head -c 4096 /dev/urandom > /tmp/block
+{ head -c 4095 /dev/urandom; printf y; } > /tmp/block
 nvme write "$disk" --start-block=16 --block-count=7 --data-size=4096 --data=/tmp/block
 nvme compare "$disk" --start-block=16 --block-count=7 --data-size=4096 --data=/tmp/block
 printf x | dd of=/tmp/block bs=1 seek=4095 conv=notrunc status=none
