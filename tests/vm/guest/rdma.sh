@@ -24,7 +24,9 @@ path_mtu() {
 has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }
 
 # ramport_up [SERVE_ARGUMENT]...: a daemon inside the guest, from /share.
+# What it tells disks by is made of the machine's ID, which the guest's file system has none of.
 ramport_up() {
+  [ -s /etc/machine-id ] || tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
   setsid /share/ramport serve --socket /run/ramport.sock --state /run/ramport.state "$@" \
     >> /run/ramport.log 2>&1 < /dev/null &
   echo $! > /run/ramport.pid
@@ -41,3 +43,21 @@ ramport_down() {
 
 # portal_field URL FIELD: what that daemon tells of a portal.
 portal_field() { ramport_here portal show "$1" --json | jq -r ".$2"; }
+
+# adapter_away DEVICE PORTAL: it is taken away under that daemon, which goes on, and says why the portal is closed.
+adapter_away() {
+  rdma link delete "$1"
+  eventually 20 portal_is "$2" closed
+  portal_field "$2" reason | tee /tmp/reason
+  grep "no RDMA adapter has the address" /tmp/reason
+}
+
+# adapter_back DEVICE INTERFACE PORTAL: it comes back, and the portal opens by itself.
+adapter_back() {
+  rdma link add "$1" type rxe netdev "$2"
+  eventually 20 portal_is "$3" open
+  same "$(portal_field "$3" provider)" hw provider
+}
+
+# portal_is PORTAL STATE: and it is told why.
+portal_is() { [ "$(portal_field "$1" state)" = "$2" ] && [ "$(portal_field "$1" reason)" != null ]; }

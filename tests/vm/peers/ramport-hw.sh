@@ -37,6 +37,10 @@ E
   daemon_launch
 }
 
+# The adapter of PEER_A is taken away under the daemon, which goes on and says so; and comes back, and the portal with it.
+peer_adapter_away() { peer_run <<< "adapter_away rxe0 $PORTAL_SCHEME://$PEER_A:$PORT${GROUP_A:+,$GROUP_A}"; }
+peer_adapter_back() { peer_run <<< "adapter_back rxe0 eth0 $PORTAL_SCHEME://$PEER_A:$PORT${GROUP_A:+,$GROUP_A}"; }
+
 peer_address_add() { peer_run <<< "ip address add $1 dev eth0 nodad"; }
 
 # Over RDMA by an adapter, or not at all.

@@ -30,7 +30,7 @@ daemon_pid() { cat "$DAEMON_DIR/pid"; }
 peer_stop() { [ ! -f "$DAEMON_DIR/pid" ] || kill "$(daemon_pid)" 2> /dev/null; }
 peer_alive() { kill -0 "$(daemon_pid)" 2> /dev/null; }
 peer_log() { tail -n 30 "$DAEMON_DIR/log"; }
-peer_can() { :; }
+peer_can() { [ "$1" != lose-adapters ]; }
 peer_descriptors() { find "/proc/$(daemon_pid)/fd" -mindepth 1 | wc -l; }
 
 peer_memory_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$(daemon_pid)/status"; }

@@ -35,3 +35,16 @@ e2fsck -fn "$(disk 0)"
 detach "$IQN"
 G
 }
+
+# The initiator loses its own device as well; the session is taken up again where it was.
+test_an_adapter_is_taken_away_under_io_and_comes_back() {
+  here << 'G'
+attach "$IQN" "$ADDRESS"
+io_started away "$(disk 0)" verified_for_a_while away "$(disk 0)"
+adapter_away rxe0 "$HERE"
+adapter_back rxe0 eth0 "$HERE"
+eventually 60 logged_in "$(session "$IQN")"
+io_ended away 60
+detach "$IQN"
+G
+}

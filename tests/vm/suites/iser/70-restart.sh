@@ -1,4 +1,4 @@
-# The peer ends without warning and comes back, or its portal does: the session takes up where it was.
+# The peer ends without warning and comes back, or its portal, or its adapter: the session takes up where it was.
 # shellcheck shell=bash
 
 setup() { attach_host; }
@@ -39,6 +39,25 @@ eventually 60 logged_in "$(session "$IQN")"
 io_ended switch 60
 G
   daemon portal remove "iscsi://$PEER_A:$PORT,$GROUP_A"
+}
+
+test_io_goes_on_while_the_adapter_is_away() {
+  peer_can lose-adapters || skip "this peer has no adapter to lose"
+  guest << 'G'
+io_started away "$(disk 0)" verified_for_a_while away "$(disk 0)"
+session "$IQN" > /tmp/session
+G
+  peer_adapter_away
+  guest << 'G'
+lost() { ! logged_in "$(session "$IQN")"; }
+eventually 40 lost
+G
+  peer_adapter_back
+  guest << 'G'
+same "$(session "$IQN")" "$(cat /tmp/session)" session
+eventually 60 logged_in "$(session "$IQN")"
+io_ended away 60
+G
 }
 
 test_logout_under_io_ends_cleanly() {

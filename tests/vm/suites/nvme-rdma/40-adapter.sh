@@ -36,3 +36,18 @@ e2fsck -fn "$(device 1)"
 disconnect
 E
 }
+
+# The host loses its own device as well, and with it the controller.
+test_an_adapter_is_taken_away_under_io_and_comes_back() {
+  here << 'E'
+connect "$ADDRESS"
+io_started away "$(device 1)" verified_for_a_while away "$(device 1)"
+adapter_away rxe0 "$HERE"
+eventually 20 not_connected
+eventually 20 test -s /tmp/away.status
+adapter_back rxe0 eth0 "$HERE"
+connect "$ADDRESS"
+verified back "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+disconnect
+E
+}

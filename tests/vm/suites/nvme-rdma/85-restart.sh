@@ -1,4 +1,4 @@
-# The daemon ends without warning and comes back; its portal is switched off and on.
+# The daemon ends without warning and comes back; its portal is switched off and on; its adapter is taken away and comes back.
 # What its RAM volumes held is lost by design with the daemon; its definitions are not, so the host takes up where it was.
 # shellcheck shell=bash
 
@@ -39,4 +39,22 @@ eventually 60 back
 io_ended switch 60
 E
   daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+}
+
+test_io_goes_on_while_the_adapter_is_away() {
+  peer_can lose-adapters || skip "this peer has no adapter to lose"
+  guest <<< 'io_started away "$(device 1)" verified_for_a_while away "$(device 1)"'
+  peer_adapter_away
+  guest << 'E'
+# shellcheck disable=SC2046
+lost() { ! live $(controllers); }
+eventually 40 lost
+E
+  peer_adapter_back
+  guest << 'E'
+# shellcheck disable=SC2046
+back() { live $(controllers); }
+eventually 60 back
+io_ended away 60
+E
 }

@@ -28,7 +28,7 @@ disconnect() {
   eventually 10 not_connected "${1:-$NQN}"
 }
 
-not_connected() { ! controllers "${1:-$NQN}" | grep -q .; }
+not_connected() { [ -z "$(controllers "${1:-$NQN}")" ]; }
 
 # The controllers of a subsystem, as nvme0 …, one a line; only those at an address when it is given.
 controllers() {
