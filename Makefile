@@ -22,8 +22,8 @@ test: build
 	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/iscsi/run
-	tests/vm/run --jobs 2 nvme-tcp iscsi fabric
-	tests/vm/run --jobs 2 --only "[14]0-*" nvme-rdma iser
+	tests/vm/run --again --jobs 2 nvme-tcp iscsi fabric
+	tests/vm/run --again --jobs 2 --only "[14]0-*" nvme-rdma iser
 
 install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport

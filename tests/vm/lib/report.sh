@@ -1,9 +1,8 @@
 # What a person reads: notes on stderr, results on stdout, and their count.
 # shellcheck shell=bash
 
-REPORT_PASSED=0
-REPORT_FAILED=0
-REPORT_SKIPPED=0
+# The last result of each test.
+declare -A REPORT_RESULTS=()
 
 report_note() { echo "vm: $*" >&2; }
 
@@ -12,21 +11,31 @@ report_die() {
   exit 2
 }
 
-# report_result PASS|FAIL|SKIP NAME [REASON]
+# report_result PASS|FAIL|SKIP NAME [REASON]: what passes after it has failed is FLAKY.
 report_result() {
-  case $1 in
-    PASS) REPORT_PASSED=$((REPORT_PASSED + 1)) ;;
-    FAIL) REPORT_FAILED=$((REPORT_FAILED + 1)) ;;
-    SKIP) REPORT_SKIPPED=$((REPORT_SKIPPED + 1)) ;;
-  esac
-  echo "$1 $2${3:+: $3}"
+  local result=$1
+  ! report_has_failed "$2" || [ "$result" != PASS ] || result=FLAKY
+  REPORT_RESULTS[$2]=$result
+  echo "$result $2${3:+: $3}"
 }
+
+report_has_failed() { [ "${REPORT_RESULTS[$1]:-}" = FAIL ]; }
+
+# report_names RESULT: the tests whose last result it is.
+report_names() {
+  local name
+  for name in "${!REPORT_RESULTS[@]}"; do
+    [ "${REPORT_RESULTS[$name]}" != "$1" ] || echo "$name"
+  done | sort
+}
+
+report_count() { report_names "$1" | wc -l; }
 
 # The last line of a run. Fails when a test failed, and in CI also when one was skipped.
 report_summary() {
-  echo "$REPORT_PASSED passed, $REPORT_FAILED failed, $REPORT_SKIPPED skipped"
-  [ "$REPORT_FAILED" = 0 ] || return 1
-  [ "$REPORT_SKIPPED" = 0 ] || [ "${CI:-}" != true ] || {
+  echo "$(report_count PASS) passed, $(report_count FAIL) failed, $(report_count FLAKY) flaky, $(report_count SKIP) skipped"
+  [ "$(report_count FAIL)" = 0 ] || return 1
+  [ "$(report_count SKIP)" = 0 ] || [ "${CI:-}" != true ] || {
     report_note "in CI a skipped test is a failure"
     return 1
   }
