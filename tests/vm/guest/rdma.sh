@@ -23,6 +23,13 @@ path_mtu() {
 # has_path_mtu DEVICE MTU
 has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }
 
+# connections_per_thread COUNT: how many of this machine's are for each of COUNT threads of the peer, as THREAD CONNECTIONS. Which
+# thread it is, is what the number of its queue pair leaves when divided by COUNT.
+connections_per_thread() {
+  rdma --json resource show qp | tee /tmp/qps.json |
+    jq -r --argjson count "$1" '[.[] | select(.type == "RC" and .state == "RTS") | .rqpn % $count] | group_by(.)[] | "\(.[0]) \(length)"'
+}
+
 # ramport_up [SERVE_ARGUMENT]...: a daemon inside the guest, from /share.
 # What it tells disks by is made of the machine's ID, which the guest's file system has none of.
 ramport_up() {

@@ -202,3 +202,17 @@ suite_new_faults() {
   SUITE_FAULTS_SEEN=$(guest_faults host | wc -l)
   [ "$SUITE_FAULTS_SEEN" -gt "$seen" ] && guest_faults host | tail -n "+$((seen + 1))"
 }
+
+# rdma_threads_share_the_work COUNT BEFORE: since the peer told BEFORE (peer_rdma_threads_us), each of its threads has done at
+# least a quarter of an even share.
+rdma_threads_share_the_work() {
+  join <(echo "$2") <(peer_rdma_threads_us) | awk -v count="$1" '
+    { name[NR] = $1; us[NR] = $3 - $2; sum += us[NR] }
+    END {
+      for (i = 1; i <= NR; i++) {
+        print name[i] " worked for " us[i] " us"
+        if (us[i] < sum / count / 4) idle = 1
+      }
+      exit NR != count || idle
+    }'
+}

@@ -17,7 +17,7 @@ peer_start() {
 peer_stop() { guest_stop target; }
 peer_alive() { guest_alive target && peer_run <<< '[ -e "/proc/$(cat /run/ramport.pid)/exe" ]'; }
 peer_log() { peer_run <<< 'tail -n 30 /run/ramport.log; dmesg | tail -n 10'; }
-peer_can() { :; }
+peer_can() { [ "$1" != rdma-threads ]; }
 peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mindepth 1 | wc -l'; }
 peer_memory_kib() { peer_run <<< 'awk "/^VmRSS/ { print \$2 }" "/proc/$(cat /run/ramport.pid)/status"'; }
 

@@ -5,6 +5,8 @@ PEER_A=10.77.0.1
 PEER_B=10.77.1.1
 DAEMON_DIR=$VM_STATE/daemon
 DAEMON_START_LIMIT_S=60
+# What a test may have it started with, beside its memory.
+SERVE_ARGUMENTS=()
 
 peer_start() {
   mkdir -p "$DAEMON_DIR"
@@ -14,7 +16,7 @@ peer_start() {
 # It has a session of its own, so that it outlives the test that starts it.
 daemon_launch() {
   "${NET_RUN[@]}" setsid "$RAMPORT" serve --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
-    >> "$DAEMON_DIR/log" 2>&1 < /dev/null &
+    "${SERVE_ARGUMENTS[@]}" >> "$DAEMON_DIR/log" 2>&1 < /dev/null &
   echo $! > "$DAEMON_DIR/pid"
   disown
   local start=$SECONDS
@@ -34,6 +36,12 @@ peer_can() { [ "$1" != lose-adapters ]; }
 peer_descriptors() { find "/proc/$(daemon_pid)/fd" -mindepth 1 | wc -l; }
 
 peer_memory_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$(daemon_pid)/status"; }
+
+peer_rdma_threads_us() {
+  local task
+  for task in "/proc/$(daemon_pid)"/task/*; do echo "$(< "$task/comm") $(< "$task/schedstat")"; done |
+    awk '/^rdma/ { us[$1] += $2 / 1000 } END { for (name in us) printf "%s %d\n", name, us[name] }' | sort
+}
 
 peer_crash() {
   kill -KILL "$(daemon_pid)"
