@@ -36,6 +36,7 @@ peer_can() { [ "$1" != lose-adapters ]; }
 peer_descriptors() { find "/proc/$(daemon_pid)/fd" -mindepth 1 | wc -l; }
 
 peer_memory_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$(daemon_pid)/status"; }
+peer_charged_bytes() { daemon --json capacity | jq .used_bytes; }
 
 peer_rdma_threads_us() {
   local task

@@ -9,19 +9,30 @@ connect() {
   eventually 10 device 1 > /dev/null
 }
 
-# connect_all_queues: a queue for administration and two of each kind that Linux has, on a connection each; tells the controller.
-# nvme-cli, which would ask for the same, takes longer to start under emulation than this.
-connect_all_queues() {
-  local told controller queues=nr_io_queues=2,nr_write_queues=2,nr_poll_queues=2,queue_size=16
+# rounds_of HOSTNQN COUNT: connects and disconnects so often, with a queue for administration, two for writing and two for reading,
+# on a connection each. No process is started meanwhile, not even nvme-cli: starts are slow under emulation.
+rounds_of() {
+  local round
+  for ((round = 0; round < $2; round++)); do
+    connect_queues "$1" nr_io_queues=2,nr_write_queues=2 5
+    delete_controller
+  done
+}
+
+# connect_queues HOSTNQN QUEUES COUNT: as nvme-cli would; that many queues come of it. Sets CONTROLLER.
+connect_queues() {
+  local told count
   exec 5<> /dev/nvme-fabrics
-  echo "transport=$TRANSPORT,traddr=$PEER_A,trsvcid=$PORT,nqn=$NQN,hostnqn=$HOST_1,hostid=${HOST_1##*uuid:},$queues" >&5
+  echo "transport=$TRANSPORT,traddr=$PEER_A,trsvcid=$PORT,nqn=$NQN,hostnqn=$1,hostid=${1##*uuid:},queue_size=16,$2" >&5
   read -r told <&5
   exec 5>&-
-  [[ $told =~ ^instance=([0-9]+), ]] || return
-  controller=nvme${BASH_REMATCH[1]}
-  same "$(cat "/sys/class/nvme/$controller/queue_count")" 7 "queues of $controller" || return
-  echo "$controller"
+  [[ $told =~ ^instance=([0-9]+), ]]
+  CONTROLLER=nvme${BASH_REMATCH[1]}
+  read -r count < "/sys/class/nvme/$CONTROLLER/queue_count"
+  same "$count" "$3" "queues of $CONTROLLER"
 }
+
+delete_controller() { echo 1 > "/sys/class/nvme/$CONTROLLER/delete_controller"; }
 
 disconnect() {
   nvme disconnect -n "${1:-$NQN}"
