@@ -52,7 +52,7 @@ pub enum Segmentation {
 pub struct SoftOptions {
     /// Where it is. Peers expect port 4791.
     pub local: SocketAddr,
-    /// The largest path MTU.
+    /// The largest path MTU; long ones hold towards peers that agree on them.
     pub path_mtu: PathMtu,
     /// Whether the system cuts runs of packets into datagrams.
     pub segmentation: Segmentation,
@@ -67,7 +67,7 @@ impl SoftOptions {
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
-            path_mtu: PathMtu::B4096,
+            path_mtu: PathMtu::B61440,
             segmentation: Segmentation::On,
             qps_max: 4096,
             recv_buffer_bytes: UdpOptions::default().recv_buffer_bytes,

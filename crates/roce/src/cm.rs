@@ -22,8 +22,8 @@ use crate::endpoint::EndpointConfig;
 use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
-    CommId, Gid, IpCmHeader, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req, ServiceId,
-    TimeCode,
+    CommId, Gid, IpCmHeader, LongPackets, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req,
+    ServiceId, TimeCode,
 };
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
@@ -68,7 +68,8 @@ pub struct ConnectParams<'a> {
     pub flow: Flow,
     /// What is asked for. In the TCP port space rdma_cm's header is put before the private data.
     pub service: ServiceId,
-    /// Payload of a full packet.
+    /// Payload of a full packet. A long one is an offer, in place of which 4096 bytes hold where the peer does not know of it, or where
+    /// the private data leave no room for it (12 bytes).
     pub path_mtu: PathMtu,
     /// The application's private data: at most 56 bytes.
     pub private_data: &'a [u8],
@@ -244,16 +245,21 @@ impl Manager {
         req.starting_psn = U24::new(recv_psn);
         req.set_cm_timeouts(Self::RESPONSE_TIMEOUT);
         req.set_retry_counts(Self::RETRIES, Self::RETRIES);
-        req.set_path_mtu(params.path_mtu);
+        req.set_path_mtu(params.path_mtu.standard());
         req.set_cm_retries_max(Self::CM_RETRIES);
         let header = params
             .service
             .tcp_port()
             .map(|_| IpCmHeader::new(local, remote.ip()));
         let header = header.as_ref().map_or(&[][..], IntoBytes::as_bytes);
-        fill(&mut req.private_data, header, params.private_data)?;
+        let used = fill(&mut req.private_data, header, params.private_data)?;
+        let path_mtu = if LongPackets::put(&mut req.private_data, used, params.path_mtu) {
+            params.path_mtu
+        } else {
+            params.path_mtu.standard()
+        };
         self.next_tid += 1;
-        let agreed = Agreed::active(params, recv_psn, config);
+        let agreed = Agreed::active(path_mtu, recv_psn, config);
         let mut conn = Conn::new(CmState::ReqSent, params.flow, self.next_tid, agreed);
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
@@ -282,7 +288,7 @@ impl Manager {
         let conn = self.conn_in(id, CmState::ReqReceived)?;
         let remote = conn.remote.unwrap_or_default();
         let recv_psn = backend.random() as u32;
-        let connection = conn.agreed.accept(conn, recv_psn, config);
+        let mut connection = conn.agreed.accept(conn, recv_psn, config);
         let mut rep = Rep {
             local_comm_id: id.0.into(),
             remote_comm_id: remote.0.into(),
@@ -295,7 +301,10 @@ impl Manager {
             ..Rep::new_zeroed()
         };
         rep.set_rnr_retry_count(Self::RETRIES);
-        fill(&mut rep.private_data, &[], private_data)?;
+        let used = fill(&mut rep.private_data, &[], private_data)?;
+        if !LongPackets::put(&mut rep.private_data, used, connection.path_mtu) {
+            connection.path_mtu = connection.path_mtu.standard();
+        }
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
             &Message::Rep(rep),
@@ -397,8 +406,8 @@ impl Manager {
     }
 }
 
-/// Puts `header` and `data` at the start of a message's private data.
-fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<(), CmError> {
+/// Puts `header` and `data` at the start of a message's private data; their length.
+fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<usize, CmError> {
     let max = private_data.len() - header.len();
     let (front, rest) = private_data.split_at_mut(header.len());
     front.copy_from_slice(header);
@@ -407,5 +416,5 @@ fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<(), CmErr
         max,
     })?;
     room.copy_from_slice(data);
-    Ok(())
+    Ok(header.len() + data.len())
 }

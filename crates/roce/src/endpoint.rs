@@ -57,7 +57,7 @@ impl Default for EndpointConfig {
             number_offset: 0,
             ca_guid: 1,
             udp_port: UDP_PORT,
-            path_mtu_max: PathMtu::B4096,
+            path_mtu_max: PathMtu::B61440,
             cm: CmLimits::default(),
         }
     }

@@ -18,6 +18,8 @@ pub enum Event {
         id: CommId,
         /// Its queue pair.
         qpn: Qpn,
+        /// Payload of a full packet.
+        path_mtu: PathMtu,
         /// The peer's private data.
         private_data: Box<[u8]>,
     },

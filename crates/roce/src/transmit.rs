@@ -20,6 +20,7 @@ pub struct TransmitList {
     tail: usize,
     parts: Vec<Part>,
     batches: Vec<Entry>,
+    len_bytes: u32,
     segments_max: u16,
 }
 
@@ -149,6 +150,8 @@ impl TransmitList {
     const PARTS_MAX: usize = 1024;
     /// The most batches.
     const BATCHES_MAX: usize = 512;
+    /// Bytes of packets after which it is full: what was summed for the ICRC is sent while the processor's cache has it.
+    const LEN_MAX_BYTES: u32 = 120 << 10;
     /// The most bytes of a batch: it is one UDP datagram until it is cut.
     const BATCH_LEN_MAX_BYTES: u32 = 65_000;
     /// Own bytes that a packet takes besides copied payload: headers, pad, ICRC.
@@ -162,6 +165,7 @@ impl TransmitList {
             tail: 0,
             parts: Vec::with_capacity(Self::PARTS_MAX),
             batches: Vec::with_capacity(Self::BATCHES_MAX),
+            len_bytes: 0,
             segments_max: segments_max.clamp(1, Self::SEGMENTS_MAX),
         }
     }
@@ -186,6 +190,7 @@ impl TransmitList {
     /// Everything has been sent, or given up.
     pub fn clear(&mut self) {
         self.tail = 0;
+        self.len_bytes = 0;
         self.parts.clear();
         self.batches.clear();
     }
@@ -227,6 +232,7 @@ impl TransmitList {
         self.append(&icrc.to_wire(), true);
         let end = self.parts.len();
         self.batches.last_mut().expect("joined above").parts.end = end;
+        self.len_bytes += u32::from(len);
         Ok(())
     }
 
@@ -234,6 +240,7 @@ impl TransmitList {
         self.bytes.len() - self.tail >= Self::OVERHEAD_MAX_BYTES + copied_len_bytes
             && self.parts.len() + Gather::PARTS_MAX + 2 <= Self::PARTS_MAX
             && self.batches.len() < Self::BATCHES_MAX
+            && self.len_bytes < Self::LEN_MAX_BYTES
     }
 
     /// Makes the packet part of the last batch, or of a new one; its index there, which is its IPv4 identification.

@@ -314,12 +314,7 @@ impl Hw {
         else {
             return;
         };
-        let path_mtu = id
-            .attributes(qp_state::RTR)
-            .map_or(PathMtu::B256, |(attr, _)| {
-                let code = u8::try_from(attr.path_mtu).unwrap_or(0);
-                PathMtu::from_wire(code).unwrap_or(PathMtu::B256)
-            });
+        let path_mtu = path_mtu(&id);
         let key = self.connections.next_id();
         id.set_key(Key::Connection(key.0));
         // The peer's own view: what is asked of one end is what the other has.
@@ -432,12 +427,13 @@ impl Hw {
             let connection = self.connections.in_phase(id, Phase::Asked)?;
             connection.id.establish()?;
             connection.phase = Phase::Established;
-            Ok(())
+            Ok(path_mtu(&connection.id))
         });
         match done {
-            Ok(()) => self.events.push_back(Event::Connected {
+            Ok(path_mtu) => self.events.push_back(Event::Connected {
                 id,
                 qpn,
+                path_mtu,
                 private_data: padded(&event.private_data, REPLY_DATA_MAX),
             }),
             Err(_) => self.end_by_event(id),
@@ -588,4 +584,13 @@ fn padded(data: &[u8], len: usize) -> Box<[u8]> {
     let mut whole = vec![0; len.max(data.len())];
     whole[..data.len()].copy_from_slice(data);
     whole.into_boxed_slice()
+}
+
+/// The path MTU that the adapter's stack has found.
+fn path_mtu(id: &CmId) -> PathMtu {
+    id.attributes(qp_state::RTR)
+        .map_or(PathMtu::B256, |(attr, _)| {
+            let code = u8::try_from(attr.path_mtu).unwrap_or(0);
+            PathMtu::from_wire(code).unwrap_or(PathMtu::B256)
+        })
 }

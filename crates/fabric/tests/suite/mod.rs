@@ -247,6 +247,7 @@ fn private_data_reach_both_ends<P: Provider>(ends: &mut Ends<P>) {
             id,
             qpn,
             private_data,
+            ..
         } => {
             assert_eq!((id, qpn), (asked, client));
             assert_eq!(&private_data[..5], b"pong\0");

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::RemoteKey;
 use super::state::{CmState, CmTransition};
-use super::{ConnectParams, RemoteKey};
 use crate::Flow;
 use crate::qp::{Connection, QpConfig};
-use crate::wire::cm::{CommId, Message, Rep, Req};
+use crate::wire::cm::{CommId, LongPackets, Message, Rep, Req};
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Psn, Qpn};
 
 #[derive(Debug)]
@@ -65,9 +65,9 @@ impl Agreed {
         }
     }
 
-    pub(super) fn active(params: &ConnectParams<'_>, recv_psn: u32, config: &QpConfig) -> Self {
+    pub(super) fn active(path_mtu: PathMtu, recv_psn: u32, config: &QpConfig) -> Self {
         Self {
-            path_mtu: params.path_mtu,
+            path_mtu,
             psn: recv_psn,
             resources: config.initiator_depth,
             peer_depth: 0,
@@ -97,7 +97,10 @@ impl Agreed {
         Connection {
             flow,
             remote_qpn: rep.qpn(),
-            path_mtu: self.path_mtu,
+            path_mtu: LongPackets::split(&rep.private_data)
+                .0
+                .unwrap_or(PathMtu::B4096)
+                .min(self.path_mtu),
             send_psn: rep.starting_psn(),
             recv_psn: Psn::new(self.psn),
             initiator_depth: self.resources.min(rep.responder_resources),

@@ -10,8 +10,8 @@ use crate::backend::Backend;
 use crate::event::{ConnectRequest, Event};
 use crate::qp::Connection;
 use crate::wire::cm::{
-    CommId, Drep, Dreq, IpCmHeader, Message, Mra, MraMessage, Rej, RejReason, RejectedMessage, Rep,
-    Req, Rtu, TimeCode,
+    CommId, Drep, Dreq, IpCmHeader, LongPackets, Message, Mra, MraMessage, Rej, RejReason,
+    RejectedMessage, Rep, Req, Rtu, TimeCode,
 };
 use zerocopy::FromBytes;
 
@@ -150,7 +150,8 @@ impl Manager {
         }
         let path_mtu = req.path_mtu().filter(|mtu| *mtu <= self.path_mtu_max);
         let path_mtu = path_mtu.ok_or(RejReason::INVALID_MTU)?;
-        let mut private_data = &req.private_data[..];
+        let (offered, mut private_data) = LongPackets::split(&req.private_data);
+        let path_mtu = offered.map_or(path_mtu, |offered| offered.min(self.path_mtu_max));
         let mut addresses = None;
         if req.service().tcp_port().is_some() {
             let (header, rest) =
@@ -252,7 +253,8 @@ impl Manager {
         self.events.push_back(Event::Connected {
             id,
             qpn,
-            private_data: rep.private_data.as_slice().into(),
+            path_mtu: connection.path_mtu,
+            private_data: LongPackets::split(&rep.private_data).1.into(),
         });
         Some(Replied { id, connection })
     }

@@ -52,6 +52,8 @@ pub(super) struct Wqe {
     pub(super) end: u64,
     /// The number of its first packet among all packets that are sent.
     first_packet: u64,
+    /// The same for its first byte among all bytes of payload.
+    first_byte: u64,
     /// An RDMA READ that was asked for since the requester went back last.
     pub(super) is_open_read: bool,
 }
@@ -65,6 +67,7 @@ pub(super) struct Requester {
     /// The sequence number of the next request.
     next: u64,
     next_packet: u64,
+    next_byte: u64,
     /// The oldest sequence number that is not acknowledged.
     pub(super) unacked: u64,
     /// The sequence number that is sent next, the request that it belongs to, and its packet number.
@@ -102,6 +105,7 @@ impl Requester {
             initiator_depth: 0,
             next: 0,
             next_packet: 0,
+            next_byte: 0,
             unacked: 0,
             sending: 0,
             cursor: 0,
@@ -144,10 +148,12 @@ impl Requester {
             first: self.next,
             end: self.next + packets,
             first_packet: self.next_packet,
+            first_byte: self.next_byte,
             is_open_read: false,
         });
         self.next += packets;
         self.next_packet += if is_read { 1 } else { packets };
+        self.next_byte += if is_read { 0 } else { u64::from(len) };
         Ok(())
     }
 
@@ -164,8 +170,9 @@ impl Requester {
         }
         while let Some(wqe) = self.queue.get(self.cursor) {
             let is_read = wqe.request.op.is_read();
-            let open_packets = self.open_packets();
+            let (open_packets, open_bytes) = (self.open_packets(), self.open_bytes());
             if open_packets >= self.window.packets()
+                || open_bytes >= self.window.bytes()
                 || is_read && self.open_reads >= self.initiator_depth
                 || self.sending - self.unacked >= Self::SEQUENCES_OPEN_MAX
             {
@@ -174,7 +181,9 @@ impl Requester {
             if *budget == 0 {
                 return Transmitted::BudgetSpent;
             }
-            let is_burst_end = open_packets + 1 >= self.window.packets() || *budget == 1;
+            let is_burst_end = open_packets + 1 >= self.window.packets()
+                || open_bytes + u64::from(self.mtu.bytes()) >= self.window.bytes()
+                || *budget == 1;
             match self.send_one(connection, is_burst_end, context.backend, out) {
                 Ok(true) => self.asked_until = self.sending + 1,
                 Ok(false) => {}
@@ -265,6 +274,17 @@ impl Requester {
     /// How many packets are on their way.
     fn open_packets(&self) -> u64 {
         self.sending_packet - self.unacked_packet()
+    }
+
+    /// How many bytes of payload are on their way.
+    fn open_bytes(&self) -> u64 {
+        let byte_at = |wqe: Option<&Wqe>, sequence: u64| match wqe {
+            None => self.next_byte,
+            Some(wqe) if wqe.request.op.is_read() => wqe.first_byte,
+            Some(wqe) => wqe.first_byte + (sequence - wqe.first) * u64::from(self.mtu.bytes()),
+        };
+        let sending = byte_at(self.queue.get(self.cursor), self.sending);
+        sending.saturating_sub(byte_at(self.queue.front(), self.unacked))
     }
 
     /// The number of the packet at `unacked`.

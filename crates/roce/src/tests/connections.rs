@@ -117,6 +117,72 @@ fn both_ends_learn_of_each_other() {
 }
 
 #[test]
+fn long_packets_hold_where_both_ends_know_of_them() {
+    let cases = [
+        (PathMtu::B61440, PathMtu::B61440, PathMtu::B61440),
+        (PathMtu::B61440, PathMtu::B8192, PathMtu::B8192),
+        (PathMtu::B61440, PathMtu::B4096, PathMtu::B4096),
+        (PathMtu::B4096, PathMtu::B61440, PathMtu::B4096),
+        (PathMtu::B1024, PathMtu::B61440, PathMtu::B1024),
+    ];
+    for (offered, taken, agreed) in cases {
+        let limits = EndpointConfig {
+            path_mtu_max: taken,
+            ..EndpointConfig::default()
+        };
+        let mut pair = Pair::new(9, &limits, V6, MEMORY_BYTES);
+        pair.connect(config(), offered);
+        pair.run(SECOND, |pair| !pair.ends[1].events.is_empty());
+        let Some(Event::Request(request)) = pair.ends[1].events.pop() else {
+            panic!("no request came");
+        };
+        assert_eq!(request.path_mtu, agreed);
+        assert_eq!(&request.private_data[..6], b"hello\0");
+        pair.accept(request.id, config());
+        pair.run(SECOND, |pair| !pair.ends[0].events.is_empty());
+        let Some(Event::Connected { path_mtu, .. }) = pair.ends[0].events.pop() else {
+            panic!("it is not connected");
+        };
+        assert_eq!(path_mtu, agreed);
+    }
+}
+
+#[test]
+fn an_offer_of_long_packets_that_is_not_answered_means_standard_ones() {
+    let mut pair = pair();
+    let (_, qpn) = pair.connect(config(), PathMtu::B61440);
+    let asked = messages(&pair.intercept(0));
+    let [(tid, Message::Req(req))] = asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(req.path_mtu(), Some(PathMtu::B4096));
+    let mut rep = Rep {
+        local_comm_id: 5.into(),
+        remote_comm_id: req.local_comm_id,
+        qpn: U24::new(33),
+        ca_guid: 0xBBBB.into(),
+        ..zerocopy::FromZeros::new_zeroed()
+    };
+    rep.private_data.fill(0xEE);
+    let datagram = forge::message(&pair.flow(1), tid, &Message::Rep(rep));
+    pair.inject(0, &datagram);
+    let Some(Event::Connected {
+        path_mtu,
+        private_data,
+        ..
+    }) = pair.ends[0].events.pop()
+    else {
+        panic!("it is not connected");
+    };
+    assert_eq!(path_mtu, PathMtu::B4096);
+    assert_eq!(private_data[..], rep.private_data[..]);
+    assert_eq!(
+        pair.ends[0].endpoint.qp_state(qpn),
+        Some(QpState::ReadyToSend)
+    );
+}
+
+#[test]
 fn a_request_of_linux_is_answered_with_what_it_needs() {
     let mut pair = pair();
     let req = request(&pair, 0x1234, 17);

@@ -207,7 +207,9 @@ fn path_mtus_leave_room_for_headers() {
     assert_eq!(for_network(1500), Some(PathMtu::B1024));
     assert_eq!(for_network(4191), Some(PathMtu::B2048));
     assert_eq!(for_network(4192), Some(PathMtu::B4096));
-    assert_eq!(for_network(65_536), Some(PathMtu::B4096));
+    assert_eq!(for_network(8192), Some(PathMtu::B4096));
+    assert_eq!(for_network(9000), Some(PathMtu::B8192));
+    assert_eq!(for_network(65_536), Some(PathMtu::B61440));
     assert_eq!(for_network(351), None);
     assert_eq!(for_network(0), None);
     assert_eq!((PathMtu::from_wire(0), PathMtu::from_wire(6)), (None, None));
@@ -229,7 +231,7 @@ fn what_is_no_packet_says_why() {
     assert_eq!(malformed(&good[..15]), Malformed::TooShort);
     assert_eq!(malformed(&good[..18]), Malformed::Unaligned(2));
     assert_eq!(malformed(&good[..16]), Malformed::TooShort, "only pad");
-    assert_eq!(malformed(&[0; 5000]), Malformed::TooLong);
+    assert_eq!(malformed(&vec![0; 62_000]), Malformed::TooLong);
     let with = |at: usize, value: u8| {
         let mut bytes = good.clone();
         bytes[at] = value;

@@ -115,13 +115,17 @@ pub enum PathMtu {
     B1024 = 3,
     /// 2048 bytes.
     B2048 = 4,
-    /// 4096 bytes.
+    /// 4096 bytes: the architecture's longest.
     B4096 = 5,
+    /// 8 KiB: of two ends that agree on it ([`LongPackets`](super::cm::LongPackets)).
+    B8192 = 6,
+    /// 60 KiB, which is the most whole pages that a UDP datagram takes: the same.
+    B61440 = 7,
 }
 
 impl PathMtu {
-    /// All of them, ascending.
-    pub const ALL: [Self; 5] = [
+    /// Those of the architecture, ascending.
+    pub const STANDARD: [Self; 5] = [
         Self::B256,
         Self::B512,
         Self::B1024,
@@ -129,22 +133,35 @@ impl PathMtu {
         Self::B4096,
     ];
 
+    /// Those beyond, ascending.
+    pub const LONG: [Self; 2] = [Self::B8192, Self::B61440];
+
     /// What the connection manager's 4-bit field means; `None` where it is reserved.
     pub fn from_wire(value: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|mtu| *mtu as u8 == value)
+        Self::STANDARD.into_iter().find(|mtu| *mtu as u8 == value)
     }
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
-        128 << self as u8
+        match self {
+            Self::B61440 => 60 << 10,
+            _ => 128 << self as u8,
+        }
+    }
+
+    /// The longest of the architecture's that is no longer than this.
+    #[must_use]
+    pub fn standard(self) -> Self {
+        self.min(Self::B4096)
     }
 
     /// The largest whose packets fit a network whose IP packets have up to `ip_mtu_bytes`, with the room that Linux leaves
     /// for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
         let payload = ip_mtu_bytes.checked_sub(HEADROOM_BYTES)?;
-        Self::ALL
+        Self::STANDARD
             .into_iter()
+            .chain(Self::LONG)
             .rev()
             .find(|mtu| mtu.bytes() <= payload)
     }

@@ -12,8 +12,9 @@ use block::{
     BufferRange, Buffers, ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, SlotMemory,
 };
 use fabric::verbs::{
-    Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest,
-    Region, RejReason, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+    Access, Completion, Data, Event, Gather, Inline, PathMtu, ProtectionDomain, QpConfig, Qpn,
+    RecvRequest, Region, RejReason, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind,
+    WorkStatus,
 };
 use fabric::{ConnectTo, FabricError, Provider, Wait};
 use nvme::host::{Command, CommandKey, NoRoom, Outcome, Transfer};
@@ -93,8 +94,8 @@ const RESPONSE_BYTES: u64 = HostSession::RESPONSE_BYTES as u64;
 const SQE_BYTES: u64 = size_of::<Sqe>() as u64;
 /// Names of sends from here on are of capsules with data, by key; those below have none.
 const CAPSULES_FROM: u64 = 1 << 16;
-/// Commands posted at once whose data go inside of capsules, where packets are made in software: what adapters make costs the
-/// same in any order.
+/// Commands posted at once whose data go inside of capsules, where packets are made in software and a capsule takes several: what
+/// adapters make costs the same in any order.
 const IN_CAPSULE_BATCH_MAX: u16 = 4;
 /// The least room for capsules that are not acknowledged.
 const SENDS_MIN: u16 = 64;
@@ -149,11 +150,16 @@ impl RdmaConnection {
             ended: Vec::new(),
         };
         asked?;
-        connection.wait_connected(timeout)?;
+        let path_mtu = connection.wait_connected(timeout)?;
+        if u64::from(path_mtu.bytes()) >= connection.desk.capsule_bytes {
+            // Capsules of one packet leave in long runs, too.
+            connection.session.set_in_capsule_batch_max(u16::MAX);
+        }
         Ok(connection)
     }
 
-    fn wait_connected(&mut self, timeout: Duration) -> Result<(), RdmaError> {
+    /// Waits until the connection is made; its path MTU.
+    fn wait_connected(&mut self, timeout: Duration) -> Result<PathMtu, RdmaError> {
         let io_error = |error: io::Error| RdmaError::Fabric(error.into());
         let deadline = Instant::now() + timeout;
         loop {
@@ -164,9 +170,9 @@ impl RdmaConnection {
             drop(drive);
             for news in self.news.drain(..) {
                 if let News::Event(event) = news
-                    && on_connecting(&event)?
+                    && let Some(path_mtu) = on_connecting(&event)?
                 {
-                    return Ok(());
+                    return Ok(path_mtu);
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -616,10 +622,14 @@ fn place(region: RegionId, offset: u64, len: u64) -> Placement {
     }
 }
 
-/// Whether a connection that was asked for is made.
-fn on_connecting(event: &Event) -> Result<bool, RdmaError> {
+/// The path MTU of a connection that was asked for, where it is made.
+fn on_connecting(event: &Event) -> Result<Option<PathMtu>, RdmaError> {
     match event {
-        Event::Connected { private_data, .. } => {
+        Event::Connected {
+            private_data,
+            path_mtu,
+            ..
+        } => {
             let reply = ConnectReply::read_from_prefix(private_data).ok();
             let is_known =
                 reply.is_some_and(|(reply, _)| reply.record_format.get() == RECORD_FORMAT);
@@ -628,7 +638,7 @@ fn on_connecting(event: &Event) -> Result<bool, RdmaError> {
                     len_bytes: private_data.len(),
                 });
             }
-            Ok(true)
+            Ok(Some(*path_mtu))
         }
         Event::Rejected {
             reason,
@@ -646,6 +656,6 @@ fn on_connecting(event: &Event) -> Result<bool, RdmaError> {
         }
         Event::Unreachable { .. } => Err(RdmaError::Unreachable),
         Event::QpFailed { failure, .. } => Err(RdmaError::Failed(*failure)),
-        _ => Ok(false),
+        _ => Ok(None),
     }
 }
