@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use block::{RegionId, Segment};
 use net::{Piece, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
-use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
+use roce::wire::{Framing, Ipv4Identification, PathMtu, UDP_PORT};
 use roce::{
     ConnectParams, Connection, Counters, Endpoint, EndpointConfig, Flow, Received, TransmitList,
 };
@@ -219,7 +219,8 @@ impl Soft {
         let own_path_mtu = Route::from(options.local.ip())?.path_mtu(options.local.ip())?;
         let proof = Proof {
             local,
-            path_mtu: options.path_mtu.min(own_path_mtu),
+            // Runs of long packets are short.
+            path_mtu: options.path_mtu.standard().min(own_path_mtu),
             nonce: roce::Backend::random(&mut Memory::new()?),
         };
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
@@ -366,6 +367,17 @@ impl Soft {
         Ok(Flushed::All)
     }
 
+    /// Memory goes. Packets that wait for room in the socket and have their payload there are lost with all that wait, and sent again
+    /// where they must be.
+    fn forget(&mut self, memory: RegionId) {
+        let is_there = |part| matches!(part, Segment::Place(place) if place.region == memory);
+        let waiting = || self.list.batches().skip(self.runs_sent);
+        if waiting().any(|batch| batch.parts().any(is_there)) {
+            self.list.clear();
+            self.runs_sent = 0;
+        }
+    }
+
     /// Sleeps until the socket or the clock has something, at most `at_most`.
     fn sleep(
         &self,
@@ -418,12 +430,17 @@ impl Soft {
     }
 
     /// Whether packets as long as a requester wants them can go to it: it says how long those of both ends are, and knows
-    /// its own interface only.
-    fn can_answer(&self, request: &ConnectRequest) -> bool {
+    /// its own interface only. Long ones it offers: where they do not fit, shorter ones are agreed on.
+    fn can_answer(&mut self, request: &mut ConnectRequest) -> bool {
         let peer = request.flow.remote().ip();
         let wanted = request.path_mtu;
         match self.route.path_mtu(peer) {
-            Ok(ours) if wanted <= ours => true,
+            Ok(ours) if wanted.standard() <= ours => {
+                request.path_mtu = wanted.min(ours);
+                // Where the requester has gone meanwhile, it needs no packets.
+                let _ = self.endpoint.shorten_packets(request.id, request.path_mtu);
+                true
+            }
             Ok(ours) => {
                 tracing::warn!(
                     %peer,
@@ -495,10 +512,8 @@ impl Provider for Soft {
     }
 
     fn release(&mut self, memory: RegionId) {
+        self.forget(memory);
         self.memory.remove(memory);
-        // Packets that wait for room in the socket may have their payload there: they are lost, and sent again where they must be.
-        self.list.clear();
-        self.runs_sent = 0;
     }
 
     fn takes_memory(&self) -> bool {
@@ -510,7 +525,7 @@ impl Provider for Soft {
     }
 
     fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
-        // A packet with its payload there that waits for room in the socket leaves without it, which is as good as lost.
+        self.forget(memory);
         self.memory.remove(memory)
     }
 
@@ -581,6 +596,7 @@ impl Provider for Soft {
             flow: self.flow_to(with.address)?,
             remote_qpn: with.qpn,
             path_mtu: with.path_mtu,
+            framing: Framing::Sealed,
             send_psn: with.send_psn,
             recv_psn: with.recv_psn,
             initiator_depth: u8::MAX,
@@ -630,16 +646,17 @@ impl Provider for Soft {
 
     fn next_event(&mut self) -> Option<Event> {
         loop {
-            let event = self.endpoint.poll_event()?;
-            match &event {
-                Event::Request(request) if !self.can_answer(request) => {
-                    // Where the requester has gone meanwhile, it needs no answer.
-                    let _ = self
-                        .endpoint
-                        .reject(request.id, RejReason::INVALID_MTU, &[]);
-                }
-                _ => return Some(event),
+            let mut event = self.endpoint.poll_event()?;
+            if let Event::Request(request) = &mut event
+                && !self.can_answer(request)
+            {
+                // Where the requester has gone meanwhile, it needs no answer.
+                let _ = self
+                    .endpoint
+                    .reject(request.id, RejReason::INVALID_MTU, &[]);
+                continue;
             }
+            return Some(event);
         }
     }
 }

@@ -22,10 +22,10 @@ use crate::endpoint::EndpointConfig;
 use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
-    CommId, Gid, IpCmHeader, LongPackets, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req,
+    CommId, Extension, Gid, IpCmHeader, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req,
     ServiceId, TimeCode,
 };
-use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
+use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
 use peers::Peers;
 pub use state::{CmState, CmTransition};
@@ -253,13 +253,10 @@ impl Manager {
             .map(|_| IpCmHeader::new(local, remote.ip()));
         let header = header.as_ref().map_or(&[][..], IntoBytes::as_bytes);
         let used = fill(&mut req.private_data, header, params.private_data)?;
-        let path_mtu = if LongPackets::put(&mut req.private_data, used, params.path_mtu) {
-            params.path_mtu
-        } else {
-            params.path_mtu.standard()
-        };
+        let offer = Extension::new(params.path_mtu, framing_of(&params.flow));
+        let offer = offer.put(&mut req.private_data, used).then_some(offer);
         self.next_tid += 1;
-        let agreed = Agreed::active(path_mtu, recv_psn, config);
+        let agreed = Agreed::active(params.path_mtu, offer, recv_psn, config);
         let mut conn = Conn::new(CmState::ReqSent, params.flow, self.next_tid, agreed);
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
@@ -272,6 +269,13 @@ impl Manager {
         self.conns.insert(id.0, conn);
         self.send_again(now, id);
         Ok(id)
+    }
+
+    /// Lowers what a request has offered beyond the architecture's packets.
+    pub(crate) fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
+        let conn = self.conn_in(id, CmState::ReqReceived)?;
+        conn.agreed.shorten_packets(path_mtu);
+        Ok(())
     }
 
     /// Accepts a request: the queue pair's connection, which is to be connected before anything is sent.
@@ -302,8 +306,10 @@ impl Manager {
         };
         rep.set_rnr_retry_count(Self::RETRIES);
         let used = fill(&mut rep.private_data, &[], private_data)?;
-        if !LongPackets::put(&mut rep.private_data, used, connection.path_mtu) {
+        let extension = Extension::new(connection.path_mtu, connection.framing);
+        if !extension.put(&mut rep.private_data, used) {
             connection.path_mtu = connection.path_mtu.standard();
+            connection.framing = Framing::Sealed;
         }
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
@@ -403,6 +409,15 @@ impl Manager {
             return;
         }
         self.outbox.push_back(Outgoing { flow, mad: *mad });
+    }
+}
+
+/// How packets between two ends may stand in datagrams.
+fn framing_of(flow: &Flow) -> Framing {
+    if flow.local().ip().is_loopback() && flow.remote().ip().is_loopback() {
+        Framing::Train
+    } else {
+        Framing::Sealed
     }
 }
 

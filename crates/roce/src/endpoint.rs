@@ -5,7 +5,7 @@ mod slots;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Flow;
 use crate::backend::Backend;
@@ -16,11 +16,11 @@ use crate::qp::{
     Connection, Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
 };
 use crate::region::{Region, Regions, RegisterError};
-use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
+use crate::transmit::{ExtendedHeaders, Payload, TransmitList, Way};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
-    Bth, Deth, Extended, Ipv4Identification, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn, Rkey,
-    UDP_PORT, verify,
+    Bth, Deth, Extended, Framing, Ipv4Identification, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn,
+    Rkey, Train, UDP_PORT, verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
@@ -123,6 +123,8 @@ pub struct Endpoint {
     counters: Counters,
     gsi_psn: u32,
     udp_port: u16,
+    /// Scratch.
+    train: Train,
 }
 
 impl Endpoint {
@@ -145,6 +147,7 @@ impl Endpoint {
             counters: Counters::default(),
             gsi_psn: 0,
             udp_port: config.udp_port,
+            train: Train::new(),
         }
     }
 
@@ -158,6 +161,10 @@ impl Endpoint {
         let whole = received.bytes.len().max(1);
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
         for (index, datagram) in (0..).zip(received.bytes.chunks(segment_len)) {
+            if self.is_train(datagram) {
+                self.handle_train(now, received, datagram, backend);
+                continue;
+            }
             self.counters.packets += 1;
             // Linux counts from 0 in each run.
             let identification = match received.identification {
@@ -190,7 +197,11 @@ impl Endpoint {
             );
             let headers = ExtendedHeaders::default().with(&Deth::new(QKEY_GSI, Qpn::GSI));
             let payload = Payload::Bytes(outgoing.mad.as_bytes());
-            let pushed = out.push(&outgoing.flow, bth, &headers, payload, backend);
+            let way = Way {
+                flow: &outgoing.flow,
+                framing: Framing::Sealed,
+            };
+            let pushed = out.push(way, bth, &headers, payload, backend);
             if pushed.is_err() {
                 return;
             }
@@ -375,6 +386,12 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Has packets of a request that is not answered yet be no longer than `path_mtu`, which its requester is told: it has offered
+    /// long ones, and `path_mtu` is that of its request at least.
+    pub fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
+        self.manager.shorten_packets(id, path_mtu)
+    }
+
     /// Accepts a request with a new queue pair, which may be used from now on.
     pub fn accept<B: Backend>(
         &mut self,
@@ -466,6 +483,39 @@ impl Endpoint {
         }
         self.mark_ready(index);
         self.settle(index);
+    }
+
+    /// Whether a datagram is to be one: the queue pair that it is for has agreed on them with its peer.
+    fn is_train(&mut self, datagram: &[u8]) -> bool {
+        let first = Bth::read_from_prefix(datagram).ok();
+        let found = first.and_then(|(bth, _)| self.slots.find(bth.dest()));
+        found.is_some_and(|(_, qp)| qp.framing() == Framing::Train)
+    }
+
+    /// Takes in the packets of a train. They are all for the queue pair of the first: what is not is dropped, as it could belong to
+    /// another thread, or to one that has not agreed on trains.
+    fn handle_train<B: Backend>(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        datagram: &[u8],
+        backend: &mut B,
+    ) {
+        if self.train.cut(datagram).is_err() {
+            self.counters.packets += 1;
+            self.counters.malformed += 1;
+            return;
+        }
+        let mut dest = None;
+        while let Some(bytes) = self.train.next(datagram) {
+            self.counters.packets += 1;
+            match Packet::parse(bytes) {
+                Ok(packet) if *dest.get_or_insert(packet.bth.dest()) == packet.bth.dest() => {
+                    self.handle_packet(now, received, &packet, backend);
+                }
+                _ => self.counters.malformed += 1,
+            }
+        }
     }
 
     fn handle_mad<B: Backend>(

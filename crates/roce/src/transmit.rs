@@ -9,11 +9,11 @@ use crate::backend::{Backend, MemoryFault};
 use crate::work::{Data, Gather};
 use crate::{
     Flow,
-    wire::{Bth, HEADERS_LEN_MAX_BYTES, ICRC_LEN_BYTES, Icrc, IpHeader},
+    wire::{Bth, Framing, HEADERS_LEN_MAX_BYTES, ICRC_LEN_BYTES, Icrc, IpHeader, Qpn, Train},
 };
 
 /// Datagrams to send, in order, as batches that the operating system cuts into datagrams of one size (generic segmentation
-/// offload, GSO). A runtime fills it, sends every batch with one call, and clears it. Nothing is allocated after creation.
+/// offload, GSO), or that are a train, one datagram. A runtime fills it, sends every batch with one call, and clears it. Nothing is allocated after creation.
 #[derive(Debug)]
 pub struct TransmitList {
     bytes: Box<[u8]>,
@@ -33,10 +33,22 @@ enum Part {
 #[derive(Clone, Debug)]
 struct Entry {
     flow: Flow,
-    segment_len: u16,
-    segments: u16,
+    /// Where its packets are a train: the queue pair that they are for.
+    train_to: Option<Qpn>,
+    /// The length of every packet but the last, which may be shorter; those of a train have any.
+    packet_len: u16,
+    packets: u16,
     len_bytes: u32,
     parts: Range<usize>,
+}
+
+impl Entry {
+    /// One more packet; its index.
+    fn take(&mut self, len: u16) -> u16 {
+        self.packets += 1;
+        self.len_bytes += u32::from(len);
+        self.packets - 1
+    }
 }
 
 /// Datagrams of one flow that leave with one call.
@@ -63,6 +75,15 @@ impl<'a> Batch<'a> {
             Part::Place(placement) => Segment::Place(placement),
         })
     }
+}
+
+/// How a packet leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<'a> {
+    /// From where to where.
+    pub(crate) flow: &'a Flow,
+    /// How it stands in its datagram.
+    pub(crate) framing: Framing,
 }
 
 /// Why a packet was not appended.
@@ -177,13 +198,19 @@ impl TransmitList {
 
     /// What to send, in order.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = Batch<'_>> {
-        self.batches.iter().map(|entry| Batch {
-            flow: &entry.flow,
-            segment_len_bytes: entry.segment_len,
-            segments: entry.segments,
-            len_bytes: entry.len_bytes,
-            parts: &self.parts[entry.parts.clone()],
-            bytes: &self.bytes,
+        self.batches.iter().map(|entry| {
+            let (segment_len_bytes, segments) = match entry.train_to {
+                None => (entry.packet_len, entry.packets),
+                Some(_) => (entry.len_bytes as u16, 1),
+            };
+            Batch {
+                flow: &entry.flow,
+                segment_len_bytes,
+                segments,
+                len_bytes: entry.len_bytes,
+                parts: &self.parts[entry.parts.clone()],
+                bytes: &self.bytes,
+            }
         })
     }
 
@@ -195,10 +222,10 @@ impl TransmitList {
         self.batches.clear();
     }
 
-    /// Appends a packet: pad count, pad and ICRC are added here.
+    /// Appends a packet: pad count, pad and ICRC, or length, are added here.
     pub(crate) fn push<B: Backend>(
         &mut self,
-        flow: &Flow,
+        way: Way<'_>,
         bth: Bth,
         extended: &ExtendedHeaders,
         payload: Payload<'_>,
@@ -212,10 +239,16 @@ impl TransmitList {
         if !self.has_room(payload.copied_len_bytes()) {
             return Err(PushError::Full);
         }
-        let index = self.join(flow, len);
-        let mut icrc = Icrc::begin(&IpHeader::new(*flow, index), len);
-        icrc.update_bth(&bth);
-        icrc.update(extended.as_bytes());
+        let index = match way.framing {
+            Framing::Sealed => self.join_run(way.flow, len),
+            Framing::Train => self.join_train(way.flow, bth.dest(), len),
+        };
+        let mut icrc = (way.framing == Framing::Sealed).then(|| {
+            let mut icrc = Icrc::begin(&IpHeader::new(*way.flow, index), len);
+            icrc.update_bth(&bth);
+            icrc.update(extended.as_bytes());
+            icrc
+        });
         let mark = (self.tail, self.parts.len());
         let mergeable = self
             .batches
@@ -223,13 +256,20 @@ impl TransmitList {
             .is_some_and(|e| e.parts.end > e.parts.start);
         self.append(bth.as_bytes(), mergeable);
         self.append(extended.as_bytes(), true);
-        if let Err(fault) = self.append_payload(payload, &mut icrc, backend) {
+        if let Err(fault) = self.append_payload(payload, icrc.as_mut(), backend) {
             self.undo(mark, mergeable, index, len);
             return Err(PushError::Fault(fault));
         }
-        icrc.update(&[0; 3][..pad]);
-        self.append(&[0; 3][..pad], true);
-        self.append(&icrc.to_wire(), true);
+        let padding = &[0; 3][..pad];
+        self.append(padding, true);
+        let seal = match icrc {
+            Some(mut icrc) => {
+                icrc.update(padding);
+                icrc.to_wire()
+            }
+            None => Train::seal(len),
+        };
+        self.append(&seal, true);
         let end = self.parts.len();
         self.batches.last_mut().expect("joined above").parts.end = end;
         self.len_bytes += u32::from(len);
@@ -244,25 +284,42 @@ impl TransmitList {
     }
 
     /// Makes the packet part of the last batch, or of a new one; its index there, which is its IPv4 identification.
-    fn join(&mut self, flow: &Flow, len: u16) -> u16 {
-        if let Some(last) = self.batches.last_mut() {
-            let full = last.len_bytes == u32::from(last.segment_len) * u32::from(last.segments);
-            if full
+    fn join_run(&mut self, flow: &Flow, len: u16) -> u16 {
+        let segments_max = self.segments_max;
+        let run = self.batches.last_mut().filter(|last| {
+            let full = last.len_bytes == u32::from(last.packet_len) * u32::from(last.packets);
+            full && last.train_to.is_none()
                 && last.flow == *flow
-                && len <= last.segment_len
-                && last.segments < self.segments_max
+                && len <= last.packet_len
+                && last.packets < segments_max
                 && last.len_bytes + u32::from(len) <= Self::BATCH_LEN_MAX_BYTES
-            {
-                last.segments += 1;
-                last.len_bytes += u32::from(len);
-                return last.segments - 1;
-            }
+        });
+        match run {
+            Some(run) => run.take(len),
+            None => self.begin(flow, None, len),
         }
+    }
+
+    /// The same, of a train.
+    fn join_train(&mut self, flow: &Flow, dest: Qpn, len: u16) -> u16 {
+        let train = self.batches.last_mut().filter(|last| {
+            last.train_to == Some(dest)
+                && last.flow == *flow
+                && last.len_bytes as usize + usize::from(len) <= Train::LEN_MAX_BYTES
+        });
+        match train {
+            Some(train) => train.take(len),
+            None => self.begin(flow, Some(dest), len),
+        }
+    }
+
+    fn begin(&mut self, flow: &Flow, train_to: Option<Qpn>, len: u16) -> u16 {
         let start = self.parts.len();
         self.batches.push(Entry {
             flow: *flow,
-            segment_len: len,
-            segments: 1,
+            train_to,
+            packet_len: len,
+            packets: 1,
             len_bytes: u32::from(len),
             parts: start..start,
         });
@@ -286,13 +343,15 @@ impl TransmitList {
     fn append_payload<B: Backend>(
         &mut self,
         payload: Payload<'_>,
-        icrc: &mut Icrc,
+        icrc: Option<&mut Icrc>,
         backend: &mut B,
     ) -> Result<(), MemoryFault> {
         match payload {
             Payload::None => Ok(()),
             Payload::Bytes(bytes) => {
-                icrc.update(bytes);
+                if let Some(icrc) = icrc {
+                    icrc.update(bytes);
+                }
                 self.append(bytes, true);
                 Ok(())
             }
@@ -300,11 +359,17 @@ impl TransmitList {
                 gather,
                 offset,
                 len,
-            } => gather.slice(offset, len).try_for_each(|placement| {
-                backend.hash(placement, icrc)?;
-                self.parts.push(Part::Place(placement));
-                Ok(())
-            }),
+            } => {
+                let mut icrc = icrc;
+                gather.slice(offset, len).try_for_each(|placement| {
+                    match &mut icrc {
+                        Some(icrc) => backend.hash(placement, icrc)?,
+                        None => backend.check(placement)?,
+                    }
+                    self.parts.push(Part::Place(placement));
+                    Ok(())
+                })
+            }
         }
     }
 
@@ -320,7 +385,7 @@ impl TransmitList {
         if index == 0 {
             self.batches.pop();
         } else if let Some(last) = self.batches.last_mut() {
-            last.segments -= 1;
+            last.packets -= 1;
             last.len_bytes -= u32::from(len);
         }
     }

@@ -42,7 +42,7 @@ struct Class {
 }
 
 /// The longest data that one chunk takes, in bytes.
-pub(super) const PIECE_MAX_BYTES: u32 = 60 << 10;
+pub(super) const PIECE_MAX_BYTES: u32 = 64 << 10;
 /// A connection may hold at most one part in so many of what is free.
 const SHARE: u64 = 4;
 

@@ -132,6 +132,10 @@ impl Backend for Memory {
         Ok(())
     }
 
+    fn check(&self, placement: Placement) -> Result<(), MemoryFault> {
+        self.slice(placement).map(|_| ()).ok_or(MemoryFault)
+    }
+
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
         let slot = self.slice_mut(region, offset, NUMBER_BYTES)?;
         let original = u64::from_ne_bytes(*slot.first_chunk().ok_or(MemoryFault)?);

@@ -7,8 +7,8 @@ use super::RemoteKey;
 use super::state::{CmState, CmTransition};
 use crate::Flow;
 use crate::qp::{Connection, QpConfig};
-use crate::wire::cm::{CommId, LongPackets, Message, Rep, Req};
-use crate::wire::{MAD_LEN_BYTES, PathMtu, Psn, Qpn};
+use crate::wire::cm::{CommId, Extension, Message, Rep, Req};
+use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Psn, Qpn};
 
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -32,6 +32,8 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     path_mtu: PathMtu,
+    /// How packets stand in datagrams; on the active side, what was offered.
+    framing: Framing,
     /// What is known of PSNs: the peer's starting PSN (we send from there) on the passive side, ours on the active side.
     psn: u32,
     /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound (active side).
@@ -51,10 +53,11 @@ impl Agreed {
     /// A reply is not sent more often than this, so that a connection is half open for 40 s at most.
     const CM_RETRIES_MAX: u8 = 7;
 
-    pub(super) fn passive(req: &Req, path_mtu: PathMtu) -> Self {
+    pub(super) fn passive(req: &Req, path_mtu: PathMtu, framing: Framing) -> Self {
         let timeout = req.local_cm_timeout().duration();
         Self {
             path_mtu,
+            framing,
             psn: req.starting_psn().get(),
             resources: req.responder_resources,
             peer_depth: req.initiator_depth,
@@ -65,9 +68,15 @@ impl Agreed {
         }
     }
 
-    pub(super) fn active(path_mtu: PathMtu, recv_psn: u32, config: &QpConfig) -> Self {
+    pub(super) fn active(
+        path_mtu: PathMtu,
+        offer: Option<Extension>,
+        recv_psn: u32,
+        config: &QpConfig,
+    ) -> Self {
         Self {
-            path_mtu,
+            path_mtu: offer.map_or(path_mtu.standard(), |offer| offer.path_mtu),
+            framing: offer.map_or(Framing::Sealed, |offer| offer.framing),
             psn: recv_psn,
             resources: config.initiator_depth,
             peer_depth: 0,
@@ -78,12 +87,20 @@ impl Agreed {
         }
     }
 
+    /// Packets are no longer than `path_mtu`, but as long as the request itself says.
+    pub(super) fn shorten_packets(&mut self, path_mtu: PathMtu) {
+        let least = self.path_mtu.standard();
+        self.path_mtu = self.path_mtu.min(path_mtu).max(least);
+        self.framing = Extension::new(self.path_mtu, self.framing).framing;
+    }
+
     /// The passive side's connection.
     pub(super) fn accept(&self, conn: &Conn, recv_psn: u32, config: &QpConfig) -> Connection {
         Connection {
             flow: conn.flow,
             remote_qpn: conn.remote_qpn,
             path_mtu: self.path_mtu,
+            framing: self.framing,
             send_psn: Psn::new(self.psn),
             recv_psn: Psn::new(recv_psn),
             initiator_depth: config.initiator_depth.min(self.resources),
@@ -94,13 +111,17 @@ impl Agreed {
 
     /// The active side's connection.
     pub(super) fn replied(&self, flow: Flow, rep: &Rep) -> Connection {
+        let (path_mtu, framing) = match Extension::split(&rep.private_data).0 {
+            Some(agreed) if self.framing == agreed.framing => (agreed.path_mtu, agreed.framing),
+            Some(agreed) => (agreed.path_mtu, Framing::Sealed),
+            None => (PathMtu::B4096, Framing::Sealed),
+        };
+        let agreed = Extension::new(self.path_mtu.min(path_mtu), framing);
         Connection {
             flow,
             remote_qpn: rep.qpn(),
-            path_mtu: LongPackets::split(&rep.private_data)
-                .0
-                .unwrap_or(PathMtu::B4096)
-                .min(self.path_mtu),
+            path_mtu: agreed.path_mtu,
+            framing: agreed.framing,
             send_psn: rep.starting_psn(),
             recv_psn: Psn::new(self.psn),
             initiator_depth: self.resources.min(rep.responder_resources),

@@ -4,13 +4,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::connection::{Agreed, Conn, Resend};
-use super::{CmState, CmTransition, Manager};
+use super::{CmState, CmTransition, Manager, framing_of};
 use crate::Flow;
 use crate::backend::Backend;
 use crate::event::{ConnectRequest, Event};
 use crate::qp::Connection;
+use crate::wire::Framing;
 use crate::wire::cm::{
-    CommId, Drep, Dreq, IpCmHeader, LongPackets, Message, Mra, MraMessage, Rej, RejReason,
+    CommId, Drep, Dreq, Extension, IpCmHeader, Message, Mra, MraMessage, Rej, RejReason,
     RejectedMessage, Rep, Req, Rtu, TimeCode,
 };
 use zerocopy::FromBytes;
@@ -150,8 +151,13 @@ impl Manager {
         }
         let path_mtu = req.path_mtu().filter(|mtu| *mtu <= self.path_mtu_max);
         let path_mtu = path_mtu.ok_or(RejReason::INVALID_MTU)?;
-        let (offered, mut private_data) = LongPackets::split(&req.private_data);
-        let path_mtu = offered.map_or(path_mtu, |offered| offered.min(self.path_mtu_max));
+        let (offer, mut private_data) = Extension::split(&req.private_data);
+        let path_mtu = offer.map_or(path_mtu, |offer| offer.path_mtu.min(self.path_mtu_max));
+        let framing = match offer {
+            Some(offer) if offer.framing == framing_of(&flow) => offer.framing,
+            _ => Framing::Sealed,
+        };
+        let framing = Extension::new(path_mtu, framing).framing;
         let mut addresses = None;
         if req.service().tcp_port().is_some() {
             let (header, rest) =
@@ -168,7 +174,7 @@ impl Manager {
             return Err(RejReason::NO_RESOURCES);
         }
         Ok(Checked {
-            agreed: Agreed::passive(req, path_mtu),
+            agreed: Agreed::passive(req, path_mtu, framing),
             event: ConnectRequest {
                 id: CommId::default(),
                 service: req.service(),
@@ -254,7 +260,7 @@ impl Manager {
             id,
             qpn,
             path_mtu: connection.path_mtu,
-            private_data: LongPackets::split(&rep.private_data).1.into(),
+            private_data: Extension::split(&rep.private_data).1.into(),
         });
         Some(Replied { id, connection })
     }

@@ -281,7 +281,7 @@ impl Responder {
         let aeth = Aeth::new(acknowledgement.syndrome, self.completed);
         let headers = ExtendedHeaders::default().with(&aeth);
         let pushed = out.push(
-            &connection.flow,
+            connection.way(),
             bth,
             &headers,
             Payload::None,
@@ -331,7 +331,7 @@ impl Responder {
             offset: 0,
             len,
         };
-        out.push(&connection.flow, bth, &headers, payload, context.backend)
+        out.push(connection.way(), bth, &headers, payload, context.backend)
             .map_err(|error| match error {
                 PushError::Full => ReadError::ListFull,
                 PushError::Fault(_) => {
@@ -374,7 +374,7 @@ fn send_atomic<B: Backend>(
             original: atomic.original.into(),
         });
     out.push(
-        &connection.flow,
+        connection.way(),
         bth,
         &headers,
         Payload::None,

@@ -20,6 +20,7 @@ use crate::{
 pub use cm::connection_manager;
 
 const ADDRESSES: [&str; 2] = ["fd09::1", "fd09::2"];
+const LOOPBACK: [&str; 2] = ["127.0.0.2", "127.0.0.1"];
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 /// The memory of an end: a source that nobody may write, the region that peers reach, receives, and a rest that nobody may write.
 const MEMORY_BYTES: usize = 16 << 10;
@@ -94,7 +95,12 @@ fn test_flow(choice: u8) -> Flow {
 /// Two connected ends and a script: forged packets to both, work of both, lost and delivered datagrams, time. Each step is 8 bytes;
 /// some take payload from what follows.
 pub fn received(input: &[u8]) {
-    let mut world = World::new();
+    play(input, World::new(ADDRESSES, PathMtu::B256));
+    // Between addresses of loopback, packets come in trains.
+    play(input, World::new(LOOPBACK, PathMtu::B61440));
+}
+
+fn play(input: &[u8], mut world: World) {
     let mut script = input;
     let mut steps = 0;
     while let Some((step, rest)) = script.split_first_chunk::<8>() {
@@ -118,12 +124,13 @@ struct World {
     before: [Vec<u8>; 2],
     /// Where the next forged packet to each end starts from.
     psns: [u32; 2],
+    has_trains: bool,
     posted: [usize; 2],
     completed: [usize; 2],
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(addresses: [&str; 2], path_mtu: PathMtu) -> Self {
         let config = QpConfig {
             domain: DOMAIN,
             access: Access {
@@ -137,8 +144,8 @@ impl World {
             responder_resources: 2,
             ..QpConfig::default()
         };
-        let mut pair = Pair::new(1, &small(), ADDRESSES, MEMORY_BYTES);
-        let connected = pair.connected([config; 2], PathMtu::B256);
+        let mut pair = Pair::new(1, &small(), addresses, MEMORY_BYTES);
+        let connected = pair.connected([config; 2], path_mtu);
         let mut rkeys = [Rkey(0); 2];
         for (end, rkey) in pair.ends.iter_mut().zip(&mut rkeys) {
             let region = Region {
@@ -159,6 +166,7 @@ impl World {
             before,
             psns: [0, 1].map(|to| next_psn(&mut pair, to, connected[1 - to].1)),
             pair,
+            has_trains: path_mtu == PathMtu::B61440,
             posted: [1; 2],
             completed: [0; 2],
         }
@@ -215,7 +223,16 @@ impl World {
         let full = vec![pad; 256];
         let payload = if flags & 4 == 0 { noise } else { &full[..] };
         let flow = self.pair.flow(1 - to);
-        let datagram = forge::datagram(&flow, bth, &headers, payload);
+        let mut datagram = if self.has_trains {
+            forge::in_train(bth, &headers, payload)
+        } else {
+            forge::datagram(&flow, bth, &headers, payload)
+        };
+        if self.has_trains && flags & 0x10 == 0 {
+            // One more, whose length or destination may be wrong.
+            datagram.extend_from_slice(noise);
+            datagram.extend(forge::in_train(bth, &headers, payload));
+        }
         self.pair.inject(to, &datagram);
         if flags & 8 == 0 {
             self.psns[to] = self.psns[to].wrapping_add(1);

@@ -46,7 +46,7 @@ impl TestMemory {
         &self.bytes[start..start + place.range.len as usize]
     }
 
-    fn check(&self, region: RegionId) -> Result<(), MemoryFault> {
+    fn access(&self, region: RegionId) -> Result<(), MemoryFault> {
         if self.is_broken || region != RegionId(0) {
             return Err(MemoryFault);
         }
@@ -56,20 +56,24 @@ impl TestMemory {
 
 impl Backend for TestMemory {
     fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.check(region)?;
+        self.access(region)?;
         let start = offset as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
-        self.check(placement.region)?;
+        self.access(placement.region)?;
         icrc.update(self.at(placement));
         Ok(())
     }
 
+    fn check(&self, placement: Placement) -> Result<(), MemoryFault> {
+        self.access(placement.region)
+    }
+
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
-        self.check(region)?;
+        self.access(region)?;
         let start = offset as usize;
         let slot = &mut self.bytes[start..start + 8];
         let original = u64::from_ne_bytes(slot.try_into().map_err(|_| MemoryFault)?);

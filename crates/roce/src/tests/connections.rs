@@ -148,6 +148,31 @@ fn long_packets_hold_where_both_ends_know_of_them() {
 }
 
 #[test]
+fn an_end_whose_interface_takes_no_long_packets_says_so() {
+    for (ours, agreed) in [
+        (PathMtu::B8192, PathMtu::B8192),
+        (PathMtu::B4096, PathMtu::B4096),
+        // The request itself says 4096.
+        (PathMtu::B1024, PathMtu::B4096),
+    ] {
+        let mut pair = pair();
+        pair.connect(config(), PathMtu::B61440);
+        pair.run(SECOND, |pair| !pair.ends[1].events.is_empty());
+        let id = pair.take_request().expect("a request came");
+        let endpoint = &mut pair.ends[1].endpoint;
+        endpoint.shorten_packets(id, ours).expect("it is open");
+        pair.accept(id, config());
+        pair.run(SECOND, |pair| !pair.ends[0].events.is_empty());
+        let Some(Event::Connected { path_mtu, .. }) = pair.ends[0].events.pop() else {
+            panic!("it is not connected");
+        };
+        assert_eq!(path_mtu, agreed);
+        let endpoint = &mut pair.ends[1].endpoint;
+        assert!(endpoint.shorten_packets(id, ours).is_err(), "too late");
+    }
+}
+
+#[test]
 fn an_offer_of_long_packets_that_is_not_answered_means_standard_ones() {
     let mut pair = pair();
     let (_, qpn) = pair.connect(config(), PathMtu::B61440);

@@ -278,6 +278,23 @@ fn each_fault_alone_at_20_percent_loses_no_byte() {
 }
 
 #[test]
+fn trains_that_get_lost_doubled_late_or_out_of_order_lose_no_byte() {
+    // Nothing damages them where they are agreed on.
+    for seed in 0..20 {
+        run(&Plan {
+            seed: 300 + seed,
+            addresses: LOOPBACK,
+            mtu: PathMtu::B61440,
+            faults: Faults {
+                corruption: 0,
+                ..all_faults(seed)
+            },
+            requests: 200,
+        });
+    }
+}
+
+#[test]
 fn all_faults_together_lose_no_byte() {
     for seed in 0..20 {
         run(&Plan {

@@ -117,7 +117,7 @@ pub enum PathMtu {
     B2048 = 4,
     /// 4096 bytes: the architecture's longest.
     B4096 = 5,
-    /// 8 KiB: of two ends that agree on it ([`LongPackets`](super::cm::LongPackets)).
+    /// 8 KiB: of two ends that agree on it ([`Extension`](super::cm::Extension)).
     B8192 = 6,
     /// 60 KiB, which is the most whole pages that a UDP datagram takes: the same.
     B61440 = 7,
