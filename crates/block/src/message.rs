@@ -47,6 +47,15 @@ pub trait WorkList {
     /// The longest write or read, in bytes: a multiple of 4096. What is longer goes in pieces.
     fn piece_max_bytes(&self) -> u32;
 
+    /// How long the next piece is of data of which `left_bytes` are left. Pieces are about equal, since a short rest costs as much as
+    /// a long one.
+    fn piece_bytes(&self, left_bytes: u32) -> u32 {
+        let max_bytes = self.piece_max_bytes();
+        let equal_bytes = left_bytes.div_ceil(left_bytes.div_ceil(max_bytes).max(1));
+        let piece_bytes = equal_bytes.next_multiple_of(4096).min(max_bytes);
+        piece_bytes.min(left_bytes)
+    }
+
     /// Posts an RDMA WRITE of as many bytes as `to` has, at most [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of
     /// them at once: they hold old bytes.
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]>;
@@ -130,6 +139,30 @@ pub trait MessageSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_are_about_equal_and_whole_pages() {
+        let mut out = crate::testing::PostedWork::default();
+        for (piece_max_bytes, len_bytes, pieces) in [
+            (61_440, 131_072, &[45_056, 45_056, 40_960][..]),
+            (61_440, 61_441, &[32_768, 28_673]),
+            (61_440, 61_440, &[61_440]),
+            (65_536, 131_072, &[65_536, 65_536]),
+            (65_536, 1, &[1]),
+            (4096, 8193, &[4096, 4096, 1]),
+            (4096, 0, &[]),
+        ] {
+            out.piece_max_bytes = piece_max_bytes;
+            let (mut left, mut cut) = (len_bytes, Vec::new());
+            while left > 0 {
+                let piece = out.piece_bytes(left);
+                left -= piece;
+                cut.push(piece);
+            }
+            assert_eq!(cut, pieces, "{len_bytes} in pieces of {piece_max_bytes}");
+        }
+        assert_eq!(out.piece_bytes(u32::MAX), 4096);
+    }
 
     #[test]
     fn a_piece_lies_inside_of_its_buffer_and_of_all_addresses() {

@@ -68,6 +68,7 @@ pub(super) fn admit<P: Provider>(
         place: login.place,
         login: (login.until, login.half_open),
         charge,
+        path_mtu: request.path_mtu,
     };
     let session = (admitted.driven, &admitted.shape);
     Ok(Box::new(Connection::new(

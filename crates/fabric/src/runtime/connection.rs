@@ -10,7 +10,7 @@ use net::{CloseReason, ConnectionId, ListenerId};
 use super::acceptor::{DrivenMessages, QueueShape};
 use super::pool::{Chunk, Pool};
 use super::queue::{Poster, ReadDone, SendQueue, Staged};
-use crate::verbs::{Completion, QpFailure, Qpn, RecvRequest, WorkId};
+use crate::verbs::{Completion, PathMtu, QpFailure, Qpn, RecvRequest, WorkId};
 use crate::{FabricError, Provider};
 
 /// A connection.
@@ -53,6 +53,7 @@ pub(super) struct Entrance {
     pub(super) place: Place,
     pub(super) login: (Instant, HalfOpen),
     pub(super) charge: Charge,
+    pub(super) path_mtu: PathMtu,
 }
 
 /// How a turn left the connection.
@@ -124,7 +125,7 @@ impl Connection {
             qpn,
             driven,
             receives,
-            queue: SendQueue::new(qpn, shape.sends, shape.reads),
+            queue: SendQueue::new(qpn, shape.sends, shape.reads, entrance.path_mtu),
             is_queued: false,
             armed: None,
             handshake: Some(entrance.login),

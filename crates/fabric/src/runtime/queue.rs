@@ -7,7 +7,8 @@ use block::{RemoteBuffer, RemoteKey, WorkList};
 use super::pool::{Chunk, PIECE_MAX_BYTES, Pool};
 use crate::Provider;
 use crate::verbs::{
-    Data, Gather, Inline, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal, WorkId,
+    Data, Gather, Inline, PathMtu, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal,
+    WorkId,
 };
 
 /// The send queue of a connection. Requests complete in the order of posting, so one that says so stands for all before it.
@@ -16,6 +17,8 @@ pub(super) struct SendQueue {
     qpn: Qpn,
     depth: usize,
     reads_max: usize,
+    /// The longest data of a request.
+    piece_max_bytes: u32,
     posted: VecDeque<Posted>,
     next_id: u64,
     reads: usize,
@@ -58,11 +61,17 @@ impl SendQueue {
     /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
     const READ_BYTES_MAX: u64 = 1 << 20;
 
-    pub(super) fn new(qpn: Qpn, depth: u16, reads_max: u8) -> Self {
+    pub(super) fn new(qpn: Qpn, depth: u16, reads_max: u8, path_mtu: PathMtu) -> Self {
+        // Where packets are nearly as long as chunks, none is a short rest.
+        let piece_max_bytes = match path_mtu {
+            PathMtu::B61440 => path_mtu.bytes(),
+            _ => PIECE_MAX_BYTES,
+        };
         Self {
             qpn,
             depth: usize::from(depth),
             reads_max: usize::from(reads_max),
+            piece_max_bytes,
             posted: VecDeque::new(),
             next_id: 0,
             reads: 0,
@@ -207,9 +216,10 @@ pub(super) struct Poster<'a, P> {
 }
 
 impl<P> Poster<'_, P> {
-    /// Bytes that are staged in a turn; one request may go beyond it. 15 packets of 4 KiB are what leaves in one run in software.
+    /// Bytes that are staged in a turn; one request may go beyond it. 14 packets of 4 KiB and their responses are what leaves with one
+    /// call in software.
     /// The peer goes on with them while the next are made, and they are sent while the processor's cache still has them.
-    pub(super) const TURN_BYTES: u64 = 60 << 10;
+    pub(super) const TURN_BYTES: u64 = 56 << 10;
     /// What a shorter request counts as, since its packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
 }
@@ -253,7 +263,7 @@ impl<P: Provider> Poster<'_, P> {
 
 impl<P: Provider> WorkList for Poster<'_, P> {
     fn piece_max_bytes(&self) -> u32 {
-        PIECE_MAX_BYTES
+        self.queue.piece_max_bytes
     }
 
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]> {

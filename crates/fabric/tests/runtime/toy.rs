@@ -260,7 +260,6 @@ impl MessageSession for Toy {
     }
 
     fn poll_transmit(&mut self, _now: Instant, _b: &mut ToyBackend, out: &mut dyn WorkList) {
-        let piece_max = out.piece_max_bytes();
         while let Some(todo) = self.todo.front_mut() {
             match todo {
                 Todo::Send(bytes, key) => {
@@ -274,7 +273,7 @@ impl MessageSession for Toy {
                     *todo = Todo::Send(b"written".to_vec(), None);
                 }
                 Todo::Write(to, done) => {
-                    let len = piece_max.min(to.len_bytes - *done);
+                    let len = out.piece_bytes(to.len_bytes - *done);
                     let Some(room) = out.write(to.piece(*done, len).expect("inside")) else {
                         return;
                     };
@@ -288,7 +287,7 @@ impl MessageSession for Toy {
                     if *done == 0 {
                         (self.sum, self.left_bytes) = (0, from.len_bytes);
                     }
-                    let len = piece_max.min(from.len_bytes - *done);
+                    let len = out.piece_bytes(from.len_bytes - *done);
                     let tag = u64::from(from.len_bytes - *done);
                     if !out.read(tag, from.piece(*done, len).expect("inside")) {
                         return;

@@ -119,7 +119,6 @@ impl<B: Backend> TargetSession<B> {
 
     /// Reads data-out from the initiator, in order.
     fn post_reads(&mut self, slot: usize, out: &mut dyn WorkList) -> Reads {
-        let piece_max = u64::from(out.piece_max_bytes());
         let Stage::Full(full) = &mut self.core.stage else {
             return Reads::Posted;
         };
@@ -134,7 +133,7 @@ impl<B: Backend> TargetSession<B> {
                 // All unsolicited data have come by now.
                 task.advertised.write_base = task.solicited;
             }
-            let len = piece_max.min(task.len - task.solicited);
+            let len = piece_bytes(task.len - task.solicited, out);
             let offset = task.solicited - task.advertised.write_base;
             let piece = task
                 .advertised
@@ -165,7 +164,7 @@ impl<B: Backend> TargetSession<B> {
             return Posted::Yes;
         };
         while matches!(task.work, Work::Read(_) | Work::Data(_)) && task.moved < task.len {
-            let len = u64::from(out.piece_max_bytes()).min(task.len - task.moved);
+            let len = piece_bytes(task.len - task.moved, out);
             let buffer = task.advertised.read;
             let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len as u32));
             let Some(piece) = piece else {
@@ -211,6 +210,12 @@ impl<B: Backend> TargetSession<B> {
         self.core.stat_sn = stat_sn.wrapping_add(1);
         Posted::Yes
     }
+}
+
+/// How long the next piece is of data of which `left` bytes are left.
+fn piece_bytes(left: u64, out: &dyn WorkList) -> u64 {
+    let left_bytes = u32::try_from(left).unwrap_or(u32::MAX);
+    out.piece_bytes(left_bytes).into()
 }
 
 /// The key that a task's response makes worthless: one fits a message, and no command names two.

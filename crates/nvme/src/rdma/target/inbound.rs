@@ -46,10 +46,9 @@ impl Inbound {
 
     /// Asks for as much as fits.
     pub(super) fn poll(&mut self, places: &[Places], out: &mut dyn WorkList) {
-        let piece_max_bytes = out.piece_max_bytes();
         while let Some(ask) = self.asks.front_mut() {
             let index = usize::from(ask.slot.0);
-            let len_max_bytes = piece_max_bytes.min(ask.len_bytes - ask.asked_bytes);
+            let len_max_bytes = out.piece_bytes(ask.len_bytes - ask.asked_bytes);
             let from = places[index]
                 .piece(ask.asked_bytes, len_max_bytes)
                 .expect("lengths were checked when the command began");
