@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use target::{HostName, TargetName, VolumeName};
+use uuid::Uuid;
 
 use crate::definitions::{Definitions, Host, Secret, Target, Volume};
 use crate::reservations::TargetReservations;
@@ -36,6 +37,8 @@ pub enum Change {
     RemoveTarget(Text<TargetName>),
     /// What is kept of an iSCSI target's reservations; nothing, where empty.
     SetReservations(Text<TargetName>, TargetReservations),
+    /// What the identifiers of disks are derived from; it is kept, so that they stay.
+    SetMachine(Uuid),
 }
 
 impl Definitions {
@@ -72,8 +75,8 @@ impl Definitions {
             Change::RemoveTarget(name) => {
                 self.targets.remove(&name);
             }
-            // Hosts make reservations, people do not: they are kept beside the definitions.
-            Change::SetReservations(..) => {}
+            // People define neither: they are kept beside the definitions.
+            Change::SetReservations(..) | Change::SetMachine(_) => {}
         }
     }
 
@@ -160,6 +163,7 @@ impl fmt::Display for Described<'_> {
             }
             Change::RemoveTarget(name) => write!(f, "- target {name}"),
             Change::SetReservations(name, _) => write!(f, "~ reservations of target {name}"),
+            Change::SetMachine(machine) => write!(f, "~ machine: {machine}"),
         }
     }
 }

@@ -17,13 +17,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
-use target::{Force, PortalDefinition, Server, VolumeName};
+use target::{Force, PortalDefinition, Server, ServerConfig, VolumeName};
+use uuid::Uuid;
 
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
 use crate::reservations::{Kept, KeptReservations};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
 pub use busy::Task;
@@ -53,6 +54,8 @@ struct Shared {
     definitions: RwLock<Definitions>,
     /// Reservations that outlive a restart; written by the holder of `store` alone.
     reservations: Mutex<KeptReservations>,
+    /// What the identifiers of disks are derived from.
+    machine: Option<Uuid>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
     /// Why the portals that could not be opened are closed.
@@ -62,14 +65,18 @@ struct Shared {
 }
 
 impl Engine {
-    /// Opens the state file and makes the server what it says.
-    pub fn open(server: Server, state: &Path) -> Result<Self, OpenError> {
-        let (store, kept) = Store::open(state)?;
+    /// Opens the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
+    /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
+    pub fn open(config: ServerConfig, state: &Path) -> Result<Self, OpenError> {
+        let (mut store, mut kept) = Store::open(state)?;
+        let machine = Some(settle_machine(&mut store, &mut kept)?);
+        let server = Server::start(ServerConfig { machine, ..config })?;
         let feed = server.reservation_feed();
         let closed = restore::restore(&server, &kept)?;
         let Kept {
             definitions,
             reservations,
+            machine,
         } = kept;
         let lost = definitions
             .volumes
@@ -82,6 +89,7 @@ impl Engine {
                 store: Mutex::new(store),
                 definitions: RwLock::new(definitions),
                 reservations: Mutex::new(reservations),
+                machine,
                 lost: Mutex::new(lost),
                 closed: Mutex::new(closed),
                 busy: Busy::default(),
@@ -198,6 +206,7 @@ impl Engine {
         Kept {
             definitions: self.read().clone(),
             reservations: self.reservations().clone(),
+            machine: self.shared.machine,
         }
     }
 
@@ -207,11 +216,57 @@ impl Engine {
     }
 }
 
+/// What identifiers are derived from: as the file says, or, in a new file, what tells this machine from others.
+fn settle_machine(store: &mut Store, kept: &mut Kept) -> Result<Uuid, StoreError> {
+    if let Some(machine) = kept.machine {
+        return Ok(machine);
+    }
+    let machine = target::machine();
+    let change = Change::SetMachine(machine);
+    store.append(std::slice::from_ref(&change))?;
+    kept.make(change);
+    Ok(machine)
+}
+
 /// A portal that was asked for with port 0 is kept with the port that it got.
 fn replace_portal(changes: &mut [Change], asked: PortalDefinition, opened: PortalDefinition) {
     for change in changes {
         if *change == Change::AddPortal(Text(Portal(asked))) {
             *change = Change::AddPortal(Text(Portal(opened)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Folder, server_config};
+
+    /// The name that a server gives a target which has none shows what identifiers are derived from.
+    fn name(folder: &Folder) -> String {
+        let engine = Engine::open(server_config(), &folder.state()).expect("the engine opens");
+        let name = engine.server().iscsi_names("a").next();
+        engine.stop(Duration::from_secs(1));
+        name.expect("they have no end").to_string()
+    }
+
+    #[test]
+    fn identifiers_are_derived_from_what_the_state_file_says() {
+        let folder = Folder::new();
+        let (mut store, _) = Store::open(&folder.state()).expect("opens");
+        let machine = Uuid::from_u128(0x1234_5678 << 96);
+        let change = Change::SetMachine(machine);
+        store.append(&[change]).expect("appended");
+        drop(store);
+        assert_eq!(name(&folder), "iqn.2025-01.io.ramport:12345678.a");
+    }
+
+    #[test]
+    fn a_new_state_file_keeps_what_identifiers_are_derived_from() {
+        let folder = Folder::new();
+        let first = name(&folder);
+        let (_store, kept) = Store::open(&folder.state()).expect("opens");
+        let machine = kept.machine.expect("it was settled").simple().to_string();
+        assert_eq!(first, format!("iqn.2025-01.io.ramport:{}.a", &machine[..8]));
     }
 }

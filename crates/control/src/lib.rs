@@ -14,6 +14,8 @@ mod engine;
 mod plan;
 mod reservations;
 mod store;
+#[cfg(test)]
+mod testing;
 mod text;
 
 pub use api::{

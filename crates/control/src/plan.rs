@@ -217,8 +217,8 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             Change::SetTarget(name, to) => {
                 plan_target(&name.0, before.targets.get(name), to, &mut steps);
             }
-            // The server has them already.
-            Change::SetReservations(..) => {}
+            // The server has these already.
+            Change::SetReservations(..) | Change::SetMachine(_) => {}
             Change::RemoveTarget(name) => {
                 let target = before.targets.get(name);
                 let step = target.map(|t| Step::RemoveTarget(name.0.clone(), t.clone()));

@@ -7,6 +7,7 @@ use target::{
     NexusPorts, Registration, Reservation, ReservationType, Reservations, TargetName,
     UnsavedReservations,
 };
+use uuid::Uuid;
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Nsid};
@@ -17,6 +18,8 @@ use crate::text::Text;
 pub(crate) struct Kept {
     pub(crate) definitions: Definitions,
     pub(crate) reservations: KeptReservations,
+    /// What the identifiers of disks are derived from, once it is settled.
+    pub(crate) machine: Option<Uuid>,
 }
 
 /// Reservations by target.
@@ -64,8 +67,20 @@ struct Nexus {
 impl Kept {
     /// Makes a change.
     pub(crate) fn make(&mut self, change: Change) {
+        if let Change::SetMachine(machine) = change {
+            self.machine = Some(machine);
+        }
         self.reservations.make(&change);
         self.definitions.make(change);
+    }
+
+    /// The changes that make this of nothing.
+    pub(crate) fn as_changes(&self) -> Vec<Change> {
+        let machine = self.machine.map(Change::SetMachine);
+        let mut changes: Vec<Change> = machine.into_iter().collect();
+        changes.extend(self.definitions.as_changes());
+        changes.extend(self.reservations.as_changes());
+        changes
     }
 }
 
@@ -84,7 +99,7 @@ impl KeptReservations {
     }
 
     /// The changes that make these of nothing.
-    pub(crate) fn as_changes(&self) -> impl Iterator<Item = Change> {
+    fn as_changes(&self) -> impl Iterator<Item = Change> {
         let all = self.0.iter();
         all.map(|(target, luns)| Change::SetReservations(target.clone(), luns.clone()))
     }

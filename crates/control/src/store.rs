@@ -255,8 +255,7 @@ fn changes_of(line: &[u8]) -> Result<Vec<Change>, LineFault> {
 /// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
 fn write_whole(path: &Path, kept: &Kept) -> Result<(File, u64), StoreError> {
     let temporary = with_suffix(path, ".new");
-    let mut changes = kept.definitions.as_changes();
-    changes.extend(kept.reservations.as_changes());
+    let changes = kept.as_changes();
     let mut text = HEADER.to_owned();
     if !changes.is_empty() {
         text.push_str(&line(&changes));

@@ -8,8 +8,10 @@ use std::process;
 use std::thread;
 
 use anyhow::Context;
-use control::{Api, ApiConfig, Engine, IfClosed, Portal, PortalView, SocketOwner, Token, parse};
-use target::{PortalDefinition, RdmaChoice, Server, ServerConfig};
+use control::{
+    Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
+};
+use target::{PortalDefinition, RdmaChoice, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, ServeArgs};
@@ -27,23 +29,17 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let socket = connection.socket.clone().unwrap_or_else(paths::socket);
     let state = args.state.clone().unwrap_or_else(paths::state);
     let config = api_config(connection, &args, socket.clone())?;
-    let server = Server::start(ServerConfig {
+    let server = ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(|size| size.0),
         rdma_threads: args.rdma_threads,
         rdma_gso_off: args.rdma_gso_off,
         ..ServerConfig::default()
-    })
-    .map_err(|error| {
-        let is_mistake = error.is_mistake();
-        let error = anyhow::Error::from(error).context("can't start");
-        if is_mistake {
-            Failure::Mistake(error)
-        } else {
-            Failure::Broken(error)
-        }
+    };
+    let engine = Engine::open(server, &state).map_err(|error| match error {
+        OpenError::Start(error) if !error.is_mistake() => Failure::Broken(error.into()),
+        error => Failure::mistake(error),
     })?;
-    let engine = Engine::open(server, &state).map_err(Failure::mistake)?;
     open_portals(&engine, &args)?;
     let has_tcp = config.tcp.is_some();
     let api = Api::start(engine.clone(), config).map_err(Failure::mistake)?;

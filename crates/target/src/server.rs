@@ -55,6 +55,8 @@ pub struct ServerConfig {
     pub memory_bytes: Option<u64>,
     /// The UDP port of RoCEv2; 4791, where not given. Peers use the same one.
     pub rdma_udp_port: Option<u16>,
+    /// What tells this machine from others, and identifiers of disks are derived from; [`machine`]'s, where not given.
+    pub machine: Option<Uuid>,
     /// Threads for each address where RDMA is served in software; half as many as cores, and at most 4, where not given.
     pub rdma_threads: Option<u16>,
     /// Whether RDMA in software sends packets one by one, and leaves no run of them to the system to cut (GSO).
@@ -97,7 +99,7 @@ pub(crate) struct Core {
     told_of_short_space: AtomicU64,
     discovery: Arc<Offered>,
     pub(crate) handle: ReactorHandle,
-    /// Tells this machine from others.
+    /// Tells this machine from others; identifiers are derived from it.
     machine: Uuid,
 }
 
@@ -136,7 +138,7 @@ impl Server {
             ..ReactorOptions::default()
         })?;
         let handle = reactors.handle();
-        let machine = machine_id();
+        let machine = config.machine.unwrap_or_else(machine);
         let core = Arc::new(Core {
             state: Mutex::default(),
             registry: Registry::default(),
@@ -290,8 +292,8 @@ impl State {
     }
 }
 
-/// What tells this machine from others: its machine ID, or, where it has none, a number for this run.
-fn machine_id() -> Uuid {
+/// What tells this machine from others: made of its machine ID, or, where it has none (as in containers), random.
+pub fn machine() -> Uuid {
     std::fs::read_to_string("/etc/machine-id")
         .ok()
         .and_then(|text| Uuid::try_parse(text.trim()).ok())

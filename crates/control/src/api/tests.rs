@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use target::{Cores, Server, ServerConfig};
 
 use super::*;
+use crate::testing::{Folder, server_config};
 use crate::{ApplyMode, Client, ClientError, Endpoint, IfClosed, PortalState, RdmaProvider, parse};
 
 /// A daemon in this process, with a folder that goes with it.
@@ -12,21 +11,13 @@ struct Daemon {
     api: Option<Api>,
     engine: Engine,
     client: Client,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Daemon {
-    fn start(name: &str) -> Self {
-        let folder =
-            std::env::temp_dir().join(format!("ramport-api-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(1),
-            memory_bytes: Some(256 << 20),
-            ..ServerConfig::default()
-        })
-        .expect("the server starts");
-        let engine = Engine::open(server, &folder.join("state")).expect("the engine opens");
+    fn start() -> Self {
+        let folder = Folder::new();
+        let engine = Engine::open(server_config(), &folder.state()).expect("the engine opens");
         let socket = folder.join("socket");
         let config = ApiConfig {
             socket: socket.clone(),
@@ -49,7 +40,6 @@ impl Drop for Daemon {
             api.stop();
         }
         self.engine.stop(std::time::Duration::from_secs(1));
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -179,7 +169,7 @@ fn route_of(document: &Value, path: &str) -> String {
 
 #[test]
 fn every_route_answers_as_its_document_says() {
-    let daemon = Daemon::start("routes");
+    let daemon = Daemon::start();
     let document = serde_json::to_value(openapi()).expect("a document");
     let mut driven = BTreeSet::new();
     for line in EXCHANGES.lines().filter(|line| !line.is_empty()) {
@@ -215,7 +205,7 @@ fn every_route_answers_as_its_document_says() {
 
 #[test]
 fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
-    let daemon = Daemon::start("rdma");
+    let daemon = Daemon::start();
     let [_, _, a, b] = std::process::id().to_be_bytes();
     // An address of this process's own: RoCEv2 has one port at each.
     let place = format!("iser:%2F%2F127.37.{a}.{}:3260,2", b.max(1));
@@ -269,7 +259,7 @@ fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
 
 #[test]
 fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again() {
-    let daemon = Daemon::start("closed");
+    let daemon = Daemon::start();
     let [_, _, a, b] = std::process::id().to_be_bytes();
     let address = format!("127.38.{a}.{}", b.max(1));
     let blocker = std::net::UdpSocket::bind(format!("{address}:4791")).expect("it is ours");
@@ -310,7 +300,7 @@ fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again()
 
 #[test]
 fn a_path_that_does_not_exist_is_told() {
-    let daemon = Daemon::start("nowhere");
+    let daemon = Daemon::start();
     let (status, text) = daemon
         .client
         .raw("GET", "/v2", &Value::Null)
@@ -321,7 +311,7 @@ fn a_path_that_does_not_exist_is_told() {
 
 #[test]
 fn a_failed_apply_undoes_everything() {
-    let daemon = Daemon::start("undo");
+    let daemon = Daemon::start();
     let blocker = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = blocker.local_addr().expect("an address");
     let definitions = json!({
@@ -341,7 +331,7 @@ fn a_failed_apply_undoes_everything() {
 
 #[test]
 fn metrics_name_every_volume_and_keep_the_format() {
-    let daemon = Daemon::start("metrics");
+    let daemon = Daemon::start();
     let volume = json!({"size": "1M"});
     daemon
         .client
@@ -366,7 +356,7 @@ fn metrics_name_every_volume_and_keep_the_format() {
 
 #[test]
 fn tcp_takes_requests_with_the_token_alone() {
-    let daemon = Daemon::start("tcp");
+    let daemon = Daemon::start();
     let file = daemon.folder.join("token");
     let write = |secret: &str| {
         std::fs::write(&file, secret).expect("written");
@@ -395,7 +385,7 @@ fn tcp_takes_requests_with_the_token_alone() {
 
 #[test]
 fn the_socket_is_for_its_owner_alone() {
-    let daemon = Daemon::start("mode");
+    let daemon = Daemon::start();
     let socket = daemon.folder.join("socket");
     let mode = std::fs::metadata(&socket).expect("exists").permissions();
     let mode = std::os::unix::fs::PermissionsExt::mode(&mode);

@@ -1,6 +1,6 @@
 //! What a person asked of the engine and can't have, and why it did not start.
 
-use target::{ErrorKind, ServerError, VolumeName};
+use target::{ErrorKind, ServerError, StartError, VolumeName};
 
 use crate::definitions::DefinitionFault;
 use crate::engine::restore::RestoreError;
@@ -60,6 +60,9 @@ pub enum OpenError {
     /// The state file can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The server did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// A thread could not be made.
     #[error("can't start the thread that saves reservations: {0}")]
     Thread(#[source] std::io::Error),

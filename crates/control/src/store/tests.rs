@@ -1,32 +1,9 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use uuid::Uuid;
 
 use super::*;
 use crate::definitions::{Definitions, Volume};
+use crate::testing::Folder;
 use crate::text::Text;
-
-/// A folder of its own for a test, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("ramport-store-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary folder can be written");
-        Self(path)
-    }
-
-    fn state(&self) -> PathBuf {
-        self.0.join("state")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn volume(name: &str) -> Change {
     let volume: Volume = serde_json::from_str(r#"{"size": "1 MiB"}"#).expect("a volume");
@@ -142,7 +119,7 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
         kept.make(volume(name));
     }
     // Killed while the new file was being written: half of it lies beside the old one.
-    fs::write(folder.0.join("state.new"), "ramport-state 1\n1234").expect("written");
+    fs::write(folder.join("state.new"), "ramport-state 1\n1234").expect("written");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "b"]);
     let (mut store, kept) = Store::open(&folder.state()).expect("opens");
@@ -152,7 +129,7 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
         .expect("appended after compaction");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "b", "c"]);
-    assert!(!folder.0.join("state.new").exists());
+    assert!(!folder.join("state.new").exists());
 }
 
 #[test]
@@ -200,4 +177,19 @@ fn a_failed_write_leaves_the_state_as_it_was() {
     store.append(&[volume("c")]).expect("appended");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "c"]);
+}
+
+#[test]
+fn what_identifiers_are_derived_from_outlives_compaction() {
+    let folder = Folder::new();
+    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
+    let change = Change::SetMachine(Uuid::from_u128(7));
+    store
+        .append(std::slice::from_ref(&change))
+        .expect("appended");
+    kept.make(change);
+    store.compact(&kept).expect("compacted");
+    drop(store);
+    let (_store, again) = Store::open(&folder.state()).expect("opens");
+    assert_eq!(again.machine, Some(Uuid::from_u128(7)));
 }

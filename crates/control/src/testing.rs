@@ -1,0 +1,44 @@
+//! What tests of this crate share.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use target::{Cores, ServerConfig};
+
+/// A folder of its own for a test, which goes with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("ramport-control-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary folder can be written");
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.join("state")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A small server's.
+pub(crate) fn server_config() -> ServerConfig {
+    ServerConfig {
+        cores: Cores::Count(1),
+        memory_bytes: Some(256 << 20),
+        ..ServerConfig::default()
+    }
+}
