@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use block::OpKind;
-use scsi::{Device, Lun, NexusId, View};
+use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 
 use crate::chap::Credentials;
 use crate::login::{LoggedIn, LoginStatus};
@@ -236,6 +236,9 @@ pub trait Backend {
 
     /// The session's initiator has not logged out in time: all of its connections are to be dropped.
     fn drop_session(&mut self, opened: Opened);
+
+    /// The connection ends before a sanitize operation that it was asked for: that goes on without it.
+    fn adopt(&mut self, sanitize: Box<SanitizeWork>);
 
     /// The connection ended; with the last one ends the session.
     fn close(&mut self, opened: Opened);

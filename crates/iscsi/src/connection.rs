@@ -642,6 +642,9 @@ impl<B: Backend> StreamSession for Connection<B> {
         // Commands that waited for one of this connection's need not any more.
         self.with_full(|full| full.tasks.clear());
         self.end_turn(now, backend);
+        for sanitize in self.workload.take_sanitizing() {
+            backend.adopt(sanitize);
+        }
         if let Stage::Full(full) = &self.stage
             && let Some(opened) = full.opened()
         {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use block::testing::VecVolume;
-use block::{Access, RegionId, Segment, SendList, StreamSession as _, Volume};
-use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use block::{Access, RegionId, Segment, SendList, StreamSession as _};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
 
 pub use iser::{IserBed, IserInitiator, Received};
 
@@ -67,19 +67,7 @@ impl TestTarget {
 
     /// A target that needs no authentication.
     pub fn new(volumes: Vec<Arc<VecVolume>>) -> Self {
-        let port = TargetPort {
-            relative_id: 1,
-            name: format!("{},t,0x0001", Self::NAME),
-            group: 1,
-        };
-        let mut device = Device::new(Self::NAME.into(), vec![port]);
-        for (lun, volume) in (0..).zip(&volumes) {
-            let identity = UnitIdentity {
-                unique: u64::from(lun) + 1,
-                serial: format!("test{lun}"),
-            };
-            device.insert_unit(lun, Arc::clone(volume) as Arc<dyn Volume>, identity);
-        }
+        let device = scsi::testing::device(Self::NAME, (0..).zip(volumes.iter().cloned()));
         Self {
             device: Arc::new(Mutex::new(device)),
             sessions: Arc::default(),
@@ -340,6 +328,10 @@ impl Backend for TestBackend {
 
     fn drop_session(&mut self, opened: Opened) {
         lock(&self.target.sessions).end(opened, |_| true);
+    }
+
+    fn adopt(&mut self, mut sanitize: Box<SanitizeWork>) {
+        while sanitize.go_on(&mut Turn::new()) {}
     }
 
     fn close(&mut self, opened: Opened) {

@@ -64,6 +64,16 @@ impl Workload {
         self.queue.is_empty()
     }
 
+    /// The sanitize operations that are not done; what else there was is forgotten.
+    pub(crate) fn take_sanitizing(&mut self) -> impl Iterator<Item = Box<SanitizeWork>> + use<> {
+        std::mem::take(&mut self.queue)
+            .into_iter()
+            .filter_map(|item| match item {
+                Item::Sanitize(work) => Some(work),
+                Item::Command(..) => None,
+            })
+    }
+
     /// When the next turn is due: at once where there is work.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.began.filter(|_| !self.queue.is_empty())

@@ -4,9 +4,10 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg` (to a message header, an address, control data
-//! and byte ranges). All of these are locals or slices that are borrowed across the call, or volume memory that is pinned across
-//! it. Control data and addresses that come back are read by copies of whole values inside of what the kernel says it wrote.
+//! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg` (to a message header, an
+//! address, control data and byte ranges). All of these are locals or slices that are borrowed across the call, or volume
+//! memory that is pinned across it. Control data and addresses that come back are read by copies of whole values inside of
+//! what the kernel says it wrote.
 
 mod address;
 mod control;

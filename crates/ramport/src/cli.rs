@@ -133,7 +133,7 @@ pub(crate) struct ServeArgs {
     pub(crate) cores: Option<Cores>,
     /// Threads for each address where RDMA is served in software, over which hosts' queues are spread: 1 to 16 [default: half
     /// as many as cores, at most 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=fabric::Soft::THREADS_MAX as i64))]
     pub(crate) rdma_threads: Option<u16>,
     /// Let RDMA in software send its packets one by one, for networks whose adapters damage runs that they cut (GSO). That the
     /// system damages them is noticed without it

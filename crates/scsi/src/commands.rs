@@ -294,7 +294,8 @@ impl Device {
             return Ok(Begin::Done(Response::good()));
         }
         let volume = Arc::clone(&unit.volume);
-        let (work, sanitize) = SanitizeWork::new(cdb, Medium::Sanitize(extent), volume);
+        let command = Medium::Sanitize(extent);
+        let (work, sanitize) = SanitizeWork::new(cdb, command, volume, unit.sanitize.as_ref());
         unit.sanitize = Some(sanitize);
         self.touch();
         Ok(Begin::Sanitize(work))

@@ -15,6 +15,8 @@ use crate::turn::{Step, Turn};
 /// What the operation stands at, beside 65536ths that are done.
 const DONE: u32 = u32::MAX;
 const FAILED: u32 = u32::MAX - 1;
+/// AUSE: EXIT FAILURE MODE is enough.
+const FAILED_MAY_BE_LEFT: u32 = u32::MAX - 2;
 
 /// How a sanitize operation stands: known to the logical unit, and to a command that waits for its end.
 #[derive(Debug)]
@@ -33,8 +35,6 @@ impl Standing {
 /// The last sanitize operation of a logical unit.
 pub(crate) struct Sanitize {
     standing: Arc<Standing>,
-    /// AUSE: once it has failed, EXIT FAILURE MODE is enough.
-    may_be_left: bool,
 }
 
 impl Sanitize {
@@ -62,41 +62,49 @@ impl Sanitize {
     pub(crate) fn sense(&self) -> Option<Sense> {
         match self.standing.get() {
             DONE => None,
-            FAILED => Some(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED)),
+            FAILED | FAILED_MAY_BE_LEFT => {
+                Some(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED))
+            }
             progress => Some(Sense::sanitizing(progress as u16)),
         }
     }
 
     /// EXIT FAILURE MODE: allowed where the failed operation allowed it.
     pub(crate) fn may_be_left(&self) -> bool {
-        self.may_be_left
+        self.standing.get() == FAILED_MAY_BE_LEFT
     }
 }
 
-/// A sanitize operation on its way. One that is dropped before its end has failed.
+/// A sanitize operation on its way. One that is dropped before its end has failed; before it has begun, it has never been.
 pub struct SanitizeWork {
     volume: Arc<dyn Volume>,
     execution: Execution,
     standing: Arc<Standing>,
+    /// What it stands at once it is dropped.
+    if_dropped: u32,
+    /// AUSE.
+    may_be_left: bool,
     is_immediate: bool,
 }
 
 impl SanitizeWork {
-    /// That a CDB, already checked, asks for, and what the logical unit keeps of it.
+    /// That a CDB, already checked, asks for, and what the logical unit keeps of it in place of the one `before`.
     pub(crate) fn new(
         cdb: &[u8; 16],
         command: Medium,
         volume: Arc<dyn Volume>,
+        before: Option<&Sanitize>,
     ) -> (Self, Sanitize) {
         let standing = Arc::new(Standing(AtomicU32::new(0)));
         let sanitize = Sanitize {
             standing: Arc::clone(&standing),
-            may_be_left: cdb[1] & 0x20 != 0,
         };
         let work = Self {
             volume,
             execution: Execution::new(command),
             standing,
+            if_dropped: before.map_or(DONE, |before| before.standing.get()),
+            may_be_left: cdb[1] & 0x20 != 0,
             is_immediate: cdb[1] & 0x80 != 0,
         };
         (work, sanitize)
@@ -115,6 +123,11 @@ impl SanitizeWork {
 
     /// Goes on until all is done or the turn is over; whether more is to be done.
     pub fn go_on(&mut self, turn: &mut Turn) -> bool {
+        self.if_dropped = if self.may_be_left {
+            FAILED_MAY_BE_LEFT
+        } else {
+            FAILED
+        };
         match self.execution.go_on(&[], self.volume.as_ref(), turn) {
             Step::More => {
                 let progress = u32::from(self.execution.progress());
@@ -122,8 +135,10 @@ impl SanitizeWork {
                 true
             }
             Step::Over(response) => {
-                let is_good = response.sense.is_none();
-                self.standing.set(if is_good { DONE } else { FAILED });
+                if response.sense.is_none() {
+                    self.if_dropped = DONE;
+                }
+                self.standing.set(self.if_dropped);
                 false
             }
         }
@@ -132,9 +147,7 @@ impl SanitizeWork {
 
 impl Drop for SanitizeWork {
     fn drop(&mut self) {
-        if self.standing.get() != DONE {
-            self.standing.set(FAILED);
-        }
+        self.standing.set(self.if_dropped);
     }
 }
 
@@ -147,7 +160,7 @@ impl SanitizeOutcome {
     pub fn look(&self) -> Step {
         match self.0.get() {
             DONE => Step::Over(Response::good()),
-            FAILED => {
+            FAILED | FAILED_MAY_BE_LEFT => {
                 let sense = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
                 Step::Over(Response::check(sense))
             }

@@ -14,7 +14,7 @@ use block::{
     Access, Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
     ReadDest, RegionId, Segment, Status, Volume,
 };
-use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity, View};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
 use std::sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
@@ -79,19 +79,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let volume = Arc::new(Bytes(Mutex::new(vec![0; 1 << 20])));
-        let port = TargetPort {
-            relative_id: 1,
-            name: "iqn.t,t,0x0001".into(),
-            group: 1,
-        };
-        let mut device = Device::new("iqn.t".into(), vec![port]);
-        let identity = UnitIdentity {
-            unique: 1,
-            serial: "one".into(),
-        };
-        device.insert_unit(0, Arc::clone(&volume) as Arc<dyn Volume>, identity);
         Self {
-            device,
+            device: scsi::testing::device("iqn.t", [(0, Arc::clone(&volume))]),
             volume,
             view: None,
             secret: None,
@@ -216,6 +205,8 @@ impl Backend for World {
     fn drop_session(&mut self, _: Opened) {
         self.standing = Standing::SessionDropped;
     }
+
+    fn adopt(&mut self, _: Box<scsi::SanitizeWork>) {}
 
     fn close(&mut self, opened: Opened) {
         self.device.close_nexus(opened.nexus);

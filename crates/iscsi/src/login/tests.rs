@@ -99,6 +99,8 @@ impl Backend for Gate {
 
     fn drop_session(&mut self, _: Opened) {}
 
+    fn adopt(&mut self, _: Box<scsi::SanitizeWork>) {}
+
     fn close(&mut self, _: Opened) {}
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Turn;
-use crate::testing::{self, Bytes};
+use crate::testing::{self, Bytes, device, open_nexus};
 use block::{Access, BlockSize};
 
 fn cdb(bytes: &[u8]) -> [u8; 16] {
@@ -23,28 +23,9 @@ impl Bed {
         Self::with(Bytes::new(BlockSize::B512, 2048))
     }
 
-    fn with(volume: Arc<dyn Volume>) -> Self {
-        let port = TargetPort {
-            relative_id: 1,
-            name: "iqn.t,t,0x0001".into(),
-            group: 1,
-        };
-        let mut device = Device::new("iqn.t".into(), vec![port]);
-        let identity = UnitIdentity {
-            unique: 1,
-            serial: "one".into(),
-        };
-        device.insert_unit(0, volume, identity);
-        let mut open = |name: &str| {
-            let ports = NexusPorts {
-                initiator: name.into(),
-                target_port: 1,
-            };
-            device
-                .open_nexus(ports, LunMap::All, Access::ReadWrite)
-                .expect("room")
-        };
-        let (a, b) = (open("iqn.a,i,0x1"), open("iqn.b,i,0x1"));
+    fn with<V: Volume + 'static>(volume: Arc<V>) -> Self {
+        let mut device = device("iqn.t", [(0, volume)]);
+        let [a, b] = ["iqn.a", "iqn.b"].map(|initiator| open_nexus(&mut device, initiator));
         let mut bed = Self { device, a, b };
         for id in [a, b] {
             let response = bed.run(id, &TEST_UNIT_READY, &[]);
@@ -248,7 +229,7 @@ fn extended_copy_moves_blocks_between_units() {
         Bytes::new(BlockSize::B512, 64),
         Bytes::new(BlockSize::B4096, 8),
     );
-    let mut bed = Bed::with(Arc::clone(&source) as Arc<dyn Volume>);
+    let mut bed = Bed::with(Arc::clone(&source));
     let identity = UnitIdentity {
         unique: 2,
         serial: "two".into(),

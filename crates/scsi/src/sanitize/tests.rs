@@ -1,10 +1,8 @@
 use super::*;
-use crate::device::{Begin, Device, LunMap, NexusId};
-use crate::inquiry::{TargetPort, UnitIdentity};
-use crate::reservation::NexusPorts;
+use crate::device::{Begin, Device, NexusId};
 use crate::sense::ScsiStatus;
-use crate::testing::Bytes;
-use block::{Access, BlockSize, Blocks, Extent, Lba, Op, ReadDest};
+use crate::testing::{Bytes, device, open_nexus};
+use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest};
 
 /// Some turns of it.
 const LEN_BYTES: u64 = 64 << 20;
@@ -28,25 +26,11 @@ impl Bed {
         let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 12));
         let data = &ones[..];
         volume.execute(Op::Write { extent, data }).expect("written");
-        let port = TargetPort {
-            relative_id: 1,
-            name: "iqn.t,t,0x0001".into(),
-            group: 1,
-        };
-        let mut device = Device::new("iqn.t".into(), vec![port]);
-        let identity = UnitIdentity {
-            unique: 1,
-            serial: "one".into(),
-        };
-        device.insert_unit(0, Arc::clone(&volume) as Arc<dyn Volume>, identity);
-        let ports = NexusPorts {
-            initiator: "iqn.a,i,0x1".into(),
-            target_port: 1,
-        };
-        let nexus = device.open_nexus(ports, LunMap::All, Access::ReadWrite);
+        let mut device = device("iqn.t", [(0, Arc::clone(&volume))]);
+        let nexus = open_nexus(&mut device, "iqn.a");
         let mut bed = Self {
             device,
-            nexus: nexus.expect("room"),
+            nexus,
             volume,
         };
         let power_on = bed.answer(&TEST_UNIT_READY).expect_err("told once");
@@ -194,7 +178,9 @@ fn one_that_is_cut_short_has_failed_until_another_is_whole() {
 #[test]
 fn failure_mode_is_left_where_that_was_allowed() {
     let mut bed = Bed::new();
-    drop(bed.sanitize(AUSE | BLOCK_ERASE));
+    let mut work = bed.sanitize(AUSE | BLOCK_ERASE);
+    assert!(work.go_on(&mut Turn::new()));
+    drop(work);
     let sense = bed.answer(&read_10()).expect_err("failed");
     assert_eq!(sense.asc, Asc::SANITIZE_FAILED);
     let Begin::Done(left) = bed.begin(EXIT_FAILURE_MODE) else {
@@ -203,4 +189,22 @@ fn failure_mode_is_left_where_that_was_allowed() {
     assert_eq!(left.status, ScsiStatus::Good);
     assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
     assert!(bed.reads_at_once());
+}
+
+#[test]
+fn one_that_never_began_leaves_all_as_it_was() {
+    let mut bed = Bed::new();
+    drop(bed.sanitize(BLOCK_ERASE));
+    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(bed.last_byte(), 1);
+    let mut work = bed.sanitize(BLOCK_ERASE);
+    assert!(work.go_on(&mut Turn::new()));
+    drop(work);
+    drop(bed.sanitize(AUSE | BLOCK_ERASE));
+    let failed = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
+    assert_eq!(bed.answer(&read_10()), Err(failed));
+    let Begin::Done(kept) = bed.begin(EXIT_FAILURE_MODE) else {
+        panic!("the one that failed does not allow it")
+    };
+    assert_eq!(kept.status, ScsiStatus::CheckCondition);
 }

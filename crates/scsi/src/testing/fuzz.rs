@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use block::testing::VecVolume;
-use block::{Access, BlockSize, Volume};
+use block::{BlockSize, Volume};
 
-use super::{copy, execute};
+use super::{copy, device, execute, open_nexus};
 use crate::host::ReceivedSense;
-use crate::{
-    Begin, Device, Finish, Lun, LunMap, Medium, NexusId, NexusPorts, Response, ScsiStatus,
-    SenseFormat, TargetPort, Turn, UnitIdentity,
-};
+use crate::{Begin, Device, Finish, Lun, Medium, NexusId, Response, ScsiStatus, SenseFormat, Turn};
 
 /// Blocks of each volume.
 const BLOCKS: u64 = 128;
@@ -31,34 +28,14 @@ struct Run {
     left_bytes: u64,
 }
 
-fn ports(index: usize) -> NexusPorts {
-    NexusPorts {
-        initiator: format!("iqn.i{index},i,0x000000000001"),
-        target_port: 1,
-    }
-}
+const INITIATORS: [&str; 2] = ["iqn.i0", "iqn.i1"];
 
 impl Run {
     fn new() -> Self {
-        let port = TargetPort {
-            relative_id: 1,
-            name: "iqn.t,t,0x0001".into(),
-            group: 1,
-        };
-        let mut device = Device::new("iqn.t".into(), vec![port]);
         let volumes = [BlockSize::B512, BlockSize::B4096]
             .map(|block_size| Arc::new(VecVolume::new(block_size, BLOCKS)));
-        for (lun, volume) in (0..).zip(&volumes) {
-            let identity = UnitIdentity {
-                unique: u64::from(lun) + 1,
-                serial: "s".into(),
-            };
-            device.insert_unit(lun, Arc::clone(volume) as Arc<dyn Volume>, identity);
-        }
-        let nexuses = [0, 1].map(|index| {
-            let nexus = device.open_nexus(ports(index), LunMap::All, Access::ReadWrite);
-            nexus.expect("there is room for two")
-        });
+        let mut device = device("iqn.t", (0..).zip(volumes.iter().cloned()));
+        let nexuses = INITIATORS.map(|initiator| open_nexus(&mut device, initiator));
         Self {
             device,
             volumes,
@@ -77,10 +54,7 @@ impl Run {
             29 => self.device.capacity_changed(lun),
             30 => {
                 self.device.close_nexus(self.nexuses[index]);
-                let nexus = self
-                    .device
-                    .open_nexus(ports(index), LunMap::All, Access::ReadWrite);
-                self.nexuses[index] = nexus?;
+                self.nexuses[index] = open_nexus(&mut self.device, INITIATORS[index]);
             }
             _ => {
                 self.device.reset_unit(self.nexuses[index], lun);

@@ -4,6 +4,7 @@
 //! generation moves.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use block::{Access, HostIdentity, RegionId, Volume};
@@ -14,7 +15,7 @@ use iscsi::{
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::target::PortId;
 use rustix::rand::{GetRandomFlags, getrandom};
-use scsi::{Device, Lun, NexusId, View};
+use scsi::{Device, Lun, NexusId, SanitizeWork, Turn, View};
 use volume::Charge;
 
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated};
@@ -321,6 +322,15 @@ impl Backend for IscsiBackend {
     fn drop_session(&mut self, opened: Opened) {
         if let Some(binding) = &self.binding {
             binding.target.drop_session(opened);
+        }
+    }
+
+    fn adopt(&mut self, mut sanitize: Box<SanitizeWork>) {
+        // A logical unit has one at a time, so there are no more of these threads than LUNs.
+        let go_on = move || while sanitize.go_on(&mut Turn::new()) {};
+        let thread = thread::Builder::new().name("sanitize".to_owned());
+        if let Err(error) = thread.spawn(go_on) {
+            tracing::error!(%error, "a SANITIZE whose initiator has gone can't go on; the logical unit wants another one");
         }
     }
 

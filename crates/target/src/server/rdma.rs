@@ -38,7 +38,7 @@ struct Served {
 /// The threads of an address, their number, and what their provider is.
 struct Serving {
     id: ServingId,
-    runtime: Team,
+    team: Team,
     info: RdmaInfo,
 }
 
@@ -80,22 +80,22 @@ impl Rdma {
         };
         let mut served = self.served();
         served.forget_failed(ip);
-        if let Some(Serving { id, runtime, info }) = served.by_address.get(&ip) {
+        if let Some(Serving { id, team, info }) = served.by_address.get(&ip) {
             if !suits(portal.rdma, info.provider) {
                 return Err(ServerError::RdmaProvider {
                     portal: *portal,
                     served: info.provider,
                 });
             }
-            runtime.listen(port, acceptor).map_err(fault)?;
+            team.listen(port, acceptor).map_err(fault)?;
             return Ok((*id, info.clone()));
         }
-        let (runtime, info) = self.start(portal, core).map_err(fault)?;
-        runtime.listen(port, acceptor).map_err(fault)?;
+        let (team, info) = self.start(portal, core).map_err(fault)?;
+        team.listen(port, acceptor).map_err(fault)?;
         served.last.0 += 1;
         let id = served.last;
         let told = info.clone();
-        let serving = Serving { id, runtime, info };
+        let serving = Serving { id, team, info };
         served.by_address.insert(ip, serving);
         Ok((id, told))
     }
@@ -106,9 +106,9 @@ impl Rdma {
         let ip = address.ip();
         served.forget_failed(ip);
         let mine = served.by_address.get(&ip).filter(|of_ip| of_ip.id == id);
-        if let Some(Serving { runtime, .. }) = mine {
-            runtime.unlisten(address.port());
-            if runtime.is_unused() {
+        if let Some(Serving { team, .. }) = mine {
+            team.unlisten(address.port());
+            if team.is_unused() {
                 served.by_address.remove(&ip);
             }
         }
@@ -118,15 +118,15 @@ impl Rdma {
     pub(super) fn is_serving(&self, ip: IpAddr, id: ServingId) -> bool {
         let served = self.served();
         let serving = served.by_address.get(&ip);
-        serving.is_some_and(|serving| serving.id == id && !serving.runtime.has_ended())
+        serving.is_some_and(|serving| serving.id == id && !serving.team.has_ended())
     }
 
     /// Stops all threads, as [`Runtime::stop`].
     pub(super) fn stop(&self, patience: Duration) {
         let served = self.served();
         std::thread::scope(|scope| {
-            for Serving { runtime, .. } in served.by_address.values() {
-                scope.spawn(move || runtime.stop(patience));
+            for Serving { team, .. } in served.by_address.values() {
+                scope.spawn(move || team.stop(patience));
             }
         });
     }
@@ -147,11 +147,11 @@ impl Rdma {
             reason,
         };
         let (budget, options) = (&core.budget, RuntimeOptions::default());
-        let runtime = match provider {
+        let team = match provider {
             AnyProvider::Hw(hw) => Team::start(vec![*hw], &core.handle, budget, &options)?,
             AnyProvider::Soft(soft) => Team::start(soft, &core.handle, budget, &options)?,
         };
-        Ok((runtime, info))
+        Ok((team, info))
     }
 
     /// Each change of the map is one call.
@@ -163,7 +163,7 @@ impl Rdma {
 impl Served {
     fn forget_failed(&mut self, ip: IpAddr) {
         let serving = self.by_address.get(&ip);
-        if serving.is_some_and(|serving| serving.runtime.has_ended()) {
+        if serving.is_some_and(|serving| serving.team.has_ended()) {
             self.by_address.remove(&ip);
         }
     }

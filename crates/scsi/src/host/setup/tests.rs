@@ -1,8 +1,7 @@
 use super::*;
 use crate::host::Transfer;
-use crate::testing::Bytes;
-use crate::{Begin, Device, LunMap, NexusId, NexusPorts, TargetPort, UnitIdentity};
-use block::Access;
+use crate::testing::{Bytes, open_nexus};
+use crate::{Begin, Device, NexusId};
 
 /// Runs a set-up against the device server of this crate.
 fn run(device: &mut Device, nexus: NexusId, lun: Lun) -> Result<UnitFacts, SetupError> {
@@ -44,25 +43,10 @@ fn run(device: &mut Device, nexus: NexusId, lun: Lun) -> Result<UnitFacts, Setup
 }
 
 fn device() -> (Device, NexusId) {
-    let port = TargetPort {
-        relative_id: 1,
-        name: "iqn.t,t,0x0001".into(),
-        group: 1,
-    };
-    let mut device = Device::new("iqn.t".into(), vec![port]);
-    for lun in [1, 0x105] {
-        let identity = UnitIdentity {
-            unique: u64::from(lun),
-            serial: format!("serial {lun}"),
-        };
-        device.insert_unit(lun, Bytes::new(BlockSize::B4096, 64), identity);
-    }
-    let ports = NexusPorts {
-        initiator: "iqn.i".into(),
-        target_port: 1,
-    };
-    let nexus = device.open_nexus(ports, LunMap::All, Access::ReadWrite);
-    (device, nexus.expect("room"))
+    let units = [1, 0x105].map(|lun| (lun, Bytes::new(BlockSize::B4096, 64)));
+    let mut device = crate::testing::device("iqn.t", units);
+    let nexus = open_nexus(&mut device, "iqn.i");
+    (device, nexus)
 }
 
 #[test]
@@ -73,7 +57,7 @@ fn our_own_device_server_is_set_up_through_its_unit_attentions() {
         facts.geometry,
         Some(Geometry::new(BlockSize::B4096, Blocks(64)))
     );
-    assert_eq!(facts.serial, "serial 1");
+    assert_eq!(facts.serial, "test1");
     assert_eq!(facts.designator.len(), 8, "an NAA designator");
     assert!(facts.limits.unmap_blocks > 0 && facts.limits.compare_and_write_blocks > 0);
     assert!(!facts.product.is_empty());
