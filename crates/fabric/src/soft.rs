@@ -36,7 +36,6 @@ use outlook::{Outlook, Sight};
 use proof::{Damaged, Proof};
 use route::Route;
 use seat::{Group, Seat};
-use steering::Steering;
 
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,17 +192,14 @@ impl Soft {
             let next = sockets[0].beside(&options.udp());
             sockets.push(next.map_err(|error| options.unbound(error))?);
         }
-        if choosing == Choosing::BySteering {
-            let steering = Steering {
-                threads: threads as u32,
-            };
-            sockets[0].steer(&steering.program())?;
-        }
         let kept: io::Result<Vec<_>> = sockets
             .iter()
             .map(|socket| socket.as_fd().try_clone_to_owned())
             .collect();
         let (group, guid) = (Group::new(kept?)?, fresh_guid()?);
+        if choosing == Choosing::BySteering {
+            sockets[0].steer(&group.steering().program())?;
+        }
         sockets
             .into_iter()
             .zip(group.seats())

@@ -58,6 +58,11 @@ impl Group {
         }))
     }
 
+    /// How its packets are spread.
+    pub(super) fn steering(&self) -> Steering {
+        self.steering
+    }
+
     /// The place of each thread.
     pub(super) fn seats(self: &Arc<Self>) -> impl Iterator<Item = Seat> + use<> {
         let group = Arc::clone(self);
