@@ -30,10 +30,8 @@ connections_per_thread() {
     jq -r --argjson count "$1" '[.[] | select(.type == "RC" and .state == "RTS") | .rqpn % $count] | group_by(.)[] | "\(.[0]) \(length)"'
 }
 
-# ramport_up [SERVE_ARGUMENT]...: a daemon inside the guest, from /share.
-# What it tells disks by is made of the machine's ID, which the guest's file system has none of.
+# ramport_up [SERVE_ARGUMENT]...: a daemon inside the guest, from /share. The guest has no machine ID, as a container has none.
 ramport_up() {
-  [ -s /etc/machine-id ] || tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
   setsid /share/ramport serve --socket /run/ramport.sock --state /run/ramport.state "$@" \
     >> /run/ramport.log 2>&1 < /dev/null &
   echo $! > /run/ramport.pid
