@@ -35,7 +35,10 @@ ramport_up() {
   setsid /share/ramport serve --socket /run/ramport.sock --state /run/ramport.state "$@" \
     >> /run/ramport.log 2>&1 < /dev/null &
   echo $! > /run/ramport.pid
-  eventually 20 ramport_here capacity > /dev/null
+  eventually 20 ramport_here capacity > /dev/null || {
+    tail -n 20 /run/ramport.log
+    return 1
+  }
 }
 
 # ramport_here VERB...: asks that daemon.

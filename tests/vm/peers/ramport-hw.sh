@@ -10,7 +10,7 @@ PEER_SHARE=$VM_STATE/target/share
 
 peer_start() {
   guest_start target "${PEER_BOOT[@]}"
-  cp "$RAMPORT" "$PEER_SHARE/"
+  cp "$RAMPORT" "$PEER_SHARE/ramport"
   peer_run <<< rxe_up
   daemon_launch
 }

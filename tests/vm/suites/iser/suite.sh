@@ -17,7 +17,7 @@ suite_start() {
   peer_start
   peer_address_add "$A_V6/64"
   guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
-  cp "$RAMPORT" "$VM_STATE/host/share/"
+  cp "$RAMPORT" "$VM_STATE/host/share/ramport"
   peer_volume_create disk "$DISK_MIB" 512
   peer_volume_create disk-4k "$DISK_4K_MIB" 4096
   peer_target_create "$IQN" any
