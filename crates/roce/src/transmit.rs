@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// Datagrams to send, in order, as batches that the operating system cuts into datagrams of one size (generic segmentation
-/// offload, GSO), or that are a train, one datagram. A runtime fills it, sends every batch with one call, and clears it. Nothing is allocated after creation.
+/// offload, GSO), or that are a train, one datagram. A runtime fills it, sends every batch with one call, and clears it. Nothing
+/// is allocated after creation.
 #[derive(Debug)]
 pub struct TransmitList {
     bytes: Box<[u8]>,

@@ -111,12 +111,9 @@ impl Agreed {
 
     /// The active side's connection.
     pub(super) fn replied(&self, flow: Flow, rep: &Rep) -> Connection {
-        let (path_mtu, framing) = match Extension::split(&rep.private_data).0 {
-            Some(agreed) if self.framing == agreed.framing => (agreed.path_mtu, agreed.framing),
-            Some(agreed) => (agreed.path_mtu, Framing::Sealed),
-            None => (PathMtu::B4096, Framing::Sealed),
-        };
-        let agreed = Extension::new(self.path_mtu.min(path_mtu), framing);
+        let unextended = Extension::new(PathMtu::B4096, Framing::Sealed);
+        let theirs = Extension::split(&rep.private_data).0.unwrap_or(unextended);
+        let agreed = Extension::new(self.path_mtu, self.framing).meet(theirs);
         Connection {
             flow,
             remote_qpn: rep.qpn(),

@@ -152,12 +152,9 @@ impl Manager {
         let path_mtu = req.path_mtu().filter(|mtu| *mtu <= self.path_mtu_max);
         let path_mtu = path_mtu.ok_or(RejReason::INVALID_MTU)?;
         let (offer, mut private_data) = Extension::split(&req.private_data);
-        let path_mtu = offer.map_or(path_mtu, |offer| offer.path_mtu.min(self.path_mtu_max));
-        let framing = match offer {
-            Some(offer) if offer.framing == framing_of(&flow) => offer.framing,
-            _ => Framing::Sealed,
-        };
-        let framing = Extension::new(path_mtu, framing).framing;
+        let ours = Extension::new(self.path_mtu_max, framing_of(&flow));
+        let unextended = Extension::new(path_mtu, Framing::Sealed);
+        let Extension { path_mtu, framing } = offer.map_or(unextended, |offer| offer.meet(ours));
         let mut addresses = None;
         if req.service().tcp_port().is_some() {
             let (header, rest) =

@@ -53,6 +53,16 @@ impl Extension {
         Self { path_mtu, framing }
     }
 
+    /// What both of two ends take.
+    pub(crate) fn meet(self, other: Self) -> Self {
+        let framing = if self.framing == other.framing {
+            self.framing
+        } else {
+            Framing::Sealed
+        };
+        Self::new(self.path_mtu.min(other.path_mtu), framing)
+    }
+
     /// Puts it behind the first `used` bytes of `private_data`, where packets are long and there is room; whether it did.
     pub fn put(self, private_data: &mut [u8], used: usize) -> bool {
         let start = private_data.len().saturating_sub(size_of::<Field>());
