@@ -203,6 +203,14 @@ suite_new_faults() {
   [ "$SUITE_FAULTS_SEEN" -gt "$seen" ] && guest_faults host | tail -n "+$((seen + 1))"
 }
 
+# The peer is started again, with two threads for each address where it serves RDMA in software.
+peer_has_two_rdma_threads() {
+  peer_can rdma-threads || skip "an adapter's RDMA is carried by one thread"
+  # shellcheck disable=SC2034  # peer_crash starts with it
+  local SERVE_ARGUMENTS=(--rdma-threads 2)
+  peer_crash
+}
+
 # rdma_threads_share_the_work COUNT BEFORE: since the peer told BEFORE (peer_rdma_threads_us), each of its threads has done at
 # least a quarter of an even share.
 rdma_threads_share_the_work() {

@@ -1,12 +1,7 @@
 # A daemon with two threads for each address, over which sessions are spread.
 # shellcheck shell=bash
 
-setup() {
-  peer_can rdma-threads || skip "an adapter's RDMA is carried by one thread"
-  # shellcheck disable=SC2034  # peer_crash starts with it
-  local SERVE_ARGUMENTS=(--rdma-threads 2)
-  peer_crash
-}
+setup() { peer_has_two_rdma_threads; }
 teardown() {
   guest <<< 'not_attached "$IQN" || detach "$IQN"'
   peer_crash
