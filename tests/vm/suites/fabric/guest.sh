@@ -1,6 +1,8 @@
 # Helpers inside the guest.
 # shellcheck shell=bash disable=SC2154
 
+NVMET=/sys/kernel/config/nvmet
+
 # ends_up: a veth from here, with a device of rdma_rxe on it, to the namespace "peer". rdma_rxe has UDP port 4791 of this
 # namespace, and works in no other.
 ends_up() {
@@ -109,3 +111,52 @@ gid_index() {
 
 # is_listening PORT: somebody listens at a port of TCP.
 is_listening() { ss -Hltn "sport = :$1" | grep -q .; }
+
+# peer_ramport VERB...: ours, in the namespace "peer".
+peer_ramport() { ip netns exec peer /share/ramport "$@"; }
+
+# nvmet_up, nvmet_down: Linux's own NVMe target on the adapter, at both its addresses, with a RAM disk of DISK_MIB as NQN.
+nvmet_up() {
+  modprobe brd rd_nr=1 rd_size=$((DISK_MIB * 1024))
+  modprobe -a nvmet nvmet-rdma
+  mkdir "$NVMET/subsystems/$NQN" "$NVMET/subsystems/$NQN/namespaces/1"
+  echo 1 > "$NVMET/subsystems/$NQN/attr_allow_any_host"
+  echo /dev/ram0 > "$NVMET/subsystems/$NQN/namespaces/1/device_path"
+  echo 1 > "$NVMET/subsystems/$NQN/namespaces/1/enable"
+  nvmet_port 1 ipv4 "$HW_4"
+  nvmet_port 2 ipv6 "$HW_6"
+}
+
+# nvmet_port NUMBER FAMILY ADDRESS
+nvmet_port() {
+  local directory=$NVMET/ports/$1
+  mkdir "$directory"
+  echo rdma > "$directory/addr_trtype"
+  echo "$2" > "$directory/addr_adrfam"
+  echo "$3" > "$directory/addr_traddr"
+  echo 4420 > "$directory/addr_trsvcid"
+  ln -s "$NVMET/subsystems/$NQN" "$directory/subsystems/"
+}
+
+nvmet_down() {
+  rm "$NVMET"/ports/*/subsystems/"$NQN"
+  rmdir "$NVMET"/ports/* "$NVMET/subsystems/$NQN/namespaces/1" "$NVMET/subsystems/$NQN"
+  modprobe -r nvmet-rdma nvmet brd
+}
+
+# longest_payloads COUNT COMMAND...: /tmp/longest has the longest payload among the first COUNT packets of RoCEv2's over IPv4 that have
+# 1024 bytes or more, as "from ADDRESS BYTES". Headers and checksum have less than 1024, payloads of full packets are a multiple.
+longest_payloads() {
+  local capture count=$1
+  shift
+  # Runs of packets would be captured before they are cut.
+  ip netns exec peer ethtool -K veth1 tx-udp-segmentation off
+  timeout 100 tcpdump -i veth0 -nn -s 64 -c "$count" 'ip and udp port 4791 and greater 1060' > /tmp/packets 2> /tmp/tcpdump &
+  capture=$!
+  eventually 10 grep -q 'listening on' /tmp/tcpdump
+  "$@"
+  wait "$capture"
+  ip netns exec peer ethtool -K veth1 tx-udp-segmentation on
+  awk '{ sub(/[.][0-9]+$/, "", $3); bytes = $NF - $NF % 1024; if (bytes > longest[$3]) longest[$3] = bytes }
+    END { for (from in longest) print "from", from, longest[from] }' /tmp/packets | sort | tee /tmp/longest
+}
