@@ -203,11 +203,11 @@ suite_new_faults() {
   [ "$SUITE_FAULTS_SEEN" -gt "$seen" ] && guest_faults host | tail -n "+$((seen + 1))"
 }
 
-# The peer is started again, with two threads for each address where it serves RDMA in software.
-peer_has_two_rdma_threads() {
+# peer_has_rdma_threads COUNT: the peer is started again, with so many for each address where it serves RDMA in software.
+peer_has_rdma_threads() {
   peer_can rdma-threads || skip "an adapter's RDMA is carried by one thread"
   # shellcheck disable=SC2034  # peer_crash starts with it
-  local SERVE_ARGUMENTS=(--rdma-threads 2)
+  local SERVE_ARGUMENTS=(--rdma-threads "$1")
   peer_crash
 }
 
