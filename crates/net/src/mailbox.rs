@@ -21,6 +21,8 @@ pub struct Mailbox<M> {
     /// Whether the reactor sleeps, or is about to.
     is_asleep: AtomicBool,
     event: OwnedFd,
+    /// Whether the event was raised since it was seen. It is said after raising it: so who sees it first is woken once more.
+    is_rung: AtomicBool,
 }
 
 /// What has been posted.
@@ -43,6 +45,7 @@ impl<M> Mailbox<M> {
             is_full: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_rung: AtomicBool::new(false),
         })
     }
 
@@ -105,8 +108,11 @@ impl<M> Mailbox<M> {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// The event was seen.
+    /// The event was seen, if there was one.
     pub fn clear_event(&self) {
+        if !self.is_rung.swap(false, Ordering::SeqCst) {
+            return;
+        }
         let mut count = [0; 8];
         // Without a count there is nothing to clear.
         let _ = rustix::io::read(&self.event, &mut count);
@@ -118,6 +124,7 @@ impl<M> Mailbox<M> {
         if self.is_asleep.load(Ordering::SeqCst) {
             // It fails only where the count is at its end, and then the reactor is being woken.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.is_rung.store(true, Ordering::SeqCst);
         }
     }
 
@@ -169,6 +176,20 @@ mod tests {
         assert!(mailbox.fall_asleep());
         mailbox.post(2);
         assert!(is_rung(&mailbox));
+    }
+
+    #[test]
+    fn an_event_that_was_seen_is_cleared() {
+        let mailbox = Mailbox::new().expect("an eventfd");
+        mailbox.clear_event();
+        for message in 0..2 {
+            mailbox.collect();
+            assert!(mailbox.fall_asleep());
+            mailbox.post(message);
+            mailbox.wake_up();
+            mailbox.clear_event();
+            assert!(!is_rung(&mailbox));
+        }
     }
 
     #[test]
