@@ -27,6 +27,7 @@ mod memory;
 mod pairing;
 mod queue_pair;
 mod queue_pairs;
+mod queues;
 mod regions;
 mod sys;
 mod verbs;
@@ -54,8 +55,9 @@ use error::{checked, made};
 use library::Library;
 use memory::Memory;
 use queue_pairs::{QueuePairs, Serial};
+use queues::Queues;
 use regions::Regions;
-use verbs::{Context, Cq, Pd};
+use verbs::{Context, Pd};
 
 /// The provider of an adapter.
 ///
@@ -65,7 +67,7 @@ pub struct Hw {
     pairs: QueuePairs,
     memory: Memory,
     domains: Vec<(ProtectionDomain, Arc<Pd>)>,
-    cq: Arc<Cq>,
+    queues: Queues,
     connections: Connections,
     listeners: HashMap<u16, CmId>,
     /// Bound to the address: it holds the device, and tells of its end.
@@ -111,7 +113,7 @@ impl Hw {
             pairs: QueuePairs::default(),
             memory: Memory::default(),
             domains: vec![(domain, Arc::new(Pd::new(&context)?))],
-            cq: Arc::new(Cq::new(&context, depth)?),
+            queues: Queues::new(&context, depth)?,
             connections: Connections::default(),
             listeners: HashMap::new(),
             anchor,
@@ -163,43 +165,57 @@ impl Hw {
     }
 
     /// One round; whether anything came of it.
-    fn turn(&mut self, events: LookForEvents) -> io::Result<bool> {
+    fn turn(&mut self) -> io::Result<bool> {
         let has_reaped = self.reap()?;
         self.rounds += 1;
-        if events == LookForEvents::Now || self.rounds >= Self::ROUNDS_PER_EVENTS {
-            self.rounds = 0;
-            self.handle_device_events();
-            self.handle_connection_events();
-            self.watch();
+        if self.rounds >= Self::ROUNDS_PER_EVENTS {
+            self.handle_events();
         }
         Ok(has_reaped || self.has_news())
     }
 
-    /// Sleeps until anything has something, at most `at_most`.
-    fn sleep(&self, at_most: Duration, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Looks for events of the device and of connections.
+    fn handle_events(&mut self) {
+        self.rounds = 0;
+        self.handle_device_events();
+        self.handle_connection_events();
+        self.watch();
+    }
+
+    /// Sleeps until anything has something, at most `at_most`; and takes what that is.
+    fn sleep(&mut self, at_most: Duration, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let at_most = self.queues.watch.limit(at_most);
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: at_most.subsec_nanos().into(),
         };
-        let own = [self.cq.fd(), self.channel.fd(), self.context.async_fd()];
+        let completions = self.queues.channel.fd();
+        let own = [completions, self.channel.fd(), self.context.async_fd()];
         // SAFETY: the descriptors belong to what this provider holds, so they are open during the call.
         let own = own.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-        let all = own.into_iter().chain(event);
-        let mut fds: Vec<_> = all
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        let count = own.len() + usize::from(event.is_some());
+        let [first, second, third] = own;
+        let mut fds = [first, second, third, event.unwrap_or(first)]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let ready = match poll(&mut fds[..count], Some(&timeout)) {
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let [has_completed, has_connected, has_changed, _] = fds.map(|fd| !fd.revents().is_empty());
+        if has_completed {
+            self.queues.take_notifications();
         }
+        if ready == 0 {
+            self.queues.watch.slept_in_vain();
+        }
+        if ready == 0 || has_connected || has_changed {
+            self.handle_events();
+        } else {
+            self.watch();
+        }
+        Ok(())
     }
-}
-
-/// Whether events of connections and of the device are looked for in a round, or when it is their turn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LookForEvents {
-    Now,
-    InTurn,
 }
 
 /// An identifier bound to an address of an adapter.
@@ -309,24 +325,27 @@ impl Provider for Hw {
         self.end_connection(id)
     }
 
+    fn may_notice_late(&mut self, may: bool) {
+        self.queues.watch.be_patient(may);
+    }
+
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
+        self.post_held();
         let (at_most, event) = match wait {
-            Wait::Poll => return self.turn(LookForEvents::InTurn).and(self.alive()),
+            Wait::Poll => return self.turn().and(self.alive()),
             Wait::AtMost(at_most) => (at_most, None),
             Wait::Event { at_most, event } => (at_most, Some(event)),
         };
-        if self.turn(LookForEvents::Now)? {
+        if self.turn()? {
             return Ok(());
         }
         self.alive()?;
         // What came between the last look and arming tells nobody, so it is looked for again.
-        self.cq.arm()?;
-        if self.reap()? {
+        if self.queues.arm()? && self.reap()? {
             return Ok(());
         }
         self.sleep(at_most, event)?;
-        self.cq.take_notifications();
-        self.turn(LookForEvents::Now)?;
+        self.reap()?;
         self.alive()
     }
 

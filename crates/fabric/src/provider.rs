@@ -163,7 +163,7 @@ pub trait Provider {
     /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
     fn destroy_qp(&mut self, qpn: Qpn);
 
-    /// Posts a request to the send queue. Its data stay as they are until it has completed.
+    /// Posts a request to the send queue; it leaves with the next [`poll`](Self::poll). Its data stay as they are until it has completed.
     fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError>;
 
     /// Posts a receive.
@@ -195,6 +195,10 @@ pub trait Provider {
 
     /// Ends a connection: its queue pair fails at once, and an event says when the peer knows.
     fn disconnect(&mut self, id: CommId) -> Result<(), FabricError>;
+
+    /// Whether a wait may notice up to a millisecond late that requests have ended, since nobody waits for them: so an adapter need
+    /// not wake the thread for each. Messages are never noticed late. Not so until it is said.
+    fn may_notice_late(&mut self, _may: bool) {}
 
     /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()>;
@@ -290,6 +294,10 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn disconnect(&mut self, id: CommId) -> Result<(), FabricError> {
         (**self).disconnect(id)
+    }
+
+    fn may_notice_late(&mut self, may: bool) {
+        (**self).may_notice_late(may);
     }
 
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use super::Hw;
 use super::ledger::Arrived;
 use super::queue_pairs::{Label, Serial};
 use super::sys::{async_event, ibv_wc, wc_flags, wc_status};
+use super::verbs::Cq;
 use crate::verbs::{QpFailure, QpState, Rkey, WorkStatus};
 
 /// Completions that are taken with one call.
@@ -23,21 +24,43 @@ const EVENTS_PER_ROUND: usize = 256;
 impl Hw {
     /// Takes completions; whether there were any.
     pub(super) fn reap(&mut self) -> io::Result<bool> {
-        let mut batch = [ibv_wc::default(); BATCH];
-        for round in 0..BATCHES_PER_ROUND {
-            let count = match self.cq.poll(&mut batch) {
-                Ok(count) => count,
-                Err(_) if self.is_gone => 0,
-                Err(error) => return Err(error),
-            };
-            for wc in &batch[..count] {
+        let mut came = [ibv_wc::default(); BATCH];
+        let mut sent = [ibv_wc::default(); BATCH];
+        let mut has_reaped = false;
+        for _ in 0..BATCHES_PER_ROUND {
+            // Receives are taken first and handled last: what a request had ended with before is known by then, so a failure's
+            // cause is, before what it flushed.
+            let came = self.take(&self.queues.cqs.receives, &mut came)?;
+            let mut is_over = came.len() < BATCH;
+            for _ in 0..BATCHES_PER_ROUND {
+                let sent = self.take(&self.queues.cqs.sends, &mut sent)?;
+                for wc in sent {
+                    self.on_completion(wc);
+                }
+                has_reaped |= !sent.is_empty();
+                is_over &= sent.len() < BATCH;
+                if sent.len() < BATCH {
+                    break;
+                }
+            }
+            for wc in came {
                 self.on_completion(wc);
             }
-            if count < BATCH {
-                return Ok(round > 0 || count > 0);
+            has_reaped |= !came.is_empty();
+            if is_over {
+                break;
             }
         }
-        Ok(true)
+        Ok(has_reaped)
+    }
+
+    /// Takes completions of one queue.
+    fn take<'b>(&self, cq: &Cq, batch: &'b mut [ibv_wc]) -> io::Result<&'b [ibv_wc]> {
+        match cq.poll(batch) {
+            Ok(count) => Ok(&batch[..count]),
+            Err(_) if self.is_gone => Ok(&[]),
+            Err(error) => Err(error),
+        }
     }
 
     fn on_completion(&mut self, wc: &ibv_wc) {

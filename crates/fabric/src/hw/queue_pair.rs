@@ -15,27 +15,38 @@ use super::{HwError, checked, made};
 use crate::verbs::{Gather, Inline, Remote};
 
 /// How long the queues of a queue pair are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Depths {
     pub(super) sends: u32,
     pub(super) receives: u32,
 }
 
+impl Depths {
+    pub(super) const fn plus(self, more: Self) -> Self {
+        Self {
+            sends: self.sends.saturating_add(more.sends),
+            receives: self.receives.saturating_add(more.receives),
+        }
+    }
+}
+
 /// Where the bytes of a request are.
-pub(super) enum Source<'a> {
+pub(super) enum Source {
     /// Copied when it is posted.
-    Bytes(&'a [u8]),
-    /// In registered memory.
-    Registered(&'a mut [ibv_sge]),
+    Bytes(Inline),
+    /// In registered memory: so many parts.
+    Registered([ibv_sge; Gather::PARTS_MAX], usize),
 }
 
 /// A request to the send queue.
-pub(super) struct Work<'a> {
+pub(super) struct Work {
+    /// Its place in the queue: as many as the queue is long are outstanding at most.
+    pub(super) slot: usize,
     /// What its completion says.
     pub(super) id: u64,
     /// A constant of `sys::wr`.
     pub(super) opcode: c_uint,
-    pub(super) source: Source<'a>,
+    pub(super) source: Source,
     /// Immediate data in the network's byte order, or a key to invalidate.
     pub(super) extra: u32,
     pub(super) remote: Option<Remote>,
@@ -53,19 +64,29 @@ struct Bounce {
 pub(super) struct Qp {
     raw: NonNull<ibv_qp>,
     pd: Arc<Pd>,
-    cq: Arc<Cq>,
     bounce: Option<Bounce>,
+    _cqs: Cqs,
+}
+
+/// Where a queue pair's completions go.
+#[derive(Clone)]
+pub(super) struct Cqs {
+    pub(super) sends: Arc<Cq>,
+    pub(super) receives: Arc<Cq>,
 }
 
 // SAFETY: as for `Context`.
 unsafe impl Send for Qp {}
 
 impl Qp {
-    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, depths: Depths) -> Result<Self, HwError> {
+    /// Requests that the adapter is told of by one call.
+    const CHAIN_MAX: usize = 16;
+
+    pub(super) fn new(pd: &Arc<Pd>, cqs: &Cqs, depths: Depths) -> Result<Self, HwError> {
         let wanted = Inline::LEN_MAX_BYTES as u32;
         // Adapters differ in what they call too many inline bytes, and in the code that they say it by.
         let (raw, granted) =
-            create(pd, cq, depths, wanted).or_else(|_| create(pd, cq, depths, 0))?;
+            create(pd, cqs, depths, wanted).or_else(|_| create(pd, cqs, depths, 0))?;
         let bounce = if granted < wanted {
             let slots = depths.sends as usize;
             let mapping = Arc::new(Mapping::new(slots * Inline::LEN_MAX_BYTES)?);
@@ -78,8 +99,8 @@ impl Qp {
         Ok(Self {
             raw,
             pd: Arc::clone(pd),
-            cq: Arc::clone(cq),
             bounce,
+            _cqs: cqs.clone(),
         })
     }
 
@@ -129,9 +150,35 @@ impl Qp {
         code == 0 && attr.qp_state == qp_state::ERR
     }
 
-    /// Posts a request. `slot` counts requests: as many as the queue is long are outstanding at most.
-    pub(super) fn post_send(&self, work: Work<'_>, slot: usize) -> io::Result<()> {
-        let mut request = empty_send();
+    /// Posts requests, in order. Where the adapter refuses one, it has those before it and none after it.
+    pub(super) fn post_sends(&self, works: &mut [Work]) -> io::Result<()> {
+        let mut chains = works.chunks_mut(Self::CHAIN_MAX);
+        chains.try_for_each(|chain| self.post_chain(chain))
+    }
+
+    /// Posts at most [`CHAIN_MAX`](Self::CHAIN_MAX) requests with one call.
+    fn post_chain(&self, works: &mut [Work]) -> io::Result<()> {
+        let mut requests = [const { empty_send() }; Self::CHAIN_MAX];
+        let mut inlines = [ibv_sge::default(); Self::CHAIN_MAX];
+        let requests = &mut requests[..works.len()];
+        for ((request, inline), work) in requests.iter_mut().zip(&mut inlines).zip(works) {
+            self.prepare(request, inline, work);
+        }
+        let mut first = null_mut();
+        for request in requests.iter_mut().rev() {
+            request.next = first;
+            first = request;
+        }
+        if first.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the requests and their parts outlive the call; parts that are inline lie in `works`, others in memory that keys
+        // name.
+        unsafe { self.post(first) }
+    }
+
+    /// Fills a request in, whose part is `inline` where its bytes are its own.
+    fn prepare(&self, request: &mut ibv_send_wr, inline: &mut ibv_sge, work: &mut Work) {
         request.wr_id = work.id;
         request.opcode = work.opcode;
         request.imm_data = work.extra;
@@ -142,28 +189,25 @@ impl Qp {
         if work.is_signaled {
             request.send_flags |= send_flags::SIGNALED;
         }
-        let mut one = [ibv_sge::default()];
-        let parts = match work.source {
-            Source::Registered(parts) => parts,
-            Source::Bytes([]) => &mut [],
+        let parts = match &mut work.source {
+            Source::Registered(parts, count) => &mut parts[..*count],
+            Source::Bytes(bytes) if bytes.bytes().is_empty() => &mut [],
             Source::Bytes(bytes) => {
-                one[0] = if let Some(bounce) = &self.bounce {
-                    bounce.copy(bytes, slot)
+                *inline = if let Some(bounce) = &self.bounce {
+                    bounce.copy(bytes.bytes(), work.slot)
                 } else {
                     request.send_flags |= send_flags::INLINE;
                     ibv_sge {
-                        addr: bytes.as_ptr().expose_provenance() as u64,
-                        length: bytes.len() as u32,
+                        addr: bytes.bytes().as_ptr().expose_provenance() as u64,
+                        length: bytes.bytes().len() as u32,
                         lkey: 0,
                     }
                 };
-                &mut one
+                std::slice::from_mut(inline)
             }
         };
         request.sg_list = parts.as_mut_ptr();
         request.num_sge = c_int::try_from(parts.len()).unwrap_or(c_int::MAX);
-        // SAFETY: parts that are inline lie in `work`, others in memory that keys name.
-        unsafe { self.post(&mut request) }
     }
 
     /// Binds a window; peers reach what it is bound to by its next key from then on. Requests that are posted later wait for it.
@@ -190,12 +234,12 @@ impl Qp {
             mw_access_flags: access,
         };
         // SAFETY: the request names a window and a region that exist; both are looked at in the call only.
-        unsafe { self.post(&mut request) }
+        unsafe { self.post(&raw mut request) }
     }
 
     /// # Safety
-    /// What the request points to is there while the call lasts.
-    unsafe fn post(&self, request: &mut ibv_send_wr) -> io::Result<()> {
+    /// The request, those that follow it, and what they point to are there while the call lasts.
+    unsafe fn post(&self, request: *mut ibv_send_wr) -> io::Result<()> {
         let mut bad = null_mut();
         // SAFETY: the queue pair and its context's table exist; the caller vouches for the rest. The adapter itself reaches
         // memory by keys only, which it checks against the queue pair's protection domain.
@@ -233,7 +277,7 @@ impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: the queue pair was made once; windows bound through it are gone, and events about it were acknowledged.
         unsafe {
-            (self.cq.context.library.verbs.destroy_qp)(self.raw.as_ptr());
+            (self.pd.context.library.verbs.destroy_qp)(self.raw.as_ptr());
         }
     }
 }
@@ -257,13 +301,13 @@ impl Bounce {
 /// A queue pair, and how many inline bytes it takes.
 fn create(
     pd: &Arc<Pd>,
-    cq: &Arc<Cq>,
+    cqs: &Cqs,
     depths: Depths,
     inline_bytes: u32,
 ) -> Result<(NonNull<ibv_qp>, u32), HwError> {
     let mut init = ibv_qp_init_attr {
-        send_cq: cq.as_ptr(),
-        recv_cq: cq.as_ptr(),
+        send_cq: cqs.sends.as_ptr(),
+        recv_cq: cqs.receives.as_ptr(),
         cap: ibv_qp_cap {
             max_send_wr: depths.sends,
             max_recv_wr: depths.receives,
@@ -273,7 +317,7 @@ fn create(
         },
         ..empty_init()
     };
-    // SAFETY: the domain and the queue exist, and the structure is whole.
+    // SAFETY: the domain and the queues exist, and the structure is whole.
     let raw = unsafe { (pd.context.library.verbs.create_qp)(pd.as_ptr(), &raw mut init) };
     Ok((made("ibv_create_qp", raw)?, init.cap.max_inline_data))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
+use std::io;
 
 use roce::wire::NakCode;
 
@@ -12,8 +13,8 @@ use super::sys::{ibv_qp_attr, ibv_sge, qp_attr_mask, qp_state, wr};
 use super::verbs::Mw;
 use super::{Hw, HwError};
 use crate::verbs::{
-    CommId, Completion, Data, Event, Gather, Inline, PostError, ProtectionDomain, QpConfig,
-    QpFailure, QpState, Qpn, RecvRequest, Remote, SendOp, SendRequest, WorkKind, WorkStatus,
+    CommId, Completion, Data, Event, Gather, PostError, ProtectionDomain, QpConfig, QpFailure,
+    QpState, Qpn, RecvRequest, Remote, SendOp, SendRequest, WorkKind, WorkStatus,
 };
 
 /// A queue pair's own number, which is never used again, other than the adapter's. Completions come with it.
@@ -56,6 +57,8 @@ pub(super) struct Pair {
     pub(super) connection: Option<CommId>,
     /// RDMA READs of ours that the peer answers at once.
     pub(super) initiator_depth: u8,
+    /// Requests that the adapter is told of with the next round.
+    unposted: Vec<Work>,
 }
 
 /// All queue pairs.
@@ -64,8 +67,10 @@ pub(super) struct QueuePairs {
     by_serial: HashMap<Serial, Pair>,
     by_number: HashMap<u32, Serial>,
     next: u32,
-    /// Completions that all of them may have waiting.
-    completions: u32,
+    /// Completions that all of them may have waiting: as many as their queues are long.
+    completions: Depths,
+    /// Those that have requests which the adapter has not been told of.
+    unposted: Vec<Serial>,
 }
 
 impl QueuePairs {
@@ -121,11 +126,12 @@ impl QueuePairs {
         range: (u64, u64),
         rights: c_uint,
     ) -> Result<(), HwError> {
-        let pair = self.by_serial.get_mut(&owner).ok_or(HwError::WindowOwner)?;
         let failed = |error| HwError::Call {
             call: "ibv_post_send (bind)",
             error,
         };
+        self.post(owner).map_err(failed)?;
+        let pair = self.by_serial.get_mut(&owner).ok_or(HwError::WindowOwner)?;
         let ticket = pair.ledger.bind().map_err(|_| HwError::WindowOwner)?;
         let label = Label::of_send(owner, ticket);
         let is_signaled = ticket.is_signaled;
@@ -136,11 +142,31 @@ impl QueuePairs {
         })
     }
 
+    /// Keeps a request until the adapter is told of it.
+    fn hold(&mut self, serial: Serial, work: Work) {
+        if let Some(pair) = self.by_serial.get_mut(&serial) {
+            if pair.unposted.is_empty() {
+                self.unposted.push(serial);
+            }
+            pair.unposted.push(work);
+        }
+    }
+
+    /// Tells the adapter of the requests of a queue pair.
+    fn post(&mut self, serial: Serial) -> io::Result<()> {
+        let Some(pair) = self.by_serial.get_mut(&serial) else {
+            return Ok(());
+        };
+        let posted = pair.qp.post_sends(&mut pair.unposted);
+        pair.unposted.clear();
+        posted
+    }
+
     fn insert(&mut self, qp: Qp, config: QpConfig) -> Qpn {
         let serial = Serial(self.next);
         self.next = self.next.wrapping_add(1);
         let qpn = Qpn::new(qp.number());
-        self.completions += completions_of(&config);
+        self.completions = self.completions.plus(depths(&config));
         self.by_number.insert(qpn.get(), serial);
         let pair = Pair {
             qp,
@@ -150,6 +176,7 @@ impl QueuePairs {
             ledger: Ledger::new(qpn, &config),
             connection: None,
             initiator_depth: 0,
+            unposted: Vec::new(),
         };
         self.by_serial.insert(serial, pair);
         qpn
@@ -158,7 +185,9 @@ impl QueuePairs {
     fn remove(&mut self, serial: Serial) -> Option<Pair> {
         let pair = self.by_serial.remove(&serial)?;
         self.by_number.remove(&pair.qpn.get());
-        self.completions -= completions_of(&pair.config);
+        let depths = depths(&pair.config);
+        self.completions.sends -= depths.sends;
+        self.completions.receives -= depths.receives;
         Some(pair)
     }
 }
@@ -196,11 +225,6 @@ fn depths(config: &QpConfig) -> Depths {
     }
 }
 
-fn completions_of(config: &QpConfig) -> u32 {
-    let depths = depths(config);
-    depths.sends + depths.receives
-}
-
 impl Hw {
     pub(super) fn create_pair(&mut self, config: QpConfig) -> Result<Qpn, HwError> {
         let depths = depths(&config);
@@ -213,9 +237,9 @@ impl Hw {
                 return Err(HwError::Room { what, asked, room });
             }
         }
-        self.make_room(completions_of(&config))?;
+        self.make_room(depths)?;
         let pd = self.pd(config.domain)?;
-        let qp = Qp::new(&pd, &self.cq, depths)?;
+        let qp = Qp::new(&pd, &self.queues.cqs, depths)?;
         let attr = ibv_qp_attr {
             qp_state: qp_state::INIT,
             qp_access_flags: remote_rights(config.access),
@@ -231,17 +255,20 @@ impl Hw {
         Ok(self.pairs.insert(qp, config))
     }
 
-    /// Makes the completion queue long enough for `more` completions besides those that there may be already.
-    fn make_room(&mut self, more: u32) -> Result<(), HwError> {
-        let asked = self.pairs.completions.saturating_add(more);
+    /// Makes the completion queues long enough for those of a queue pair of such depths, besides what there may be already.
+    fn make_room(&mut self, more: Depths) -> Result<(), HwError> {
+        let asked = self.pairs.completions.plus(more);
+        let cqs = &self.queues.cqs;
         let room = self.context.caps.completions_max;
-        if asked > room {
-            let what = "completions of all queue pairs";
-            return Err(HwError::Room { what, asked, room });
-        }
-        if asked > self.cq.depth() {
-            let longer = asked.checked_next_power_of_two().unwrap_or(room);
-            self.cq.resize(longer.min(room))?;
+        for (cq, asked) in [(&cqs.sends, asked.sends), (&cqs.receives, asked.receives)] {
+            if asked > room {
+                let what = "completions of all queue pairs";
+                return Err(HwError::Room { what, asked, room });
+            }
+            if asked > cq.depth() {
+                let longer = asked.checked_next_power_of_two().unwrap_or(room);
+                cq.resize(longer.min(room))?;
+            }
         }
         Ok(())
     }
@@ -300,15 +327,10 @@ impl Hw {
         let domain = pair.config.domain;
         let ticket = pair.ledger.send(&request)?;
         let form = Form::of(&request.op);
-        let mut inline = [0; Inline::LEN_MAX_BYTES];
-        let mut parts = [ibv_sge::default(); Gather::PARTS_MAX];
         let source = match form.data {
-            Data::Inline(data) => {
-                let room = &mut inline[..data.bytes().len()];
-                room.copy_from_slice(data.bytes());
-                Source::Bytes(room)
-            }
+            Data::Inline(data) => Source::Bytes(data),
             Data::Gather(gather) => {
+                let mut parts = [ibv_sge::default(); Gather::PARTS_MAX];
                 let pd = pair.qp.pd();
                 let mut count = 0;
                 for part in gather.parts().iter().filter(|part| part.range.len > 0) {
@@ -319,10 +341,11 @@ impl Hw {
                     parts[count] = named;
                     count += 1;
                 }
-                Source::Registered(&mut parts[..count])
+                Source::Registered(parts, count)
             }
         };
         let work = Work {
+            slot: ticket.number as usize,
             id: Label::of_send(serial, ticket),
             opcode: form.opcode,
             source,
@@ -330,15 +353,35 @@ impl Hw {
             remote: form.remote,
             is_signaled: ticket.is_signaled,
         };
-        let posted = pair.qp.post_send(work, ticket.number as usize);
-        posted.map_err(|error| {
-            pair.ledger.retract_send();
-            refused(&error)
-        })
+        self.pairs.hold(serial, work);
+        Ok(())
+    }
+
+    /// Tells the adapter of all requests that were posted since the last time: one call for many, since each rings its doorbell.
+    pub(super) fn post_held(&mut self) {
+        let mut unposted = std::mem::take(&mut self.pairs.unposted);
+        unposted
+            .drain(..)
+            .for_each(|serial| self.post_held_of(serial));
+        self.pairs.unposted = unposted;
+    }
+
+    fn post_held_of(&mut self, serial: Serial) {
+        if self.is_gone {
+            // They were flushed, or are when the queue pair is destroyed.
+            return;
+        }
+        self.queues.watch.posted();
+        if let Err(error) = self.pairs.post(serial) {
+            let device = self.device();
+            tracing::warn!(%error, device, "the adapter refuses requests; their connection ends");
+            self.fail_pair(serial, QpFailure::Request(WorkStatus::LocalMemory));
+        }
     }
 
     /// A request names memory that is not there: it fails before the adapter sees it.
     fn fail_locally(&mut self, serial: Serial, ticket: Ticket) {
+        self.post_held_of(serial);
         let status = WorkStatus::LocalMemory;
         if let Some(pair) = self.pairs.get_mut(serial) {
             let done = pair.ledger.sent(ticket.number, status);
@@ -449,6 +492,6 @@ mod tests {
         assert_eq!(depths(&config).receives, 1);
         config.access.invalidate = true;
         assert_eq!(depths(&config).sends, 16);
-        assert_eq!(completions_of(&config), 17);
+        assert_eq!(depths(&config).receives, 1);
     }
 }

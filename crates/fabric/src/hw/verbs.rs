@@ -298,11 +298,62 @@ impl Drop for Mw {
     }
 }
 
-/// A completion queue, and the descriptor that tells of completions once it is armed.
+/// Where completion queues that are armed tell of completions: a descriptor.
+pub(super) struct Channel {
+    raw: NonNull<ibv_comp_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Channel {}
+// SAFETY: as for `Context`.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, HwError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.library.verbs.create_comp_channel)(context.raw.as_ptr()) };
+        let channel = Self {
+            raw: made("ibv_create_comp_channel", raw)?,
+            context: Arc::clone(context),
+        };
+        set_nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        // SAFETY: the channel exists.
+        unsafe { self.raw.as_ref().fd }
+    }
+
+    /// Takes a notification, acknowledged: the [address](Cq::address) of the queue that it is of.
+    pub(super) fn take_notification(&self) -> Option<usize> {
+        let verbs = &self.context.library.verbs;
+        let (mut queue, mut data) = (null_mut(), null_mut());
+        // SAFETY: the channel exists and does not block. The queue exists, since destroying it waits for the acknowledgement.
+        unsafe {
+            if (verbs.get_cq_event)(self.raw.as_ptr(), &raw mut queue, &raw mut data) != 0 {
+                return None;
+            }
+            (verbs.ack_cq_events)(queue, 1);
+        }
+        Some(queue.addr())
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: the channel was made once; queues that tell by it held it.
+        unsafe {
+            (self.context.library.verbs.destroy_comp_channel)(self.raw.as_ptr());
+        }
+    }
+}
+
+/// A completion queue.
 pub(super) struct Cq {
     raw: NonNull<ibv_cq>,
-    channel: NonNull<ibv_comp_channel>,
-    pub(super) context: Arc<Context>,
+    channel: Arc<Channel>,
 }
 
 // SAFETY: as for `Context`.
@@ -311,35 +362,34 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    pub(super) fn new(context: &Arc<Context>, completions: u32) -> Result<Self, HwError> {
-        let verbs = &context.library.verbs;
-        let raw_context = context.raw.as_ptr();
-        // SAFETY: the context is open.
-        let channel = unsafe { (verbs.create_comp_channel)(raw_context) };
-        let channel = made("ibv_create_comp_channel", channel)?;
-        // SAFETY: the context and the channel exist.
+    /// A queue with room for so many completions.
+    pub(super) fn new(channel: &Arc<Channel>, completions: u32) -> Result<Self, HwError> {
+        let context = &channel.context;
+        let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
+        // SAFETY: the context is open and the channel exists.
         let raw = unsafe {
-            let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
-            (verbs.create_cq)(raw_context, count, null_mut(), channel.as_ptr(), 0)
+            let create = context.library.verbs.create_cq;
+            create(
+                context.raw.as_ptr(),
+                count,
+                null_mut(),
+                channel.raw.as_ptr(),
+                0,
+            )
         };
-        let raw = made("ibv_create_cq", raw).inspect_err(|_| {
-            // SAFETY: the channel exists, and no queue uses it.
-            unsafe {
-                (verbs.destroy_comp_channel)(channel.as_ptr());
-            }
-        })?;
-        let queue = Self {
-            raw,
-            channel,
-            context: Arc::clone(context),
-        };
-        set_nonblocking(queue.fd())?;
-        Ok(queue)
+        Ok(Self {
+            raw: made("ibv_create_cq", raw)?,
+            channel: Arc::clone(channel),
+        })
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: the channel exists.
-        unsafe { self.channel.as_ref().fd }
+    pub(super) fn library(&self) -> &Library {
+        &self.channel.context.library
+    }
+
+    /// The address by which notifications name it.
+    pub(super) fn address(&self) -> usize {
+        self.raw.as_ptr().addr()
     }
 
     pub(super) const fn as_ptr(&self) -> *mut ibv_cq {
@@ -356,7 +406,7 @@ impl Cq {
     pub(super) fn resize(&self, completions: u32) -> Result<(), HwError> {
         let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
         // SAFETY: the queue exists.
-        let code = unsafe { (self.context.library.verbs.resize_cq)(self.raw.as_ptr(), count) };
+        let code = unsafe { (self.library().verbs.resize_cq)(self.raw.as_ptr(), count) };
         checked("ibv_resize_cq", code)
     }
 
@@ -373,7 +423,7 @@ impl Cq {
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 
-    /// Lets the descriptor tell of the next completion. What came before has to be looked for afterwards.
+    /// Lets the channel tell of the next completion, once. What came before has to be looked for afterwards.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue and its context's table exist.
         let code = unsafe {
@@ -387,28 +437,13 @@ impl Cq {
             code => Err(io::Error::from_raw_os_error(code)),
         }
     }
-
-    /// Takes what the descriptor told.
-    pub(super) fn take_notifications(&self) {
-        let verbs = &self.context.library.verbs;
-        let (mut queue, mut data) = (null_mut(), null_mut());
-        // SAFETY: the channel exists and does not block; its only queue is this one. There is at most one notification per
-        // arming, so the loop ends.
-        unsafe {
-            while (verbs.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut data) == 0 {
-                (verbs.ack_cq_events)(queue, 1);
-            }
-        }
-    }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        let verbs = &self.context.library.verbs;
-        // SAFETY: both were made once; queue pairs held the queue, and all of its notifications were acknowledged.
+        // SAFETY: the queue was made once; queue pairs held it, and all notifications that were taken were acknowledged.
         unsafe {
-            (verbs.destroy_cq)(self.raw.as_ptr());
-            (verbs.destroy_comp_channel)(self.channel.as_ptr());
+            (self.library().verbs.destroy_cq)(self.raw.as_ptr());
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Connection {
     pub(super) queue: SendQueue,
     /// It stands in the queue of those that may go on.
     pub(super) is_queued: bool,
+    /// It was counted among those that wait for requests to complete.
+    pub(super) is_counted: bool,
     /// When its timer fires, where one is armed.
     pub(super) armed: Option<Instant>,
     /// Until the peer is admitted.
@@ -127,6 +129,7 @@ impl Connection {
             receives,
             queue: SendQueue::new(qpn, shape.sends, shape.reads, entrance.path_mtu),
             is_queued: false,
+            is_counted: false,
             armed: None,
             handshake: Some(entrance.login),
             phase: Phase::Open,
@@ -209,6 +212,13 @@ impl Connection {
             return Ok(Turn::Starves);
         }
         Ok(Turn::Waits)
+    }
+
+    /// Whether it goes on only when requests have completed.
+    pub(super) fn awaits_requests(&self) -> bool {
+        let is_ending = self.is_draining || matches!(self.phase, Phase::Ending(..));
+        !self.queue.is_empty()
+            && (is_ending || self.queue.has_reads() || self.driven.wants_transmit())
     }
 
     /// The session's shared state has changed.

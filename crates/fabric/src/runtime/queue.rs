@@ -85,6 +85,11 @@ impl SendQueue {
         self.posted.is_empty()
     }
 
+    /// Whether data are awaited.
+    pub(super) fn has_reads(&self) -> bool {
+        self.reads > 0
+    }
+
     /// The oldest request up to `id`, which has completed: its chunk is the caller's to give back.
     pub(super) fn done(&mut self, id: u64) -> Option<(Option<Chunk>, Option<ReadDone>)> {
         if self.posted.front()?.id > id {

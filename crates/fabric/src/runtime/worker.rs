@@ -33,6 +33,8 @@ pub(super) struct Worker<P> {
     ready: VecDeque<ConnectionId>,
     /// Those that wait for room in the pool.
     starving: Vec<ConnectionId>,
+    /// How many wait for requests to complete.
+    awaiting: usize,
     timers: Timers,
     spin: Spin,
     pool: Pool,
@@ -59,6 +61,7 @@ impl<P: Provider> Worker<P> {
             listeners: HashMap::new(),
             ready: VecDeque::new(),
             starving: Vec::new(),
+            awaiting: 0,
             timers: Timers::default(),
             spin: Spin::default(),
             pool,
@@ -115,6 +118,8 @@ impl<P: Provider> Worker<P> {
         if !mailbox.fall_asleep() {
             return self.provider.poll(Wait::Poll);
         }
+        let awaits_requests = self.awaiting > 0 || !self.starving.is_empty();
+        self.provider.may_notice_late(!awaits_requests);
         let result = self.provider.poll(Wait::Event {
             at_most,
             event: mailbox.event(),
@@ -373,6 +378,7 @@ impl<P: Provider> Worker<P> {
                 connection.turn(now, provider, pool, staged)
             }));
             arm(&mut self.timers, connection);
+            count_if(connection.awaits_requests(), connection, &mut self.awaiting);
             match turn.unwrap_or(Err(CloseReason::Panicked)) {
                 Ok(Turn::Waits) => {}
                 Ok(Turn::HasMore) => enqueue(&mut self.ready, connection),
@@ -408,6 +414,7 @@ impl<P: Provider> Worker<P> {
         let Some(mut connection) = self.slots.remove(id) else {
             return;
         };
+        count_if(false, &mut connection, &mut self.awaiting);
         self.by_qpn.remove(&connection.qpn);
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
@@ -447,6 +454,16 @@ fn arm(timers: &mut Timers, connection: &mut Connection) {
         connection.armed = Some(due);
         timers.arm(due, connection.id);
     }
+}
+
+/// Counts a connection where it waits for requests to complete, and counts it no more where it does not.
+fn count_if(awaits: bool, connection: &mut Connection, awaiting: &mut usize) {
+    match (connection.is_counted, awaits) {
+        (false, true) => *awaiting += 1,
+        (true, false) => *awaiting -= 1,
+        _ => {}
+    }
+    connection.is_counted = awaits;
 }
 
 fn enqueue(ready: &mut VecDeque<ConnectionId>, connection: &mut Connection) {

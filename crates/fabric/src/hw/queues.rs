@@ -1,0 +1,186 @@
+//! The completion queues, and which of them tells of completions while the thread sleeps.
+//!
+//! A queue that is armed raises an event with its next completion, once. Arming, the event, and waking for it cost more than
+//! the completion: so receives, which somebody waits for, have a queue of their own, which is armed before each sleep. That of
+//! requests is armed only where somebody waits for them, or once nothing else has happened for a while.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::HwError;
+use super::queue_pair::Cqs;
+use super::verbs::{Channel, Context, Cq};
+
+/// The completion queues of a provider.
+pub(super) struct Queues {
+    pub(super) cqs: Cqs,
+    pub(super) channel: Arc<Channel>,
+    pub(super) watch: Watch,
+}
+
+/// Which queues tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Watch {
+    receives_armed: bool,
+    sends_armed: bool,
+    /// Completions of requests may be noticed late.
+    is_patient: bool,
+    /// They are late.
+    is_late: bool,
+}
+
+/// Which queues are to be armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ToArm {
+    receives: bool,
+    sends: bool,
+}
+
+impl Queues {
+    /// Queues with room for so many completions each.
+    pub(super) fn new(context: &Arc<Context>, completions: u32) -> Result<Self, HwError> {
+        let channel = Arc::new(Channel::new(context)?);
+        Ok(Self {
+            cqs: Cqs {
+                sends: Arc::new(Cq::new(&channel, completions)?),
+                receives: Arc::new(Cq::new(&channel, completions)?),
+            },
+            channel,
+            watch: Watch::default(),
+        })
+    }
+
+    /// Arms what is to tell during the next sleep; whether something came before perhaps, which has to be looked for.
+    pub(super) fn arm(&mut self) -> io::Result<bool> {
+        let to_arm = self.watch.to_arm();
+        if to_arm.receives {
+            self.cqs.receives.arm()?;
+            self.watch.receives_armed = true;
+        }
+        if to_arm.sends {
+            self.cqs.sends.arm()?;
+            self.watch.sends_armed = true;
+        }
+        Ok(to_arm.receives || to_arm.sends)
+    }
+
+    /// Takes what the channel has told: at most one notification of each queue.
+    pub(super) fn take_notifications(&mut self) {
+        while self.watch.receives_armed || self.watch.sends_armed {
+            let Some(address) = self.channel.take_notification() else {
+                return;
+            };
+            if address == self.cqs.receives.address() {
+                self.watch.receives_armed = false;
+            } else {
+                self.watch.sends_armed = false;
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// How late completions of requests are noticed at most, where nobody waits for them.
+    const LATENESS_MAX: Duration = Duration::from_millis(1);
+
+    pub(super) fn be_patient(&mut self, is_patient: bool) {
+        self.is_patient = is_patient;
+    }
+
+    /// Requests have been posted.
+    pub(super) fn posted(&mut self) {
+        self.is_late = false;
+    }
+
+    fn to_arm(self) -> ToArm {
+        let awaits_sends = !self.is_patient || self.is_late;
+        ToArm {
+            receives: !self.receives_armed,
+            sends: awaits_sends && !self.sends_armed,
+        }
+    }
+
+    /// How long to sleep at most, where `at_most` was asked for.
+    pub(super) fn limit(self, at_most: Duration) -> Duration {
+        if self.sends_armed {
+            at_most
+        } else {
+            at_most.min(Self::LATENESS_MAX)
+        }
+    }
+
+    /// Nothing has happened while the thread slept.
+    pub(super) fn slept_in_vain(&mut self) {
+        self.is_late = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Arms as [`Queues::arm`] does.
+    fn arm(watch: &mut Watch) -> ToArm {
+        let to_arm = watch.to_arm();
+        watch.receives_armed |= to_arm.receives;
+        watch.sends_armed |= to_arm.sends;
+        to_arm
+    }
+
+    #[test]
+    fn both_queues_tell_where_somebody_waits_for_requests() {
+        let mut watch = Watch::default();
+        let both = ToArm {
+            receives: true,
+            sends: true,
+        };
+        assert_eq!(arm(&mut watch), both);
+        assert_eq!(watch.limit(HOUR), HOUR);
+    }
+
+    #[test]
+    fn what_is_armed_is_not_armed_again() {
+        let mut watch = Watch::default();
+        arm(&mut watch);
+        let none = ToArm {
+            receives: false,
+            sends: false,
+        };
+        assert_eq!(arm(&mut watch), none);
+    }
+
+    #[test]
+    fn requests_that_nobody_waits_for_tell_only_after_a_while() {
+        let mut watch = Watch::default();
+        watch.be_patient(true);
+        watch.posted();
+        let receives = ToArm {
+            receives: true,
+            sends: false,
+        };
+        assert_eq!(arm(&mut watch), receives);
+        assert_eq!(watch.limit(HOUR), Watch::LATENESS_MAX);
+        assert_eq!(watch.limit(Duration::ZERO), Duration::ZERO);
+        watch.slept_in_vain();
+        let sends = ToArm {
+            receives: false,
+            sends: true,
+        };
+        assert_eq!(arm(&mut watch), sends);
+        assert_eq!(watch.limit(HOUR), HOUR);
+    }
+
+    #[test]
+    fn new_requests_begin_a_new_while() {
+        let mut watch = Watch::default();
+        watch.be_patient(true);
+        watch.slept_in_vain();
+        watch.posted();
+        assert!(!arm(&mut watch).sends);
+        watch.be_patient(false);
+        assert!(arm(&mut watch).sends);
+    }
+}
