@@ -460,20 +460,30 @@ impl Tasks {
         }
     }
 
-    /// The task that is to send next. Slots that were freed meanwhile are passed over.
+    /// The task that is to send next.
     pub(crate) fn next_ready(&mut self) -> Option<usize> {
-        while let Some(slot) = self.ready.front().copied() {
+        self.ready_at(0)
+    }
+
+    /// The task that is to send after so many others. Slots that were freed meanwhile are passed over.
+    pub(crate) fn ready_at(&mut self, index: usize) -> Option<usize> {
+        while let Some(slot) = self.ready.get(index).copied() {
             if self.get(slot).is_some_and(|task| task.queued) {
                 return Some(slot);
             }
-            self.ready.pop_front();
+            self.ready.remove(index);
         }
         None
     }
 
     /// The task at the front has nothing more to send for now.
     pub(crate) fn pop_ready(&mut self) {
-        if let Some(slot) = self.ready.pop_front()
+        self.remove_ready(0);
+    }
+
+    /// The task behind so many others has nothing more to send for now.
+    pub(crate) fn remove_ready(&mut self, index: usize) {
+        if let Some(slot) = self.ready.remove(index)
             && let Some(task) = self.get_mut(slot)
         {
             task.queued = false;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::testing::VecVolume;
+use block::testing::{VecVolume, Work};
 use block::{Admission, BlockSize, ByteRange, MessageSession as _, RemoteKey};
 use zerocopy::IntoBytes;
 
@@ -526,6 +526,36 @@ fn what_does_not_fit_the_send_queue_is_posted_later() {
         assert_eq!(status, GOOD);
         assert_eq!(bed.memory[0].2, data);
     }
+}
+
+#[test]
+fn data_of_all_that_is_ready_are_posted_before_the_responses() {
+    let mut bed = Bed::linux().ready();
+    bed.posted.depth_max = 0;
+    for key in 1..=3 {
+        let to = bed.buffer(key, vec![0; 512]);
+        bed.post(READ | FINAL, &read_10(0, 1), 512, &[], (None, Some(to)));
+    }
+    for (depth_max, posted) in [(4, "WWWS"), (9, "SS")] {
+        bed.posted.depth_max = depth_max;
+        let now = bed.now;
+        let IserBed {
+            session,
+            backend,
+            posted: out,
+            ..
+        } = &mut bed.inner;
+        session.poll_transmit(now, backend, out);
+        let kind = |work: &Work| {
+            if matches!(work, Work::Send { .. }) {
+                'S'
+            } else {
+                'W'
+            }
+        };
+        assert_eq!(out.take().iter().map(kind).collect::<String>(), posted);
+    }
+    assert!(bed.session.is_idle());
 }
 
 #[test]

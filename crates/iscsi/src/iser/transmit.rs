@@ -1,5 +1,8 @@
 //! What an iSER session posts: replies, RDMA READs in the place of R2Ts, RDMA WRITEs in that of Data-In, SCSI Responses.
 //!
+//! The data of all ready tasks are posted first, then the responses: packets of one length that follow one another leave with one
+//! system call, where a provider in software segments by GSO.
+//!
 //! Read first: RFC 7145 §7.3.
 
 use std::time::Instant;
@@ -45,20 +48,49 @@ impl<B: Backend> TargetSession<B> {
             return;
         }
         while !self.core.closing {
-            let Stage::Full(full) = &mut self.core.stage else {
+            let data = self.post_data(backend, out);
+            if self.send_responses(backend, out) == Posted::NoRoom || data == Posted::NoRoom {
                 return;
-            };
-            let Some(slot) = full.tasks.next_ready() else {
-                if self.core.begin_held(now, backend) {
-                    continue;
-                }
-                return;
-            };
-            match self.send_task(slot, backend, out) {
-                Sent::Full => return,
-                Sent::Waiting => self.core.with_full(|full| full.tasks.pop_ready()),
-                Sent::Finished => self.core.with_full(|full| full.finish_ready(slot, backend)),
             }
+            if !self.core.begin_held(now, backend) {
+                return;
+            }
+        }
+    }
+
+    /// Posts the data of all ready tasks. Those that are left are done but for their responses.
+    fn post_data(&mut self, backend: &mut B, out: &mut dyn WorkList) -> Posted {
+        let mut done = 0;
+        loop {
+            let Stage::Full(full) = &mut self.core.stage else {
+                return Posted::Yes;
+            };
+            let Some(slot) = full.tasks.ready_at(done) else {
+                return Posted::Yes;
+            };
+            match self.post_data_of(slot, backend, out) {
+                Sent::Full => return Posted::NoRoom,
+                Sent::Waiting => self.core.with_full(|full| full.tasks.remove_ready(done)),
+                Sent::Finished => done += 1,
+            }
+        }
+    }
+
+    /// Answers the tasks at the front that are done.
+    fn send_responses(&mut self, backend: &mut B, out: &mut dyn WorkList) -> Posted {
+        loop {
+            let Stage::Full(full) = &mut self.core.stage else {
+                return Posted::Yes;
+            };
+            let next = full.tasks.next_ready();
+            let is_done = |slot: &usize| full.tasks.get(*slot).is_some_and(has_posted_all);
+            let Some(slot) = next.filter(is_done) else {
+                return Posted::Yes;
+            };
+            if self.send_response(slot, out) == Posted::NoRoom {
+                return Posted::NoRoom;
+            }
+            self.core.with_full(|full| full.finish_ready(slot, backend));
         }
     }
 
@@ -87,7 +119,7 @@ impl<B: Backend> TargetSession<B> {
         Posted::Yes
     }
 
-    fn send_task(&mut self, slot: usize, backend: &mut B, out: &mut dyn WorkList) -> Sent {
+    fn post_data_of(&mut self, slot: usize, backend: &mut B, out: &mut dyn WorkList) -> Sent {
         let Stage::Full(full) = &mut self.core.stage else {
             return Sent::Finished;
         };
@@ -104,17 +136,13 @@ impl<B: Backend> TargetSession<B> {
         let Stage::Full(full) = &self.core.stage else {
             return Sent::Finished;
         };
-        // Reads that are outstanding use the initiator's buffer, which is free again once it has the response.
-        let may_answer = |task: &Task| task.progress == Progress::Sending && task.r2ts.is_empty();
         if !full.tasks.get(slot).is_some_and(may_answer) {
             return Sent::Waiting;
         }
-        if self.post_writes(slot, backend, out) == Posted::NoRoom
-            || self.send_response(slot, out) == Posted::NoRoom
-        {
-            return Sent::Full;
+        match self.post_writes(slot, backend, out) {
+            Posted::NoRoom => Sent::Full,
+            Posted::Yes => Sent::Finished,
         }
-        Sent::Finished
     }
 
     /// Reads data-out from the initiator, in order.
@@ -163,7 +191,7 @@ impl<B: Backend> TargetSession<B> {
         let (Some(nexus), Some(task)) = (nexus, full.tasks.get_mut(slot)) else {
             return Posted::Yes;
         };
-        while matches!(task.work, Work::Read(_) | Work::Data(_)) && task.moved < task.len {
+        while has_data_in(task) {
             let len = piece_bytes(task.len - task.moved, out);
             let buffer = task.advertised.read;
             let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len as u32));
@@ -210,6 +238,22 @@ impl<B: Backend> TargetSession<B> {
         self.core.stat_sn = stat_sn.wrapping_add(1);
         Posted::Yes
     }
+}
+
+/// Whether a task may be answered once its data-in are posted. Reads that are outstanding use the initiator's buffer, which is
+/// free again once it has the response.
+fn may_answer(task: &Task) -> bool {
+    task.progress == Progress::Sending && task.r2ts.is_empty()
+}
+
+/// Whether a task has data-in that were not posted.
+fn has_data_in(task: &Task) -> bool {
+    matches!(task.work, Work::Read(_) | Work::Data(_)) && task.moved < task.len
+}
+
+/// Whether a task is done but for its response.
+fn has_posted_all(task: &Task) -> bool {
+    may_answer(task) && !has_data_in(task)
 }
 
 /// How long the next piece is of data of which `left` bytes are left.
