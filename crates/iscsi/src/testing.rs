@@ -11,7 +11,7 @@ use block::testing::VecVolume;
 use block::{Access, RegionId, Segment, SendList, StreamSession as _};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
 
-pub use iser::{IserBed, IserInitiator, Received};
+pub use iser::{IserBed, IserInitiator, Received, laid_out};
 
 use crate::backend::{
     Abort, AbortScope, Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds,

@@ -30,12 +30,12 @@ impl RdmaKeys {
     /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out unless an initiator
     /// declares otherwise. Initiators on InfiniBand and RoCE (Linux's, libiscsi) declare nothing and count from the first
     /// solicited byte; they are told by what their connection request says: no zero-based addresses.
-    pub(super) fn new(zero_based: bool) -> Self {
+    pub(super) fn new(counts_all_data: bool) -> Self {
         Self {
             extensions: None,
             target_recv_segment_len_max: SEGMENT_LEN_MAX_BYTES,
             initiator_recv_segment_len_max: None,
-            solicited_only: !zero_based,
+            solicited_only: !counts_all_data,
             hello_required: false,
             unexpected_pdus_max: 0,
         }

@@ -17,7 +17,9 @@ use zerocopy::FromBytes;
 
 use super::SEGMENT_LEN_MAX_BYTES;
 use super::keys::{RdmaKeys, UNEXPECTED_PDUS_MAX};
-use super::wire::{CmHeader, ControlHeader, HEADER_LEN, HelloReply, Malformed, Message, Tag};
+use super::wire::{
+    CmHeader, ControlHeader, HEADER_LEN, HelloReply, Layout, Malformed, Message, Tag,
+};
 use crate::backend::Backend;
 use crate::connection::{self, AHS_LEN_MAX, Connection, Stage};
 use crate::login::Login;
@@ -78,20 +80,26 @@ impl TargetConfig {
 /// How a connection request is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
+    /// Both ends use zero-based addresses.
     zero_based: bool,
+    /// Write Base Offset counts from the first byte of all data-out, unless the login says otherwise.
+    counts_all_data: bool,
     invalidates: bool,
 }
 
 /// Takes the private data of a connection request; what they lead to, and the private data of the reply.
 ///
-/// Zero-based addresses are not used: every iSER header gives its addresses in full, so either kind works.
+/// Zero-based addresses are used where the initiator says that it has them: its headers may then come without addresses, and
+/// addresses that they do have are taken as they stand, from 0 on.
 pub fn accept(private_data: &[u8]) -> (Accepted, [u8; 4]) {
     let asked = CmHeader::parse(private_data);
+    let zero_based = asked.is_some_and(CmHeader::zero_based);
     let accepted = Accepted {
-        zero_based: asked.is_none_or(CmHeader::zero_based),
+        zero_based,
+        counts_all_data: asked.is_none() || zero_based,
         invalidates: asked.is_some_and(CmHeader::invalidates),
     };
-    let reply = CmHeader::new(false, accepted.invalidates);
+    let reply = CmHeader::new(zero_based, accepted.invalidates);
     (accepted, zerocopy::transmute!(reply))
 }
 
@@ -108,6 +116,8 @@ pub struct TargetSession<B> {
     config: TargetConfig,
     pub(super) invalidates: bool,
     hello: HelloState,
+    /// `None` before the first message, where that is to tell.
+    layout: Option<Layout>,
     pub(super) hello_reply: Option<HelloReply>,
     /// RDMA READs that were posted, and those whose data have come.
     pub(super) reads_posted: u64,
@@ -117,12 +127,13 @@ pub struct TargetSession<B> {
 impl<B: Backend> TargetSession<B> {
     /// A session over a connection that was just accepted.
     pub fn new(accepted: Accepted, config: TargetConfig) -> Self {
-        let keys = RdmaKeys::new(accepted.zero_based);
+        let keys = RdmaKeys::new(accepted.counts_all_data);
         Self {
             core: Connection::with_login(Login::over_rdma(keys), usize::from(config.commands_max)),
             config,
             invalidates: accepted.invalidates,
             hello: HelloState::Login,
+            layout: (!accepted.zero_based).then_some(Layout::Expanded),
             hello_reply: None,
             reads_posted: 0,
             reads_done: 0,
@@ -132,6 +143,11 @@ impl<B: Backend> TargetSession<B> {
     /// The negotiated parameters, once logged in.
     pub fn parameters(&self) -> Option<&Parameters> {
         self.core.parameters()
+    }
+
+    /// How headers are laid out, both ways.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout.unwrap_or_default()
     }
 
     /// The initiator's name, once logged in.
@@ -203,7 +219,8 @@ impl<B: Backend> MessageSession for TargetSession<B> {
         _: Option<RemoteKey>,
         backend: &mut B,
     ) -> Result<(), PeerError> {
-        match Message::parse(message)? {
+        let layout = self.layout.get_or_insert_with(|| Layout::of_login(message));
+        match Message::parse(message, *layout)? {
             Message::Control(header, pdu) => self.on_control(now, (&header, pdu), backend),
             Message::Hello(hello) if self.hello == HelloState::AwaitingHello => {
                 self.hello = HelloState::Open;

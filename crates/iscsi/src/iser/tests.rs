@@ -5,10 +5,10 @@ use block::testing::{VecVolume, Work};
 use block::{Admission, BlockSize, ByteRange, MessageSession as _, RemoteKey};
 use zerocopy::IntoBytes;
 
-use super::wire::{Hello, HelloReply, Message, Tag};
+use super::wire::{Hello, HelloReply, Layout, Message, Tag};
 use super::*;
 use crate::connection::PeerError as IscsiError;
-use crate::testing::{IserBed, IserInitiator, Received, TestTarget};
+use crate::testing::{IserBed, IserInitiator, Received, TestTarget, laid_out};
 use crate::wire::command::ScsiResponse;
 use crate::wire::{FINAL, NO_TASK_TAG, request, response};
 
@@ -42,6 +42,10 @@ impl std::ops::DerefMut for Bed {
 
 impl Bed {
     fn new(private_data: &[u8], keys: &[(&str, &str)]) -> Self {
+        Self::with_layout(private_data, keys, Layout::Expanded)
+    }
+
+    fn with_layout(private_data: &[u8], keys: &[(&str, &str)], layout: Layout) -> Self {
         let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
         let target = TestTarget::new(vec![volume]);
         let mut bed = Self {
@@ -50,6 +54,7 @@ impl Bed {
             target,
             next_itt: 1,
         };
+        bed.layout = layout;
         let mut all = IserInitiator::KEYS.to_vec();
         all.retain(|(key, _)| keys.iter().all(|(other, _)| other != key));
         all.extend_from_slice(keys);
@@ -207,7 +212,8 @@ fn invalidation_is_what_both_ends_said() {
     for (private_data, invalidates, reply) in [
         (&[0x80, 0, 0, 0][..], true, 0x80),
         (&[0xC0, 0, 0, 0], false, 0xC0),
-        (&[0x00; 56], true, 0x80),
+        (&[0x00; 56], true, 0x00),
+        (&[0x40, 0, 0, 0], false, 0x40),
         (&[], false, 0xC0),
     ] {
         let (_, bytes) = accept(private_data);
@@ -252,6 +258,50 @@ fn the_base_is_that_of_all_data_where_the_initiator_says_so() {
     );
     assert_eq!(status, GOOD);
     assert_eq!(bed.stored(0, data.len() as u64), data);
+}
+
+#[test]
+fn zero_based_addresses_are_served_with_and_without_base_offsets() {
+    for layout in [Layout::Expanded, Layout::Short] {
+        let keys = [("iSERHelloRequired", "Yes")];
+        let mut bed = Bed::with_layout(&[0, 0, 0, 0], &keys, layout);
+        bed.send(Hello::new(4).as_bytes()).expect("announced");
+        let reply = bed.others.pop().expect("an answer");
+        assert_eq!(reply.len(), layout.header_len());
+        assert!(matches!(
+            Message::parse(&reply, layout),
+            Ok(Message::HelloReply(reply)) if !reply.is_rejection()
+        ));
+        let mut bed = bed.ready();
+        bed.posted.piece_max_bytes = 4096;
+        let data = pattern(64 << 10);
+        let len = data.len() as u32;
+        // The key's offset 0 is the first byte of all data-out, immediate ones among them.
+        bed.memory.push((9, 0, data.clone()));
+        let from = Some(Tag { stag: 9, base: 0 });
+        let written = bed.command(WRITE, &write_10(0, 128), len, &data[..1000], (from, None));
+        assert_eq!(written.1, GOOD, "{layout:?}");
+        assert_eq!(bed.stored(0, data.len() as u64), data);
+        bed.memory.push((7, 0, vec![0; data.len() + 100]));
+        bed.session.invalidates = false;
+        let to = Some(Tag { stag: 7, base: 0 });
+        let read = bed.command(READ, &read_10(0, 128), len, &[], (None, to));
+        assert_eq!(read.1, GOOD, "{layout:?}");
+        let (_, _, buffer) = bed.memory.last().expect("it is left");
+        assert_eq!(buffer[..data.len()], data);
+        assert_eq!(buffer[data.len()..], [0; 100], "nothing beyond is touched");
+    }
+}
+
+#[test]
+fn headers_without_base_offsets_are_for_those_who_agreed_on_zero_based_addresses() {
+    let login = IserInitiator::default().login(&IserInitiator::KEYS);
+    let login = laid_out(&login, Layout::Short);
+    let target = TestTarget::new(vec![Arc::new(VecVolume::new(BlockSize::B512, BLOCKS))]);
+    for private_data in [LINUX, &[]] {
+        let mut bed = IserBed::new(&target, private_data, TargetConfig::default());
+        bed.send_bytes(&login).expect_err("not agreed");
+    }
 }
 
 #[test]
@@ -360,7 +410,7 @@ fn hello_is_answered_where_it_was_announced_and_refused_where_not() {
     let mut bed = Bed::new(LINUX, &[("iSERHelloRequired", "Yes")]);
     bed.send(Hello::new(4).as_bytes()).expect("announced");
     let reply = bed.others.pop().expect("an answer");
-    let Ok(Message::HelloReply(reply)) = Message::parse(&reply) else {
+    let Ok(Message::HelloReply(reply)) = Message::parse(&reply, Layout::Expanded) else {
         panic!("a HelloReply");
     };
     assert!(!HelloReply::is_rejection(&reply));

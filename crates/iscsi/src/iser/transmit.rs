@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::session::TargetSession;
-use super::wire::{ControlHeader, HEADER_LEN};
+use super::wire::{ControlHeader, Layout};
 use crate::backend::Backend;
 use crate::command::fail;
 use crate::connection::Stage;
@@ -95,24 +95,26 @@ impl<B: Backend> TargetSession<B> {
     }
 
     fn send_replies(&mut self, out: &mut dyn WorkList) -> Posted {
+        let layout = self.layout();
         while let Some(reply) = self.core.replies.front()
             && self.may_reply()
         {
-            let len = (HEADER_LEN + reply.len()) as u32;
+            let len = (layout.header_len() + reply.len()) as u32;
             let Some(room) = out.send(len, None) else {
                 return Posted::NoRoom;
             };
             let mut reply = self.core.replies.pop_front().expect("there is a front");
             self.core.number_reply(&mut reply);
             let [header, segment] = reply.parts();
-            fill(room, header, segment);
+            fill(room, layout, header, segment);
         }
         // Hello comes after the login: so does its answer.
         if let Some(reply) = self.hello_reply {
-            let Some(room) = out.send(HEADER_LEN as u32, None) else {
+            let len = layout.header_len();
+            let Some(room) = out.send(len as u32, None) else {
                 return Posted::NoRoom;
             };
-            room.copy_from_slice(reply.as_bytes());
+            room.copy_from_slice(&reply.as_bytes()[..len]);
             self.hello_reply = None;
             self.core.closing |= reply.is_rejection();
         }
@@ -216,7 +218,7 @@ impl<B: Backend> TargetSession<B> {
 
     fn send_response(&mut self, slot: usize, out: &mut dyn WorkList) -> Posted {
         let ((exp, max), stat_sn) = (self.core.numbers(), self.core.stat_sn);
-        let invalidates = self.invalidates;
+        let (layout, invalidates) = (self.layout(), self.invalidates);
         let Stage::Full(full) = &mut self.core.stage else {
             return Posted::Yes;
         };
@@ -230,11 +232,11 @@ impl<B: Backend> TargetSession<B> {
         // There were no R2T and Data-In PDUs.
         header.exp_data_sn = U32::new(0);
         let key = invalidated(task).filter(|_| invalidates);
-        let len = (HEADER_LEN + size_of_val(&header) + segment.len()) as u32;
+        let len = (layout.header_len() + size_of_val(&header) + segment.len()) as u32;
         let Some(room) = out.send(len, key) else {
             return Posted::NoRoom;
         };
-        fill(room, header.as_bytes(), &segment);
+        fill(room, layout, header.as_bytes(), &segment);
         self.core.stat_sn = stat_sn.wrapping_add(1);
         Posted::Yes
     }
@@ -295,11 +297,12 @@ fn fill_data<B: Backend>(
     }
 }
 
-/// A message: the iSER header of a PDU that names no buffers, which targets' never do, and the PDU.
-fn fill(room: &mut [u8], header: &[u8], segment: &[u8]) {
+/// A message: the iSER header of a PDU that names no buffers, which targets' never do, and the PDU. Nothing but zeros is left
+/// out of a header without base offsets then.
+fn fill(room: &mut [u8], layout: Layout, header: &[u8], segment: &[u8]) {
     let iser = ControlHeader::new(None, None);
-    let (head, rest) = room.split_at_mut(HEADER_LEN);
-    head.copy_from_slice(iser.as_bytes());
+    let (head, rest) = room.split_at_mut(layout.header_len());
+    head.copy_from_slice(&iser.as_bytes()[..layout.header_len()]);
     let (bhs, data) = rest.split_at_mut(header.len());
     bhs.copy_from_slice(header);
     data.copy_from_slice(segment);

@@ -1,14 +1,17 @@
 //! The iSER header, which precedes every message, and the header of the connection manager's private data.
 //!
-//! Read first: RFC 7145 §9.2 to §9.4; InfiniBand Architecture volume 1, annex A12 (iSER), for the private data.
+//! Read first: RFC 7145 §9.2 to §9.4; InfiniBand Architecture volume 1, annex A12 (iSER), for the private data; RFC 5046 §9.2
+//! for the header without base offsets.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::wire::request;
+
 /// Bytes of an iSER header.
 pub const HEADER_LEN: usize = 28;
-/// The least bytes of a Hello: RFC 5046's has no more.
-const HELLO_LEN_MIN: usize = 12;
+/// Bytes of a header of RFC 5046: one without base offsets. Its Hello has no more, either.
+pub const SHORT_HEADER_LEN: usize = 12;
 /// The version of RFC 7145 §9.3.
 pub const VERSION: u8 = 10;
 /// The version of RFC 5046.
@@ -23,6 +26,40 @@ pub mod opcode {
     /// HelloReply.
     pub const HELLO_REPLY: u8 = 3;
 }
+
+/// How the header of a connection's control-type PDUs is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// RFC 7145's, with base offsets; annex A12 calls it expanded.
+    #[default]
+    Expanded,
+    /// RFC 5046's: every buffer begins at offset 0 of its key. Annex A12 leaves it where both ends use zero-based addresses.
+    Short,
+}
+
+impl Layout {
+    /// That of a peer which may use either, told by its first message, a Login Request. A login names no buffer, so where the
+    /// shorter header has the opcode behind it, the longer one has a zero of an address.
+    pub fn of_login(message: &[u8]) -> Self {
+        let behind_short = message.get(SHORT_HEADER_LEN).map(|byte| byte & OPCODE_MASK);
+        if behind_short == Some(request::LOGIN) {
+            Self::Short
+        } else {
+            Self::Expanded
+        }
+    }
+
+    /// Bytes of a header.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Expanded => HEADER_LEN,
+            Self::Short => SHORT_HEADER_LEN,
+        }
+    }
+}
+
+/// The opcode in byte 0 of a basic header segment; bit 6 says whether the PDU is for immediate delivery.
+const OPCODE_MASK: u8 = 0x3F;
 
 /// WSV: the write STag is valid.
 const WRITE_VALID: u8 = 0x08;
@@ -52,6 +89,37 @@ pub struct ControlHeader {
 }
 
 const _: () = assert!(size_of::<ControlHeader>() == HEADER_LEN);
+
+/// The header of a control-type PDU without base offsets (RFC 5046 §9.2).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ShortControlHeader {
+    /// As of [`ControlHeader`].
+    pub flags: u8,
+    /// Reserved.
+    pub reserved: [u8; 3],
+    /// Write STag: the key to the data-out, which begin at its offset 0.
+    pub write_stag: U32,
+    /// Read STag: the key to where data-in go, from offset 0 on.
+    pub read_stag: U32,
+}
+
+const _: () = assert!(size_of::<ShortControlHeader>() == SHORT_HEADER_LEN);
+
+impl From<ShortControlHeader> for ControlHeader {
+    fn from(header: ShortControlHeader) -> Self {
+        Self {
+            flags: header.flags,
+            reserved: header.reserved,
+            write_stag: header.write_stag,
+            write_base: U64::ZERO,
+            read_stag: header.read_stag,
+            read_base: U64::ZERO,
+        }
+    }
+}
 
 /// A steering tag and the address that goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,12 +255,12 @@ pub enum Malformed {
 
 impl<'a> Message<'a> {
     /// Takes a message apart.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8], layout: Layout) -> Result<Self, Malformed> {
         let short = Malformed::Length(bytes.len());
         let opcode = bytes.first().ok_or(short)? >> 4;
         match opcode {
             opcode::CONTROL => {
-                let (header, pdu) = ControlHeader::read_from_prefix(bytes).map_err(|_| short)?;
+                let (header, pdu) = control(bytes, layout).ok_or(short)?;
                 Ok(Self::Control(header, pdu))
             }
             opcode::HELLO => Ok(Self::Hello(padded(bytes).ok_or(short)?)),
@@ -202,12 +270,22 @@ impl<'a> Message<'a> {
     }
 }
 
+fn control(bytes: &[u8], layout: Layout) -> Option<(ControlHeader, &[u8])> {
+    match layout {
+        Layout::Expanded => ControlHeader::read_from_prefix(bytes).ok(),
+        Layout::Short => {
+            let (header, pdu) = ShortControlHeader::read_from_prefix(bytes).ok()?;
+            Some((header.into(), pdu))
+        }
+    }
+}
+
 /// A header, of which the reserved part need not be there.
 fn padded<T: FromBytes>(bytes: &[u8]) -> Option<T> {
     let mut whole = [0; HEADER_LEN];
     let len = bytes.len().min(HEADER_LEN);
     whole[..len].copy_from_slice(&bytes[..len]);
-    (len >= HELLO_LEN_MIN)
+    (len >= SHORT_HEADER_LEN)
         .then(|| T::read_from_bytes(&whole).ok())
         .flatten()
 }
@@ -278,6 +356,10 @@ mod tests {
         0x81, 0x02, 0x03, 0, 0,
     ];
 
+    fn parse(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+        Message::parse(bytes, Layout::Expanded)
+    }
+
     #[test]
     fn the_control_header_reads_and_writes_as_linux_lays_it_out() {
         let tag = Tag {
@@ -286,14 +368,11 @@ mod tests {
         };
         let header = ControlHeader::new(None, Some(tag));
         assert_eq!(header.as_bytes(), READ);
-        assert_eq!(Message::parse(&READ), Ok(Message::Control(header, &[])));
+        assert_eq!(parse(&READ), Ok(Message::Control(header, &[])));
         assert_eq!((header.write(), header.read()), (None, Some(tag)));
         let mut bytes = READ.to_vec();
         bytes.push(0x2A);
-        assert_eq!(
-            Message::parse(&bytes),
-            Ok(Message::Control(header, &[0x2A]))
-        );
+        assert_eq!(parse(&bytes), Ok(Message::Control(header, &[0x2A])));
         let both = ControlHeader::new(Some(tag), Some(tag));
         assert_eq!(both.flags, 0x1C);
         assert_eq!(both.as_bytes()[4..16], both.as_bytes()[16..28]);
@@ -301,10 +380,40 @@ mod tests {
     }
 
     #[test]
+    fn a_header_without_base_offsets_names_buffers_from_offset_0_on() {
+        let bytes = [0x1C, 0, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 0x56, 0x78, 0x2A];
+        let Ok(Message::Control(header, pdu)) = Message::parse(&bytes, Layout::Short) else {
+            panic!("a control-type PDU");
+        };
+        let tag = |stag| Some(Tag { stag, base: 0 });
+        assert_eq!((header.write(), header.read()), (tag(0x1234), tag(0x5678)));
+        assert_eq!(pdu, [0x2A]);
+        for len in 0..SHORT_HEADER_LEN {
+            let cut = Message::parse(&bytes[..len], Layout::Short);
+            assert_eq!(cut, Err(Malformed::Length(len)));
+        }
+    }
+
+    #[test]
+    fn a_login_tells_the_layout_of_its_header() {
+        for layout in [Layout::Expanded, Layout::Short] {
+            let mut login = vec![opcode::CONTROL << 4];
+            login.resize(layout.header_len(), 0);
+            for first in [request::LOGIN, request::LOGIN | 0x40] {
+                login.truncate(layout.header_len());
+                login.push(first);
+                login.resize(layout.header_len() + 48, 0);
+                assert_eq!(Layout::of_login(&login), layout);
+            }
+        }
+        assert_eq!(Layout::of_login(&[0x10; 12]), Layout::Expanded);
+    }
+
+    #[test]
     fn a_tag_that_is_not_valid_is_not_read() {
         let mut bytes = READ;
         bytes[0] = 0x10;
-        let Ok(Message::Control(header, _)) = Message::parse(&bytes) else {
+        let Ok(Message::Control(header, _)) = parse(&bytes) else {
             panic!("a control-type PDU");
         };
         assert_eq!((header.write(), header.read()), (None, None));
@@ -313,15 +422,15 @@ mod tests {
     #[test]
     fn short_messages_and_other_opcodes_are_refused() {
         for len in 0..HEADER_LEN {
-            assert_eq!(Message::parse(&READ[..len]), Err(Malformed::Length(len)));
+            assert_eq!(parse(&READ[..len]), Err(Malformed::Length(len)));
         }
         for other in (0..16).filter(|other| !(1..=3).contains(other)) {
             let mut bytes = READ;
             bytes[0] = other << 4;
-            assert_eq!(Message::parse(&bytes), Err(Malformed::Opcode(other)));
+            assert_eq!(parse(&bytes), Err(Malformed::Opcode(other)));
         }
         assert_eq!(
-            Message::parse(&[0x20; 11]),
+            parse(&[0x20; 11]),
             Err(Malformed::Length(11)),
             "a Hello has 12 bytes at the least"
         );
@@ -349,15 +458,12 @@ mod tests {
                 4,
                 "no more than the initiator answers"
             );
-            assert_eq!(
-                Message::parse(reply.as_bytes()),
-                Ok(Message::HelloReply(reply))
-            );
+            assert_eq!(parse(reply.as_bytes()), Ok(Message::HelloReply(reply)));
         }
         let hello = Hello::new(4);
         assert_eq!(hello.as_bytes()[..4], [0x20, 0xA1, 0, 4]);
         let short = &hello.as_bytes()[..12];
-        assert_eq!(Message::parse(short), Ok(Message::Hello(hello)));
+        assert_eq!(parse(short), Ok(Message::Hello(hello)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use block::{MessageSession as _, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{TestBackend, TestTarget};
-use crate::iser::wire::{ControlHeader, Message, Tag};
+use crate::iser::wire::{ControlHeader, Layout, Message, ShortControlHeader, Tag, opcode};
 use crate::iser::{PeerError, TargetConfig, TargetSession, accept};
 use crate::text::TextBuilder;
 use crate::wire::{Bhs, FINAL, NO_TASK_TAG, request};
@@ -111,6 +111,26 @@ impl IserInitiator {
     }
 }
 
+/// A message of [`IserInitiator`]'s as it is sent where headers are laid out so; panics where it names a buffer that does not
+/// begin at offset 0 and headers have no place for that.
+pub fn laid_out(message: &[u8], layout: Layout) -> Vec<u8> {
+    if layout == Layout::Expanded {
+        return message.to_vec();
+    }
+    if message[0] >> 4 != opcode::CONTROL {
+        return message[..message.len().min(layout.header_len())].to_vec();
+    }
+    let (header, pdu) = ControlHeader::read_from_prefix(message).expect("a whole header");
+    assert_eq!((header.write_base.get(), header.read_base.get()), (0, 0));
+    let short = ShortControlHeader {
+        flags: header.flags,
+        reserved: header.reserved,
+        write_stag: header.write_stag,
+        read_stag: header.read_stag,
+    };
+    [short.as_bytes(), pdu].concat()
+}
+
 /// A PDU that the target sent.
 #[derive(Clone, Debug)]
 pub struct Received {
@@ -124,8 +144,8 @@ pub struct Received {
 
 impl Received {
     /// Takes a target's message apart; panics where it is no control-type PDU.
-    pub fn parse(message: &[u8], invalidated: Option<RemoteKey>) -> Self {
-        let Ok(Message::Control(header, pdu)) = Message::parse(message) else {
+    pub fn parse(message: &[u8], layout: Layout, invalidated: Option<RemoteKey>) -> Self {
+        let Ok(Message::Control(header, pdu)) = Message::parse(message, layout) else {
             panic!("targets send control-type PDUs");
         };
         assert_eq!(
@@ -156,6 +176,8 @@ pub struct IserBed {
     pub backend: TestBackend,
     /// Its send queue.
     pub posted: PostedWork,
+    /// How the initiator lays headers out.
+    pub layout: Layout,
     /// The initiator's memory: key, address of its first byte, bytes.
     pub memory: Vec<(u32, u64, Vec<u8>)>,
     /// What the target sent.
@@ -181,6 +203,7 @@ impl IserBed {
             session: TargetSession::new(accept(private_data).0, config),
             backend: target.backend(),
             posted,
+            layout: Layout::Expanded,
             memory: Vec::new(),
             inbox: VecDeque::new(),
             reads: VecDeque::new(),
@@ -191,8 +214,13 @@ impl IserBed {
         }
     }
 
-    /// Gives the session a message and carries out what it posts.
+    /// Gives the session a message of [`IserInitiator`]'s and carries out what it posts.
     pub fn send(&mut self, message: &[u8]) -> Result<(), PeerError> {
+        self.send_bytes(&laid_out(message, self.layout))
+    }
+
+    /// The same with a message as it stands.
+    pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), PeerError> {
         assert!(
             message.len() <= TargetConfig::RECEIVE_LEN_BYTES as usize,
             "the message fits a receive"
@@ -249,7 +277,8 @@ impl IserBed {
                     self.memory.retain(|(other, ..)| *other != key);
                 }
                 if message[0] >> 4 == 1 {
-                    self.inbox.push_back(Received::parse(&message, invalidate));
+                    let received = Received::parse(&message, self.layout, invalidate);
+                    self.inbox.push_back(received);
                 } else {
                     self.others.push(message);
                 }

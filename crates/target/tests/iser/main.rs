@@ -10,7 +10,7 @@ use block::{Access, BlockSize};
 use iscsi::iser::wire::Tag;
 use iscsi::testing::IserInitiator;
 use iscsi::wire::{NO_TASK_TAG, request, response};
-use peer::Peer;
+use peer::{Addresses, Peer};
 use target::{
     AllowedHost, Cores, HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition,
     PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol,
@@ -72,13 +72,21 @@ impl Fixture {
     }
 
     fn try_connect(&self) -> Result<Peer, peer::NoAnswer> {
+        self.try_connect_with(Addresses::InFull)
+    }
+
+    fn try_connect_with(&self, addresses: Addresses) -> Result<Peer, peer::NoAnswer> {
         let from = SocketAddr::new(Ipv4Addr::new(127, 36, 0, 2).into(), self.udp_port);
-        Peer::connect(from, self.portal.address)
+        Peer::connect(from, self.portal.address, addresses)
     }
 
     /// A peer that has sent its login, with its status.
     fn log_in(&self) -> (Peer, (u8, u8)) {
-        let mut peer = self.try_connect().expect("taken");
+        self.log_in_with(Addresses::InFull)
+    }
+
+    fn log_in_with(&self, addresses: Addresses) -> (Peer, (u8, u8)) {
+        let mut peer = self.try_connect_with(addresses).expect("taken");
         let mut keys = IserInitiator::KEYS.to_vec();
         keys.retain(|(key, _)| *key != "TargetName");
         keys.push(("TargetName", IQN));
@@ -91,7 +99,11 @@ impl Fixture {
     }
 
     fn ready(&self) -> Peer {
-        let (mut peer, status) = self.log_in();
+        self.ready_with(Addresses::InFull)
+    }
+
+    fn ready_with(&self, addresses: Addresses) -> Peer {
+        let (mut peer, status) = self.log_in_with(addresses);
         assert_eq!(status, GOOD);
         // UNIT ATTENTION, perhaps.
         command(&mut peer, READ, &[0; 6], 0, &[], (None, None));
@@ -166,6 +178,31 @@ fn data_go_both_ways_and_keys_are_invalidated() {
         let status = command(&mut peer, READ, &read, len, &[], (None, Some(to)));
         assert_eq!(status, GOOD, "{len} bytes are read");
         assert_eq!(peer.data()[..len as usize], pattern);
+        assert!(!peer.invalidate(to), "the response has done so");
+    }
+}
+
+#[test]
+fn zero_based_addresses_are_used_where_both_ends_have_them() {
+    for addresses in [Addresses::ZeroBased, Addresses::ZeroBasedUnsaid] {
+        let fixture = Fixture::new();
+        let mut peer = fixture.ready_with(addresses);
+        assert_eq!(peer.private_data[0], 0, "addresses are zero-based");
+        let pattern: Vec<u8> = (0..65_536_u32).map(|i| (i / 3 + i % 253) as u8).collect();
+        let len = pattern.len() as u32;
+        peer.data()[..pattern.len()].copy_from_slice(&pattern);
+        let from = peer.register(len.into());
+        assert_eq!(from.base, 0);
+        let write = cdb_10(0x2A, 16, 128);
+        let immediate = &pattern[..8192];
+        let status = command(&mut peer, WRITE, &write, len, immediate, (Some(from), None));
+        assert_eq!(status, GOOD);
+        peer.data().fill(0);
+        let to = peer.register(len.into());
+        let read = cdb_10(0x28, 16, 128);
+        let status = command(&mut peer, READ, &read, len, &[], (None, Some(to)));
+        assert_eq!(status, GOOD);
+        assert_eq!(peer.data()[..pattern.len()], pattern);
         assert!(!peer.invalidate(to), "the response has done so");
     }
 }

@@ -10,8 +10,8 @@ use fabric::verbs::{
     RecvRequest, Region, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
-use iscsi::iser::wire::Tag;
-use iscsi::testing::{IserInitiator, Received};
+use iscsi::iser::wire::{Layout, Tag};
+use iscsi::testing::{IserInitiator, Received, laid_out};
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 const DATA_BYTES: usize = 1 << 20;
@@ -30,10 +30,40 @@ pub struct Peer {
     sends: RegionId,
     sent: u64,
     inbox: VecDeque<Received>,
+    addresses: Addresses,
     pub is_gone: bool,
     pub initiator: IserInitiator,
     /// The private data of the target's reply.
     pub private_data: Box<[u8]>,
+}
+
+/// What the initiator's keys count from, and what its headers say of that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// As Linux's: addresses of its memory.
+    InFull,
+    /// Offsets, given in every header.
+    ZeroBased,
+    /// Offsets, which headers have no place for: RFC 5046's.
+    ZeroBasedUnsaid,
+}
+
+impl Addresses {
+    fn private_data(self) -> [u8; 4] {
+        let flags = if self == Self::InFull { 0x80 } else { 0 };
+        [flags, 0, 0, 0]
+    }
+
+    fn base(self) -> u64 {
+        if self == Self::InFull { BASE } else { 0 }
+    }
+
+    fn layout(self) -> Layout {
+        match self {
+            Self::InFull | Self::ZeroBased => Layout::Expanded,
+            Self::ZeroBasedUnsaid => Layout::Short,
+        }
+    }
 }
 
 /// The connection was refused or never answered.
@@ -41,8 +71,12 @@ pub struct Peer {
 pub struct NoAnswer;
 
 impl Peer {
-    /// Connects from an address of loopback, with the private data of Linux's initiator.
-    pub fn connect(from: SocketAddr, to: SocketAddr) -> Result<Self, NoAnswer> {
+    /// Connects from an address of loopback.
+    pub fn connect(
+        from: SocketAddr,
+        to: SocketAddr,
+        addresses: Addresses,
+    ) -> Result<Self, NoAnswer> {
         let mut soft = Soft::bind(&SoftOptions::at(from)).expect("a port of loopback is free");
         let mut memory = |len: u64| soft.allocate(len as usize).expect("memory");
         let data = memory(DATA_BYTES as u64);
@@ -61,6 +95,7 @@ impl Peer {
             sends,
             sent: 0,
             inbox: VecDeque::new(),
+            addresses,
             is_gone: false,
             initiator: IserInitiator::default(),
             private_data: Box::default(),
@@ -69,7 +104,7 @@ impl Peer {
         let to = ConnectTo {
             address: to.ip(),
             port: to.port(),
-            private_data: &[0x80, 0, 0, 0],
+            private_data: &addresses.private_data(),
         };
         peer.soft.connect(peer.qpn, &to).expect("asked");
         let end = Instant::now() + Duration::from_secs(10);
@@ -97,7 +132,7 @@ impl Peer {
         let region = Region {
             domain: DOMAIN,
             placement: place(self.data, 0, len),
-            base_va: BASE,
+            base_va: self.addresses.base(),
             access: ACCESS,
         };
         let remote = self.soft.register(region).expect("room");
@@ -113,10 +148,11 @@ impl Peer {
     }
 
     pub fn send(&mut self, message: &[u8]) {
+        let message = laid_out(message, self.addresses.layout());
         let offset = self.sent % SENDS * MESSAGE_BYTES;
         self.sent += 1;
         self.soft.bytes_mut(self.sends)[offset as usize..][..message.len()]
-            .copy_from_slice(message);
+            .copy_from_slice(&message);
         let part = place(self.sends, offset, message.len() as u64);
         let data = Data::Gather(Gather::new(&[part]).expect("one part"));
         let request = SendRequest {
@@ -159,7 +195,8 @@ impl Peer {
         let start = (completion.id.0 * MESSAGE_BYTES) as usize;
         let bytes = &self.soft.bytes(self.receives)[start..][..completion.len_bytes as usize];
         let key = completion.invalidated.map(|key| block::RemoteKey(key.0));
-        self.inbox.push_back(Received::parse(bytes, key));
+        self.inbox
+            .push_back(Received::parse(bytes, self.addresses.layout(), key));
         self.post_recv(completion.id.0);
     }
 

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::target::odd_cdb;
 use super::{take, test_target};
-use crate::iser::wire::{CmHeader, ControlHeader, Hello, HelloReply, Message, Tag};
+use crate::iser::wire::{CmHeader, ControlHeader, Hello, HelloReply, Layout, Message, Tag};
 use crate::iser::{PeerError, TargetConfig, accept};
 use crate::testing::{IserBed, IserInitiator, TestTarget};
 use crate::wire::command::{function, function_response};
@@ -20,12 +20,13 @@ const TAGS: u8 = 16;
 
 /// A message: what is read is written back. Then it is the first of a connection, whose request had the same bytes.
 pub fn iser_message(input: &[u8]) {
-    match Message::parse(input) {
+    let layout = Layout::of_login(input);
+    match Message::parse(input, layout) {
         Ok(Message::Control(header, pdu)) => {
             let again = ControlHeader::new(header.write(), header.read());
             assert_eq!(again.write(), header.write());
             assert_eq!(again.read(), header.read());
-            assert_eq!(again.as_bytes().len() + pdu.len(), input.len());
+            assert_eq!(layout.header_len() + pdu.len(), input.len());
         }
         Ok(Message::Hello(hello)) => {
             let reply: HelloReply = hello.reply(16);
@@ -37,10 +38,16 @@ pub fn iser_message(input: &[u8]) {
     }
     let (_, reply) = accept(input);
     let reply = CmHeader::read_from_bytes(&reply).expect("of this length");
-    assert!(!reply.zero_based(), "zero-based addresses are never used");
+    let asked = CmHeader::parse(input);
+    assert_eq!(reply.zero_based(), asked.is_some_and(CmHeader::zero_based));
     let len = input.len().min(TargetConfig::RECEIVE_LEN_BYTES as usize);
     let mut bed = IserBed::new(&test_target(8), input, TargetConfig::default());
-    let _: Result<(), PeerError> = bed.send(&input[..len]);
+    bed.layout = if reply.zero_based() {
+        layout
+    } else {
+        Layout::Expanded
+    };
+    let _: Result<(), PeerError> = bed.send_bytes(&input[..len]);
     assert_eq!(bed.refused, [], "no buffer is reached before the login");
 }
 
@@ -93,6 +100,9 @@ impl Run {
             is_raw: false,
         };
         run.bed.posted.piece_max_bytes = 4096;
+        if config & 0xA0 == 0x20 {
+            run.bed.layout = Layout::Short;
+        }
         let mut keys = IserInitiator::KEYS.to_vec();
         let yes_no = |bit| if config & bit != 0 { "Yes" } else { "No" };
         keys.retain(|(key, _)| !matches!(*key, "InitialR2T" | "ImmediateData"));
@@ -142,7 +152,8 @@ impl Run {
                 let (bytes, rest) = script.split_at(usize::from(a).min(script.len()));
                 *script = rest;
                 self.is_raw = true;
-                self.send(bytes)
+                let taken = self.bed.send_bytes(bytes);
+                self.check(taken)
             }
             6 => self.control([a, b, c]),
             _ => self.change(a, b),
@@ -160,7 +171,10 @@ impl Run {
         let itt = u32::from(a % TAGS);
         let key = self.next_key;
         self.next_key += 1;
-        let base = u64::from(key) << 32;
+        let base = match self.bed.layout {
+            Layout::Expanded => u64::from(key) << 32,
+            Layout::Short => 0,
+        };
         let data = match (writes, immediate & 3) {
             (true, 1) => vec![c; (right as usize).min(8192)],
             (true, 2) => vec![c; usize::from(immediate) * 16],
