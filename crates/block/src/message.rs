@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use crate::Placement;
+
 /// A key to memory that one end lets the other reach (an R_Key, or a steering tag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
@@ -59,6 +61,19 @@ pub trait WorkList {
     /// Posts an RDMA WRITE of as many bytes as `to` has, at most [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of
     /// them at once: they hold old bytes.
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]>;
+
+    /// Whether bytes of a volume can be posted where they are, by [`write_placed`](Self::write_placed).
+    fn places(&self) -> bool {
+        false
+    }
+
+    /// Posts an RDMA WRITE of bytes that stay in a volume until they are sent, and are read there again where they must be sent
+    /// again: each time as they are then, with every block whole. Fill in where they are, as many bytes as `to` has, at once.
+    /// `None` also where the list [places](Self::places) nothing.
+    #[expect(unused_variables, reason = "most lists place nothing")]
+    fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
+        None
+    }
 
     /// Takes the write back that was just posted (the data could not be read after all).
     fn retract(&mut self);

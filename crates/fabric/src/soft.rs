@@ -15,10 +15,11 @@ mod steering;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{RegionId, Segment};
-use net::{Piece, UdpOptions, UdpRun, UdpSocket};
+use net::{Piece, Source, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Framing, Ipv4Identification, PathMtu, UDP_PORT};
 use roce::{
@@ -342,8 +343,18 @@ impl Soft {
             };
             let pieces = batch.parts().map(|part| match part {
                 Segment::Bytes(bytes) => Piece::Bytes(bytes),
-                Segment::Place(place) => Piece::Bytes(memory.slice(place).unwrap_or_default()),
+                Segment::Place(place) => memory.piece(place),
             });
+            let may_send = batch.parts().all(|part| match part {
+                Segment::Bytes(_) => true,
+                Segment::Place(place) => memory.may_send(place),
+            });
+            if !may_send {
+                // The queue pair fails when it has tried often enough.
+                self.statistics.sends_refused += 1;
+                self.runs_sent += 1;
+                continue;
+            }
             match self.socket.send(&run, pieces) {
                 Ok(()) => {
                     self.statistics.send_calls += 1;
@@ -523,6 +534,15 @@ impl Provider for Soft {
     fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
         self.forget(memory);
         self.memory.remove(memory)
+    }
+
+    fn sends_from_volumes(&mut self, qpn: Qpn) -> bool {
+        // What has an ICRC must be what was summed.
+        self.endpoint.framing(qpn) == Some(Framing::Train)
+    }
+
+    fn show(&mut self, source: Arc<dyn Source>) -> Option<RegionId> {
+        Some(self.memory.show(source))
     }
 
     fn bytes(&self, memory: RegionId) -> &[u8] {

@@ -265,6 +265,7 @@ impl Endpoint {
     }
 
     /// The next request that has ended.
+    #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         let completion = self.completions.pop_front()?;
         if let Some((_, qp)) = self.slots.find(completion.qpn) {
@@ -274,16 +275,19 @@ impl Endpoint {
     }
 
     /// The next thing that happened.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// Whether a completion or an event waits to be taken.
+    #[inline]
     pub fn has_news(&self) -> bool {
         !self.completions.is_empty() || !self.events.is_empty()
     }
 
     /// Whether an event waits to be taken.
+    #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
@@ -315,7 +319,14 @@ impl Endpoint {
         self.slots.find(qpn).map(|(_, qp)| qp.state())
     }
 
+    /// How packets of a connected queue pair stand in datagrams.
+    pub fn framing(&mut self, qpn: Qpn) -> Option<Framing> {
+        let (_, qp) = self.slots.find(qpn)?;
+        (qp.state() == QpState::ReadyToSend).then(|| qp.framing())
+    }
+
     /// Posts a request to the send queue. Its data stay as they are until it has completed.
+    #[inline]
     pub fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
         let (index, qp) = self.slots.find(qpn).ok_or(PostError::NoSuchQp)?;
         qp.post_send(request)?;
@@ -324,6 +335,7 @@ impl Endpoint {
     }
 
     /// Posts a receive.
+    #[inline]
     pub fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
         let (_, qp) = self.slots.find(qpn).ok_or(PostError::NoSuchQp)?;
         qp.post_recv(request)
@@ -339,6 +351,7 @@ impl Endpoint {
     }
 
     /// Makes a key worthless; whether it had been worth something.
+    #[inline]
     pub fn invalidate(&mut self, key: Rkey) -> bool {
         self.regions.invalidate(key)
     }

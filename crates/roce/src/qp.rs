@@ -213,6 +213,7 @@ impl QueuePair {
     }
 
     /// Takes a request to send.
+    #[inline]
     pub(crate) fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
         match self.state {
             QpState::Init => return Err(PostError::NotConnected),

@@ -35,7 +35,7 @@ pub const MESSAGE_LEN_MAX_BYTES: u32 = 1 << 30;
 
 impl Gather {
     /// The most parts.
-    pub const PARTS_MAX: usize = 4;
+    pub const PARTS_MAX: usize = 2;
 
     /// No bytes at all.
     pub const EMPTY: Self = Self {
@@ -48,6 +48,7 @@ impl Gather {
     };
 
     /// The bytes of `parts`, one after the other.
+    #[inline]
     pub fn new(parts: &[Placement]) -> Result<Self, MessageTooLong> {
         let mut gather = Self::EMPTY;
         for part in parts {
@@ -57,6 +58,7 @@ impl Gather {
     }
 
     /// Appends the bytes of `part`.
+    #[inline]
     pub fn push(&mut self, part: Placement) -> Result<(), MessageTooLong> {
         let too_long = MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES);
         let len = u32::try_from(part.range.len).map_err(|_| too_long)?;
@@ -80,6 +82,7 @@ impl Gather {
     }
 
     /// The parts, in order.
+    #[inline]
     pub fn parts(&self) -> &[Placement] {
         &self.parts[..usize::from(self.count)]
     }
@@ -115,18 +118,32 @@ impl Inline {
     pub const LEN_MAX_BYTES: usize = 96;
 
     /// A copy of `bytes`; `None` where there are too many.
+    #[inline]
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let mut inline = Self {
-            bytes: [0; Self::LEN_MAX_BYTES],
-            len: bytes.len().try_into().ok()?,
-        };
-        inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let mut inline = Self::zeroed(bytes.len())?;
+        inline.bytes_mut().copy_from_slice(bytes);
         Some(inline)
     }
 
+    /// So many bytes that are 0, to be filled in; `None` where they are too many.
+    #[inline]
+    pub fn zeroed(len_bytes: usize) -> Option<Self> {
+        (len_bytes <= Self::LEN_MAX_BYTES).then_some(Self {
+            bytes: [0; Self::LEN_MAX_BYTES],
+            len: len_bytes as u8,
+        })
+    }
+
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+
+    /// The same, for writing.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.len)]
     }
 }
 
@@ -322,7 +339,7 @@ mod tests {
 
     #[test]
     fn slices_cross_parts_in_order() {
-        let gather = Gather::new(&[place(10, 5), place(100, 0), place(200, 7)]).unwrap();
+        let gather = Gather::new(&[place(10, 5), place(200, 7)]).unwrap();
         assert_eq!(gather.len_bytes(), 12);
         assert_eq!(slice(&gather, 0, 12), [(10, 5), (200, 7)]);
         assert_eq!(slice(&gather, 3, 4), [(13, 2), (200, 2)]);
@@ -332,8 +349,8 @@ mod tests {
 
     #[test]
     fn messages_are_bounded() {
-        let parts = [place(0, 1); 5];
-        assert_eq!(Gather::new(&parts), Err(MessageTooLong::Parts(4)));
+        let parts = [place(0, 1); 3];
+        assert_eq!(Gather::new(&parts), Err(MessageTooLong::Parts(2)));
         let long = [place(0, 1 << 30), place(0, 1)];
         assert!(matches!(Gather::new(&long), Err(MessageTooLong::Bytes(_))));
         assert!(Inline::new(&[0; 97]).is_none());

@@ -69,6 +69,7 @@ pub(super) fn admit<P: Provider>(
         login: (login.until, login.half_open),
         charge,
         path_mtu: request.path_mtu,
+        sends_from_volumes: provider.sends_from_volumes(qpn),
     };
     let session = (admitted.driven, &admitted.shape);
     Ok(Box::new(Connection::new(

@@ -56,6 +56,8 @@ pub(super) struct Entrance {
     pub(super) login: (Instant, HalfOpen),
     pub(super) charge: Charge,
     pub(super) path_mtu: PathMtu,
+    /// Whether its queue pair's WRITEs can be sent from volumes.
+    pub(super) sends_from_volumes: bool,
 }
 
 /// How a turn left the connection.
@@ -127,7 +129,12 @@ impl Connection {
             qpn,
             driven,
             receives,
-            queue: SendQueue::new(qpn, shape.sends, shape.reads, entrance.path_mtu),
+            queue: SendQueue::new(
+                qpn,
+                (shape.sends, shape.reads),
+                entrance.path_mtu,
+                entrance.sends_from_volumes,
+            ),
             is_queued: false,
             is_counted: false,
             armed: None,
@@ -191,7 +198,7 @@ impl Connection {
             may_go_on = poster.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
             self.queue
-                .post(staged, provider)
+                .post(staged, self.driven.attachment(), provider)
                 .map_err(|error| CloseReason::Fabric(Box::new(error)))?;
             self.driven.attachment_mut().handle_drained();
         }
@@ -267,8 +274,8 @@ impl Connection {
         self.driven.handle_close(now, reason);
     }
 
-    pub(super) fn abandon(&mut self) -> impl Iterator<Item = Chunk> {
-        self.queue.abandon()
+    pub(super) fn abandon<P: Provider>(&mut self, provider: &mut P) -> impl Iterator<Item = Chunk> {
+        self.queue.abandon(provider)
     }
 
     /// Goes on towards the end where the session is done or the runtime drains.

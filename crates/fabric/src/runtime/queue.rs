@@ -1,8 +1,11 @@
 //! What a connection has posted to its send queue, and how its session posts more.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 
-use block::{RemoteBuffer, RemoteKey, WorkList};
+use block::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+
+use net::Attachment;
 
 use super::pool::{Chunk, PIECE_MAX_BYTES, Pool};
 use crate::Provider;
@@ -26,6 +29,27 @@ pub(super) struct SendQueue {
     read_bytes: u64,
     /// Bytes of the pool that it holds.
     held_bytes: u64,
+    shown: Shown,
+}
+
+/// Volumes that requests are sent from, as the provider knows them, by the session's number.
+#[derive(Debug)]
+struct Shown {
+    /// Whether the provider sends from volumes here.
+    is_possible: bool,
+    regions: HashMap<RegionId, RegionId>,
+    last: Option<(RegionId, RegionId)>,
+}
+
+/// Why what was staged could not be posted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unposted {
+    /// The provider does not take it.
+    #[error(transparent)]
+    Refused(#[from] PostError),
+    /// The volume of a placement is not there.
+    #[error("the volume that data were to be sent from is gone")]
+    NoSource,
 }
 
 #[derive(Debug)]
@@ -53,15 +77,23 @@ pub(super) struct Staged {
 #[derive(Debug)]
 enum StagedOp {
     Write(RemoteBuffer),
+    /// Of a volume, by the session's number.
+    WritePlaced(RemoteBuffer, Placement),
     Read(u64, RemoteBuffer),
-    Send(Option<RemoteKey>, [u8; Inline::LEN_MAX_BYTES]),
+    /// What is short, here; the rest in the chunk.
+    Send(Option<RemoteKey>, Option<Inline>),
 }
 
 impl SendQueue {
     /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
     const READ_BYTES_MAX: u64 = 1 << 20;
 
-    pub(super) fn new(qpn: Qpn, depth: u16, reads_max: u8, path_mtu: PathMtu) -> Self {
+    pub(super) fn new(
+        qpn: Qpn,
+        (depth, reads_max): (u16, u8),
+        path_mtu: PathMtu,
+        sends_from_volumes: bool,
+    ) -> Self {
         // Where packets are nearly as long as chunks, none is a short rest.
         let piece_max_bytes = match path_mtu {
             PathMtu::B61440 => path_mtu.bytes(),
@@ -77,6 +109,11 @@ impl SendQueue {
             reads: 0,
             read_bytes: 0,
             held_bytes: 0,
+            shown: Shown {
+                is_possible: sends_from_volumes,
+                regions: HashMap::new(),
+                last: None,
+            },
         }
     }
 
@@ -106,8 +143,9 @@ impl SendQueue {
         Some((posted.chunk, posted.read))
     }
 
-    /// All chunks: the queue pair is gone.
-    pub(super) fn abandon(&mut self) -> impl Iterator<Item = Chunk> {
+    /// All chunks: the queue pair is gone, and volumes need not be shown any more.
+    pub(super) fn abandon<P: Provider>(&mut self, provider: &mut P) -> impl Iterator<Item = Chunk> {
+        self.shown.clear(provider);
         self.held_bytes = 0;
         self.reads = 0;
         self.read_bytes = 0;
@@ -118,13 +156,28 @@ impl SendQueue {
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
+        attachment: &dyn Attachment,
         provider: &mut P,
-    ) -> Result<(), PostError> {
+    ) -> Result<(), Unposted> {
+        if self.posted.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
+            self.shown.clear(provider);
+        }
         let last = staged.len().saturating_sub(1);
-        for (index, item) in staged.drain(..).enumerate() {
+        for (index, mut item) in staged.drain(..).enumerate() {
+            if let StagedOp::WritePlaced(_, from) = &mut item.op {
+                let region = self.shown.region(from.region, attachment, provider);
+                from.region = region.ok_or(Unposted::NoSource)?;
+            }
             let id = self.next_id;
             self.next_id += 1;
-            let signals = index == last || matches!(item.op, StagedOp::Read(..));
+            let read = match item.op {
+                StagedOp::Read(tag, _) => Some(ReadDone {
+                    tag,
+                    len_bytes: item.len_bytes,
+                }),
+                _ => None,
+            };
+            let signals = index == last || read.is_some();
             let request = SendRequest {
                 id: WorkId(id),
                 op: item.send_op(),
@@ -133,13 +186,6 @@ impl SendQueue {
                 } else {
                     Signal::OnError
                 },
-            };
-            let read = match item.op {
-                StagedOp::Read(tag, _) => Some(ReadDone {
-                    tag,
-                    len_bytes: item.len_bytes,
-                }),
-                _ => None,
             };
             self.posted.push_back(Posted {
                 id,
@@ -178,6 +224,36 @@ impl SendQueue {
     }
 }
 
+impl Shown {
+    /// More than so many are forgotten once none is in use: their volumes may be gone.
+    const KEPT_MAX: usize = 64;
+
+    /// The provider's number of a volume.
+    fn region<P: Provider>(
+        &mut self,
+        session: RegionId,
+        attachment: &dyn Attachment,
+        provider: &mut P,
+    ) -> Option<RegionId> {
+        if let Some((_, region)) = self.last.filter(|(known, _)| *known == session) {
+            return Some(region);
+        }
+        let region = match self.regions.entry(session) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => *new.insert(provider.show(attachment.source(session)?)?),
+        };
+        self.last = Some((session, region));
+        Some(region)
+    }
+
+    fn clear<P: Provider>(&mut self, provider: &mut P) {
+        self.last = None;
+        for (_, region) in self.regions.drain() {
+            provider.release(region);
+        }
+    }
+}
+
 impl Staged {
     fn send_op(&self) -> SendOp {
         let remote = |to: RemoteBuffer| Remote {
@@ -186,11 +262,14 @@ impl Staged {
         };
         match &self.op {
             StagedOp::Write(to) => SendOp::Write(Data::Gather(self.gather()), remote(*to)),
+            StagedOp::WritePlaced(to, from) => {
+                SendOp::Write(Data::Gather(one_part(Some(*from))), remote(*to))
+            }
             StagedOp::Read(_, from) => SendOp::Read(self.gather(), remote(*from)),
-            StagedOp::Send(invalidate, bytes) => {
-                let data = match (&self.chunk, Inline::new(&bytes[..self.inline_len()])) {
-                    (None, Some(inline)) => Data::Inline(inline),
-                    _ => Data::Gather(self.gather()),
+            StagedOp::Send(invalidate, inline) => {
+                let data = match inline {
+                    Some(inline) => Data::Inline(*inline),
+                    None => Data::Gather(self.gather()),
                 };
                 match invalidate {
                     Some(key) => SendOp::SendInvalidate(data, Rkey(key.0)),
@@ -200,14 +279,13 @@ impl Staged {
         }
     }
 
-    fn inline_len(&self) -> usize {
-        (self.len_bytes as usize).min(Inline::LEN_MAX_BYTES)
-    }
-
     fn gather(&self) -> Gather {
-        let parts = self.chunk.as_ref().map(|c| c.placement(self.len_bytes));
-        Gather::new(parts.as_slice()).expect("one part of at most a chunk fits a message")
+        one_part(self.chunk.as_ref().map(|c| c.placement(self.len_bytes)))
     }
+}
+
+fn one_part(part: Option<Placement>) -> Gather {
+    Gather::new(part.as_slice()).expect("one part of at most a chunk fits a message")
 }
 
 /// A session's room to post in one turn.
@@ -237,10 +315,14 @@ impl<P: Provider> Poster<'_, P> {
         }
         let held_bytes = self.queue.held_bytes;
         let chunk = self.pool.take(len_bytes, held_bytes, self.provider)?;
-        let cost_bytes = u64::from(len_bytes).max(Self::REQUEST_MIN_BYTES);
-        self.turn_bytes = self.turn_bytes.saturating_sub(cost_bytes);
+        self.spend(len_bytes);
         self.queue.held_bytes += chunk.len_bytes();
         Some(chunk)
+    }
+
+    fn spend(&mut self, len_bytes: u32) {
+        let cost_bytes = u64::from(len_bytes).max(Self::REQUEST_MIN_BYTES);
+        self.turn_bytes = self.turn_bytes.saturating_sub(cost_bytes);
     }
 
     fn has_room(&self) -> bool {
@@ -260,7 +342,7 @@ impl<P: Provider> Poster<'_, P> {
         let staged = self.staged.last_mut()?;
         match (&staged.chunk, &mut staged.op) {
             (Some(chunk), _) => Some(chunk.bytes_mut(self.provider, staged.len_bytes)),
-            (None, StagedOp::Send(_, inline)) => inline.get_mut(..staged.len_bytes as usize),
+            (None, StagedOp::Send(_, Some(inline))) => Some(inline.bytes_mut()),
             (None, _) => None,
         }
     }
@@ -278,9 +360,31 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         self.last_bytes()
     }
 
+    fn places(&self) -> bool {
+        self.queue.shown.is_possible
+    }
+
+    fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
+        assert!(to.len_bytes <= PIECE_MAX_BYTES, "writes go in pieces");
+        if !self.places() || !self.has_room() || self.turn_bytes == 0 {
+            return None;
+        }
+        self.spend(to.len_bytes);
+        let nowhere = Placement {
+            region: RegionId(0),
+            range: ByteRange { offset: 0, len: 0 },
+        };
+        self.stage(StagedOp::WritePlaced(to, nowhere), to.len_bytes, None);
+        match self.staged.last_mut().map(|staged| &mut staged.op) {
+            Some(StagedOp::WritePlaced(_, from)) => Some(from),
+            _ => None,
+        }
+    }
+
     fn retract(&mut self) {
         let item = self.staged.pop();
-        let item = item.filter(|item| matches!(item.op, StagedOp::Write(_)));
+        let item =
+            item.filter(|item| matches!(item.op, StagedOp::Write(_) | StagedOp::WritePlaced(..)));
         let item = item.expect("only a write that was just posted can be taken back");
         self.queue.forget(&item);
         if let Some(chunk) = item.chunk {
@@ -307,15 +411,12 @@ impl<P: Provider> WorkList for Poster<'_, P> {
             len_bytes <= PIECE_MAX_BYTES,
             "messages are not longer than pieces"
         );
-        let chunk = if len_bytes as usize <= Inline::LEN_MAX_BYTES {
-            if !self.has_room() {
-                return None;
-            }
-            None
-        } else {
-            Some(self.chunk(len_bytes)?)
+        let inline = Inline::zeroed(len_bytes as usize);
+        let chunk = match inline {
+            Some(_) if !self.has_room() => return None,
+            Some(_) => None,
+            None => Some(self.chunk(len_bytes)?),
         };
-        let inline = [0; Inline::LEN_MAX_BYTES];
         self.stage(StagedOp::Send(invalidate, inline), len_bytes, chunk);
         self.last_bytes()
     }

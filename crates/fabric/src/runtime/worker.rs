@@ -418,7 +418,9 @@ impl<P: Provider> Worker<P> {
         self.by_qpn.remove(&connection.qpn);
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
-        connection.abandon().for_each(|chunk| self.pool.give(chunk));
+        let (provider, pool) = (&mut self.provider, &mut self.pool);
+        let chunks = connection.abandon(provider);
+        chunks.for_each(|chunk| pool.give(chunk));
         self.feed_starving();
         connection.receives.release(&mut self.provider);
         // A session that panics on its way out is gone all the same.

@@ -1,8 +1,10 @@
 //! Memory that requests name, and random numbers.
 
 use std::io;
+use std::sync::Arc;
 
 use block::{Placement, RegionId};
+use net::{Piece, Source};
 use roce::wire::Icrc;
 use roce::{AtomicOp, Backend, MemoryFault};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -22,7 +24,23 @@ pub(super) struct Memory {
 struct Entry {
     /// The number that names what is there now: its index, and above it how often the place was given away.
     id: u32,
-    bytes: Option<Box<[u8]>>,
+    kept: Option<Kept>,
+}
+
+/// What is there.
+enum Kept {
+    Bytes(Box<[u8]>),
+    /// A volume, which is sent from.
+    Source(Arc<dyn Source>),
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Source(_) => f.write_str("a volume"),
+        }
+    }
 }
 
 /// Bits of a region's number that are its index; those above count, so that a name of earlier memory is known as such.
@@ -47,28 +65,40 @@ impl Memory {
 
     /// Takes memory in. There are a million places, which is more than queue pairs and their queues together need.
     pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> RegionId {
+        self.keep(Kept::Bytes(bytes))
+    }
+
+    /// Takes a volume in, which bytes are sent from.
+    pub(super) fn show(&mut self, source: Arc<dyn Source>) -> RegionId {
+        self.keep(Kept::Source(source))
+    }
+
+    fn keep(&mut self, kept: Kept) -> RegionId {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.regions[index as usize];
             entry.id = entry.id.wrapping_add(1 << INDEX_BITS);
-            entry.bytes = Some(bytes);
+            entry.kept = Some(kept);
             return RegionId(entry.id);
         }
         let id = self.regions.len() as u32;
         assert!(id <= INDEX_MASK, "a million regions are enough");
         self.regions.push(Entry {
             id,
-            bytes: Some(bytes),
+            kept: Some(kept),
         });
         RegionId(id)
     }
 
-    /// Gives memory out that was taken in.
+    /// Gives memory out that was taken in; nothing where it was a volume.
     pub(super) fn remove(&mut self, region: RegionId) -> Option<Box<[u8]>> {
         let index = region.0 & INDEX_MASK;
         let entry = self.regions.get_mut(index as usize)?;
-        let bytes = entry.bytes.take_if(|_| entry.id == region.0)?;
+        let kept = entry.kept.take_if(|_| entry.id == region.0)?;
         self.free.push(index);
-        Some(bytes)
+        match kept {
+            Kept::Bytes(bytes) => Some(bytes),
+            Kept::Source(_) => None,
+        }
     }
 
     pub(super) fn bytes(&self, region: RegionId) -> &[u8] {
@@ -80,13 +110,39 @@ impl Memory {
     }
 
     fn get(&self, region: RegionId) -> Option<&[u8]> {
-        let entry = self.regions.get((region.0 & INDEX_MASK) as usize)?;
-        entry.bytes.as_deref().filter(|_| entry.id == region.0)
+        match self.kept(region)? {
+            Kept::Bytes(bytes) => Some(bytes),
+            Kept::Source(_) => None,
+        }
     }
 
     fn get_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
         let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
-        entry.bytes.as_deref_mut().filter(|_| entry.id == region.0)
+        match entry.kept.as_mut().filter(|_| entry.id == region.0)? {
+            Kept::Bytes(bytes) => Some(bytes),
+            Kept::Source(_) => None,
+        }
+    }
+
+    fn kept(&self, region: RegionId) -> Option<&Kept> {
+        let entry = self.regions.get((region.0 & INDEX_MASK) as usize)?;
+        entry.kept.as_ref().filter(|_| entry.id == region.0)
+    }
+
+    /// What stands in a list of packets for a placement.
+    pub(super) fn piece(&self, place: Placement) -> Piece<'_> {
+        match self.kept(place.region) {
+            Some(Kept::Source(source)) => Piece::Volume(source.volume(), place.range),
+            Some(Kept::Bytes(_)) | None => Piece::Bytes(self.slice(place).unwrap_or_default()),
+        }
+    }
+
+    /// Whether a placement may be sent: what is not a volume may.
+    pub(super) fn may_send(&self, place: Placement) -> bool {
+        match self.kept(place.region) {
+            Some(Kept::Source(source)) => source.may_send(),
+            Some(Kept::Bytes(_)) | None => true,
+        }
     }
 
     /// The bytes of a placement; `None` where there are none.
@@ -133,6 +189,9 @@ impl Backend for Memory {
     }
 
     fn check(&self, placement: Placement) -> Result<(), MemoryFault> {
+        if let Some(Kept::Source(_)) = self.kept(placement.region) {
+            return Ok(());
+        }
         self.slice(placement).map(|_| ()).ok_or(MemoryFault)
     }
 

@@ -1,5 +1,7 @@
 //! Several threads' providers at one address, all driven by the test, and one peer with many connections to them.
 
+mod volumes;
+
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 

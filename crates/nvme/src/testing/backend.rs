@@ -95,12 +95,12 @@ impl TestBackend {
     }
 
     /// The volume in a region.
-    pub fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+    pub fn volume(&self, region: RegionId) -> Option<&Arc<dyn Volume>> {
         let known = self
             .namespaces
             .iter()
             .find(|known| known.region == region)?;
-        Some(&*known.volume)
+        Some(&known.volume)
     }
 
     fn refresh(&mut self) {

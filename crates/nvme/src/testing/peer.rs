@@ -169,7 +169,7 @@ impl Peer {
                         let start = self.received.len();
                         self.received
                             .resize(start + placement.range.len as usize, 0);
-                        read(volume, placement.range, &mut self.received[start..]);
+                        read(&**volume, placement.range, &mut self.received[start..]);
                     }
                 }
             }
@@ -399,7 +399,7 @@ pub fn pdus(mut bytes: &[u8], layout: Layout) -> Vec<Pdu> {
 }
 
 /// Reads what a placement names.
-fn read(volume: &dyn Volume, range: block::ByteRange, dest: &mut [u8]) {
+pub(super) fn read(volume: &dyn Volume, range: block::ByteRange, dest: &mut [u8]) {
     let shift = volume.geometry().block_size.shift();
     let extent = block::Extent::new(
         block::Lba(range.offset >> shift),

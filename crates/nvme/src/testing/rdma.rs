@@ -9,6 +9,7 @@ use block::testing::{PostedWork, Work};
 use block::{MessageSession, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::peer::read;
 use super::{TestBackend, VecVolume, subsystem};
 use crate::rdma::wire::ConnectRequest;
 use crate::rdma::{SessionError, TargetConfig, TargetSession};
@@ -122,6 +123,12 @@ impl RdmaHost {
             Work::Write { to, data } => {
                 let range = self.range(to);
                 self.memory[range].copy_from_slice(&data);
+            }
+            Work::WritePlaced { to, from } => {
+                assert_eq!(from.range.len, to.len_bytes.into());
+                let range = self.range(to);
+                let volume = self.backend.volume(from.region).expect("a region");
+                read(&**volume, from.range, &mut self.memory[range]);
             }
             Work::Read { tag, from } => {
                 self.range(from);

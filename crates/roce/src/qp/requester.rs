@@ -133,6 +133,7 @@ impl Requester {
         self.retry = Retry::new(retry_max, connection.rnr_retry_max);
     }
 
+    #[inline]
     pub(super) fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
         let len = request.op.len_bytes();
         if len > MESSAGE_LEN_MAX_BYTES {
@@ -249,6 +250,7 @@ impl Requester {
             .map(|()| asks)
     }
 
+    #[inline]
     fn bth(&self, connection: &Connection, opcode: Opcode) -> Bth {
         let psn = Psn::from_sequence(self.sending);
         Bth::new(opcode.to_wire(), connection.remote_qpn, psn)

@@ -15,7 +15,7 @@ use nvme::wire::fabrics::{
 use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
 use peer::{Peer, Refused};
 use target::{
-    Cores, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
+    Cores, Force, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
     Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition,
     Transport, VolumeDefinition,
 };
@@ -143,6 +143,14 @@ fn data_go_both_ways_and_sessions_are_counted() {
     assert!(status.is_success(), "{status:?}");
     io.data().fill(0);
     let status = io.command(&transfer(opcode::READ, 2, len), len).status();
+    assert!(status.is_success(), "{status:?}");
+    assert_eq!(io.data()[..len], data);
+    // What changes elsewhere in the target has the host's rights looked up again.
+    let name = "disk".parse().expect("a name");
+    let resized = (fixture.server).resize_volume(&name, 32 * MIB, Force::No, &mut |_| {});
+    resized.expect("room");
+    io.data().fill(0);
+    let status = io.command(&transfer(opcode::READ, 3, len), len).status();
     assert!(status.is_success(), "{status:?}");
     assert_eq!(io.data()[..len], data);
     let sessions = fixture.server.sessions();

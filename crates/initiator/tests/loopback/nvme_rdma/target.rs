@@ -15,7 +15,7 @@ use fabric::runtime::{
 use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
-use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors, Source};
 use nvme::rdma::wire::ConnectReject;
 use nvme::rdma::{TargetConfig, TargetSession};
 use nvme::target::{
@@ -196,13 +196,31 @@ impl Backend for Served {
     fn completed(&mut self, _command: &Completed) {}
 }
 
+/// A volume whose host may read it for ever.
+struct Shown(Arc<dyn Volume>);
+
+impl Source for Shown {
+    fn volume(&self) -> &dyn Volume {
+        &*self.0
+    }
+
+    fn may_send(&self) -> bool {
+        true
+    }
+}
+
 impl Attachment for Served {
     fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
-        self.backend.volume(region)
+        self.backend.volume(region).map(|volume| &**volume)
     }
 
     fn may_send(&self, _region: RegionId) -> bool {
         true
+    }
+
+    fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
+        let volume = Arc::clone(self.backend.volume(region)?);
+        Some(Arc::new(Shown(volume)))
     }
 
     fn is_admitted(&self) -> bool {

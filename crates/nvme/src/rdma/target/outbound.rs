@@ -136,14 +136,23 @@ impl Outbound {
             }
             return Posted::Some;
         };
-        let Some(room) = out.write(to) else {
-            return Posted::Full;
-        };
-        // Copied once, into memory that the provider sends from: it has to stay as it is until the host has acknowledged it.
-        if queue.copy_front(room, backend).is_err() {
-            out.retract();
+        let read = if out.places() {
+            let Some(place) = out.write_placed(to) else {
+                return Posted::Full;
+            };
+            queue
+                .place_front(whole_bytes, backend)
+                .map(|placed| *place = placed)
         } else {
-            self.posted_bytes += whole_bytes;
+            let Some(room) = out.write(to) else {
+                return Posted::Full;
+            };
+            // Copied once, into memory that the provider sends from.
+            queue.copy_front(room, backend)
+        };
+        match read {
+            Ok(()) => self.posted_bytes += whole_bytes,
+            Err(_) => out.retract(),
         }
         Posted::Some
     }
