@@ -148,10 +148,12 @@ impl UdpSocket {
             set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
         }
         set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        // What comes to a socket at one address was sent to that.
+        let has_any_address = i32::from(local.ip().is_unspecified());
         if local.is_ipv4() {
             let discover = libc::IP_PMTUDISC_DO;
             set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover)?;
-            set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+            set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, has_any_address)?;
             set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
             set(socket, libc::IPPROTO_IP, libc::IP_TOS, ECN_CAPABLE)?;
         } else {
@@ -159,7 +161,7 @@ impl UdpSocket {
             let level = libc::IPPROTO_IPV6;
             set(socket, level, libc::IPV6_V6ONLY, 1)?;
             set(socket, level, libc::IPV6_MTU_DISCOVER, discover)?;
-            set(socket, level, libc::IPV6_RECVPKTINFO, 1)?;
+            set(socket, level, libc::IPV6_RECVPKTINFO, has_any_address)?;
             set(socket, level, libc::IPV6_RECVTCLASS, 1)?;
             set(socket, level, libc::IPV6_TCLASS, ECN_CAPABLE)?;
             // RoCEv2 peers send no UDP checksum, which IPv6 takes only when asked to.
@@ -207,7 +209,8 @@ impl UdpSocket {
         }
         let mut name = Name::of(run.dest);
         let mut control = Control::default();
-        if !run.source.is_unspecified() {
+        // A socket at one address sends from that.
+        if !run.source.is_unspecified() && run.source != self.local.ip() {
             control.push_source(run.source);
         }
         if let Some(len) = run.segment_len_bytes {

@@ -54,6 +54,28 @@ fn a_run_of_datagrams_arrives_whole_from_the_address_it_names() {
 }
 
 #[test]
+fn a_socket_at_any_address_says_to_which_and_sends_from_which() {
+    let mut everywhere = socket("0.0.0.0:0");
+    let mut other = socket("127.0.0.8:0");
+    let here = SocketAddr::new([127, 0, 0, 7].into(), everywhere.local_addr().port());
+    let there = other.local_addr();
+    let mut buffer = [0; 100];
+    let run = |from: SocketAddr, dest| UdpRun {
+        source: from.ip(),
+        dest,
+        segment_len_bytes: None,
+    };
+    let ask = std::iter::once(Piece::Bytes(b"ask"));
+    other.send(&run(there, here), ask).unwrap();
+    let arrival = receive(&everywhere, &mut buffer);
+    assert_eq!((arrival.source, arrival.dest), (there, here));
+    let answer = std::iter::once(Piece::Bytes(b"answer"));
+    everywhere.send(&run(here, there), answer).unwrap();
+    let arrival = receive(&other, &mut buffer);
+    assert_eq!((arrival.source, arrival.dest), (here, there));
+}
+
+#[test]
 fn congestion_marks_are_seen() {
     let sender = std::net::UdpSocket::bind("127.0.0.9:0").unwrap();
     set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_TOS, 0b11).unwrap();
