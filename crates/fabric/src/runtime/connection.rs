@@ -197,8 +197,9 @@ impl Connection {
             self.driven.poll_transmit(now, &mut poster);
             may_go_on = poster.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
+            let attachment = self.driven.attachment();
             self.queue
-                .post(staged, self.driven.attachment(), provider)
+                .post(staged, &|region| attachment.source(region), provider)
                 .map_err(|error| CloseReason::Fabric(Box::new(error)))?;
             self.driven.attachment_mut().handle_drained();
         }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 
-use block::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use std::sync::Arc;
 
-use net::Attachment;
+use block::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use net::Source;
 
 use super::pool::{Chunk, PIECE_MAX_BYTES, Pool};
 use crate::Provider;
@@ -152,21 +153,25 @@ impl SendQueue {
         self.posted.drain(..).filter_map(|posted| posted.chunk)
     }
 
-    /// Posts what a session has staged. The last one and reads say when they are done.
+    /// Posts what a session has staged; `source` finds the volumes of placements. The last one and reads say when they are done. Where
+    /// one is refused, those behind it are not posted, and the queue holds the chunks of all until it is abandoned.
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
-        attachment: &dyn Attachment,
+        source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
         provider: &mut P,
     ) -> Result<(), Unposted> {
         if self.posted.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
             self.shown.clear(provider);
         }
         let last = staged.len().saturating_sub(1);
+        let mut result = Ok(());
         for (index, mut item) in staged.drain(..).enumerate() {
             if let StagedOp::WritePlaced(_, from) = &mut item.op {
-                let region = self.shown.region(from.region, attachment, provider);
-                from.region = region.ok_or(Unposted::NoSource)?;
+                match self.shown.region(from.region, source, provider) {
+                    Some(region) => from.region = region,
+                    None => result = result.and(Err(Unposted::NoSource)),
+                }
             }
             let id = self.next_id;
             self.next_id += 1;
@@ -192,9 +197,13 @@ impl SendQueue {
                 chunk: item.chunk,
                 read,
             });
-            provider.post_send(self.qpn, request)?;
+            if result.is_ok() {
+                result = provider
+                    .post_send(self.qpn, request)
+                    .map_err(Unposted::from);
+            }
         }
-        Ok(())
+        result
     }
 
     /// Takes back what was staged and will not be posted.
@@ -232,7 +241,7 @@ impl Shown {
     fn region<P: Provider>(
         &mut self,
         session: RegionId,
-        attachment: &dyn Attachment,
+        source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
         provider: &mut P,
     ) -> Option<RegionId> {
         if let Some((_, region)) = self.last.filter(|(known, _)| *known == session) {
@@ -240,7 +249,7 @@ impl Shown {
         }
         let region = match self.regions.entry(session) {
             Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => *new.insert(provider.show(attachment.source(session)?)?),
+            Entry::Vacant(new) => *new.insert(provider.show(source(session)?)?),
         };
         self.last = Some((session, region));
         Some(region)
@@ -419,5 +428,54 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         };
         self.stage(StagedOp::Send(invalidate, inline), len_bytes, chunk);
         self.last_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use memory::Budget;
+
+    use super::*;
+    use crate::{Soft, SoftOptions};
+
+    #[test]
+    fn chunks_of_requests_that_are_refused_go_back_to_the_pool() {
+        let local = (Ipv4Addr::new(127, 38, 3, 1), 37_021).into();
+        let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
+        let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
+        // No such queue pair: as one that has failed.
+        let mut queue = SendQueue::new(Qpn::new(77), (8, 1), PathMtu::B61440, true);
+        let mut staged = Vec::new();
+        let mut poster = Poster {
+            queue: &mut queue,
+            pool: &mut pool,
+            provider: &mut provider,
+            staged: &mut staged,
+            turn_bytes: Poster::<Soft>::TURN_BYTES,
+        };
+        let to = RemoteBuffer {
+            address: 0,
+            key: RemoteKey(1),
+            len_bytes: 512,
+        };
+        assert!(poster.write(to).is_some() && poster.write(to).is_some());
+        assert!(poster.write_placed(to).is_some() && poster.write(to).is_some());
+        let posted = queue.post(&mut staged, &|_| None, &mut provider);
+        assert!(matches!(
+            posted,
+            Err(Unposted::Refused(PostError::NoSuchQp))
+        ));
+        assert!(staged.is_empty());
+        assert_eq!(
+            queue
+                .abandon(&mut provider)
+                .map(|chunk| pool.give(chunk))
+                .count(),
+            3
+        );
+        // It asserts that no chunk is out.
+        pool.clear(&mut provider);
     }
 }
