@@ -8,7 +8,7 @@ use net::parts::{HalfOpen, Place};
 use net::{CloseReason, ConnectionId, ListenerId};
 
 use super::acceptor::{DrivenMessages, QueueShape};
-use super::pool::{Chunk, Pool};
+use super::pool::Pool;
 use super::queue::{Poster, ReadDone, SendQueue, Staged};
 use crate::verbs::{Completion, PathMtu, QpFailure, Qpn, RecvRequest, WorkId};
 use crate::{FabricError, Provider};
@@ -67,8 +67,6 @@ pub(super) enum Turn {
     Waits,
     /// It has more to post once what it has posted was sent.
     HasMore,
-    /// It waits for room in the pool, and nothing of its own will make some.
-    Starves,
 }
 
 /// How long a peer may take to take the last words.
@@ -216,9 +214,6 @@ impl Connection {
         if self.driven.wants_transmit() && may_go_on {
             return Ok(Turn::HasMore);
         }
-        if self.driven.wants_transmit() && self.queue.is_empty() {
-            return Ok(Turn::Starves);
-        }
         Ok(Turn::Waits)
     }
 
@@ -270,13 +265,9 @@ impl Connection {
         self.is_draining = true;
     }
 
-    /// Tells the session that it is over. Its chunks are the caller's.
+    /// Tells the session that it is over. Its chunks have been given back.
     pub(super) fn close(&mut self, now: Instant, reason: &CloseReason) {
         self.driven.handle_close(now, reason);
-    }
-
-    pub(super) fn abandon<P: Provider>(&mut self, provider: &mut P) -> impl Iterator<Item = Chunk> {
-        self.queue.abandon(provider)
     }
 
     /// Goes on towards the end where the session is done or the runtime drains.

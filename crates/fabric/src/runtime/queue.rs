@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
 use net::Source;
 
-use super::pool::{Chunk, PIECE_MAX_BYTES, Pool};
+use super::pool::{Chunk, Holding, PIECE_MAX_BYTES, Pool};
 use crate::Provider;
 use crate::verbs::{
     Data, Gather, Inline, PathMtu, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal,
@@ -28,8 +28,7 @@ pub(super) struct SendQueue {
     reads: usize,
     /// Bytes that its reads ask for.
     read_bytes: u64,
-    /// Bytes of the pool that it holds.
-    held_bytes: u64,
+    holding: Holding,
     shown: Shown,
 }
 
@@ -109,7 +108,7 @@ impl SendQueue {
             next_id: 0,
             reads: 0,
             read_bytes: 0,
-            held_bytes: 0,
+            holding: Holding::default(),
             shown: Shown {
                 is_possible: sends_from_volumes,
                 regions: HashMap::new(),
@@ -128,15 +127,12 @@ impl SendQueue {
         self.reads > 0
     }
 
-    /// The oldest request up to `id`, which has completed: its chunk is the caller's to give back.
+    /// The oldest request up to `id`, which has completed: its chunk is to be given back.
     pub(super) fn done(&mut self, id: u64) -> Option<(Option<Chunk>, Option<ReadDone>)> {
         if self.posted.front()?.id > id {
             return None;
         }
         let posted = self.posted.pop_front()?;
-        if let Some(chunk) = &posted.chunk {
-            self.held_bytes -= chunk.len_bytes();
-        }
         if let Some(read) = &posted.read {
             self.reads -= 1;
             self.read_bytes -= u64::from(read.len_bytes);
@@ -144,13 +140,21 @@ impl SendQueue {
         Some((posted.chunk, posted.read))
     }
 
-    /// All chunks: the queue pair is gone, and volumes need not be shown any more.
-    pub(super) fn abandon<P: Provider>(&mut self, provider: &mut P) -> impl Iterator<Item = Chunk> {
+    /// Gives back the chunk of a request that is done.
+    pub(super) fn give(&mut self, chunk: Chunk, pool: &mut Pool) {
+        pool.give(chunk, &mut self.holding);
+    }
+
+    /// Gives back all chunks: the queue pair is gone, and volumes need not be shown any more.
+    pub(super) fn abandon<P: Provider>(&mut self, pool: &mut Pool, provider: &mut P) {
         self.shown.clear(provider);
-        self.held_bytes = 0;
         self.reads = 0;
         self.read_bytes = 0;
-        self.posted.drain(..).filter_map(|posted| posted.chunk)
+        for posted in self.posted.drain(..) {
+            if let Some(chunk) = posted.chunk {
+                pool.give(chunk, &mut self.holding);
+            }
+        }
     }
 
     /// Posts what a session has staged; `source` finds the volumes of placements. The last one and reads say when they are done. Where
@@ -208,17 +212,12 @@ impl SendQueue {
 
     /// Takes back what was staged and will not be posted.
     pub(super) fn unstage(&mut self, staged: &mut Vec<Staged>, pool: &mut Pool) {
-        for item in staged.drain(..) {
-            self.forget(&item);
-            if let Some(chunk) = item.chunk {
-                pool.give(chunk);
-            }
-        }
+        staged.drain(..).for_each(|item| self.forget(item, pool));
     }
 
-    fn forget(&mut self, item: &Staged) {
-        if let Some(chunk) = &item.chunk {
-            self.held_bytes -= chunk.len_bytes();
+    fn forget(&mut self, item: Staged, pool: &mut Pool) {
+        if let Some(chunk) = item.chunk {
+            pool.give(chunk, &mut self.holding);
         }
         if let StagedOp::Read(..) = item.op {
             self.reads -= 1;
@@ -322,10 +321,9 @@ impl<P: Provider> Poster<'_, P> {
         if !self.has_room() || self.turn_bytes == 0 {
             return None;
         }
-        let held_bytes = self.queue.held_bytes;
-        let chunk = self.pool.take(len_bytes, held_bytes, self.provider)?;
+        let holding = &mut self.queue.holding;
+        let chunk = self.pool.take(len_bytes, holding, self.provider)?;
         self.spend(len_bytes);
-        self.queue.held_bytes += chunk.len_bytes();
         Some(chunk)
     }
 
@@ -395,10 +393,7 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         let item =
             item.filter(|item| matches!(item.op, StagedOp::Write(_) | StagedOp::WritePlaced(..)));
         let item = item.expect("only a write that was just posted can be taken back");
-        self.queue.forget(&item);
-        if let Some(chunk) = item.chunk {
-            self.pool.give(chunk);
-        }
+        self.queue.forget(item, self.pool);
     }
 
     fn read(&mut self, tag: u64, from: RemoteBuffer) -> bool {
@@ -445,6 +440,7 @@ mod tests {
         let local = (Ipv4Addr::new(127, 38, 3, 1), 37_021).into();
         let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
         let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
+        assert!(pool.enter(&mut provider));
         // No such queue pair: as one that has failed.
         let mut queue = SendQueue::new(Qpn::new(77), (8, 1), PathMtu::B61440, true);
         let mut staged = Vec::new();
@@ -468,13 +464,8 @@ mod tests {
             Err(Unposted::Refused(PostError::NoSuchQp))
         ));
         assert!(staged.is_empty());
-        assert_eq!(
-            queue
-                .abandon(&mut provider)
-                .map(|chunk| pool.give(chunk))
-                .count(),
-            3
-        );
+        queue.abandon(&mut pool, &mut provider);
+        pool.leave();
         // It asserts that no chunk is out.
         pool.clear(&mut provider);
     }

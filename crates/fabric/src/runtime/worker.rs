@@ -31,8 +31,6 @@ pub(super) struct Worker<P> {
     listeners: HashMap<u16, Listener>,
     /// Those that may go on, in the order of their turns.
     ready: VecDeque<ConnectionId>,
-    /// Those that wait for room in the pool.
-    starving: Vec<ConnectionId>,
     /// How many wait for requests to complete.
     awaiting: usize,
     timers: Timers,
@@ -60,7 +58,6 @@ impl<P: Provider> Worker<P> {
             last: None,
             listeners: HashMap::new(),
             ready: VecDeque::new(),
-            starving: Vec::new(),
             awaiting: 0,
             timers: Timers::default(),
             spin: Spin::default(),
@@ -118,8 +115,7 @@ impl<P: Provider> Worker<P> {
         if !mailbox.fall_asleep() {
             return self.provider.poll(Wait::Poll);
         }
-        let awaits_requests = self.awaiting > 0 || !self.starving.is_empty();
-        self.provider.may_notice_late(!awaits_requests);
+        self.provider.may_notice_late(self.awaiting == 0);
         let result = self.provider.poll(Wait::Event {
             at_most,
             event: mailbox.event(),
@@ -263,21 +259,11 @@ impl<P: Provider> Worker<P> {
                 let handle = AssertUnwindSafe(|| connection.handle_read(now, read, data));
                 has_panicked |= catch_unwind(handle).is_err();
             }
-            self.pool.give(chunk);
+            connection.queue.give(chunk, &mut self.pool);
         }
         enqueue(&mut self.ready, connection);
-        self.feed_starving();
         if has_panicked {
             self.close(now, id, &CloseReason::Panicked);
-        }
-    }
-
-    /// Chunks have come back: those that wait for some try again.
-    fn feed_starving(&mut self) {
-        for id in self.starving.drain(..) {
-            if let Some(connection) = self.slots.get_mut(id) {
-                enqueue(&mut self.ready, connection);
-            }
         }
     }
 
@@ -330,7 +316,7 @@ impl<P: Provider> Worker<P> {
         let peer_ip = request.flow.remote().ip();
         let peer_port = request.addresses.map_or(0, |(source, _)| source.port());
         let (place, half_open) = self.common.gate.enter(peer_ip.to_canonical())?;
-        if !self.pool.is_ready(&mut self.provider) {
+        if !self.pool.enter(&mut self.provider) {
             return Err(TurnedAway::NoMemory);
         }
         let until = now + self.common.handshake_timeout;
@@ -354,6 +340,7 @@ impl<P: Provider> Worker<P> {
             admitted.map_err(|error| failure = error).ok()
         });
         let Some(connection) = id.and_then(|id| self.slots.get_mut(id)) else {
+            self.pool.leave();
             return Err(failure);
         };
         self.by_qpn.insert(connection.qpn, connection.id);
@@ -382,7 +369,6 @@ impl<P: Provider> Worker<P> {
             match turn.unwrap_or(Err(CloseReason::Panicked)) {
                 Ok(Turn::Waits) => {}
                 Ok(Turn::HasMore) => enqueue(&mut self.ready, connection),
-                Ok(Turn::Starves) => self.starving.push(id),
                 Err(reason) => {
                     connection.queue.unstage(&mut self.staged, &mut self.pool);
                     self.close(now, id, &reason);
@@ -419,9 +405,8 @@ impl<P: Provider> Worker<P> {
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
         let (provider, pool) = (&mut self.provider, &mut self.pool);
-        let chunks = connection.abandon(provider);
-        chunks.for_each(|chunk| pool.give(chunk));
-        self.feed_starving();
+        connection.queue.abandon(pool, provider);
+        pool.leave();
         connection.receives.release(&mut self.provider);
         // A session that panics on its way out is gone all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));

@@ -64,6 +64,8 @@ fn many_peers_share_a_pool_that_is_small() {
         assert_eq!(peer.receive(), (1_u64 << 20).to_le_bytes());
         assert_eq!(peer.receive(), b"written");
     }
+    // None had to wait until those that were silent meanwhile had failed.
+    assert_eq!(server.log.closed.load(Ordering::Relaxed), 0);
 }
 
 #[test]
