@@ -199,21 +199,18 @@ impl Attachment for ConnectionBackend {
 
     fn may_send(&self, region: RegionId) -> bool {
         let Some(view) = self.views.of_region(region) else {
-            // Of a namespace that is gone, what was placed before still goes out.
+            // As with one that is gone.
             return true;
         };
         let Some(binding) = &self.binding else {
             return false;
         };
-        let permit = if binding.offered.generation() == self.seen {
-            Some(view.part)
-        } else {
-            // Something has changed since the session last looked.
-            let controller = binding.controller;
-            let now = controller.and_then(|id| binding.offered.view(id, view.key));
-            now.map(|now| now.part)
-        };
-        permit.is_none_or(|permit| permit.check(CommandClass::Read).is_ok())
+        if binding.offered.generation() == self.seen {
+            return view.part.check(CommandClass::Read).is_ok();
+        }
+        // Something has changed since the session last looked.
+        let controller = binding.controller;
+        controller.is_none_or(|controller| may_read(&binding.offered, controller, view.key))
     }
 
     fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
@@ -279,14 +276,18 @@ impl Source for NamespaceSource {
         if generation == self.seen.load(Ordering::Relaxed) {
             return true;
         }
-        let now = self.offered.view(self.controller, self.nsid);
-        // Of a namespace that is gone, what was placed before still goes out.
-        let may = now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok());
+        let may = may_read(&self.offered, self.controller, self.nsid);
         if may {
             self.seen.store(generation, Ordering::Relaxed);
         }
         may
     }
+}
+
+/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed before still goes out.
+fn may_read(offered: &Offered, controller: ControllerId, nsid: Nsid) -> bool {
+    let now = offered.view(controller, nsid);
+    now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok())
 }
 
 /// What NVMe calls a transport of its own.
