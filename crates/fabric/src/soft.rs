@@ -5,6 +5,7 @@
 //! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
 //! taken that is likely to be in vain while there is something else to do (`outlook`).
 
+mod lanes;
 mod memory;
 mod outlook;
 mod proof;
@@ -32,6 +33,7 @@ use crate::verbs::{
     CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
 };
+use lanes::Lanes;
 use memory::Memory;
 use outlook::{Outlook, Sight};
 use proof::{Damaged, Proof};
@@ -115,6 +117,7 @@ pub struct SoftStatistics {
 #[derive(Debug)]
 pub struct Soft {
     socket: UdpSocket,
+    lanes: Lanes,
     /// Where several threads share the address.
     seat: Option<Seat>,
     endpoint: Endpoint,
@@ -251,6 +254,7 @@ impl Soft {
         Ok(Self {
             endpoint: Endpoint::new(&config, &mut memory),
             socket,
+            lanes: Lanes::default(),
             seat,
             memory,
             path_mtu: options.path_mtu,
@@ -355,7 +359,11 @@ impl Soft {
                 self.runs_sent += 1;
                 continue;
             }
-            match self.socket.send(&run, pieces) {
+            let by_lane = batch
+                .is_train
+                .then(|| self.lanes.send(batch.flow, pieces.clone()))
+                .flatten();
+            match by_lane.unwrap_or_else(|| self.socket.send(&run, pieces)) {
                 Ok(()) => {
                     self.statistics.send_calls += 1;
                     self.statistics.datagrams_sent += u64::from(batch.segments);
@@ -576,6 +584,7 @@ impl Provider for Soft {
         self.list.clear();
         self.runs_sent = 0;
         self.endpoint.destroy_qp(Instant::now(), qpn);
+        self.lanes.make_room();
     }
 
     fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {

@@ -58,4 +58,4 @@ pub mod parts {
     pub use crate::timers::Timers;
 }
 
-pub use udp::{Instruction, Piece, UdpArrival, UdpOptions, UdpRun, UdpSocket};
+pub use udp::{Instruction, Piece, UdpArrival, UdpLane, UdpOptions, UdpRun, UdpSocket};

@@ -12,6 +12,7 @@
 mod address;
 mod control;
 mod group;
+mod lane;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use address::Name;
 use control::Control;
 pub use group::Instruction;
+pub use lane::UdpLane;
 
 /// How a socket for datagrams is made.
 #[derive(Clone, Copy, Debug)]
@@ -96,9 +98,40 @@ enum Others {
 #[derive(Default)]
 struct Iovecs(Vec<libc::iovec>);
 
-// SAFETY: the pointers are meaningful only inside `UdpSocket::send`, which clears them first and takes `&mut self`; between calls
+// SAFETY: the pointers are meaningful only inside `Iovecs::with`, which clears them first and takes `&mut self`; between calls
 // nothing reads them.
 unsafe impl Send for Iovecs {}
+
+impl Iovecs {
+    /// What one call takes (`IOV_MAX` of Linux).
+    const LEN_MAX: usize = 1024;
+
+    /// Calls `send` with where the pieces are, whose volumes are pinned meanwhile.
+    fn with<'v>(
+        &mut self,
+        pieces: impl Iterator<Item = Piece<'v>> + Clone,
+        send: impl FnOnce(&[libc::iovec]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let iovecs = &mut self.0;
+        iovecs.clear();
+        let mut pinned = Pinned { pieces, count: 0 };
+        for piece in pinned.pieces.clone() {
+            match piece {
+                Piece::Bytes(bytes) => iovecs.push(iovec(bytes.as_ptr(), bytes.len())),
+                Piece::Volume(volume, range) => {
+                    volume.pin(range, &mut |span| iovecs.push(iovec(span.ptr, span.len)));
+                }
+            }
+            pinned.count += 1;
+        }
+        if iovecs.len() > Self::LEN_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = send(iovecs);
+        drop(pinned);
+        sent
+    }
+}
 
 impl std::fmt::Debug for Iovecs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -125,9 +158,6 @@ impl<'v, I: Iterator<Item = Piece<'v>> + Clone> Drop for Pinned<'v, I> {
 impl UdpSocket {
     /// The most bytes that one call receives.
     pub const ARRIVAL_LEN_MAX_BYTES: usize = 65_536;
-    /// What one call takes (`IOV_MAX` of Linux).
-    const IOVECS_MAX: usize = 1024;
-
     /// A socket at `local`, where no other is.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         Self::open(local, *options, Others::Refused)
@@ -192,21 +222,6 @@ impl UdpSocket {
         run: &UdpRun,
         pieces: impl Iterator<Item = Piece<'v>> + Clone,
     ) -> io::Result<()> {
-        let iovecs = &mut self.iovecs.0;
-        iovecs.clear();
-        let mut pinned = Pinned { pieces, count: 0 };
-        for piece in pinned.pieces.clone() {
-            match piece {
-                Piece::Bytes(bytes) => iovecs.push(iovec(bytes.as_ptr(), bytes.len())),
-                Piece::Volume(volume, range) => {
-                    volume.pin(range, &mut |span| iovecs.push(iovec(span.ptr, span.len)));
-                }
-            }
-            pinned.count += 1;
-        }
-        if iovecs.len() > Self::IOVECS_MAX {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let mut name = Name::of(run.dest);
         let mut control = Control::default();
         // A socket at one address sends from that.
@@ -216,9 +231,9 @@ impl UdpSocket {
         if let Some(len) = run.segment_len_bytes {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
         }
-        let sent = send_message(self.fd.as_fd(), &mut name, iovecs, &mut control);
-        drop(pinned);
-        sent
+        self.iovecs.with(pieces, |iovecs| {
+            send_message(self.fd.as_fd(), Some(&mut name), iovecs, &mut control)
+        })
     }
 
     /// Receives what has come into `buffer`, which should have [`UdpSocket::ARRIVAL_LEN_MAX_BYTES`]; `None` where nothing has.
@@ -292,14 +307,16 @@ fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<
 
 fn send_message(
     socket: BorrowedFd<'_>,
-    name: &mut Name,
+    name: Option<&mut Name>,
     iovecs: &[libc::iovec],
     control: &mut Control,
 ) -> io::Result<()> {
     // SAFETY: all zeros is a valid `msghdr`: no name, no control data, no iovecs.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = name.as_mut_ptr().cast();
-    message.msg_namelen = name.len();
+    if let Some(name) = name {
+        message.msg_name = name.as_mut_ptr().cast();
+        message.msg_namelen = name.len();
+    }
     message.msg_iov = iovecs.as_ptr().cast_mut();
     message.msg_iovlen = iovecs.len() as _;
     if control.len() > 0 {
@@ -307,7 +324,7 @@ fn send_message(
         message.msg_controllen = control.len() as _;
     }
     // SAFETY: message, name, control data and iovecs live across the call, which only reads them and what the iovecs point to:
-    // slices borrowed by `UdpSocket::send`'s caller, or volume memory pinned by it.
+    // slices borrowed by the caller of `Iovecs::with`, or volume memory pinned by that.
     let sent = unsafe {
         libc::sendmsg(
             socket.as_raw_fd(),

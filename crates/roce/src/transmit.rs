@@ -63,6 +63,8 @@ pub struct Batch<'a> {
     pub segments: u16,
     /// Bytes in all.
     pub len_bytes: u32,
+    /// Whether it is a train, which has no ICRC: nothing in its IP header matters, nor the port that it comes from.
+    pub is_train: bool,
     parts: &'a [Part],
     bytes: &'a [u8],
 }
@@ -209,6 +211,7 @@ impl TransmitList {
                 segment_len_bytes,
                 segments,
                 len_bytes: entry.len_bytes,
+                is_train: entry.train_to.is_some(),
                 parts: &self.parts[entry.parts.clone()],
                 bytes: &self.bytes,
             }
