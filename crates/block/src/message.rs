@@ -49,13 +49,24 @@ pub trait WorkList {
     /// The longest write or read, in bytes: a multiple of 4096. What is longer goes in pieces.
     fn piece_max_bytes(&self) -> u32;
 
-    /// How long the next piece is of data of which `left_bytes` are left. Pieces are about equal, since a short rest costs as much as
-    /// a long one.
-    fn piece_bytes(&self, left_bytes: u32) -> u32 {
-        let max_bytes = self.piece_max_bytes();
-        let equal_bytes = left_bytes.div_ceil(left_bytes.div_ceil(max_bytes).max(1));
-        let piece_bytes = equal_bytes.next_multiple_of(4096).min(max_bytes);
-        piece_bytes.min(left_bytes)
+    /// What is left, in bytes, of what leaves with one call, where writes are to fill it.
+    fn write_room_bytes(&self) -> Option<u32> {
+        None
+    }
+
+    /// The same of what reads bring with one call of the peer's.
+    fn read_room_bytes(&self) -> Option<u32> {
+        None
+    }
+
+    /// How long the next write is of data of which `left_bytes` are left.
+    fn write_piece_bytes(&self, left_bytes: u32) -> u32 {
+        piece_bytes(left_bytes, self.piece_max_bytes(), self.write_room_bytes())
+    }
+
+    /// How long the next read is of data of which `left_bytes` are left.
+    fn read_piece_bytes(&self, left_bytes: u32) -> u32 {
+        piece_bytes(left_bytes, self.piece_max_bytes(), self.read_room_bytes())
     }
 
     /// Posts an RDMA WRITE of as many bytes as `to` has, at most [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of
@@ -86,6 +97,22 @@ pub trait WorkList {
     /// Posts a message of `len_bytes` bytes, no longer than the peer's receives, which makes `invalidate` worthless where
     /// there is one. Fill in all of the bytes at once: they hold old ones.
     fn send(&mut self, len_bytes: u32, invalidate: Option<RemoteKey>) -> Option<&mut [u8]>;
+}
+
+/// The shortest piece that is worth a request of its own.
+const PIECE_MIN_BYTES: u32 = 8 << 10;
+
+/// How long the next piece is: whole pages, but for a rest. It fills the room that there is; else pieces are about equal, since a
+/// short rest costs as much as a long one.
+fn piece_bytes(left_bytes: u32, max_bytes: u32, room_bytes: Option<u32>) -> u32 {
+    let piece_bytes = match room_bytes.map(|room| room / 4096 * 4096) {
+        Some(room) if room >= PIECE_MIN_BYTES => room,
+        Some(_) => max_bytes,
+        None => left_bytes
+            .div_ceil(left_bytes.div_ceil(max_bytes).max(1))
+            .next_multiple_of(4096),
+    };
+    piece_bytes.min(max_bytes).min(left_bytes)
 }
 
 /// A protocol's end of one connection over a reliable-connected queue pair: messages and data that were read in, requests out. It
@@ -157,8 +184,7 @@ mod tests {
 
     #[test]
     fn pieces_are_about_equal_and_whole_pages() {
-        let mut out = crate::testing::PostedWork::default();
-        for (piece_max_bytes, len_bytes, pieces) in [
+        for (max_bytes, len_bytes, pieces) in [
             (61_440, 131_072, &[45_056, 45_056, 40_960][..]),
             (61_440, 61_441, &[32_768, 28_673]),
             (61_440, 61_440, &[61_440]),
@@ -167,16 +193,30 @@ mod tests {
             (4096, 8193, &[4096, 4096, 1]),
             (4096, 0, &[]),
         ] {
-            out.piece_max_bytes = piece_max_bytes;
             let (mut left, mut cut) = (len_bytes, Vec::new());
             while left > 0 {
-                let piece = out.piece_bytes(left);
+                let piece = piece_bytes(left, max_bytes, None);
                 left -= piece;
                 cut.push(piece);
             }
-            assert_eq!(cut, pieces, "{len_bytes} in pieces of {piece_max_bytes}");
+            assert_eq!(cut, pieces, "{len_bytes} in pieces of {max_bytes}");
         }
-        assert_eq!(out.piece_bytes(u32::MAX), 4096);
+        assert_eq!(piece_bytes(u32::MAX, 4096, None), 4096);
+    }
+
+    #[test]
+    fn pieces_fill_the_room_that_there_is() {
+        for (left_bytes, room_bytes, piece) in [
+            (131_072, 61_440, 61_440),
+            (131_072, 53_000, 49_152),
+            (131_072, 65_000, 61_440),
+            (9000, 61_440, 9000),
+            (9000, 8192, 8192),
+            (131_072, 8191, 61_440),
+            (9000, 0, 9000),
+        ] {
+            assert_eq!(piece_bytes(left_bytes, 61_440, Some(room_bytes)), piece);
+        }
     }
 
     #[test]

@@ -23,11 +23,15 @@ pub(super) struct SendQueue {
     reads_max: usize,
     /// The longest data of a request.
     piece_max_bytes: u32,
+    /// Whether requests leave together, and how much with one call, so that pieces are cut to fill that.
+    call_bytes: Option<u32>,
     posted: VecDeque<Posted>,
     next_id: u64,
     reads: usize,
     /// Bytes that its reads ask for.
     read_bytes: u64,
+    /// Bytes of reads with which the peer's last call is filled.
+    asked_bytes: u32,
     holding: Holding,
     shown: Shown,
 }
@@ -95,19 +99,18 @@ impl SendQueue {
         sends_from_volumes: bool,
     ) -> Self {
         // Where packets are nearly as long as chunks, none is a short rest.
-        let piece_max_bytes = match path_mtu {
-            PathMtu::B61440 => path_mtu.bytes(),
-            _ => PIECE_MAX_BYTES,
-        };
+        let call_bytes = (path_mtu == PathMtu::B61440).then_some(path_mtu.bytes());
         Self {
             qpn,
             depth: usize::from(depth),
             reads_max: usize::from(reads_max),
-            piece_max_bytes,
+            piece_max_bytes: call_bytes.unwrap_or(PIECE_MAX_BYTES),
+            call_bytes,
             posted: VecDeque::new(),
             next_id: 0,
             reads: 0,
             read_bytes: 0,
+            asked_bytes: 0,
             holding: Holding::default(),
             shown: Shown {
                 is_possible: sends_from_volumes,
@@ -225,6 +228,18 @@ impl SendQueue {
         }
     }
 
+    /// A read of so many bytes is posted.
+    fn asked(&mut self, len_bytes: u32) {
+        if self.reads == 0 {
+            self.asked_bytes = 0;
+        }
+        if let Some(call_bytes) = self.call_bytes {
+            self.asked_bytes = (self.asked_bytes + len_bytes) % call_bytes;
+        }
+        self.reads += 1;
+        self.read_bytes += u64::from(len_bytes);
+    }
+
     /// Whether a read of so many bytes may be posted.
     fn may_read(&self, len_bytes: u32) -> bool {
         let bytes = self.read_bytes + u64::from(len_bytes);
@@ -307,10 +322,10 @@ pub(super) struct Poster<'a, P> {
 }
 
 impl<P> Poster<'_, P> {
-    /// Bytes that are staged in a turn; one request may go beyond it. 14 packets of 4 KiB and their responses are what leaves with one
-    /// call in software.
+    /// Bytes that are staged in a turn; one request may go beyond it. 60 KiB and what goes with them are what leaves with one call in
+    /// software.
     /// The peer goes on with them while the next are made, and they are sent while the processor's cache still has them.
-    pub(super) const TURN_BYTES: u64 = 56 << 10;
+    pub(super) const TURN_BYTES: u64 = 60 << 10;
     /// What a shorter request counts as, since its packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
 }
@@ -322,9 +337,7 @@ impl<P: Provider> Poster<'_, P> {
             return None;
         }
         let holding = &mut self.queue.holding;
-        let chunk = self.pool.take(len_bytes, holding, self.provider)?;
-        self.spend(len_bytes);
-        Some(chunk)
+        self.pool.take(len_bytes, holding, self.provider)
     }
 
     fn spend(&mut self, len_bytes: u32) {
@@ -360,9 +373,19 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         self.queue.piece_max_bytes
     }
 
+    fn write_room_bytes(&self) -> Option<u32> {
+        self.queue.call_bytes.map(|_| self.turn_bytes as u32)
+    }
+
+    fn read_room_bytes(&self) -> Option<u32> {
+        let call_bytes = self.queue.call_bytes?;
+        Some(call_bytes - self.queue.asked_bytes)
+    }
+
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]> {
         assert!(to.len_bytes <= PIECE_MAX_BYTES, "writes go in pieces");
         let chunk = self.chunk(to.len_bytes)?;
+        self.spend(to.len_bytes);
         self.stage(StagedOp::Write(to), to.len_bytes, Some(chunk));
         self.last_bytes()
     }
@@ -404,8 +427,9 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         let Some(chunk) = self.chunk(from.len_bytes) else {
             return false;
         };
-        self.queue.reads += 1;
-        self.queue.read_bytes += u64::from(from.len_bytes);
+        self.queue.asked(from.len_bytes);
+        // It is the peer who sends the data.
+        self.spend(0);
         self.stage(StagedOp::Read(tag, from), from.len_bytes, Some(chunk));
         true
     }
@@ -421,6 +445,9 @@ impl<P: Provider> WorkList for Poster<'_, P> {
             Some(_) => None,
             None => Some(self.chunk(len_bytes)?),
         };
+        if chunk.is_some() {
+            self.spend(len_bytes);
+        }
         self.stage(StagedOp::Send(invalidate, inline), len_bytes, chunk);
         self.last_bytes()
     }

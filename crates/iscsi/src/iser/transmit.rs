@@ -163,12 +163,12 @@ impl<B: Backend> TargetSession<B> {
                 // All unsolicited data have come by now.
                 task.advertised.write_base = task.solicited;
             }
-            let len = piece_bytes(task.len - task.solicited, out);
+            let len = out.read_piece_bytes(capped(task.len - task.solicited));
             let offset = task.solicited - task.advertised.write_base;
             let piece = task
                 .advertised
                 .write
-                .and_then(|buffer| buffer.piece(offset as u32, len as u32));
+                .and_then(|buffer| buffer.piece(offset as u32, len));
             let Some(piece) = piece else {
                 fail(task, SenseKey::AbortedCommand, DATA_PHASE_ERROR);
                 return Reads::Impossible;
@@ -177,7 +177,7 @@ impl<B: Backend> TargetSession<B> {
                 return Reads::NoRoom;
             }
             task.next_sn += 1;
-            task.solicited += len;
+            task.solicited += u64::from(len);
             task.r2ts.push_back(task.solicited);
             self.reads_posted += 1;
         }
@@ -194,9 +194,9 @@ impl<B: Backend> TargetSession<B> {
             return Posted::Yes;
         };
         while has_data_in(task) {
-            let len = piece_bytes(task.len - task.moved, out);
+            let len = out.write_piece_bytes(capped(task.len - task.moved));
             let buffer = task.advertised.read;
-            let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len as u32));
+            let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len));
             let Some(piece) = piece else {
                 let sense = Sense::new(SenseKey::AbortedCommand, DATA_PHASE_ERROR);
                 end_with(task, sense);
@@ -206,7 +206,7 @@ impl<B: Backend> TargetSession<B> {
                 return Posted::NoRoom;
             };
             match fill_data(task, room, nexus, backend) {
-                Ok(()) => task.moved += len,
+                Ok(()) => task.moved += u64::from(len),
                 Err(sense) => {
                     out.retract();
                     end_with(task, sense);
@@ -258,10 +258,9 @@ fn has_posted_all(task: &Task) -> bool {
     may_answer(task) && !has_data_in(task)
 }
 
-/// How long the next piece is of data of which `left` bytes are left.
-fn piece_bytes(left: u64, out: &dyn WorkList) -> u64 {
-    let left_bytes = u32::try_from(left).unwrap_or(u32::MAX);
-    out.piece_bytes(left_bytes).into()
+/// So many bytes, as far as pieces are concerned.
+fn capped(left: u64) -> u32 {
+    u32::try_from(left).unwrap_or(u32::MAX)
 }
 
 /// The key that a task's response makes worthless: one fits a message, and no command names two.

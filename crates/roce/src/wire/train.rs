@@ -11,7 +11,7 @@
 use zerocopy::FromBytes;
 use zerocopy::big_endian::U32;
 
-use super::{Bth, ICRC_LEN_BYTES, Packet};
+use super::{Bth, ICRC_LEN_BYTES};
 
 /// How the packets of a connection stand in datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,8 +37,8 @@ pub(crate) struct Train {
 pub(crate) struct NoTrain;
 
 impl Train {
-    /// The longest, which is the longest packet: what takes one takes the other.
-    pub(crate) const LEN_MAX_BYTES: usize = Packet::LEN_MAX_BYTES;
+    /// The longest: 60 KiB of payload and what goes with them, in a UDP datagram over IPv4 or IPv6 ([`PathMtu::for_network`]).
+    pub(crate) const LEN_MAX_BYTES: usize = 65_000;
     /// BTH and length.
     const PACKET_MIN_BYTES: usize = size_of::<Bth>() + ICRC_LEN_BYTES;
 

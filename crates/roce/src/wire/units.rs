@@ -4,6 +4,8 @@ use std::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::Train;
+
 /// A 24-bit integer, big-endian.
 #[derive(
     Clone,
@@ -156,14 +158,21 @@ impl PathMtu {
     }
 
     /// The largest whose packets fit a network whose IP packets have up to `ip_mtu_bytes`, with the room that Linux leaves
-    /// for headers; `None` below 352 bytes.
+    /// for headers; `None` below 352 bytes. Packets of 60 KiB stand in trains with others, so datagrams may be as long as any.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
-        let payload = ip_mtu_bytes.checked_sub(HEADROOM_BYTES)?;
         Self::STANDARD
             .into_iter()
             .chain(Self::LONG)
             .rev()
-            .find(|mtu| mtu.bytes() <= payload)
+            .find(|mtu| mtu.network_bytes() <= ip_mtu_bytes)
+    }
+
+    /// The IP packets that it takes.
+    const fn network_bytes(self) -> u32 {
+        match self {
+            Self::B61440 => TRAIN_IP_MTU_BYTES,
+            _ => self.bytes() + HEADROOM_BYTES,
+        }
     }
 
     /// Packets that a message of `len_bytes` takes: at least one.
@@ -178,3 +187,5 @@ impl PathMtu {
 
 /// What Linux subtracts from a network's MTU to find the path MTU.
 const HEADROOM_BYTES: u32 = 96;
+/// A train, UDP's and IPv6's headers.
+const TRAIN_IP_MTU_BYTES: u32 = Train::LEN_MAX_BYTES as u32 + 8 + 40;

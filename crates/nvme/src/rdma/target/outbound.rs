@@ -124,7 +124,7 @@ impl Outbound {
         backend: &mut B,
         out: &mut dyn WorkList,
     ) -> Posted {
-        let len_max_bytes = out.piece_bytes(left_bytes);
+        let len_max_bytes = out.write_piece_bytes(left_bytes);
         let to = places
             .piece(self.posted_bytes, len_max_bytes)
             .expect("lengths were checked when the command began");
@@ -171,7 +171,7 @@ impl Outbound {
 
     /// Writes of `data` what lies in one stretch; how much that was, 0 where there was no room.
     fn write(&mut self, data: &[u8], places: &Places, out: &mut dyn WorkList) -> u32 {
-        let len_max_bytes = out.piece_bytes(data.len() as u32);
+        let len_max_bytes = out.write_piece_bytes(data.len() as u32);
         let to = places
             .piece(self.posted_bytes, len_max_bytes)
             .expect("lengths were checked when the command began or was answered");
