@@ -196,8 +196,10 @@ impl Connection {
             may_go_on = poster.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
             let attachment = self.driven.attachment();
+            let to_follow = may_go_on && self.driven.wants_transmit();
+            let source = |region| attachment.source(region);
             self.queue
-                .post(staged, &|region| attachment.source(region), provider)
+                .post(staged, to_follow, &source, provider)
                 .map_err(|error| CloseReason::Fabric(Box::new(error)))?;
             self.driven.attachment_mut().handle_drained();
         }

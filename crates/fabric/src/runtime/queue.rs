@@ -27,6 +27,8 @@ pub(super) struct SendQueue {
     call_bytes: Option<u32>,
     posted: VecDeque<Posted>,
     next_id: u64,
+    /// Requests that were posted since one that says when it is done.
+    silent: usize,
     reads: usize,
     /// Bytes that its reads ask for.
     read_bytes: u64,
@@ -108,6 +110,7 @@ impl SendQueue {
             call_bytes,
             posted: VecDeque::new(),
             next_id: 0,
+            silent: 0,
             reads: 0,
             read_bytes: 0,
             asked_bytes: 0,
@@ -160,17 +163,22 @@ impl SendQueue {
         }
     }
 
-    /// Posts what a session has staged; `source` finds the volumes of placements. The last one and reads say when they are done. Where
-    /// one is refused, those behind it are not posted, and the queue holds the chunks of all until it is abandoned.
+    /// Posts what a session has staged; `source` finds the volumes of placements. Reads and the last one say when they are done; not the
+    /// last one where more is `to_follow` and none of these holds anything. Where one is refused, those behind it are not posted, and
+    /// the queue holds the chunks of all until it is abandoned.
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
+        to_follow: bool,
         source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
         provider: &mut P,
     ) -> Result<(), Unposted> {
         if self.posted.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
             self.shown.clear(provider);
         }
+        let holds_nothing = staged.iter().all(|item| item.chunk.is_none());
+        self.silent += staged.len();
+        let last_is_silent = to_follow && holds_nothing && self.silent < self.depth / 2;
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
         for (index, mut item) in staged.drain(..).enumerate() {
@@ -189,7 +197,10 @@ impl SendQueue {
                 }),
                 _ => None,
             };
-            let signals = index == last || read.is_some();
+            let signals = index == last && !last_is_silent || read.is_some();
+            if signals {
+                self.silent = last - index;
+            }
             let request = SendRequest {
                 id: WorkId(id),
                 op: item.send_op(),
@@ -462,38 +473,96 @@ mod tests {
     use super::*;
     use crate::{Soft, SoftOptions};
 
+    /// A queue of a queue pair that does not exist, as if it had failed, and all around it.
+    struct Bed {
+        provider: Soft,
+        pool: Pool,
+        queue: SendQueue,
+        staged: Vec<Staged>,
+    }
+
+    const TO: RemoteBuffer = RemoteBuffer {
+        address: 0,
+        key: RemoteKey(1),
+        len_bytes: 512,
+    };
+
+    impl Bed {
+        fn at(port: u16) -> Self {
+            let local = (Ipv4Addr::new(127, 38, 3, 1), port).into();
+            let bound = Soft::bind(&SoftOptions::at(local));
+            let mut provider = bound.expect("a port of loopback is free");
+            let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
+            assert!(pool.enter(&mut provider));
+            Self {
+                provider,
+                pool,
+                queue: SendQueue::new(Qpn::new(77), (8, 1), PathMtu::B61440, true),
+                staged: Vec::new(),
+            }
+        }
+
+        fn poster(&mut self) -> Poster<'_, Soft> {
+            Poster {
+                queue: &mut self.queue,
+                pool: &mut self.pool,
+                provider: &mut self.provider,
+                staged: &mut self.staged,
+                turn_bytes: Poster::<Soft>::TURN_BYTES,
+            }
+        }
+
+        fn post(&mut self, to_follow: bool) -> Result<(), Unposted> {
+            let (staged, provider) = (&mut self.staged, &mut self.provider);
+            self.queue.post(staged, to_follow, &|_| None, provider)
+        }
+    }
+
     #[test]
     fn chunks_of_requests_that_are_refused_go_back_to_the_pool() {
-        let local = (Ipv4Addr::new(127, 38, 3, 1), 37_021).into();
-        let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
-        let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
-        assert!(pool.enter(&mut provider));
-        // No such queue pair: as one that has failed.
-        let mut queue = SendQueue::new(Qpn::new(77), (8, 1), PathMtu::B61440, true);
-        let mut staged = Vec::new();
-        let mut poster = Poster {
-            queue: &mut queue,
-            pool: &mut pool,
-            provider: &mut provider,
-            staged: &mut staged,
-            turn_bytes: Poster::<Soft>::TURN_BYTES,
-        };
-        let to = RemoteBuffer {
-            address: 0,
-            key: RemoteKey(1),
-            len_bytes: 512,
-        };
-        assert!(poster.write(to).is_some() && poster.write(to).is_some());
-        assert!(poster.write_placed(to).is_some() && poster.write(to).is_some());
-        let posted = queue.post(&mut staged, &|_| None, &mut provider);
+        let mut bed = Bed::at(37_021);
+        let mut poster = bed.poster();
+        assert!(poster.write(TO).is_some() && poster.write(TO).is_some());
+        assert!(poster.write_placed(TO).is_some() && poster.write(TO).is_some());
         assert!(matches!(
-            posted,
+            bed.post(false),
             Err(Unposted::Refused(PostError::NoSuchQp))
         ));
-        assert!(staged.is_empty());
-        queue.abandon(&mut pool, &mut provider);
-        pool.leave();
+        assert!(bed.staged.is_empty());
+        bed.queue.abandon(&mut bed.pool, &mut bed.provider);
+        bed.pool.leave();
         // It asserts that no chunk is out.
-        pool.clear(&mut provider);
+        bed.pool.clear(&mut bed.provider);
+    }
+
+    #[test]
+    fn half_of_the_queue_at_most_does_not_say_when_it_is_done() {
+        let mut bed = Bed::at(37_023);
+        for silent in [1, 2, 3, 0, 1] {
+            assert!(bed.poster().write_placed(TO).is_some());
+            let _ = bed.post(true);
+            assert_eq!(bed.queue.silent, silent);
+        }
+        // What holds a chunk says so, and what nothing follows.
+        assert!(bed.poster().write(TO).is_some());
+        let _ = bed.post(true);
+        assert_eq!(bed.queue.silent, 0);
+        assert!(bed.poster().write_placed(TO).is_some());
+        let _ = bed.post(false);
+        assert_eq!(bed.queue.silent, 0);
+    }
+
+    #[test]
+    fn pieces_fill_what_leaves_with_one_call() {
+        let mut bed = Bed::at(37_024);
+        let mut poster = bed.poster();
+        let of = |len_bytes| RemoteBuffer { len_bytes, ..TO };
+        assert_eq!(poster.write_piece_bytes(128 << 10), 60 << 10);
+        assert!(poster.write_placed(of(8 << 10)).is_some());
+        assert_eq!(poster.write_piece_bytes(128 << 10), 52 << 10);
+        assert_eq!(poster.read_piece_bytes(128 << 10), 60 << 10);
+        assert!(poster.read(1, of(20 << 10)));
+        assert_eq!(poster.read_piece_bytes(128 << 10), 40 << 10);
+        assert_eq!(poster.read_piece_bytes(6 << 10), 6 << 10);
     }
 }
