@@ -5,6 +5,7 @@
 //! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
 //! taken that is likely to be in vain while there is something else to do (`outlook`).
 
+mod arrivals;
 mod lanes;
 mod memory;
 mod outlook;
@@ -33,6 +34,7 @@ use crate::verbs::{
     CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
 };
+use arrivals::Arrivals;
 use lanes::Lanes;
 use memory::Memory;
 use outlook::{Outlook, Sight};
@@ -127,7 +129,7 @@ pub struct Soft {
     list: TransmitList,
     /// Runs of the list that have been sent.
     runs_sent: usize,
-    buffer: Box<[u8]>,
+    arrivals: Arrivals,
     statistics: SoftStatistics,
     order: Order,
     outlook: Outlook,
@@ -251,8 +253,10 @@ impl Soft {
             Segmentation::On => TransmitList::SEGMENTS_MAX,
             Segmentation::Off => 1,
         };
+        let endpoint = Endpoint::new(&config, &mut memory);
+        let arrivals = Arrivals::new(&mut memory, UdpSocket::ARRIVAL_LEN_MAX_BYTES);
         Ok(Self {
-            endpoint: Endpoint::new(&config, &mut memory),
+            endpoint,
             socket,
             lanes: Lanes::default(),
             seat,
@@ -261,7 +265,7 @@ impl Soft {
             route: Route::from(options.local.ip())?,
             list: TransmitList::new(Self::LIST_BYTES, segments_max),
             runs_sent: 0,
-            buffer: vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES].into_boxed_slice(),
+            arrivals,
             statistics: SoftStatistics::default(),
             order: Order::ReceiveFirst,
             outlook: Outlook::default(),
@@ -283,35 +287,60 @@ impl Soft {
 
     /// Takes in what waits in the socket; whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
+        if !self.endpoint.has_completions() {
+            self.arrivals.clear();
+        }
         for look in 0..Self::RECEIVES_PER_TURN {
-            let Some(arrival) = self.socket.receive(&mut self.buffer)? else {
-                self.outlook.saw(look, Sight::Nothing);
+            let Some(region) = self.arrivals.room() else {
+                return Ok(true);
+            };
+            let mut buffer = self.memory.lift(region);
+            let sight = self.receive_run(now, region, &mut buffer);
+            if self.memory.put_back(region, buffer) {
+                self.arrivals.keep();
+            }
+            let sight = sight?;
+            self.outlook.saw(look, sight);
+            if sight == Sight::Nothing {
                 return Ok(look > 0);
-            };
-            self.outlook.saw(look, Sight::Something);
-            self.statistics.receive_calls += 1;
-            let Some(flow) = Flow::new(arrival.source, arrival.dest) else {
-                continue;
-            };
-            let received = Received {
-                flow,
-                bytes: &self.buffer[..arrival.len_bytes],
-                segment_len_bytes: arrival.segment_len_bytes,
-                identification: Ipv4Identification::Unknown,
-                congestion_experienced: arrival.congestion_experienced,
-            };
-            let mut take = |own: &Received<'_>| {
-                self.endpoint.handle_received(now, own, &mut self.memory);
-            };
-            match &self.seat {
-                None => take(&received),
-                Some(seat) => self.statistics.runs_handed_over += seat.sort(&received, take),
             }
             if self.endpoint.has_news() && self.outlook.ends_with(look) {
                 break;
             }
         }
         Ok(true)
+    }
+
+    /// The same of one datagram, or run of some, which comes to `buffer`, the memory of `region`.
+    fn receive_run(
+        &mut self,
+        now: Instant,
+        region: RegionId,
+        buffer: &mut [u8],
+    ) -> io::Result<Sight> {
+        let Some(arrival) = self.socket.receive(buffer)? else {
+            return Ok(Sight::Nothing);
+        };
+        self.statistics.receive_calls += 1;
+        let Some(flow) = Flow::new(arrival.source, arrival.dest) else {
+            return Ok(Sight::Something);
+        };
+        let received = Received {
+            flow,
+            bytes: &buffer[..arrival.len_bytes],
+            segment_len_bytes: arrival.segment_len_bytes,
+            identification: Ipv4Identification::Unknown,
+            congestion_experienced: arrival.congestion_experienced,
+        };
+        self.memory.arrived(region, buffer);
+        let mut take = |own: &Received<'_>| {
+            self.endpoint.handle_received(now, own, &mut self.memory);
+        };
+        match &self.seat {
+            None => take(&received),
+            Some(seat) => self.statistics.runs_handed_over += seat.sort(&received, take),
+        }
+        Ok(Sight::Something)
     }
 
     /// Takes in what other threads have received; whether they had.

@@ -286,6 +286,11 @@ impl Endpoint {
         !self.completions.is_empty() || !self.events.is_empty()
     }
 
+    /// Whether a completion waits to be taken.
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// Whether an event waits to be taken.
     #[inline]
     pub fn has_events(&self) -> bool {

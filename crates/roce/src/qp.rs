@@ -51,6 +51,8 @@ pub struct QpConfig {
     pub retry_min: u8,
     /// How long a peer whose SEND meets no receive is told to wait.
     pub rnr_wait: Duration,
+    /// Whether messages, and data that are read, may stay where they came, which [`Completion::at`](crate::Completion::at) then says.
+    pub may_stay: bool,
 }
 
 impl Default for QpConfig {
@@ -64,6 +66,7 @@ impl Default for QpConfig {
             initiator_depth: 16,
             retry_min: 12,
             rnr_wait: Duration::from_millis(1),
+            may_stay: false,
         }
     }
 }
@@ -164,7 +167,7 @@ impl QueuePair {
             config,
             state: QpState::Init,
             connection: None,
-            requester: Requester::new(qpn, config.send_depth),
+            requester: Requester::new(qpn, &config),
             responder: Responder::new(qpn, &config),
             pacer: Pacer::default(),
             failure: None,

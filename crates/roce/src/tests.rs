@@ -4,6 +4,7 @@ mod connections;
 mod faults;
 mod hostile;
 mod simulation;
+mod staying;
 mod trains;
 mod transfers;
 

@@ -247,6 +247,7 @@ impl SendRequest {
             kind: self.op.kind(),
             status,
             len_bytes: self.op.len_bytes(),
+            at: None,
             immediate: None,
             invalidated: None,
         }
@@ -313,6 +314,8 @@ pub struct Completion {
     pub status: WorkStatus,
     /// The message's length in bytes.
     pub len_bytes: u32,
+    /// Where the message, or what was read, is; `None` where the request said it should go. Until the next round only.
+    pub at: Option<Placement>,
     /// The peer's immediate data.
     pub immediate: Option<u32>,
     /// The key of ours that the peer made worthless.

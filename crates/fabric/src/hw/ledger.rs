@@ -158,6 +158,7 @@ impl Ledger {
             kind: WorkKind::Recv,
             status,
             len_bytes: arrived.len_bytes,
+            at: None,
             immediate: arrived.immediate,
             invalidated: arrived.invalidated,
         })
@@ -221,6 +222,7 @@ impl Ledger {
                     kind,
                     status,
                     len_bytes,
+                    at: None,
                     immediate: None,
                     invalidated: None,
                 })

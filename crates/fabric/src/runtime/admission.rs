@@ -96,6 +96,7 @@ fn open_qp<P: Provider>(
         send_depth: shape.sends,
         recv_depth: shape.receives,
         initiator_depth: shape.reads,
+        may_stay: true,
         ..QpConfig::default()
     })?;
     let posted = receives

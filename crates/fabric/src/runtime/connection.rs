@@ -155,8 +155,8 @@ impl Connection {
         let request = self.receives.request(completion.id.0);
         if let Phase::Open = self.phase {
             self.has_worked = true;
-            let start = request.into.range.offset as usize;
-            let message = &provider.bytes(self.receives.region)[start..];
+            let at = completion.at.unwrap_or(request.into);
+            let message = &provider.bytes(at.region)[at.range.offset as usize..];
             let message = &message[..completion.len_bytes as usize];
             let invalidated = completion.invalidated.map(|key| RemoteKey(key.0));
             let result = self.driven.handle_message(now, message, invalidated);

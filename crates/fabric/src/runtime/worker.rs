@@ -212,7 +212,7 @@ impl<P: Provider> Worker<P> {
             };
             match (completion.status, completion.kind) {
                 (WorkStatus::Success, WorkKind::Recv) => self.on_message(now, id, &completion),
-                (WorkStatus::Success, _) => self.on_done(now, id, completion.id.0),
+                (WorkStatus::Success, _) => self.on_done(now, id, &completion),
                 // The event that says why comes, too.
                 (WorkStatus::Flushed, _) => {}
                 (status, _) => self.close(now, id, &failed(QpFailure::Request(status))),
@@ -247,15 +247,20 @@ impl<P: Provider> Worker<P> {
     }
 
     /// A request of a session's and all before it are done.
-    fn on_done(&mut self, now: Instant, id: ConnectionId, work: u64) {
+    fn on_done(&mut self, now: Instant, id: ConnectionId, completion: &Completion) {
         let Some(connection) = self.slots.get_mut(id) else {
             return;
         };
         let mut has_panicked = false;
-        while let Some((chunk, read)) = connection.queue.done(work) {
+        while let Some((chunk, read)) = connection.queue.done(completion.id.0) {
             let Some(chunk) = chunk else { continue };
             if let Some(read) = read {
-                let data = chunk.bytes(&self.provider, read.len_bytes);
+                // Each read says when it is done, so it is the request that has completed.
+                let data = match completion.at {
+                    Some(at) => &self.provider.bytes(at.region)[at.range.offset as usize..],
+                    None => chunk.bytes(&self.provider, read.len_bytes),
+                };
+                let data = &data[..read.len_bytes as usize];
                 let handle = AssertUnwindSafe(|| connection.handle_read(now, read, data));
                 has_panicked |= catch_unwind(handle).is_err();
             }

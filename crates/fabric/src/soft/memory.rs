@@ -1,9 +1,10 @@
 //! Memory that requests name, and random numbers.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
-use block::{Placement, RegionId};
+use block::{ByteRange, Placement, RegionId};
 use net::{Piece, Source};
 use roce::wire::Icrc;
 use roce::{AtomicOp, Backend, MemoryFault};
@@ -15,8 +16,19 @@ pub(super) struct Memory {
     regions: Vec<Entry>,
     /// Entries without memory.
     free: Vec<u32>,
+    arriving: Option<Arriving>,
     pool: [u8; POOL_BYTES],
     used: usize,
+}
+
+/// Memory with what has come, while that is taken in.
+#[derive(Debug)]
+struct Arriving {
+    region: RegionId,
+    /// Its first byte, and the one after its last.
+    addresses: Range<usize>,
+    /// Something of it is to stay there.
+    stays: bool,
 }
 
 /// A place for memory.
@@ -47,6 +59,9 @@ impl std::fmt::Debug for Kept {
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
+/// What is shorter is copied: that costs less than memory that the processor's cache has not.
+const STAYING_MIN_BYTES: usize = 512;
+
 /// Random bytes that are fetched at once.
 const POOL_BYTES: usize = 256;
 const NUMBER_BYTES: usize = size_of::<u64>();
@@ -56,6 +71,7 @@ impl Memory {
         let mut memory = Self {
             regions: Vec::new(),
             free: Vec::new(),
+            arriving: None,
             pool: [0; POOL_BYTES],
             used: 0,
         };
@@ -101,6 +117,32 @@ impl Memory {
         }
     }
 
+    /// Lends memory out for a datagram to come to; it is [put back](Self::put_back).
+    pub(super) fn lift(&mut self, region: RegionId) -> Box<[u8]> {
+        match self.kept_mut(region) {
+            Some(Kept::Bytes(bytes)) => std::mem::take(bytes),
+            Some(Kept::Source(_)) | None => Box::default(),
+        }
+    }
+
+    /// What is taken in from now on has come to the memory that was lifted.
+    pub(super) fn arrived(&mut self, region: RegionId, lifted: &[u8]) {
+        let start = lifted.as_ptr().addr();
+        self.arriving = Some(Arriving {
+            region,
+            addresses: start..start + lifted.len(),
+            stays: false,
+        });
+    }
+
+    /// Takes lifted memory back; whether something of it is to stay there.
+    pub(super) fn put_back(&mut self, region: RegionId, lifted: Box<[u8]>) -> bool {
+        if let Some(Kept::Bytes(bytes)) = self.kept_mut(region) {
+            *bytes = lifted;
+        }
+        self.arriving.take().is_some_and(|arriving| arriving.stays)
+    }
+
     pub(super) fn bytes(&self, region: RegionId) -> &[u8] {
         self.get(region).unwrap_or_default()
     }
@@ -117,11 +159,15 @@ impl Memory {
     }
 
     fn get_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
-        match entry.kept.as_mut().filter(|_| entry.id == region.0)? {
+        match self.kept_mut(region)? {
             Kept::Bytes(bytes) => Some(bytes),
             Kept::Source(_) => None,
         }
+    }
+
+    fn kept_mut(&mut self, region: RegionId) -> Option<&mut Kept> {
+        let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
+        entry.kept.as_mut().filter(|_| entry.id == region.0)
     }
 
     fn kept(&self, region: RegionId) -> Option<&Kept> {
@@ -181,6 +227,23 @@ impl Backend for Memory {
         self.slice_mut(region, offset, bytes.len())?
             .copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Option<Placement> {
+        let arriving = self.arriving.as_mut()?;
+        let start = bytes.as_ptr().addr();
+        let offset = start.checked_sub(arriving.addresses.start)?;
+        if bytes.len() < STAYING_MIN_BYTES || start + bytes.len() > arriving.addresses.end {
+            return None;
+        }
+        arriving.stays = true;
+        Some(Placement {
+            region: arriving.region,
+            range: ByteRange {
+                offset: offset as u64,
+                len: bytes.len() as u64,
+            },
+        })
     }
 
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {

@@ -32,6 +32,7 @@ pub const QP: QpConfig = QpConfig {
     initiator_depth: 16,
     retry_min: 12,
     rnr_wait: Duration::from_millis(1),
+    may_stay: false,
 };
 
 /// Two providers that reach each other.

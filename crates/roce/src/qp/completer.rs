@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use block::Placement;
+
 use super::requester::Requester;
 use super::{Context, Dropped, QpFailure};
-use crate::backend::Backend;
+use crate::backend::{Backend, MemoryFault};
 use crate::wire::{Extended, NakCode, Opcode, Packet, Position, RnrTimer, Syndrome};
 use crate::work::{Completion, SendOp, WorkStatus};
 
@@ -115,20 +117,15 @@ impl Requester {
         if payload.len() != len as usize || position.is_last() != is_last {
             return Ok(Some(QpFailure::Request(WorkStatus::BadResponse)));
         }
-        let mut rest = payload;
-        for place in into.slice(offset, len) {
-            let (bytes, after) = rest.split_at(place.range.len as usize);
-            rest = after;
-            let written = context
-                .backend
-                .write(place.region, place.range.offset, bytes);
-            if written.is_err() {
-                return Ok(Some(QpFailure::Request(WorkStatus::LocalMemory)));
-            }
+        let is_whole = is_last && offset == 0;
+        let may_stay = self.data_may_stay && is_whole;
+        let kept = may_stay.then(|| context.backend.keep(payload)).flatten();
+        if kept.is_none() && scatter(payload, into.slice(offset, len), context.backend).is_err() {
+            return Ok(Some(QpFailure::Request(WorkStatus::LocalMemory)));
         }
         let packets_before = self.packets_acknowledged();
         if is_last {
-            self.complete_head(context.completions);
+            self.complete_head(kept, context.completions);
         } else {
             self.unacked = sequence + 1;
         }
@@ -160,7 +157,7 @@ impl Requester {
                 self.unacked = end;
                 return true;
             }
-            self.complete_head(completions);
+            self.complete_head(None, completions);
         }
         true
     }
@@ -182,4 +179,19 @@ impl Requester {
         self.go_back();
         self.retry.on_retransmission(context.now);
     }
+}
+
+/// Copies what has come to where it goes.
+fn scatter<B: Backend>(
+    payload: &[u8],
+    places: impl Iterator<Item = Placement>,
+    backend: &mut B,
+) -> Result<(), MemoryFault> {
+    let mut rest = payload;
+    for place in places {
+        let (bytes, after) = rest.split_at(place.range.len as usize);
+        rest = after;
+        backend.write(place.region, place.range.offset, bytes)?;
+    }
+    Ok(())
 }

@@ -6,9 +6,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use block::Placement;
+
 use super::retry::Retry;
 use super::window::Window;
-use super::{Connection, Context, QpFailure, Transmitted, first_sequence};
+use super::{Connection, Context, QpConfig, QpFailure, Transmitted, first_sequence};
 use crate::backend::Backend;
 use crate::transmit::{ExtendedHeaders, Payload, PushError, TransmitList};
 use crate::wire::{
@@ -61,6 +63,7 @@ pub(super) struct Wqe {
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) qpn: Qpn,
+    pub(super) data_may_stay: bool,
     pub(super) queue: VecDeque<Wqe>,
     pub(super) mtu: PathMtu,
     initiator_depth: u8,
@@ -97,10 +100,11 @@ impl Requester {
     /// Packets after which one is asked for where nobody waits for completions.
     const SILENT_MAX: u64 = 8;
 
-    pub(super) fn new(qpn: Qpn, depth: u16) -> Self {
+    pub(super) fn new(qpn: Qpn, config: &QpConfig) -> Self {
         Self {
             qpn,
-            queue: VecDeque::with_capacity(usize::from(depth)),
+            data_may_stay: config.may_stay,
+            queue: VecDeque::with_capacity(usize::from(config.send_depth)),
             mtu: PathMtu::B1024,
             initiator_depth: 0,
             next: 0,
@@ -313,8 +317,12 @@ impl Requester {
         self.sending_packet = self.unacked_packet();
     }
 
-    /// The request at the head of the queue is done.
-    pub(super) fn complete_head(&mut self, completions: &mut VecDeque<Completion>) {
+    /// The request at the head of the queue is done; what it has read may be elsewhere than it should go.
+    pub(super) fn complete_head(
+        &mut self,
+        at: Option<Placement>,
+        completions: &mut VecDeque<Completion>,
+    ) {
         let Some(wqe) = self.queue.pop_front() else {
             return;
         };
@@ -325,7 +333,8 @@ impl Requester {
         }
         match wqe.request.signal {
             Signal::Always => {
-                completions.push_back(wqe.request.completion(self.qpn, WorkStatus::Success));
+                let completion = wqe.request.completion(self.qpn, WorkStatus::Success);
+                completions.push_back(Completion { at, ..completion });
             }
             Signal::OnError => self.silent += 1,
         }

@@ -238,11 +238,17 @@ impl Responder {
         if u64::from(done_bytes) + u64::from(len) > recv.into.range.len {
             return Err(Refusal::TooLong);
         }
-        let offset = recv.into.range.offset + u64::from(done_bytes);
-        context
-            .backend
-            .write(recv.into.region, offset, packet.payload)
-            .map_err(|_| Refusal::FAULT)?;
+        let may_stay = self.config.may_stay && position == Position::Only;
+        let kept = may_stay
+            .then(|| context.backend.keep(packet.payload))
+            .flatten();
+        if kept.is_none() {
+            let offset = recv.into.range.offset + u64::from(done_bytes);
+            context
+                .backend
+                .write(recv.into.region, offset, packet.payload)
+                .map_err(|_| Refusal::FAULT)?;
+        }
         let done_bytes = done_bytes + len;
         if !position.is_last() {
             self.message = Message::Send { recv, done_bytes };
@@ -257,6 +263,7 @@ impl Responder {
         self.message = Message::None;
         self.complete_message();
         let mut completion = self.completion(recv.id, WorkStatus::Success, done_bytes);
+        completion.at = kept;
         completion.immediate = immediate(packet);
         completion.invalidated = key;
         context.completions.push_back(completion);
@@ -447,6 +454,7 @@ impl Responder {
             kind: WorkKind::Recv,
             status,
             len_bytes,
+            at: None,
             immediate: None,
             invalidated: None,
         }

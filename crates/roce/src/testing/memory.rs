@@ -12,6 +12,8 @@ pub struct TestMemory {
     pub bytes: Vec<u8>,
     /// Whether every access fails.
     pub is_broken: bool,
+    /// What stayed where it came, where that is allowed: parts of region 1, by number.
+    pub stayed: Option<Vec<Vec<u8>>>,
     state: u64,
 }
 
@@ -21,6 +23,7 @@ impl TestMemory {
         Self {
             bytes: Vec::new(),
             is_broken: false,
+            stayed: None,
             state: seed,
         }
     }
@@ -60,6 +63,18 @@ impl Backend for TestMemory {
         let start = offset as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Option<Placement> {
+        let stayed = self.stayed.as_mut()?;
+        stayed.push(bytes.to_vec());
+        Some(Placement {
+            region: RegionId(1),
+            range: ByteRange {
+                offset: stayed.len() as u64 - 1,
+                len: bytes.len() as u64,
+            },
+        })
     }
 
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
