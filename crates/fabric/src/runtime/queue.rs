@@ -93,6 +93,8 @@ enum StagedOp {
 impl SendQueue {
     /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
     const READ_BYTES_MAX: u64 = 1 << 20;
+    /// Requests after which one says when it is done, though more follow. Longer ones than these make as many bytes as are worth it.
+    const SILENT_MAX: usize = 8;
 
     pub(super) fn new(
         qpn: Qpn,
@@ -178,7 +180,8 @@ impl SendQueue {
         }
         let holds_nothing = staged.iter().all(|item| item.chunk.is_none());
         self.silent += staged.len();
-        let last_is_silent = to_follow && holds_nothing && self.silent < self.depth / 2;
+        let last_is_silent =
+            to_follow && holds_nothing && self.silent < Self::SILENT_MAX.min(self.depth / 2);
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
         for (index, mut item) in staged.drain(..).enumerate() {
