@@ -93,7 +93,7 @@ enum StagedOp {
 impl SendQueue {
     /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
     const READ_BYTES_MAX: u64 = 1 << 20;
-    /// Requests after which one says when it is done, though more follow. Longer ones than these make as many bytes as are worth it.
+    /// Requests after which one says when it is done, though more follow. Many short ones wait for room sooner than eight long ones.
     const SILENT_MAX: usize = 8;
 
     pub(super) fn new(
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_queue_at_most_does_not_say_when_it_is_done() {
+    fn a_few_requests_do_not_say_when_they_are_done_where_more_follow() {
         let mut bed = Bed::at(37_023);
         for silent in [1, 2, 3, 0, 1] {
             assert!(bed.poster().write_placed(TO).is_some());
