@@ -13,7 +13,7 @@ use super::verbs::Cq;
 use crate::verbs::{QpFailure, QpState, Rkey, WorkStatus};
 
 /// Completions that are taken with one call.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 /// Such calls in a round.
 const BATCHES_PER_ROUND: usize = 64;
 /// Queue pairs whose adapter is asked for their state in a round.

@@ -1,11 +1,11 @@
 //! Memory that adapters reach: pages of our own, and their registrations.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use block::{Placement, RegionId};
+use rustc_hash::FxHashMap;
 
 use super::HwError;
 use super::sys::{access, ibv_sge};
@@ -111,7 +111,7 @@ struct Allocation {
 
 /// All allocations.
 pub(super) struct Memory {
-    allocations: HashMap<u32, Allocation>,
+    allocations: FxHashMap<u32, Allocation>,
     next: u32,
     next_iova: u64,
 }
@@ -119,7 +119,7 @@ pub(super) struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            allocations: HashMap::new(),
+            allocations: FxHashMap::default(),
             next: 0,
             next_iova: 1 << 32,
         }

@@ -1,10 +1,10 @@
 //! Queue pairs, and what is posted to them.
 
-use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::io;
 
 use roce::wire::NakCode;
+use rustc_hash::FxHashMap;
 
 use super::ledger::{Ledger, Ticket};
 use super::queue_pair::{Depths, Qp, Source, Work};
@@ -61,11 +61,11 @@ pub(super) struct Pair {
     unposted: Vec<Work>,
 }
 
-/// All queue pairs.
+/// All queue pairs. Their numbers are ours and the adapter's, not a peer's to choose.
 #[derive(Default)]
 pub(super) struct QueuePairs {
-    by_serial: HashMap<Serial, Pair>,
-    by_number: HashMap<u32, Serial>,
+    by_serial: FxHashMap<Serial, Pair>,
+    by_number: FxHashMap<u32, Serial>,
     next: u32,
     /// Completions that all of them may have waiting: as many as their queues are long.
     completions: Depths,
