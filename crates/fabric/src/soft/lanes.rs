@@ -1,17 +1,16 @@
 //! Lanes to peers, for datagrams whose IP header does not matter.
 
 use std::io;
-use std::net::SocketAddr;
 
 use net::{Piece, UdpLane};
 use roce::Flow;
 
-/// A lane to each peer that trains go to: a call that names no address and looks up no route is shorter.
+/// A lane for each flow of trains: a call that names no address and looks up no route is shorter.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Vec<(SocketAddr, UdpLane)>);
+pub(super) struct Lanes(Vec<(Flow, UdpLane)>);
 
 impl Lanes {
-    /// Each is a file descriptor. What goes to further peers takes the common way.
+    /// Each is a file descriptor. Further flows take the common way.
     const MAX: usize = 64;
 
     /// Sends a datagram; `None` where there is no lane for it, or no room on it.
@@ -20,22 +19,21 @@ impl Lanes {
         flow: &Flow,
         pieces: impl Iterator<Item = Piece<'v>> + Clone,
     ) -> Option<io::Result<()>> {
-        let lane = self.to(flow)?;
+        let lane = self.of(flow)?;
         match lane.send(pieces) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             sent => Some(sent),
         }
     }
 
-    fn to(&mut self, flow: &Flow) -> Option<&mut UdpLane> {
-        let peer = flow.remote();
-        let known = self.0.iter().position(|(to, _)| *to == peer);
+    fn of(&mut self, flow: &Flow) -> Option<&mut UdpLane> {
+        let known = self.0.iter().position(|(known, _)| known == flow);
         let index = match known {
             Some(index) => index,
             None if self.0.len() == Self::MAX => return None,
             None => {
-                let lane = UdpLane::open(flow.local().ip(), peer).ok()?;
-                self.0.push((peer, lane));
+                let lane = UdpLane::open(flow.local().ip(), flow.remote()).ok()?;
+                self.0.push((*flow, lane));
                 self.0.len() - 1
             }
         };
@@ -52,7 +50,7 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     use net::{UdpOptions, UdpSocket};
 
@@ -61,7 +59,11 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 38, 4, 1));
 
     fn send(lanes: &mut Lanes, to: SocketAddr) -> Option<io::Result<()>> {
-        let flow = Flow::new(SocketAddr::new(HERE, 37_031), to).expect("one family");
+        send_from(lanes, HERE, to)
+    }
+
+    fn send_from(lanes: &mut Lanes, from: IpAddr, to: SocketAddr) -> Option<io::Result<()>> {
+        let flow = Flow::new(SocketAddr::new(from, 37_031), to).expect("one family");
         lanes.send(&flow, [Piece::Bytes(b"train")].into_iter())
     }
 
@@ -90,6 +92,20 @@ mod tests {
         lanes.make_room();
         assert!(send(&mut lanes, last.local_addr()).is_some());
         assert_eq!(lanes.0.len(), 1);
+    }
+
+    #[test]
+    fn what_leaves_from_several_addresses_comes_from_each() {
+        let there: SocketAddr = "127.38.4.101:37033".parse().expect("an address");
+        let peer = UdpSocket::bind(there, &UdpOptions::default()).expect("the port is free");
+        let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
+        let mut lanes = Lanes::default();
+        for host in [1, 102, 1] {
+            let from = Ipv4Addr::new(127, 38, 4, host).into();
+            assert!(send_from(&mut lanes, from, there).expect("a lane").is_ok());
+            let came = peer.receive(&mut buffer).expect("it works");
+            assert_eq!(came.map(|came| came.source.ip()), Some(from));
+        }
     }
 
     #[test]
