@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::RegionId;
+use block::{Placement, RegionId};
 use net::Source;
 
 use crate::verbs::{
@@ -159,7 +159,16 @@ pub trait Provider {
     /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
     fn bytes(&self, memory: RegionId) -> &[u8];
 
-    /// The same, for writing.
+    /// The bytes of a placement in such memory.
+    ///
+    /// # Panics
+    /// Where the memory does not have them.
+    fn placed(&self, place: Placement) -> &[u8] {
+        let start = place.range.offset as usize;
+        &self.bytes(place.region)[start..][..place.range.len as usize]
+    }
+
+    /// The bytes of allocated memory, for writing.
     fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8];
 
     /// Lets peers at some memory: the address and the key that they need. The address is the one asked for where the provider

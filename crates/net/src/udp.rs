@@ -76,7 +76,7 @@ pub struct UdpArrival {
     pub congestion_experienced: bool,
 }
 
-/// A socket for datagrams. It is never connected: Linux then sends IPv4 packets whose identification is 0, or counts from 0 in
+/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4 packets whose identification is 0, or counts from 0 in
 /// each run, which checksums over the IP header rely on.
 #[derive(Debug)]
 pub struct UdpSocket {
@@ -158,6 +158,7 @@ impl<'v, I: Iterator<Item = Piece<'v>> + Clone> Drop for Pinned<'v, I> {
 impl UdpSocket {
     /// The most bytes that one call receives.
     pub const ARRIVAL_LEN_MAX_BYTES: usize = 65_536;
+
     /// A socket at `local`, where no other is.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         Self::open(local, *options, Others::Refused)

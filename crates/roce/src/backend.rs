@@ -11,10 +11,10 @@ pub trait Backend {
     /// Copies `bytes`, which a peer sent, to `offset` bytes from the start of `region`.
     fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
 
-    /// Keeps `bytes`, which a peer sent, where they came until the program above has taken in what has completed by then; where that
+    /// Leaves `bytes`, which a peer sent, where they came until the program above has taken in what has completed by then; where that
     /// is. `None` where they are to be copied, which is always right.
     #[expect(unused_variables, reason = "most programs have them copied")]
-    fn keep(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
         None
     }
 

@@ -156,8 +156,7 @@ impl Connection {
         if let Phase::Open = self.phase {
             self.has_worked = true;
             let at = completion.at.unwrap_or(request.into);
-            let message = &provider.bytes(at.region)[at.range.offset as usize..];
-            let message = &message[..completion.len_bytes as usize];
+            let message = &provider.placed(at)[..completion.len_bytes as usize];
             let invalidated = completion.invalidated.map(|key| RemoteKey(key.0));
             let result = self.driven.handle_message(now, message, invalidated);
             self.end_on_error(now, result);

@@ -101,12 +101,7 @@ impl Chunk {
         }
     }
 
-    /// Its first `len_bytes` bytes.
-    pub(super) fn bytes<'p, P: Provider>(&self, provider: &'p P, len_bytes: u32) -> &'p [u8] {
-        &provider.bytes(self.region)[self.offset as usize..][..len_bytes as usize]
-    }
-
-    /// The same, for writing.
+    /// Its first `len_bytes` bytes, for writing.
     pub(super) fn bytes_mut<'p, P: Provider>(
         &self,
         provider: &'p mut P,

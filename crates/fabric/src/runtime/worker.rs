@@ -256,11 +256,8 @@ impl<P: Provider> Worker<P> {
             let Some(chunk) = chunk else { continue };
             if let Some(read) = read {
                 // Each read says when it is done, so it is the request that has completed.
-                let data = match completion.at {
-                    Some(at) => &self.provider.bytes(at.region)[at.range.offset as usize..],
-                    None => chunk.bytes(&self.provider, read.len_bytes),
-                };
-                let data = &data[..read.len_bytes as usize];
+                let at = completion.at.unwrap_or(chunk.placement(read.len_bytes));
+                let data = self.provider.placed(at);
                 let handle = AssertUnwindSafe(|| connection.handle_read(now, read, data));
                 has_panicked |= catch_unwind(handle).is_err();
             }

@@ -229,7 +229,7 @@ impl Backend for Memory {
         Ok(())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
         let arriving = self.arriving.as_mut()?;
         let start = bytes.as_ptr().addr();
         let offset = start.checked_sub(arriving.addresses.start)?;

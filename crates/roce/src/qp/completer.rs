@@ -119,13 +119,13 @@ impl Requester {
         }
         let is_whole = is_last && offset == 0;
         let may_stay = self.data_may_stay && is_whole;
-        let kept = may_stay.then(|| context.backend.keep(payload)).flatten();
-        if kept.is_none() && scatter(payload, into.slice(offset, len), context.backend).is_err() {
+        let left = may_stay.then(|| context.backend.leave(payload)).flatten();
+        if left.is_none() && scatter(payload, into.slice(offset, len), context.backend).is_err() {
             return Ok(Some(QpFailure::Request(WorkStatus::LocalMemory)));
         }
         let packets_before = self.packets_acknowledged();
         if is_last {
-            self.complete_head(kept, context.completions);
+            self.complete_head(left, context.completions);
         } else {
             self.unacked = sequence + 1;
         }

@@ -239,10 +239,10 @@ impl Responder {
             return Err(Refusal::TooLong);
         }
         let may_stay = self.config.may_stay && position == Position::Only;
-        let kept = may_stay
-            .then(|| context.backend.keep(packet.payload))
+        let left = may_stay
+            .then(|| context.backend.leave(packet.payload))
             .flatten();
-        if kept.is_none() {
+        if left.is_none() {
             let offset = recv.into.range.offset + u64::from(done_bytes);
             context
                 .backend
@@ -263,7 +263,7 @@ impl Responder {
         self.message = Message::None;
         self.complete_message();
         let mut completion = self.completion(recv.id, WorkStatus::Success, done_bytes);
-        completion.at = kept;
+        completion.at = left;
         completion.immediate = immediate(packet);
         completion.invalidated = key;
         context.completions.push_back(completion);

@@ -65,7 +65,7 @@ impl Backend for TestMemory {
         Ok(())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
         let stayed = self.stayed.as_mut()?;
         stayed.push(bytes.to_vec());
         Some(Placement {
