@@ -21,8 +21,6 @@ pub(super) struct SendQueue {
     qpn: Qpn,
     depth: usize,
     reads_max: usize,
-    /// The longest data of a request.
-    piece_max_bytes: u32,
     /// Whether requests leave together, and how much with one call, so that pieces are cut to fill that.
     call_bytes: Option<u32>,
     posted: VecDeque<Posted>,
@@ -108,7 +106,6 @@ impl SendQueue {
             qpn,
             depth: usize::from(depth),
             reads_max: usize::from(reads_max),
-            piece_max_bytes: call_bytes.unwrap_or(PIECE_MAX_BYTES),
             call_bytes,
             posted: VecDeque::new(),
             next_id: 0,
@@ -178,10 +175,10 @@ impl SendQueue {
         if self.posted.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
             self.shown.clear(provider);
         }
-        let holds_nothing = staged.iter().all(|item| item.chunk.is_none());
         self.silent += staged.len();
-        let last_is_silent =
-            to_follow && holds_nothing && self.silent < Self::SILENT_MAX.min(self.depth / 2);
+        let last_is_silent = to_follow
+            && self.silent < Self::SILENT_MAX.min(self.depth / 2)
+            && staged.iter().all(|item| item.chunk.is_none());
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
         for (index, mut item) in staged.drain(..).enumerate() {
@@ -339,7 +336,7 @@ impl<P> Poster<'_, P> {
     /// Bytes that are staged in a turn; one request may go beyond it. 60 KiB and what goes with them are what leaves with one call in
     /// software.
     /// The peer goes on with them while the next are made, and they are sent while the processor's cache still has them.
-    pub(super) const TURN_BYTES: u64 = 60 << 10;
+    pub(super) const TURN_BYTES: u64 = PathMtu::B61440.bytes() as u64;
     /// What a shorter request counts as, since its packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
 }
@@ -384,7 +381,7 @@ impl<P: Provider> Poster<'_, P> {
 
 impl<P: Provider> WorkList for Poster<'_, P> {
     fn piece_max_bytes(&self) -> u32 {
-        self.queue.piece_max_bytes
+        self.queue.call_bytes.unwrap_or(PIECE_MAX_BYTES)
     }
 
     fn write_room_bytes(&self) -> Option<u32> {
