@@ -2,6 +2,9 @@
 //!
 //! A long chunk is kept for each connection that holds none. Beyond it, a connection may hold a share of what is free only. So whoever
 //! keeps its chunks (a peer that answers slowly) leaves room to others, however many do so, and none waits for chunks of another.
+//!
+//! What is kept may be more than the pool's bound. As connections leave, that goes back: the memory of many connections is not kept
+//! for the few that stay.
 
 use std::sync::Arc;
 
@@ -14,8 +17,11 @@ use crate::Provider;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     region: RegionId,
-    offset: u64,
     size: Size,
+    /// Which slab of its class it is of.
+    slab: u32,
+    /// Which chunk of the slab.
+    index: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +50,23 @@ pub(super) struct Holding {
     large: usize,
 }
 
-#[derive(Debug, Default)]
+/// The chunks of one length.
+#[derive(Debug)]
 struct Class {
-    slabs: Vec<RegionId>,
-    free: Vec<Chunk>,
+    size: Size,
+    /// `None` where a slab has been given back.
+    slabs: Vec<Option<Slab>>,
+    /// All slabs before this one are full.
+    first_open: usize,
+    free_chunks: usize,
+}
+
+/// Memory that is got and given back as one.
+#[derive(Debug)]
+struct Slab {
+    region: RegionId,
+    /// A bit for each chunk that is free.
+    free: u64,
 }
 
 /// The longest data that one chunk takes, in bytes.
@@ -71,16 +90,21 @@ impl Size {
         }
     }
 
-    /// Chunks of one slab.
-    const fn slab_chunks(self) -> u64 {
+    /// Chunks of one slab, at most as many as a [`Slab`] has bits.
+    const fn slab_chunks(self) -> u32 {
         match self {
-            Self::Small => 64,
+            Self::Small => u64::BITS,
             Self::Large => 16,
         }
     }
 
     const fn slab_bytes(self) -> u64 {
-        self.bytes() * self.slab_chunks()
+        self.bytes() * self.slab_chunks() as u64
+    }
+
+    /// What a slab has free while none of its chunks is out.
+    const fn all_free(self) -> u64 {
+        u64::MAX >> (u64::BITS - self.slab_chunks())
     }
 }
 
@@ -95,7 +119,7 @@ impl Chunk {
         Placement {
             region: self.region,
             range: ByteRange {
-                offset: self.offset,
+                offset: self.offset(),
                 len: u64::from(len_bytes),
             },
         }
@@ -107,7 +131,88 @@ impl Chunk {
         provider: &'p mut P,
         len_bytes: u32,
     ) -> &'p mut [u8] {
-        &mut provider.bytes_mut(self.region)[self.offset as usize..][..len_bytes as usize]
+        &mut provider.bytes_mut(self.region)[self.offset() as usize..][..len_bytes as usize]
+    }
+
+    /// Where it begins in its region, in bytes.
+    const fn offset(&self) -> u64 {
+        self.index as u64 * self.size.bytes()
+    }
+}
+
+impl Class {
+    const fn of(size: Size) -> Self {
+        Self {
+            size,
+            slabs: Vec::new(),
+            first_open: 0,
+            free_chunks: 0,
+        }
+    }
+
+    /// Adds a slab, all of it free.
+    fn add(&mut self, region: RegionId) {
+        let slab = Slab {
+            region,
+            free: self.size.all_free(),
+        };
+        let place = self.slabs.iter().position(Option::is_none);
+        let place = place.unwrap_or(self.slabs.len());
+        if place == self.slabs.len() {
+            self.slabs.push(Some(slab));
+        } else {
+            self.slabs[place] = Some(slab);
+        }
+        self.first_open = self.first_open.min(place);
+        self.free_chunks += self.size.slab_chunks() as usize;
+    }
+
+    /// Takes the first free chunk, so that later slabs are the first to be wholly free.
+    fn pop(&mut self) -> Option<Chunk> {
+        let mut open = self.slabs.iter_mut().enumerate().skip(self.first_open);
+        let (at, slab) = open.find_map(|(at, slab)| {
+            let slab = slab.as_mut()?;
+            (slab.free != 0).then_some((at, slab))
+        })?;
+        let index = slab.free.trailing_zeros();
+        slab.free &= slab.free - 1;
+        let region = slab.region;
+        self.first_open = at;
+        self.free_chunks -= 1;
+        Some(Chunk {
+            region,
+            size: self.size,
+            slab: at as u32,
+            index,
+        })
+    }
+
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "what is given back is had no more"
+    )]
+    fn push(&mut self, chunk: Chunk) {
+        let at = chunk.slab as usize;
+        let slab = self.slabs[at].as_mut();
+        slab.expect("a slab stays while chunks of it are out").free |= 1 << chunk.index;
+        self.first_open = self.first_open.min(at);
+        self.free_chunks += 1;
+    }
+
+    /// Removes the last slab that is wholly free.
+    fn remove_idle(&mut self) -> Option<RegionId> {
+        let all_free = self.size.all_free();
+        let mut slabs = self.slabs.iter_mut();
+        let idle = slabs.rfind(|slab| slab.as_ref().is_some_and(|slab| slab.free == all_free))?;
+        let region = idle.take()?.region;
+        self.free_chunks -= self.size.slab_chunks() as usize;
+        Some(region)
+    }
+
+    /// Removes everything.
+    fn drain(&mut self) -> impl Iterator<Item = RegionId> {
+        (self.first_open, self.free_chunks) = (0, 0);
+        self.slabs.drain(..).flatten().map(|slab| slab.region)
     }
 }
 
@@ -115,8 +220,8 @@ impl Pool {
     /// An empty pool of up to `max_bytes`, charged to `budget` as it grows.
     pub(super) fn new(max_bytes: u64, budget: &Arc<Budget>) -> Self {
         Self {
-            small: Class::default(),
-            large: Class::default(),
+            small: Class::of(Size::Small),
+            large: Class::of(Size::Large),
             max_bytes,
             out_bytes: 0,
             entitled: 0,
@@ -130,14 +235,23 @@ impl Pool {
             return false;
         }
         let has_room =
-            self.large.free.len() > self.entitled || self.add_slab(Size::Large, provider);
+            self.large.free_chunks > self.entitled || self.add_slab(Size::Large, provider);
         self.entitled += usize::from(has_room);
         has_room
     }
 
-    /// A connection that has entered and holds nothing leaves.
-    pub(super) fn leave(&mut self) {
+    /// A connection that has entered and holds nothing leaves. What is beyond the bound is given back with it.
+    pub(super) fn leave<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
+        // A slab more than needed stays, so that connections that come and go at the edge of one do not make and release it each time.
+        let kept = self.entitled + 2 * Size::Large.slab_chunks() as usize;
+        while self.charge.len_bytes() > self.max_bytes && self.large.free_chunks >= kept {
+            let Some(region) = self.large.remove_idle() else {
+                break;
+            };
+            provider.release(region);
+            self.shrink_to(self.charge.len_bytes() - Size::Large.slab_bytes());
+        }
     }
 
     /// A chunk for `len_bytes` bytes, at most [`PIECE_MAX_BYTES`], for a connection with this holding. One that holds nothing gets it.
@@ -175,15 +289,15 @@ impl Pool {
             Size::Small => 0,
             Size::Large => self.entitled,
         };
-        if self.class(size).free.len() <= kept && !self.grow(size, provider) {
+        if self.class(size).free_chunks <= kept && !self.grow(size, provider) {
             return None;
         }
-        self.class(size).free.pop()
+        self.class(size).pop()
     }
 
     /// The long chunk that is kept for a connection, where it holds none yet.
     fn take_own(&mut self, holding: &Holding) -> Option<Chunk> {
-        (holding.large == 0).then(|| self.large.free.pop())?
+        (holding.large == 0).then(|| self.large.pop())?
     }
 
     /// Takes a chunk back.
@@ -194,20 +308,23 @@ impl Pool {
             holding.large -= 1;
             self.entitled += usize::from(holding.large == 0);
         }
-        self.class(chunk.size).free.push(chunk);
+        self.class(chunk.size).push(chunk);
     }
 
     /// Gives all memory back; no chunk is out.
     pub(super) fn clear<P: Provider>(&mut self, provider: &mut P) {
         assert_eq!(self.out_bytes, 0, "chunks are given back first");
         for class in [&mut self.small, &mut self.large] {
-            class.free.clear();
-            for slab in class.slabs.drain(..) {
-                provider.release(slab);
+            for region in class.drain() {
+                provider.release(region);
             }
         }
+        self.shrink_to(0);
+    }
+
+    fn shrink_to(&mut self, len_bytes: u64) {
         self.charge
-            .resize(0)
+            .resize(len_bytes)
             .expect("a charge can always become smaller");
     }
 
@@ -232,20 +349,10 @@ impl Pool {
             return false;
         }
         let Ok(region) = provider.allocate(size.slab_bytes() as usize) else {
-            self.charge
-                .resize(before_bytes)
-                .expect("a charge can always become smaller");
+            self.shrink_to(before_bytes);
             return false;
         };
-        let class = self.class(size);
-        class.slabs.push(region);
-        class
-            .free
-            .extend((0..size.slab_chunks()).map(|index| Chunk {
-                region,
-                offset: index * size.bytes(),
-                size,
-            }));
+        self.class(size).add(region);
         true
     }
 }
@@ -292,8 +399,55 @@ mod tests {
             pool.give(own, holding);
         }
         for _ in &holdings {
-            pool.leave();
+            pool.leave(&mut provider);
         }
+        pool.clear(&mut provider);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_many_connections_needed_goes_back_as_they_leave() {
+        const MIB: u64 = 1 << 20;
+        const BOUND_BYTES: u64 = 4 * MIB;
+        const CONNECTIONS: usize = 512;
+        let local = (Ipv4Addr::new(127, 38, 3, 3), 37_023).into();
+        let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
+        let budget = Arc::new(Budget::new(64 * MIB));
+        let mut pool = Pool::new(BOUND_BYTES, &budget);
+        let mut holdings: Vec<_> = (0..CONNECTIONS)
+            .map(|_| {
+                assert!(pool.enter(&mut provider));
+                Holding::default()
+            })
+            .collect();
+        let needed_bytes = CONNECTIONS as u64 * Size::Large.bytes();
+        assert!(budget.used_bytes() >= needed_bytes);
+        // Two keep what they have.
+        let mut stay = [holdings.remove(CONNECTIONS - 1), holdings.remove(0)];
+        let kept = stay.each_mut().map(|holding| {
+            let chunk = pool.take(65_536, holding, &mut provider).expect("its own");
+            chunk.bytes_mut(&mut provider, 65_536).fill(0xA5);
+            chunk
+        });
+        let mut connections = CONNECTIONS as u64;
+        for mut holding in holdings {
+            let own = pool.take(65_536, &mut holding, &mut provider);
+            pool.give(own.expect("its own"), &mut holding);
+            pool.leave(&mut provider);
+            connections -= 1;
+            // Two slabs may be spare, and one is begun.
+            let needed_bytes = connections * Size::Large.bytes() + 3 * Size::Large.slab_bytes();
+            assert!(budget.used_bytes() <= needed_bytes.max(BOUND_BYTES));
+        }
+        for (chunk, holding) in kept.into_iter().zip(&mut stay) {
+            let bytes = chunk.bytes_mut(&mut provider, 65_536);
+            assert!(bytes.iter().all(|byte| *byte == 0xA5));
+            pool.give(chunk, holding);
+        }
+        // It grows again.
+        (2..CONNECTIONS).for_each(|_| assert!(pool.enter(&mut provider)));
+        assert!(budget.used_bytes() >= needed_bytes);
+        (0..CONNECTIONS).for_each(|_| pool.leave(&mut provider));
         pool.clear(&mut provider);
         assert_eq!(budget.used_bytes(), 0);
     }

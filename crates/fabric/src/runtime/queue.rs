@@ -530,7 +530,7 @@ mod tests {
         ));
         assert!(bed.staged.is_empty());
         bed.queue.abandon(&mut bed.pool, &mut bed.provider);
-        bed.pool.leave();
+        bed.pool.leave(&mut bed.provider);
         // It asserts that no chunk is out.
         bed.pool.clear(&mut bed.provider);
     }

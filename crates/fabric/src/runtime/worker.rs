@@ -342,7 +342,7 @@ impl<P: Provider> Worker<P> {
             admitted.map_err(|error| failure = error).ok()
         });
         let Some(connection) = id.and_then(|id| self.slots.get_mut(id)) else {
-            self.pool.leave();
+            self.pool.leave(&mut self.provider);
             return Err(failure);
         };
         self.by_qpn.insert(connection.qpn, connection.id);
@@ -408,7 +408,7 @@ impl<P: Provider> Worker<P> {
         self.provider.destroy_qp(connection.qpn);
         let (provider, pool) = (&mut self.provider, &mut self.pool);
         connection.queue.abandon(pool, provider);
-        pool.leave();
+        pool.leave(provider);
         connection.receives.release(&mut self.provider);
         // A session that panics on its way out is gone all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));
