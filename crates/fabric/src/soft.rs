@@ -3,7 +3,8 @@
 //! What came is taken in, then all answers leave: so one acknowledgement answers a whole run. Where what came is news to the program
 //! above, answers wait for one more round, since that is about to say more: its data leave first, and acknowledgements,
 //! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
-//! taken that is likely to be in vain while there is something else to do (`outlook`).
+//! taken that is likely to be in vain while there is something else to do (`outlook`), and none before falling asleep where nothing
+//! has happened since the last: what has come ends the sleep at once.
 
 mod arrivals;
 mod lanes;
@@ -132,7 +133,12 @@ pub struct Soft {
     arrivals: Arrivals,
     statistics: SoftStatistics,
     order: Order,
-    outlook: Outlook,
+    /// Of looks while what has come is news to the program above.
+    behind_news: Outlook,
+    /// Of looks right after sending.
+    after_sending: Outlook,
+    /// Whether the last look found nothing, or was not worth it.
+    is_drained: bool,
 }
 
 /// What a round begins with.
@@ -142,6 +148,15 @@ enum Order {
     ReceiveFirst,
     /// With what the program above has posted, and answers that have waited for it.
     TransmitFirst,
+}
+
+/// What follows a round where nothing happened in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// Another round.
+    More,
+    /// Sleep, which whatever comes to the socket ends.
+    Sleep,
 }
 
 /// Who chooses the thread that a datagram goes to, where there are several.
@@ -268,7 +283,9 @@ impl Soft {
             arrivals,
             statistics: SoftStatistics::default(),
             order: Order::ReceiveFirst,
-            outlook: Outlook::default(),
+            behind_news: Outlook::default(),
+            after_sending: Outlook::default(),
+            is_drained: false,
         })
     }
 
@@ -285,14 +302,30 @@ impl Soft {
         }
     }
 
+    /// Whether a round looks at the socket, having sent or not.
+    fn is_look_due(&mut self, has_sent: bool, before: Before) -> bool {
+        let is_due = if has_sent {
+            self.after_sending.is_good()
+        } else {
+            before == Before::More || !self.is_drained
+        };
+        self.is_drained |= !is_due;
+        is_due
+    }
+
     /// Takes in what waits in the socket; whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
         if !self.endpoint.has_completions() {
             self.arrivals.clear();
         }
+        self.is_drained = false;
         for look in 0..Self::RECEIVES_PER_TURN {
+            let is_behind_news = look > 0 && self.endpoint.has_news();
+            if is_behind_news && !self.behind_news.is_good() {
+                break;
+            }
             let Some(region) = self.arrivals.room() else {
-                return Ok(true);
+                break;
             };
             let mut buffer = self.memory.lift(region);
             let sight = self.receive_run(now, region, &mut buffer);
@@ -300,12 +333,12 @@ impl Soft {
                 self.arrivals.keep();
             }
             let sight = sight?;
-            self.outlook.saw(look, sight);
-            if sight == Sight::Nothing {
-                return Ok(look > 0);
+            if is_behind_news {
+                self.behind_news.saw(sight);
             }
-            if self.endpoint.has_news() && self.outlook.ends_with(look) {
-                break;
+            if sight == Sight::Nothing {
+                self.is_drained = true;
+                return Ok(look > 0);
             }
         }
         Ok(true)
@@ -502,23 +535,33 @@ impl Soft {
         }
     }
 
-    /// One round; whether it took anything in.
-    fn turn(&mut self) -> io::Result<(bool, Flushed)> {
+    /// One round; whether it took anything in. `before` is what follows.
+    fn turn(&mut self, before: Before) -> io::Result<(bool, Flushed)> {
         let now = Instant::now();
         // What is listed names memory. Nothing completes before it was sent, so the memory stays what it was.
         if self.flush()? == Flushed::Blocked {
             return Ok((false, Flushed::Blocked));
         }
         // The program above has had its say, which need not wait for a look at the socket.
-        if self.order == Order::TransmitFirst {
+        let has_sent = self.order == Order::TransmitFirst;
+        if has_sent {
             self.order = Order::ReceiveFirst;
             if self.transmit(now)? == Flushed::Blocked {
                 return Ok((false, Flushed::Blocked));
             }
         }
         let mut was_busy = self.take_handed_over(now);
-        was_busy |= self.receive(now)?;
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+        let is_due = |due| due <= now;
+        // What has come may be what a timer waits for.
+        let is_timed = self.endpoint.poll_timeout().is_some_and(is_due);
+        if is_timed || self.is_look_due(has_sent, before) {
+            let has_come = self.receive(now)?;
+            if has_sent {
+                self.after_sending.saw(Sight::of(has_come));
+            }
+            was_busy |= has_come;
+        }
+        if self.endpoint.poll_timeout().is_some_and(is_due) {
             self.endpoint.handle_timeout(now);
             was_busy = true;
         }
@@ -681,17 +724,17 @@ impl Provider for Soft {
     }
 
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
-        let (was_busy, flushed) = self.turn()?;
         let (at_most, event) = match wait {
-            Wait::Poll => return Ok(()),
+            Wait::Poll => return self.turn(Before::More).map(|_| ()),
             Wait::AtMost(at_most) => (at_most, None),
             Wait::Event { at_most, event } => (at_most, Some(event)),
         };
+        let (was_busy, flushed) = self.turn(Before::Sleep)?;
         if was_busy || self.endpoint.has_news() {
             return Ok(());
         }
         self.sleep(Instant::now(), at_most, event, flushed)?;
-        self.turn().map(|_| ())
+        self.turn(Before::More).map(|_| ())
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

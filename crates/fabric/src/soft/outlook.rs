@@ -1,15 +1,15 @@
-//! Whether a second look at the socket is worth it.
+//! Whether a look at the socket is worth it.
 
-/// Learns from looks at a socket whether more waits behind the first arrival of a round.
+/// Learns from looks at a socket that are taken while there is something else to do whether they find anything.
 ///
-/// Under load it does; where one request or answer is on its way at a time it hardly ever does, and the look in vain delays
-/// what is to be done about the one.
-#[derive(Debug)]
+/// Under load they do; where one request or answer is on its way at a time they hardly ever do, and a look in vain delays what is to be
+/// done.
+#[derive(Debug, Default)]
 pub(super) struct Outlook {
-    /// The second look found something, when one was taken last.
-    expects_more: bool,
-    /// The last round ended without a second look: the next one's first tells what that would have found.
-    has_skipped: bool,
+    /// Looks in vain, one after the other, up to as many as matter.
+    vain: u32,
+    /// Looks that were left out since the last that was taken.
+    left_out: u32,
 }
 
 /// What a look found.
@@ -21,29 +21,36 @@ pub(super) enum Sight {
     Something,
 }
 
-impl Default for Outlook {
-    fn default() -> Self {
-        Self {
-            expects_more: true,
-            has_skipped: false,
+impl Sight {
+    /// Something, or nothing.
+    pub(super) fn of(is_there: bool) -> Self {
+        if is_there {
+            Self::Something
+        } else {
+            Self::Nothing
         }
     }
 }
 
 impl Outlook {
-    /// What look number `look` of a round, counted from 0, found.
-    pub(super) fn saw(&mut self, look: usize, sight: Sight) {
-        let is_second = look == 1 || (look == 0 && self.has_skipped);
-        if is_second {
-            self.expects_more = sight == Sight::Something;
-        }
-        self.has_skipped = false;
+    /// After so many looks in vain others are left out,
+    const VAIN_MAX: u32 = 16;
+    /// but for one after so many.
+    const LEFT_OUT_MAX: u32 = 15;
+
+    /// Whether a look is to be taken now.
+    pub(super) fn is_good(&mut self) -> bool {
+        let is_good = self.vain < Self::VAIN_MAX || self.left_out == Self::LEFT_OUT_MAX;
+        self.left_out = if is_good { 0 } else { self.left_out + 1 };
+        is_good
     }
 
-    /// Whether a round that has news by look number `look` ends with it.
-    pub(super) fn ends_with(&mut self, look: usize) -> bool {
-        self.has_skipped = look == 0 && !self.expects_more;
-        self.has_skipped
+    /// What it found.
+    pub(super) fn saw(&mut self, sight: Sight) {
+        self.vain = match sight {
+            Sight::Nothing => (self.vain + 1).min(Self::VAIN_MAX),
+            Sight::Something => 0,
+        };
     }
 }
 
@@ -51,25 +58,34 @@ impl Outlook {
 mod tests {
     use super::*;
 
+    /// How many of so many looks are taken, all of which would find the same.
+    fn taken(outlook: &mut Outlook, count: u32, sight: Sight) -> u32 {
+        let looks = (0..count).filter(|_| {
+            let is_good = outlook.is_good();
+            if is_good {
+                outlook.saw(sight);
+            }
+            is_good
+        });
+        looks.count() as u32
+    }
+
     #[test]
-    fn a_second_look_is_taken_until_it_is_in_vain_and_again_when_more_waits() {
+    fn looks_are_left_out_while_they_are_in_vain_and_taken_again_when_one_is_not() {
         let mut outlook = Outlook::default();
-        outlook.saw(0, Sight::Something);
-        assert!(!outlook.ends_with(0), "nothing is known yet");
-        outlook.saw(1, Sight::Nothing);
         for _ in 0..3 {
-            outlook.saw(0, Sight::Something);
-            assert!(outlook.ends_with(0), "the last second look was in vain");
-            outlook.saw(0, Sight::Nothing);
+            let one_in = Outlook::LEFT_OUT_MAX + 1;
+            let vain = taken(
+                &mut outlook,
+                Outlook::VAIN_MAX + 10 * one_in,
+                Sight::Nothing,
+            );
+            assert_eq!(vain, Outlook::VAIN_MAX + 10);
+            assert_eq!(taken(&mut outlook, one_in, Sight::Something), 1);
+            assert_eq!(taken(&mut outlook, 100, Sight::Something), 100);
         }
-        outlook.saw(0, Sight::Something);
-        assert!(outlook.ends_with(0));
-        outlook.saw(0, Sight::Something);
-        assert!(!outlook.ends_with(0), "more came at once");
-        outlook.saw(1, Sight::Something);
-        assert!(!outlook.ends_with(1));
-        outlook.saw(2, Sight::Nothing);
-        outlook.saw(0, Sight::Something);
-        assert!(!outlook.ends_with(0), "more waited");
+        assert!(outlook.is_good());
+        outlook.saw(Sight::Nothing);
+        assert!(outlook.is_good(), "once in vain is not always");
     }
 }
