@@ -1,5 +1,6 @@
 //! Both ends together.
 
+mod asking;
 mod connections;
 mod faults;
 mod hostile;
@@ -74,10 +75,14 @@ impl Connected {
     }
 
     fn post(&mut self, end: usize, id: u64, op: SendOp) {
+        self.post_signaled(end, id, op, Signal::Always);
+    }
+
+    fn post_signaled(&mut self, end: usize, id: u64, op: SendOp, signal: Signal) {
         let request = SendRequest {
             id: WorkId(id),
             op,
-            signal: Signal::Always,
+            signal,
         };
         self.pair.ends[end]
             .endpoint

@@ -222,8 +222,11 @@ impl SendOp {
 /// Whether a request that succeeds says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Always.
+    /// Always, at once.
     Always,
+    /// Always, but nobody hurries: the peer may be asked for an acknowledgement with a later request, or where none follows some milliseconds
+    /// later. Adapters say so at once.
+    Eventually,
     /// Only when it fails.
     OnError,
 }

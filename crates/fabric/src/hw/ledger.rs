@@ -91,7 +91,7 @@ impl Ledger {
             len_bytes: request.op.len_bytes(),
             signal: request.signal,
         };
-        Ok(self.push(sent, request.signal == Signal::Always))
+        Ok(self.push(sent, request.signal != Signal::OnError))
     }
 
     /// Takes the binding of a window.

@@ -108,6 +108,13 @@ impl Size {
     }
 }
 
+impl Holding {
+    /// How much it is, in bytes.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Chunk {
     /// How much of the pool it is, in bytes.
     const fn len_bytes(&self) -> u64 {

@@ -93,6 +93,10 @@ impl SendQueue {
     const READ_BYTES_MAX: u64 = 1 << 20;
     /// Requests after which one says when it is done, though more follow. Many short ones wait for room sooner than eight long ones.
     const SILENT_MAX: usize = 8;
+    /// Requests that may be done late: where more are open, their peer is busy, and their places are needed again.
+    const LATE_MAX: usize = 16;
+    /// The same in bytes of chunks.
+    const LATE_BYTES_MAX: u64 = 32 << 10;
 
     pub(super) fn new(
         qpn: Qpn,
@@ -163,8 +167,8 @@ impl SendQueue {
     }
 
     /// Posts what a session has staged; `source` finds the volumes of placements. Reads and the last one say when they are done; not the
-    /// last one where more is `to_follow` and none of these holds anything. Where one is refused, those behind it are not posted, and
-    /// the queue holds the chunks of all until it is abandoned.
+    /// last one where more is `to_follow` and none of these holds anything. Where little is open, it may say so late. Where one is refused,
+    /// those behind it are not posted, and the queue holds the chunks of all until it is abandoned.
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
@@ -179,6 +183,7 @@ impl SendQueue {
         let last_is_silent = to_follow
             && self.silent < Self::SILENT_MAX.min(self.depth / 2)
             && staged.iter().all(|item| item.chunk.is_none());
+        let may_be_late = self.may_be_late(staged.len());
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
         for (index, mut item) in staged.drain(..).enumerate() {
@@ -201,14 +206,15 @@ impl SendQueue {
             if signals {
                 self.silent = last - index;
             }
+            let signal = match (signals, read) {
+                (false, _) => Signal::OnError,
+                (true, None) if may_be_late => Signal::Eventually,
+                (true, _) => Signal::Always,
+            };
             let request = SendRequest {
                 id: WorkId(id),
                 op: item.send_op(),
-                signal: if signals {
-                    Signal::Always
-                } else {
-                    Signal::OnError
-                },
+                signal,
             };
             self.posted.push_back(Posted {
                 id,
@@ -222,6 +228,12 @@ impl SendQueue {
             }
         }
         result
+    }
+
+    /// Whether so many more may say late that they are done, since little is open with them.
+    fn may_be_late(&self, more: usize) -> bool {
+        let open = self.posted.len() + more;
+        open <= Self::LATE_MAX.min(self.depth / 2) && self.holding.bytes() <= Self::LATE_BYTES_MAX
     }
 
     /// Takes back what was staged and will not be posted.
@@ -550,6 +562,21 @@ mod tests {
         assert!(bed.poster().write_placed(TO).is_some());
         let _ = bed.post(false);
         assert_eq!(bed.queue.silent, 0);
+    }
+
+    #[test]
+    fn only_a_few_requests_that_hold_little_are_done_late() {
+        let mut bed = Bed::at(37_025);
+        assert!(bed.queue.may_be_late(4) && !bed.queue.may_be_late(5));
+        assert!(bed.poster().write(TO).is_some());
+        let _ = bed.post(false);
+        assert!(bed.queue.may_be_late(3) && !bed.queue.may_be_late(4));
+        let long = RemoteBuffer {
+            len_bytes: 64 << 10,
+            ..TO
+        };
+        assert!(bed.poster().write(long).is_some());
+        assert!(!bed.queue.may_be_late(1), "it holds 68 KiB");
     }
 
     #[test]

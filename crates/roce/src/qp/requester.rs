@@ -84,7 +84,7 @@ pub(super) struct Requester {
     pub(super) retry: Retry,
     /// The oldest unacknowledged sequence number when the requester went back last: once is enough.
     pub(super) went_back_at: Option<u64>,
-    /// The sequence number after the packet that asked for an acknowledgement last.
+    /// The sequence number after the request or packet that asked for an answer last.
     asked_until: u64,
     /// Requests that succeeded and were not to say so.
     silent: u16,
@@ -97,7 +97,7 @@ impl Requester {
     const ACK_INTERVAL: u64 = 32;
     /// Packets that may be late without being taken for a sign of congestion.
     const TAIL_PACKETS: u64 = 16;
-    /// Packets after which one is asked for where nobody waits for completions.
+    /// Packets after which one is asked for where nobody hurries.
     const SILENT_MAX: u64 = 8;
 
     pub(super) fn new(qpn: Qpn, config: &QpConfig) -> Self {
@@ -189,17 +189,20 @@ impl Requester {
             let is_burst_end = open_packets + 1 >= self.window.packets()
                 || open_bytes + u64::from(self.mtu.bytes()) >= self.window.bytes()
                 || *budget == 1;
-            match self.send_one(connection, is_burst_end, context.backend, out) {
-                Ok(true) => self.asked_until = self.sending + 1,
-                Ok(false) => {}
+            let asks = match self.send_one(connection, is_burst_end, context.backend, out) {
+                Ok(asks) => asks,
                 Err(PushError::Full) => return Transmitted::ListFull,
                 Err(PushError::Fault(_)) => {
                     self.blame(self.sending);
                     return Transmitted::Failed(QpFailure::Request(WorkStatus::LocalMemory));
                 }
-            }
-            self.retry.on_sent(context.now, self.sending);
+            };
+            let timed = asks.then_some(self.sending);
+            self.retry.on_sent(context.now, timed);
             self.advance_sending();
+            if asks {
+                self.asked_until = self.sending;
+            }
             *budget -= 1;
         }
         Transmitted::All
@@ -208,7 +211,7 @@ impl Requester {
     /// Sequence numbers that may be open: a peer tells old from new by half of the 24-bit space.
     const SEQUENCES_OPEN_MAX: u64 = 1 << 22;
 
-    /// Builds the packet at `sending`.
+    /// Builds the packet at `sending`; whether it asks for an acknowledgement.
     fn send_one<B: Backend>(
         &self,
         connection: &Connection,
@@ -308,6 +311,18 @@ impl Requester {
         self.send_from_unacked();
     }
 
+    /// Sends the last packet again, which asks for the acknowledgement that none on their way has asked for (so none is a READ). What
+    /// else has not arrived, the peer asks for in turn.
+    fn ask(&mut self) {
+        let is_of = |wqe: &Wqe| wqe.first < self.sending;
+        let Some(cursor) = self.queue.iter().rposition(is_of) else {
+            return;
+        };
+        self.cursor = cursor;
+        self.sending -= 1;
+        self.sending_packet -= 1;
+    }
+
     fn send_from_unacked(&mut self) {
         let open = self.queue.iter_mut().take(self.cursor + 1);
         open.for_each(|wqe| wqe.is_open_read = false);
@@ -332,7 +347,7 @@ impl Requester {
             self.open_reads -= 1;
         }
         match wqe.request.signal {
-            Signal::Always => {
+            Signal::Always | Signal::Eventually => {
                 let completion = wqe.request.completion(self.qpn, WorkStatus::Success);
                 completions.push_back(Completion { at, ..completion });
             }
@@ -362,8 +377,13 @@ impl Requester {
         match self.retry.handle_timeout(now) {
             Err(status) => Some(QpFailure::Request(status)),
             Ok(false) => None,
+            Ok(true) if self.asked_until <= self.unacked && self.unacked < self.sending => {
+                self.ask();
+                self.retry.on_retransmission(now);
+                None
+            }
             Ok(true) => {
-                // So few packets congest nothing: their acknowledgement is late, or nobody has asked for it yet.
+                // So few packets congest nothing: their acknowledgement is late.
                 if self.open_packets() > Self::TAIL_PACKETS {
                     self.window.on_loss();
                 }

@@ -41,13 +41,13 @@ impl Retry {
         }
     }
 
-    /// A packet has left.
-    pub(super) fn on_sent(&mut self, now: Instant, sequence: u64) {
+    /// A packet has left: `timed` where it asks for an acknowledgement.
+    pub(super) fn on_sent(&mut self, now: Instant, timed: Option<u64>) {
         if self.deadline.is_none() {
             self.deadline = Some(now + self.timeout());
         }
         if self.sample.is_none() {
-            self.sample = Some((sequence, now));
+            self.sample = timed.map(|sequence| (sequence, now));
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let start = Instant::now();
         let mut retry = Retry::new(3, 0);
         let mut now = start;
-        retry.on_sent(now, 5);
+        retry.on_sent(now, Some(5));
         let mut waits = Vec::new();
         while let Ok(again) = retry.handle_timeout(now) {
             if again {
@@ -160,7 +160,7 @@ mod tests {
     fn progress_resets_and_the_timer_follows_the_round_trip() {
         let start = Instant::now();
         let mut retry = Retry::new(1, 0);
-        retry.on_sent(start, 5);
+        retry.on_sent(start, Some(5));
         let later = start + Duration::from_millis(80);
         assert_eq!(retry.handle_timeout(later), Ok(true));
         retry.on_progress(later, 6, true);

@@ -261,10 +261,10 @@ impl World {
         let request = SendRequest {
             id: WorkId(0),
             op,
-            signal: if kind & 0x40 == 0 {
-                Signal::Always
-            } else {
-                Signal::OnError
+            signal: match kind >> 5 & 3 {
+                0 => Signal::Always,
+                1 => Signal::OnError,
+                _ => Signal::Eventually,
             },
         };
         let qpn = self.qpns[end];

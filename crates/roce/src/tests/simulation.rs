@@ -139,7 +139,11 @@ impl World {
         let id = side.posted;
         side.posted += 1;
         side.open.push_back((id, work));
-        self.both.post(end, id, op);
+        let signal = match self.below(2) {
+            0 => Signal::Always,
+            _ => Signal::Eventually,
+        };
+        self.both.post_signaled(end, id, op, signal);
     }
 
     /// Checks every completion of an end, and posts the receive again.
