@@ -377,17 +377,16 @@ impl Requester {
         match self.retry.handle_timeout(now) {
             Err(status) => Some(QpFailure::Request(status)),
             Ok(false) => None,
-            Ok(true) if self.asked_until <= self.unacked && self.unacked < self.sending => {
-                self.ask();
-                self.retry.on_retransmission(now);
-                None
-            }
             Ok(true) => {
-                // So few packets congest nothing: their acknowledgement is late.
-                if self.open_packets() > Self::TAIL_PACKETS {
-                    self.window.on_loss();
+                if self.asked_until <= self.unacked && self.unacked < self.sending {
+                    self.ask();
+                } else {
+                    // So few packets congest nothing: their acknowledgement is late.
+                    if self.open_packets() > Self::TAIL_PACKETS {
+                        self.window.on_loss();
+                    }
+                    self.go_back();
                 }
-                self.go_back();
                 self.retry.on_retransmission(now);
                 None
             }

@@ -64,26 +64,44 @@ fn what_was_lost_meanwhile_is_sent_again() {
     }
 }
 
-#[test]
-fn the_eighth_packet_asks_where_requests_follow_each_other() {
+/// Two ends, the first of which has sent short messages with a packet each, one by one, of which every eighth asks.
+fn sent_one_by_one(signal: Signal) -> Connected {
     let mut both = Connected::new(PathMtu::B1024);
     let mut asking = Vec::new();
     for id in 0..20 {
         both.recv(1, id, place(SINK + id * 100, 100));
-        let message = SendOp::Send(inline(b"eventually"));
-        both.post_signaled(0, id, message, Signal::Eventually);
-        for (_, _, bytes) in both.pair.intercept(0) {
-            asking.push(wants_ack(&bytes));
-            both.pair.inject(1, &bytes);
-        }
-        for (_, _, bytes) in both.pair.intercept(1) {
-            both.pair.inject(0, &bytes);
+        both.post_signaled(0, id, SendOp::Send(inline(b"no hurry")), signal);
+        let packets = both.pair.intercept(0);
+        assert_eq!(packets.len(), 1);
+        asking.push(wants_ack(&packets[0].2));
+        both.pair.inject(1, &packets[0].2);
+        for (_, _, answer) in both.pair.intercept(1) {
+            both.pair.inject(0, &answer);
         }
     }
-    let asked: Vec<usize> = (0..asking.len()).filter(|&at| asking[at]).collect();
+    let asked: Vec<usize> = (0..20).filter(|&at| asking[at]).collect();
     assert_eq!(asked, [7, 15]);
+    both
+}
+
+#[test]
+fn the_eighth_packet_asks_where_requests_follow_each_other() {
+    let mut both = sent_one_by_one(Signal::Eventually);
     assert_eq!(both.pair.ends[0].completions.len(), 16);
     assert_eq!(both.complete(0, 20).len(), 20);
+}
+
+#[test]
+fn silent_requests_are_acknowledged_now_and_then_or_after_a_while() {
+    let mut both = sent_one_by_one(Signal::OnError);
+    let sent = both.pair.sent;
+    both.pair.run(Duration::from_millis(3), |_| false);
+    assert_eq!(both.pair.sent, sent, "nothing is late yet");
+    both.pair.run(Duration::from_millis(3), |_| false);
+    assert!(both.pair.sent > sent, "the peer is asked");
+    for id in 0..64 {
+        both.post_signaled(0, id, SendOp::Send(inline(b"no hurry")), Signal::OnError);
+    }
 }
 
 #[test]

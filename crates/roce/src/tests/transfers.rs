@@ -143,40 +143,6 @@ fn silent_requests_free_their_places() {
 }
 
 #[test]
-fn silent_requests_are_acknowledged_now_and_then_or_after_a_while() {
-    let mut both = Connected::new(PathMtu::B1024);
-    let silent = SendRequest {
-        id: WorkId(0),
-        op: SendOp::Send(inline(b"silent")),
-        signal: Signal::OnError,
-    };
-    let mut asking = Vec::new();
-    for id in 0..20 {
-        both.recv(1, id, place(SINK + id * 100, 100));
-        let end = &mut both.pair.ends[0];
-        end.endpoint.post_send(both.qpns[0], silent).unwrap();
-        let sent = both.pair.intercept(0);
-        assert_eq!(sent.len(), 1);
-        asking.push(Packet::parse(&sent[0].2).unwrap().bth.wants_ack());
-        both.pair.inject(1, &sent[0].2);
-        for answer in both.pair.intercept(1) {
-            both.pair.inject(0, &answer.2);
-        }
-    }
-    let asked: Vec<usize> = (0..20).filter(|&index| asking[index]).collect();
-    assert_eq!(asked, [7, 15]);
-    let sent = both.pair.sent;
-    both.pair.run(Duration::from_millis(3), |_| false);
-    assert_eq!(both.pair.sent, sent, "nothing is late yet");
-    both.pair.run(Duration::from_millis(3), |_| false);
-    assert!(both.pair.sent > sent, "the peer is asked");
-    for _ in 0..64 {
-        let end = &mut both.pair.ends[0];
-        end.endpoint.post_send(both.qpns[0], silent).unwrap();
-    }
-}
-
-#[test]
 fn both_directions_work_at_once() {
     let mut both = Connected::new(PathMtu::B4096);
     for end in 0..2 {
