@@ -38,7 +38,7 @@ use crate::verbs::{
 use arrivals::Arrivals;
 use lanes::Lanes;
 use memory::Memory;
-use outlook::{Outlook, Sight};
+use outlook::Outlook;
 use proof::{Damaged, Proof};
 use route::Route;
 use seat::{Group, Seat};
@@ -313,6 +313,10 @@ impl Soft {
         is_due
     }
 
+    fn is_timer_due(&self, now: Instant) -> bool {
+        self.endpoint.poll_timeout().is_some_and(|due| due <= now)
+    }
+
     /// Takes in what waits in the socket; whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
         if !self.endpoint.has_completions() {
@@ -328,15 +332,15 @@ impl Soft {
                 break;
             };
             let mut buffer = self.memory.lift(region);
-            let sight = self.receive_run(now, region, &mut buffer);
+            let has_come = self.receive_run(now, region, &mut buffer);
             if self.memory.put_back(region, buffer) {
                 self.arrivals.keep();
             }
-            let sight = sight?;
+            let has_come = has_come?;
             if is_behind_news {
-                self.behind_news.saw(sight);
+                self.behind_news.saw(has_come);
             }
-            if sight == Sight::Nothing {
+            if !has_come {
                 self.is_drained = true;
                 return Ok(look > 0);
             }
@@ -350,13 +354,13 @@ impl Soft {
         now: Instant,
         region: RegionId,
         buffer: &mut [u8],
-    ) -> io::Result<Sight> {
+    ) -> io::Result<bool> {
         let Some(arrival) = self.socket.receive(buffer)? else {
-            return Ok(Sight::Nothing);
+            return Ok(false);
         };
         self.statistics.receive_calls += 1;
         let Some(flow) = Flow::new(arrival.source, arrival.dest) else {
-            return Ok(Sight::Something);
+            return Ok(true);
         };
         let received = Received {
             flow,
@@ -373,7 +377,7 @@ impl Soft {
             None => take(&received),
             Some(seat) => self.statistics.runs_handed_over += seat.sort(&received, take),
         }
-        Ok(Sight::Something)
+        Ok(true)
     }
 
     /// Takes in what other threads have received; whether they had.
@@ -551,17 +555,15 @@ impl Soft {
             }
         }
         let mut was_busy = self.take_handed_over(now);
-        let is_due = |due| due <= now;
         // What has come may be what a timer waits for.
-        let is_timed = self.endpoint.poll_timeout().is_some_and(is_due);
-        if is_timed || self.is_look_due(has_sent, before) {
+        if self.is_look_due(has_sent, before) || self.is_timer_due(now) {
             let has_come = self.receive(now)?;
             if has_sent {
-                self.after_sending.saw(Sight::of(has_come));
+                self.after_sending.saw(has_come);
             }
             was_busy |= has_come;
         }
-        if self.endpoint.poll_timeout().is_some_and(is_due) {
+        if self.is_timer_due(now) {
             self.endpoint.handle_timeout(now);
             was_busy = true;
         }

@@ -76,8 +76,8 @@ pub struct UdpArrival {
     pub congestion_experienced: bool,
 }
 
-/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4 packets whose identification is 0, or counts from 0 in
-/// each run, which checksums over the IP header rely on.
+/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4 packets whose identification is 0, or
+/// counts from 0 in each run, which checksums over the IP header rely on.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,

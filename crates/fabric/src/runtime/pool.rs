@@ -163,13 +163,12 @@ impl Class {
             region,
             free: self.size.all_free(),
         };
-        let place = self.slabs.iter().position(Option::is_none);
-        let place = place.unwrap_or(self.slabs.len());
-        if place == self.slabs.len() {
-            self.slabs.push(Some(slab));
-        } else {
-            self.slabs[place] = Some(slab);
-        }
+        let vacant = self.slabs.iter().position(Option::is_none);
+        let place = vacant.unwrap_or_else(|| {
+            self.slabs.push(None);
+            self.slabs.len() - 1
+        });
+        self.slabs[place] = Some(slab);
         self.first_open = self.first_open.min(place);
         self.free_chunks += self.size.slab_chunks() as usize;
     }

@@ -12,26 +12,6 @@ pub(super) struct Outlook {
     left_out: u32,
 }
 
-/// What a look found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
-    /// Nothing.
-    Nothing,
-    /// Something.
-    Something,
-}
-
-impl Sight {
-    /// Something, or nothing.
-    pub(super) fn of(is_there: bool) -> Self {
-        if is_there {
-            Self::Something
-        } else {
-            Self::Nothing
-        }
-    }
-}
-
 impl Outlook {
     /// After so many looks in vain others are left out,
     const VAIN_MAX: u32 = 16;
@@ -45,11 +25,12 @@ impl Outlook {
         is_good
     }
 
-    /// What it found.
-    pub(super) fn saw(&mut self, sight: Sight) {
-        self.vain = match sight {
-            Sight::Nothing => (self.vain + 1).min(Self::VAIN_MAX),
-            Sight::Something => 0,
+    /// Whether it found anything.
+    pub(super) fn saw(&mut self, has_found: bool) {
+        self.vain = if has_found {
+            0
+        } else {
+            (self.vain + 1).min(Self::VAIN_MAX)
         };
     }
 }
@@ -59,11 +40,11 @@ mod tests {
     use super::*;
 
     /// How many of so many looks are taken, all of which would find the same.
-    fn taken(outlook: &mut Outlook, count: u32, sight: Sight) -> u32 {
+    fn taken(outlook: &mut Outlook, count: u32, has_found: bool) -> u32 {
         let looks = (0..count).filter(|_| {
             let is_good = outlook.is_good();
             if is_good {
-                outlook.saw(sight);
+                outlook.saw(has_found);
             }
             is_good
         });
@@ -75,17 +56,13 @@ mod tests {
         let mut outlook = Outlook::default();
         for _ in 0..3 {
             let one_in = Outlook::LEFT_OUT_MAX + 1;
-            let vain = taken(
-                &mut outlook,
-                Outlook::VAIN_MAX + 10 * one_in,
-                Sight::Nothing,
-            );
+            let vain = taken(&mut outlook, Outlook::VAIN_MAX + 10 * one_in, false);
             assert_eq!(vain, Outlook::VAIN_MAX + 10);
-            assert_eq!(taken(&mut outlook, one_in, Sight::Something), 1);
-            assert_eq!(taken(&mut outlook, 100, Sight::Something), 100);
+            assert_eq!(taken(&mut outlook, one_in, true), 1);
+            assert_eq!(taken(&mut outlook, 100, true), 100);
         }
         assert!(outlook.is_good());
-        outlook.saw(Sight::Nothing);
+        outlook.saw(false);
         assert!(outlook.is_good(), "once in vain is not always");
     }
 }
