@@ -2,8 +2,11 @@
 //!
 //! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to look again for a
 //! while. How long is learnt: the span doubles when work came while polling or soon after falling asleep, halves
-//! when polling was in vain, and ends at nothing, so that an idle reactor only sleeps. A machine of one processor never
-//! polls: that would only keep the processor from whoever has work to send.
+//! when polling was in vain, and ends at nothing, so that an idle reactor only sleeps.
+//!
+//! On a machine of one processor, polling would only keep it from whoever has work to send. There a reactor yields it between two
+//! looks: it goes on with what others have made meanwhile, all at once, and nobody had to wake it. Where somebody keeps the processor
+//! then, it sleeps for the next second rather than yield: a thread that is woken gets the processor sooner than one that has yielded it.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -14,11 +17,20 @@ use crate::poller::Wait;
 #[derive(Debug)]
 pub struct Spin {
     span: Duration,
-    span_max: Duration,
+    between: BetweenLooks,
+    /// Until then the processor is not yielded: somebody has kept it.
+    barred_until: Option<Instant>,
     /// When the present quiet began.
     quiet_since: Option<Instant>,
     /// When the reactor fell asleep, until it wakes with work.
     asleep_since: Option<Instant>,
+}
+
+/// What is done between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BetweenLooks {
+    Nothing,
+    Yield,
 }
 
 /// The first span, and the least above nothing.
@@ -27,6 +39,10 @@ const SPAN_MIN: Duration = Duration::from_micros(50);
 const SPAN_MAX: Duration = Duration::from_micros(400);
 /// Work that comes so soon after falling asleep would have been worth polling for.
 const REGRET: Duration = Duration::from_micros(150);
+/// A processor that was yielded for so long was kept. Whoever serves or sends gives it back far sooner.
+const KEPT: Duration = Duration::from_millis(1);
+/// How long it is not yielded then.
+const BARRED: Duration = Duration::from_secs(1);
 
 /// Whether the machine has one processor alone, whatever this process is bound to.
 static IS_UNIPROCESSOR: LazyLock<bool> = LazyLock::new(|| {
@@ -37,18 +53,19 @@ static IS_UNIPROCESSOR: LazyLock<bool> = LazyLock::new(|| {
 impl Default for Spin {
     fn default() -> Self {
         Self::new(if *IS_UNIPROCESSOR {
-            Duration::ZERO
+            BetweenLooks::Yield
         } else {
-            SPAN_MAX
+            BetweenLooks::Nothing
         })
     }
 }
 
 impl Spin {
-    fn new(span_max: Duration) -> Self {
+    const fn new(between: BetweenLooks) -> Self {
         Self {
             span: Duration::ZERO,
-            span_max,
+            between,
+            barred_until: None,
             quiet_since: None,
             asleep_since: None,
         }
@@ -58,10 +75,11 @@ impl Spin {
     pub fn worked(&mut self, now: Instant) {
         if let Some(asleep) = self.asleep_since.take() {
             if now.duration_since(asleep) < REGRET {
-                self.lengthen();
+                self.lengthen(now);
             }
         } else if self.quiet_since.is_some() && !self.span.is_zero() {
-            self.lengthen();
+            self.bar_if_kept(now);
+            self.lengthen(now);
         }
         self.quiet_since = None;
     }
@@ -71,8 +89,12 @@ impl Spin {
         let since = *self.quiet_since.get_or_insert(now);
         if self.asleep_since.is_none() {
             if now.duration_since(since) < self.span {
+                if self.between == BetweenLooks::Yield {
+                    std::thread::yield_now();
+                }
                 return Wait::Poll;
             }
+            self.bar_if_kept(now);
             self.shorten();
             self.asleep_since = Some(now);
         }
@@ -82,14 +104,26 @@ impl Spin {
         }
     }
 
-    fn lengthen(&mut self) {
-        self.span = (self.span * 2).max(SPAN_MIN).min(self.span_max);
+    fn lengthen(&mut self, now: Instant) {
+        if self.barred_until.is_none_or(|until| until <= now) {
+            self.span = (self.span * 2).max(SPAN_MIN).min(SPAN_MAX);
+        }
     }
 
     fn shorten(&mut self) {
         self.span /= 2;
         if self.span < SPAN_MIN {
             self.span = Duration::ZERO;
+        }
+    }
+
+    /// Ends polling for some time where the processor was yielded in the present quiet, and was kept.
+    fn bar_if_kept(&mut self, now: Instant) {
+        let is_kept = |since| now.duration_since(since) >= KEPT;
+        let has_yielded = self.between == BetweenLooks::Yield && !self.span.is_zero();
+        if has_yielded && self.quiet_since.is_some_and(is_kept) {
+            self.span = Duration::ZERO;
+            self.barred_until = Some(now + BARRED);
         }
     }
 }
@@ -122,7 +156,7 @@ mod tests {
 
     #[test]
     fn steady_work_is_polled_for() {
-        let mut spin = Spin::new(SPAN_MAX);
+        let mut spin = Spin::new(BetweenLooks::Nothing);
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 10);
         let later = start + 200 * US;
@@ -131,7 +165,7 @@ mod tests {
 
     #[test]
     fn rare_work_is_slept_for() {
-        let mut spin = Spin::new(SPAN_MAX);
+        let mut spin = Spin::new(BetweenLooks::Nothing);
         let start = Instant::now();
         polled(&mut spin, start, 20 * US, 100);
         let later = start + Duration::from_secs(1);
@@ -142,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_when_a_timer_is_due() {
-        let mut spin = Spin::new(SPAN_MAX);
+        let mut spin = Spin::new(BetweenLooks::Nothing);
         let now = Instant::now();
         let due = now + Duration::from_millis(3);
         assert_eq!(
@@ -153,9 +187,44 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_is_left_to_whoever_has_work_to_send() {
-        let mut spin = Spin::new(Duration::ZERO);
-        let start = Instant::now();
-        assert_eq!(polled(&mut spin, start, 20 * US, 100), Duration::ZERO);
+    fn a_processor_that_somebody_keeps_is_not_yielded_for_a_second() {
+        let mut spin = Spin::new(BetweenLooks::Yield);
+        let mut now = Instant::now();
+        assert_eq!(polled(&mut spin, now, 20 * US, 11), 200 * US);
+        now += 220 * US;
+        spin.worked(now);
+        assert_eq!(spin.idle(now, None), Wait::Poll);
+        // It is got back late, with work.
+        now += 1000 * US;
+        spin.worked(now);
+        assert_eq!(polled(&mut spin, now, 20 * US, 49_999), Duration::ZERO);
+        now += Duration::from_secs(1);
+        assert!(polled(&mut spin, now, 20 * US, 10) > 100 * US);
+    }
+
+    #[test]
+    fn it_is_the_same_where_it_is_got_back_without_work() {
+        let mut spin = Spin::new(BetweenLooks::Yield);
+        let mut now = Instant::now();
+        polled(&mut spin, now, 20 * US, 10);
+        now += 200 * US;
+        spin.worked(now);
+        assert_eq!(spin.idle(now, None), Wait::Poll);
+        now += 1000 * US;
+        assert_eq!(spin.idle(now, None), Wait::Forever);
+        assert_eq!(polled(&mut spin, now, 20 * US, 100), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_processor_of_several_is_polled_on_however_late_it_is_got_back() {
+        let mut spin = Spin::new(BetweenLooks::Nothing);
+        let mut now = Instant::now();
+        polled(&mut spin, now, 20 * US, 10);
+        now += 200 * US;
+        spin.worked(now);
+        assert_eq!(spin.idle(now, None), Wait::Poll);
+        now += 1000 * US;
+        spin.worked(now);
+        assert_eq!(polled(&mut spin, now, 20 * US, 100), 2000 * US);
     }
 }
