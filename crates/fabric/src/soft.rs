@@ -415,9 +415,13 @@ impl Soft {
                 Segment::Bytes(bytes) => Piece::Bytes(bytes),
                 Segment::Place(place) => memory.piece(place),
             });
+            let mut allowed = None;
             let may_send = batch.parts().all(|part| match part {
-                Segment::Bytes(_) => true,
-                Segment::Place(place) => memory.may_send(place),
+                Segment::Place(place) if allowed != Some(place.region) => {
+                    allowed = Some(place.region);
+                    memory.may_send(place.region)
+                }
+                Segment::Place(_) | Segment::Bytes(_) => true,
             });
             if !may_send {
                 // The queue pair fails when it has tried often enough.
@@ -661,11 +665,13 @@ impl Provider for Soft {
         self.lanes.make_room();
     }
 
+    #[inline]
     fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError> {
         self.order = Order::TransmitFirst;
         self.endpoint.post_send(qpn, request)
     }
 
+    #[inline]
     fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError> {
         self.endpoint.post_recv(qpn, request)
     }
@@ -739,6 +745,7 @@ impl Provider for Soft {
         self.turn(Before::More).map(|_| ())
     }
 
+    #[inline]
     fn next_completion(&mut self) -> Option<Completion> {
         self.endpoint.poll_completion()
     }

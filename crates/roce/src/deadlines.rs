@@ -3,6 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+/// The earlier one, of those that there are.
+#[inline]
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        _ => one.or(other),
+    }
+}
+
 /// Deadlines, at most one for each key.
 #[derive(Debug)]
 pub(crate) struct Deadlines<K> {

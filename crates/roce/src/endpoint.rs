@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Flow;
 use crate::backend::Backend;
 use crate::cm::{CmCounters, CmError, CmLimits, CmState, ConnectParams, Manager};
-use crate::deadlines::Deadlines;
+use crate::deadlines::{Deadlines, earlier};
 use crate::event::Event;
 use crate::qp::{
     Connection, Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
@@ -176,7 +176,10 @@ impl Endpoint {
                 Ok(_) if !verify(received.flow, identification, datagram) => {
                     self.counters.bad_icrc += 1;
                 }
-                Ok(packet) => self.handle_packet(now, received, &packet, backend),
+                Ok(packet) => {
+                    let taken_by = self.handle_packet(now, received, &packet, backend);
+                    self.follow_up(taken_by);
+                }
             }
         }
     }
@@ -241,8 +244,7 @@ impl Endpoint {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let cm = self.manager.poll_timeout();
-        [self.deadlines.next(), cm].into_iter().flatten().min()
+        earlier(self.deadlines.next(), self.manager.poll_timeout())
     }
 
     /// Time has reached what [`poll_timeout`](Self::poll_timeout) said.
@@ -466,24 +468,25 @@ impl Endpoint {
         }
     }
 
+    /// Takes in a packet; whose it was, to be [followed up](Self::follow_up).
     fn handle_packet<B: Backend>(
         &mut self,
         now: Instant,
         received: &Received<'_>,
         packet: &Packet<'_>,
         backend: &mut B,
-    ) {
+    ) -> Option<SlotIndex> {
         if !packet.bth.is_default_partition() {
             self.counters.bad_pkey += 1;
-            return;
+            return None;
         }
         if packet.bth.dest() == Qpn::GSI || packet.opcode == Opcode::DatagramSend {
             self.handle_mad(now, received, packet, backend);
-            return;
+            return None;
         }
         let Some((index, qp)) = self.slots.find(packet.bth.dest()) else {
             self.counters.no_such_qp += 1;
-            return;
+            return None;
         };
         let mut context = Context {
             now,
@@ -499,8 +502,15 @@ impl Endpoint {
             Err(Dropped::Unexpected) => self.counters.unexpected += 1,
             Err(Dropped::OutOfSequence) => self.counters.out_of_sequence += 1,
         }
-        self.mark_ready(index);
-        self.settle(index);
+        Some(index)
+    }
+
+    /// What a queue pair has taken in may have it send, fail, or wait for another time.
+    fn follow_up(&mut self, taken_by: Option<SlotIndex>) {
+        if let Some(index) = taken_by {
+            self.mark_ready(index);
+            self.settle(index);
+        }
     }
 
     /// Whether a datagram is to be one: the queue pair that it is for has agreed on them with its peer.
@@ -524,16 +534,19 @@ impl Endpoint {
             self.counters.malformed += 1;
             return;
         }
-        let mut dest = None;
+        let (mut dest, mut taken_by) = (None, None);
         while let Some(bytes) = self.train.next(datagram) {
             self.counters.packets += 1;
             match Packet::parse(bytes) {
                 Ok(packet) if *dest.get_or_insert(packet.bth.dest()) == packet.bth.dest() => {
-                    self.handle_packet(now, received, &packet, backend);
+                    taken_by = self
+                        .handle_packet(now, received, &packet, backend)
+                        .or(taken_by);
                 }
                 _ => self.counters.malformed += 1,
             }
         }
+        self.follow_up(taken_by);
     }
 
     fn handle_mad<B: Backend>(
@@ -618,6 +631,7 @@ impl Endpoint {
         }
     }
 
+    #[inline]
     fn mark_ready(&mut self, index: SlotIndex) {
         let slot = self.slots.at(index);
         if !slot.is_ready {

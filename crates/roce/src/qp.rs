@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::Flow;
 use crate::backend::Backend;
+use crate::deadlines::earlier;
 use crate::region::{Access, ProtectionDomain, Regions};
 use crate::transmit::{ExtendedHeaders, Payload, TransmitList, Way};
 use crate::wire::{Bth, Framing, NakCode, Opcode, Packet, PathMtu, Psn, Qpn, RnrTimer};
@@ -192,8 +193,11 @@ impl QueuePair {
     }
 
     /// How its peer's packets stand in datagrams.
+    #[inline]
     pub(crate) fn framing(&self) -> Framing {
-        self.connection.map_or(Framing::Sealed, |c| c.framing)
+        self.connection
+            .as_ref()
+            .map_or(Framing::Sealed, |c| c.framing)
     }
 
     /// Whether a packet of the peer's has been accepted, which proves that it knows our numbers.
@@ -232,6 +236,7 @@ impl QueuePair {
     }
 
     /// Takes a receive; before the connection is made, too.
+    #[inline]
     pub(crate) fn post_recv(&mut self, request: RecvRequest) -> Result<(), PostError> {
         if self.state == QpState::Error {
             return Err(PostError::Failed);
@@ -245,6 +250,7 @@ impl QueuePair {
     }
 
     /// A completion of this queue pair has been taken: its place is free.
+    #[inline]
     pub(crate) fn release(&mut self, kind: WorkKind) {
         let held = match kind {
             WorkKind::Recv => &mut self.recvs_held,
@@ -360,9 +366,7 @@ impl QueuePair {
         if self.state != QpState::ReadyToSend {
             return None;
         }
-        let pacer = self.pacer.resumes_at();
-        let requester = self.requester.poll_timeout();
-        [pacer, requester].into_iter().flatten().min()
+        earlier(self.pacer.resumes_at(), self.requester.poll_timeout())
     }
 
     /// Time has come: send again, or give up.
@@ -397,6 +401,7 @@ impl QueuePair {
     }
 
     /// Places of requests that succeeded without saying so are free at once.
+    #[inline]
     fn count_unsignaled(&mut self) {
         self.sends_held -= self.requester.take_silent();
     }

@@ -45,6 +45,7 @@ struct Entry {
 
 impl Entry {
     /// One more packet; its index.
+    #[inline]
     fn take(&mut self, len: u16) -> u16 {
         self.packets += 1;
         self.len_bytes += u32::from(len);
@@ -112,6 +113,7 @@ pub(crate) enum Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// `len` bytes from `offset` on of a message.
+    #[inline]
     pub(crate) fn of(data: &'a Data, offset: u32, len: u32) -> Self {
         match data {
             Data::Inline(inline) => {
@@ -126,6 +128,7 @@ impl<'a> Payload<'a> {
         }
     }
 
+    #[inline]
     const fn len_bytes(&self) -> u32 {
         match self {
             Self::None => 0,
@@ -134,6 +137,7 @@ impl<'a> Payload<'a> {
         }
     }
 
+    #[inline]
     const fn copied_len_bytes(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -155,6 +159,7 @@ impl ExtendedHeaders {
     /// # Panics
     /// Where they do not fit, which no packet of this crate's brings about.
     #[must_use]
+    #[inline]
     pub(crate) fn with<T: IntoBytes + Immutable>(mut self, header: &T) -> Self {
         let end = self.len + size_of::<T>();
         self.bytes[self.len..end].copy_from_slice(header.as_bytes());
@@ -162,6 +167,7 @@ impl ExtendedHeaders {
         self
     }
 
+    #[inline]
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -178,8 +184,10 @@ impl TransmitList {
     const LEN_MAX_BYTES: u32 = 120 << 10;
     /// The most bytes of a batch: it is one UDP datagram until it is cut.
     const BATCH_LEN_MAX_BYTES: u32 = 65_000;
+    /// Room for pad and ICRC, or length, in one number.
+    const SEAL_ROOM_BYTES: usize = size_of::<u64>();
     /// Own bytes that a packet takes besides copied payload: headers, pad, ICRC.
-    const OVERHEAD_MAX_BYTES: usize = HEADERS_LEN_MAX_BYTES + 3 + ICRC_LEN_BYTES;
+    const OVERHEAD_MAX_BYTES: usize = HEADERS_LEN_MAX_BYTES + Self::SEAL_ROOM_BYTES;
 
     /// A list with `capacity_bytes` for headers and small payload, whose batches have up to `segments_max` datagrams: 1 where
     /// the network does not segment, or segments in a way that breaks the ICRC.
@@ -227,6 +235,7 @@ impl TransmitList {
     }
 
     /// Appends a packet: pad count, pad and ICRC, or length, are added here.
+    #[inline]
     pub(crate) fn push<B: Backend>(
         &mut self,
         way: Way<'_>,
@@ -254,32 +263,27 @@ impl TransmitList {
             icrc
         });
         let mark = (self.tail, self.parts.len());
-        let mergeable = self
-            .batches
-            .last()
-            .is_some_and(|e| e.parts.end > e.parts.start);
-        self.append(bth.as_bytes(), mergeable);
-        self.append(extended.as_bytes(), true);
+        let mergeable = index > 0;
+        self.append_headers(&bth, extended, mergeable);
         if let Err(fault) = self.append_payload(payload, icrc.as_mut(), backend) {
             self.undo(mark, mergeable, index, len);
             return Err(PushError::Fault(fault));
         }
-        let padding = &[0; 3][..pad];
-        self.append(padding, true);
         let seal = match icrc {
             Some(mut icrc) => {
-                icrc.update(padding);
+                icrc.update(&[0; 3][..pad]);
                 icrc.to_wire()
             }
             None => Train::seal(len),
         };
-        self.append(&seal, true);
+        self.append_seal(pad, seal);
         let end = self.parts.len();
         self.batches.last_mut().expect("joined above").parts.end = end;
         self.len_bytes += u32::from(len);
         Ok(())
     }
 
+    #[inline]
     fn has_room(&self, copied_len_bytes: usize) -> bool {
         self.bytes.len() - self.tail >= Self::OVERHEAD_MAX_BYTES + copied_len_bytes
             && self.parts.len() + Gather::PARTS_MAX + 2 <= Self::PARTS_MAX
@@ -288,6 +292,7 @@ impl TransmitList {
     }
 
     /// Makes the packet part of the last batch, or of a new one; its index there, which is its IPv4 identification.
+    #[inline]
     fn join_run(&mut self, flow: &Flow, len: u16) -> u16 {
         let segments_max = self.segments_max;
         let run = self.batches.last_mut().filter(|last| {
@@ -305,6 +310,7 @@ impl TransmitList {
     }
 
     /// The same, of a train.
+    #[inline]
     fn join_train(&mut self, flow: &Flow, dest: Qpn, len: u16) -> u16 {
         let train = self.batches.last_mut().filter(|last| {
             last.train_to == Some(dest)
@@ -330,17 +336,39 @@ impl TransmitList {
         0
     }
 
-    /// Copies own bytes in; next to those before where these are own bytes of the same batch.
-    fn append(&mut self, bytes: &[u8], mergeable: bool) {
+    /// All headers of a packet. As many bytes as there may be are copied, which is quicker than as many as there are.
+    #[inline]
+    fn append_headers(&mut self, bth: &Bth, extended: &ExtendedHeaders, mergeable: bool) {
+        let room = &mut self.bytes[self.tail..][..HEADERS_LEN_MAX_BYTES];
+        let (first, rest) = room.split_at_mut(size_of::<Bth>());
+        first.copy_from_slice(bth.as_bytes());
+        rest.copy_from_slice(&extended.bytes);
+        self.keep(size_of::<Bth>() + extended.len, mergeable);
+    }
+
+    /// What ends a packet, behind its pad.
+    #[inline]
+    fn append_seal(&mut self, pad: usize, seal: [u8; ICRC_LEN_BYTES]) {
+        let padded = u64::from(u32::from_le_bytes(seal)) << (8 * pad);
+        let room = &mut self.bytes[self.tail..][..Self::SEAL_ROOM_BYTES];
+        room.copy_from_slice(&padded.to_le_bytes());
+        self.keep(pad + ICRC_LEN_BYTES, true);
+    }
+
+    /// Copies own bytes in.
+    fn append(&mut self, bytes: &[u8]) {
+        self.bytes[self.tail..][..bytes.len()].copy_from_slice(bytes);
+        self.keep(bytes.len(), true);
+    }
+
+    /// The next `len` own bytes have been written: they belong to those before where these are own bytes of the same batch.
+    #[inline]
+    fn keep(&mut self, len: usize, mergeable: bool) {
         let start = self.tail;
-        self.tail += bytes.len();
-        self.bytes[start..self.tail].copy_from_slice(bytes);
+        self.tail += len;
         match self.parts.last_mut() {
-            Some(Part::Bytes { len, .. }) if mergeable => *len += bytes.len(),
-            _ => self.parts.push(Part::Bytes {
-                start,
-                len: bytes.len(),
-            }),
+            Some(Part::Bytes { len: before, .. }) if mergeable => *before += len,
+            _ => self.parts.push(Part::Bytes { start, len }),
         }
     }
 
@@ -356,7 +384,7 @@ impl TransmitList {
                 if let Some(icrc) = icrc {
                     icrc.update(bytes);
                 }
-                self.append(bytes, true);
+                self.append(bytes);
                 Ok(())
             }
             Payload::Places {

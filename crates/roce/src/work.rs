@@ -39,12 +39,14 @@ impl Gather {
 
     /// No bytes at all.
     pub const EMPTY: Self = Self {
-        parts: [Placement {
-            region: RegionId(0),
-            range: ByteRange { offset: 0, len: 0 },
-        }; Self::PARTS_MAX],
+        parts: [Self::NOWHERE; Self::PARTS_MAX],
         count: 0,
         len_bytes: 0,
+    };
+
+    const NOWHERE: Placement = Placement {
+        region: RegionId(0),
+        range: ByteRange { offset: 0, len: 0 },
     };
 
     /// The bytes of `parts`, one after the other.
@@ -55,6 +57,19 @@ impl Gather {
             gather.push(*part)?;
         }
         Ok(gather)
+    }
+
+    /// The bytes of `part`.
+    #[inline]
+    pub fn one(part: Placement) -> Result<Self, MessageTooLong> {
+        match u32::try_from(part.range.len) {
+            Ok(len_bytes) if len_bytes <= MESSAGE_LEN_MAX_BYTES => Ok(Self {
+                parts: [part, Self::NOWHERE],
+                count: 1,
+                len_bytes,
+            }),
+            _ => Err(MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES)),
+        }
     }
 
     /// Appends the bytes of `part`.
@@ -114,8 +129,8 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// The most bytes.
-    pub const LEN_MAX_BYTES: usize = 96;
+    /// The most bytes: those of iSER's header and of a basic header segment behind it.
+    pub const LEN_MAX_BYTES: usize = 76;
 
     /// A copy of `bytes`; `None` where there are too many.
     #[inline]
@@ -357,9 +372,14 @@ mod tests {
     fn messages_are_bounded() {
         let parts = [place(0, 1); 3];
         assert_eq!(Gather::new(&parts), Err(MessageTooLong::Parts(2)));
+        assert_eq!(Gather::one(parts[0]), Gather::new(&parts[..1]));
+        assert!(matches!(
+            Gather::one(place(0, (1 << 30) + 1)),
+            Err(MessageTooLong::Bytes(_))
+        ));
         let long = [place(0, 1 << 30), place(0, 1)];
         assert!(matches!(Gather::new(&long), Err(MessageTooLong::Bytes(_))));
-        assert!(Inline::new(&[0; 97]).is_none());
+        assert!(Inline::new(&[0; 77]).is_none());
         assert_eq!(Inline::new(b"abc").unwrap().bytes(), b"abc");
     }
 }

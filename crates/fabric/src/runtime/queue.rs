@@ -23,8 +23,11 @@ pub(super) struct SendQueue {
     reads_max: usize,
     /// Whether requests leave together, and how much with one call, so that pieces are cut to fill that.
     call_bytes: Option<u32>,
+    /// Of what was posted and is not done, what holds a chunk.
     posted: VecDeque<Posted>,
     next_id: u64,
+    /// All before this one are done.
+    first_open: u64,
     /// Requests that were posted since one that says when it is done.
     silent: usize,
     reads: usize,
@@ -59,7 +62,7 @@ pub(super) enum Unposted {
 #[derive(Debug)]
 struct Posted {
     id: u64,
-    chunk: Option<Chunk>,
+    chunk: Chunk,
     read: Option<ReadDone>,
 }
 
@@ -73,19 +76,12 @@ pub(super) struct ReadDone {
 /// Something that the session has posted in this turn.
 #[derive(Debug)]
 pub(super) struct Staged {
-    op: StagedOp,
+    op: SendOp,
+    /// Where its data are in a volume, by the session's number: they are no part of `op` yet.
+    place: Option<Placement>,
     len_bytes: u32,
     chunk: Option<Chunk>,
-}
-
-#[derive(Debug)]
-enum StagedOp {
-    Write(RemoteBuffer),
-    /// Of a volume, by the session's number.
-    WritePlaced(RemoteBuffer, Placement),
-    Read(u64, RemoteBuffer),
-    /// What is short, here; the rest in the chunk.
-    Send(Option<RemoteKey>, Option<Inline>),
+    read: Option<ReadDone>,
 }
 
 impl SendQueue {
@@ -113,6 +109,7 @@ impl SendQueue {
             call_bytes,
             posted: VecDeque::new(),
             next_id: 0,
+            first_open: 0,
             silent: 0,
             reads: 0,
             read_bytes: 0,
@@ -128,7 +125,12 @@ impl SendQueue {
 
     /// Whether everything that was posted is done.
     pub(super) fn is_empty(&self) -> bool {
-        self.posted.is_empty()
+        self.open() == 0
+    }
+
+    /// How many requests are not done.
+    fn open(&self) -> usize {
+        (self.next_id - self.first_open) as usize
     }
 
     /// Whether data are awaited.
@@ -136,8 +138,10 @@ impl SendQueue {
         self.reads > 0
     }
 
-    /// The oldest request up to `id`, which has completed: its chunk is to be given back.
-    pub(super) fn done(&mut self, id: u64) -> Option<(Option<Chunk>, Option<ReadDone>)> {
+    /// All requests up to `id` have completed: the oldest of those chunks that are to be given back, and what was read into it.
+    #[inline]
+    pub(super) fn done(&mut self, id: u64) -> Option<(Chunk, Option<ReadDone>)> {
+        self.first_open = self.first_open.max(id + 1);
         if self.posted.front()?.id > id {
             return None;
         }
@@ -159,10 +163,9 @@ impl SendQueue {
         self.shown.clear(provider);
         self.reads = 0;
         self.read_bytes = 0;
+        self.first_open = self.next_id;
         for posted in self.posted.drain(..) {
-            if let Some(chunk) = posted.chunk {
-                pool.give(chunk, &mut self.holding);
-            }
+            pool.give(posted.chunk, &mut self.holding);
         }
     }
 
@@ -176,7 +179,7 @@ impl SendQueue {
         source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
         provider: &mut P,
     ) -> Result<(), Unposted> {
-        if self.posted.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
+        if self.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
             self.shown.clear(provider);
         }
         self.silent += staged.len();
@@ -186,22 +189,16 @@ impl SendQueue {
         let may_be_late = self.may_be_late(staged.len());
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
-        for (index, mut item) in staged.drain(..).enumerate() {
-            if let StagedOp::WritePlaced(_, from) = &mut item.op {
-                match self.shown.region(from.region, source, provider) {
-                    Some(region) => from.region = region,
+        for (index, item) in staged.iter_mut().enumerate() {
+            if let Some(place) = item.place {
+                match self.shown.region(place.region, source, provider) {
+                    Some(region) => item.send_from(Placement { region, ..place }),
                     None => result = result.and(Err(Unposted::NoSource)),
                 }
             }
             let id = self.next_id;
             self.next_id += 1;
-            let read = match item.op {
-                StagedOp::Read(tag, _) => Some(ReadDone {
-                    tag,
-                    len_bytes: item.len_bytes,
-                }),
-                _ => None,
-            };
+            let read = item.read;
             let signals = index == last && !last_is_silent || read.is_some();
             if signals {
                 self.silent = last - index;
@@ -213,26 +210,25 @@ impl SendQueue {
             };
             let request = SendRequest {
                 id: WorkId(id),
-                op: item.send_op(),
+                op: item.op,
                 signal,
             };
-            self.posted.push_back(Posted {
-                id,
-                chunk: item.chunk,
-                read,
-            });
+            if let Some(chunk) = item.chunk.take() {
+                self.posted.push_back(Posted { id, chunk, read });
+            }
             if result.is_ok() {
                 result = provider
                     .post_send(self.qpn, request)
                     .map_err(Unposted::from);
             }
         }
+        staged.clear();
         result
     }
 
     /// Whether so many more may say late that they are done, since little is open with them.
     fn may_be_late(&self, more: usize) -> bool {
-        let open = self.posted.len() + more;
+        let open = self.open() + more;
         open <= Self::LATE_MAX.min(self.depth / 2) && self.holding.bytes() <= Self::LATE_BYTES_MAX
     }
 
@@ -245,9 +241,9 @@ impl SendQueue {
         if let Some(chunk) = item.chunk {
             pool.give(chunk, &mut self.holding);
         }
-        if let StagedOp::Read(..) = item.op {
+        if let Some(read) = item.read {
             self.reads -= 1;
-            self.read_bytes -= u64::from(item.len_bytes);
+            self.read_bytes -= u64::from(read.len_bytes);
         }
     }
 
@@ -301,37 +297,29 @@ impl Shown {
 }
 
 impl Staged {
-    fn send_op(&self) -> SendOp {
-        let remote = |to: RemoteBuffer| Remote {
-            va: to.address,
-            rkey: Rkey(to.key.0),
-        };
-        match &self.op {
-            StagedOp::Write(to) => SendOp::Write(Data::Gather(self.gather()), remote(*to)),
-            StagedOp::WritePlaced(to, from) => {
-                SendOp::Write(Data::Gather(one_part(Some(*from))), remote(*to))
-            }
-            StagedOp::Read(_, from) => SendOp::Read(self.gather(), remote(*from)),
-            StagedOp::Send(invalidate, inline) => {
-                let data = match inline {
-                    Some(inline) => Data::Inline(*inline),
-                    None => Data::Gather(self.gather()),
-                };
-                match invalidate {
-                    Some(key) => SendOp::SendInvalidate(data, Rkey(key.0)),
-                    None => SendOp::Send(data),
-                }
-            }
+    /// Its data are there, by the provider's number.
+    fn send_from(&mut self, place: Placement) {
+        if let SendOp::Write(data, _) = &mut self.op {
+            *data = Data::Gather(part_of(place));
         }
-    }
-
-    fn gather(&self) -> Gather {
-        one_part(self.chunk.as_ref().map(|c| c.placement(self.len_bytes)))
     }
 }
 
-fn one_part(part: Option<Placement>) -> Gather {
-    Gather::new(part.as_slice()).expect("one part of at most a chunk fits a message")
+const fn remote(buffer: RemoteBuffer) -> Remote {
+    Remote {
+        va: buffer.address,
+        rkey: Rkey(buffer.key.0),
+    }
+}
+
+/// What a chunk holds of so many bytes.
+fn gather(chunk: &Chunk, len_bytes: u32) -> Gather {
+    part_of(chunk.placement(len_bytes))
+}
+
+#[inline]
+fn part_of(place: Placement) -> Gather {
+    Gather::one(place).expect("what is at most a chunk fits a message")
 }
 
 /// A session's room to post in one turn.
@@ -369,14 +357,17 @@ impl<P: Provider> Poster<'_, P> {
     }
 
     fn has_room(&self) -> bool {
-        self.queue.posted.len() + self.staged.len() < self.queue.depth
+        self.queue.open() + self.staged.len() < self.queue.depth
     }
 
-    fn stage(&mut self, op: StagedOp, len_bytes: u32, chunk: Option<Chunk>) {
+    #[inline]
+    fn stage(&mut self, op: SendOp, len_bytes: u32, chunk: Option<Chunk>) {
         self.staged.push(Staged {
             op,
+            place: None,
             len_bytes,
             chunk,
+            read: None,
         });
     }
 
@@ -385,7 +376,11 @@ impl<P: Provider> Poster<'_, P> {
         let staged = self.staged.last_mut()?;
         match (&staged.chunk, &mut staged.op) {
             (Some(chunk), _) => Some(chunk.bytes_mut(self.provider, staged.len_bytes)),
-            (None, StagedOp::Send(_, Some(inline))) => Some(inline.bytes_mut()),
+            (
+                None,
+                SendOp::Send(Data::Inline(inline))
+                | SendOp::SendInvalidate(Data::Inline(inline), _),
+            ) => Some(inline.bytes_mut()),
             (None, _) => None,
         }
     }
@@ -409,7 +404,8 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         assert!(to.len_bytes <= PIECE_MAX_BYTES, "writes go in pieces");
         let chunk = self.chunk(to.len_bytes)?;
         self.spend(to.len_bytes);
-        self.stage(StagedOp::Write(to), to.len_bytes, Some(chunk));
+        let data = Data::Gather(gather(&chunk, to.len_bytes));
+        self.stage(SendOp::Write(data, remote(to)), to.len_bytes, Some(chunk));
         self.last_bytes()
     }
 
@@ -423,21 +419,18 @@ impl<P: Provider> WorkList for Poster<'_, P> {
             return None;
         }
         self.spend(to.len_bytes);
-        let nowhere = Placement {
+        let data = Data::Gather(Gather::EMPTY);
+        self.stage(SendOp::Write(data, remote(to)), to.len_bytes, None);
+        let staged = self.staged.last_mut()?;
+        Some(staged.place.insert(Placement {
             region: RegionId(0),
             range: ByteRange { offset: 0, len: 0 },
-        };
-        self.stage(StagedOp::WritePlaced(to, nowhere), to.len_bytes, None);
-        match self.staged.last_mut().map(|staged| &mut staged.op) {
-            Some(StagedOp::WritePlaced(_, from)) => Some(from),
-            _ => None,
-        }
+        }))
     }
 
     fn retract(&mut self) {
         let item = self.staged.pop();
-        let item =
-            item.filter(|item| matches!(item.op, StagedOp::Write(_) | StagedOp::WritePlaced(..)));
+        let item = item.filter(|item| matches!(item.op, SendOp::Write(..)));
         let item = item.expect("only a write that was just posted can be taken back");
         self.queue.forget(item, self.pool);
     }
@@ -453,7 +446,18 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         self.queue.asked(from.len_bytes);
         // It is the peer who sends the data.
         self.spend(0);
-        self.stage(StagedOp::Read(tag, from), from.len_bytes, Some(chunk));
+        let into = gather(&chunk, from.len_bytes);
+        self.stage(
+            SendOp::Read(into, remote(from)),
+            from.len_bytes,
+            Some(chunk),
+        );
+        if let Some(staged) = self.staged.last_mut() {
+            staged.read = Some(ReadDone {
+                tag,
+                len_bytes: from.len_bytes,
+            });
+        }
         true
     }
 
@@ -462,16 +466,20 @@ impl<P: Provider> WorkList for Poster<'_, P> {
             len_bytes <= PIECE_MAX_BYTES,
             "messages are not longer than pieces"
         );
-        let inline = Inline::zeroed(len_bytes as usize);
-        let chunk = match inline {
+        let (data, chunk) = match Inline::zeroed(len_bytes as usize) {
             Some(_) if !self.has_room() => return None,
-            Some(_) => None,
-            None => Some(self.chunk(len_bytes)?),
+            Some(inline) => (Data::Inline(inline), None),
+            None => {
+                let chunk = self.chunk(len_bytes)?;
+                self.spend(len_bytes);
+                (Data::Gather(gather(&chunk, len_bytes)), Some(chunk))
+            }
         };
-        if chunk.is_some() {
-            self.spend(len_bytes);
-        }
-        self.stage(StagedOp::Send(invalidate, inline), len_bytes, chunk);
+        let op = match invalidate {
+            Some(key) => SendOp::SendInvalidate(data, Rkey(key.0)),
+            None => SendOp::Send(data),
+        };
+        self.stage(op, len_bytes, chunk);
         self.last_bytes()
     }
 }

@@ -253,7 +253,6 @@ impl<P: Provider> Worker<P> {
         };
         let mut has_panicked = false;
         while let Some((chunk, read)) = connection.queue.done(completion.id.0) {
-            let Some(chunk) = chunk else { continue };
             if let Some(read) = read {
                 // Each read says when it is done, so it is the request that has completed.
                 let at = completion.at.unwrap_or(chunk.placement(read.len_bytes));

@@ -183,9 +183,9 @@ impl Memory {
         }
     }
 
-    /// Whether a placement may be sent: what is not a volume may.
-    pub(super) fn may_send(&self, place: Placement) -> bool {
-        match self.kept(place.region) {
+    /// Whether bytes of a region may be sent: what is not a volume may.
+    pub(super) fn may_send(&self, region: RegionId) -> bool {
+        match self.kept(region) {
             Some(Kept::Source(source)) => source.may_send(),
             Some(Kept::Bytes(_)) | None => true,
         }

@@ -43,6 +43,8 @@ pub(super) struct Slots {
     offset: u32,
     generations: u32,
     first_generation: u32,
+    /// The last that was found: packets and requests of one come together.
+    last: (Qpn, SlotIndex),
 }
 
 impl Slots {
@@ -71,6 +73,7 @@ impl Slots {
             offset: config.number_offset,
             generations,
             first_generation: 1 + (random % u64::from(generations - 1)) as u32,
+            last: (Qpn::GSI, SlotIndex(0)),
         }
     }
 
@@ -108,15 +111,25 @@ impl Slots {
         self.free.push_back(index);
     }
 
+    #[inline]
     pub(super) fn at(&mut self, index: SlotIndex) -> &mut Slot {
         &mut self.table[index.0 as usize]
     }
 
+    #[inline]
     pub(super) fn find(&mut self, qpn: Qpn) -> Option<(SlotIndex, &mut QueuePair)> {
+        if self.last.0 != qpn {
+            self.last = (qpn, self.index_of(qpn)?);
+        }
+        let (_, index) = self.last;
+        let qp = self.table.get_mut(index.0 as usize)?.qp.as_deref_mut()?;
+        (qp.qpn() == qpn).then_some((index, qp))
+    }
+
+    /// Where the queue pair of such a number would be.
+    fn index_of(&self, qpn: Qpn) -> Option<SlotIndex> {
         let number = qpn.get().checked_sub(self.offset)? / self.stride;
-        let index = number & ((1 << self.slot_bits) - 1);
-        let qp = self.table.get_mut(index as usize)?.qp.as_deref_mut()?;
-        (qp.qpn() == qpn).then_some((SlotIndex(index), qp))
+        Some(SlotIndex(number & ((1 << self.slot_bits) - 1)))
     }
 
     /// The queue pair of a connection; looked up when connections are made and ended only.

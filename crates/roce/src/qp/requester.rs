@@ -60,6 +60,14 @@ pub(super) struct Wqe {
     pub(super) is_open_read: bool,
 }
 
+/// What comes first of all that is not acknowledged.
+struct Oldest {
+    /// Its number among all packets that are sent.
+    packet: u64,
+    /// The same of its first byte among all bytes of payload.
+    byte: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) qpn: Qpn,
@@ -173,9 +181,12 @@ impl Requester {
         if self.retry.is_paused(context.now) {
             return Transmitted::All;
         }
+        let oldest = self.oldest();
         while let Some(wqe) = self.queue.get(self.cursor) {
             let is_read = wqe.request.op.is_read();
-            let (open_packets, open_bytes) = (self.open_packets(), self.open_bytes());
+            let open_packets = self.sending_packet - oldest.packet;
+            let sending_byte = self.byte_at(Some(wqe), self.sending);
+            let open_bytes = sending_byte.saturating_sub(oldest.byte);
             if open_packets >= self.window.packets()
                 || open_bytes >= self.window.bytes()
                 || is_read && self.open_reads >= self.initiator_depth
@@ -189,7 +200,8 @@ impl Requester {
             let is_burst_end = open_packets + 1 >= self.window.packets()
                 || open_bytes + u64::from(self.mtu.bytes()) >= self.window.bytes()
                 || *budget == 1;
-            let asks = match self.send_one(connection, is_burst_end, context.backend, out) {
+            let end = wqe.end;
+            let asks = match self.send_one(wqe, connection, is_burst_end, context.backend, out) {
                 Ok(asks) => asks,
                 Err(PushError::Full) => return Transmitted::ListFull,
                 Err(PushError::Fault(_)) => {
@@ -199,7 +211,7 @@ impl Requester {
             };
             let timed = asks.then_some(self.sending);
             self.retry.on_sent(context.now, timed);
-            self.advance_sending();
+            self.advance_sending(is_read, end);
             if asks {
                 self.asked_until = self.sending;
             }
@@ -211,15 +223,15 @@ impl Requester {
     /// Sequence numbers that may be open: a peer tells old from new by half of the 24-bit space.
     const SEQUENCES_OPEN_MAX: u64 = 1 << 22;
 
-    /// Builds the packet at `sending`; whether it asks for an acknowledgement.
+    /// Builds the packet at `sending`, which is this request's; whether it asks for an acknowledgement.
     fn send_one<B: Backend>(
         &self,
+        wqe: &Wqe,
         connection: &Connection,
         is_burst_end: bool,
         backend: &mut B,
         out: &mut TransmitList,
     ) -> Result<bool, PushError> {
-        let wqe = &self.queue[self.cursor];
         let op = &wqe.request.op;
         let index = (self.sending - wqe.first) as u32;
         let offset = index * self.mtu.bytes();
@@ -263,18 +275,18 @@ impl Requester {
         Bth::new(opcode.to_wire(), connection.remote_qpn, psn)
     }
 
-    /// The packet at `sending` has been built.
-    fn advance_sending(&mut self) {
-        let wqe = &mut self.queue[self.cursor];
-        if wqe.request.op.is_read() {
-            wqe.is_open_read = true;
+    /// The packet at `sending` has been built, of a request that ends before `end`.
+    #[inline]
+    fn advance_sending(&mut self, is_read: bool, end: u64) {
+        if is_read {
+            self.queue[self.cursor].is_open_read = true;
             self.open_reads += 1;
-            self.sending = wqe.end;
+            self.sending = end;
         } else {
             self.sending += 1;
         }
         self.sending_packet += 1;
-        if self.sending == wqe.end {
+        if self.sending == end {
             self.cursor += 1;
         }
         self.sent_end = self.sent_end.max(self.sending);
@@ -282,26 +294,28 @@ impl Requester {
 
     /// How many packets are on their way.
     fn open_packets(&self) -> u64 {
-        self.sending_packet - self.unacked_packet()
+        self.sending_packet - self.oldest().packet
     }
 
-    /// How many bytes of payload are on their way.
-    fn open_bytes(&self) -> u64 {
-        let byte_at = |wqe: Option<&Wqe>, sequence: u64| match wqe {
-            None => self.next_byte,
-            Some(wqe) if wqe.request.op.is_read() => wqe.first_byte,
-            Some(wqe) => wqe.first_byte + (sequence - wqe.first) * u64::from(self.mtu.bytes()),
-        };
-        let sending = byte_at(self.queue.get(self.cursor), self.sending);
-        sending.saturating_sub(byte_at(self.queue.front(), self.unacked))
-    }
-
-    /// The number of the packet at `unacked`.
-    fn unacked_packet(&self) -> u64 {
-        match self.queue.front() {
+    /// The packet at `unacked`.
+    fn oldest(&self) -> Oldest {
+        let front = self.queue.front();
+        let packet = match front {
             None => self.next_packet,
             Some(wqe) if wqe.request.op.is_read() => wqe.first_packet,
             Some(wqe) => wqe.first_packet + (self.unacked - wqe.first),
+        };
+        let byte = self.byte_at(front, self.unacked);
+        Oldest { packet, byte }
+    }
+
+    /// The number of the first byte of the packet at `sequence`, which is one of this request's.
+    #[inline]
+    fn byte_at(&self, wqe: Option<&Wqe>, sequence: u64) -> u64 {
+        match wqe {
+            None => self.next_byte,
+            Some(wqe) if wqe.request.op.is_read() => wqe.first_byte,
+            Some(wqe) => wqe.first_byte + (sequence - wqe.first) * u64::from(self.mtu.bytes()),
         }
     }
 
@@ -329,7 +343,7 @@ impl Requester {
         self.open_reads = 0;
         self.sending = self.unacked;
         self.cursor = 0;
-        self.sending_packet = self.unacked_packet();
+        self.sending_packet = self.oldest().packet;
     }
 
     /// The request at the head of the queue is done; what it has read may be elsewhere than it should go.
@@ -338,14 +352,9 @@ impl Requester {
         at: Option<Placement>,
         completions: &mut VecDeque<Completion>,
     ) {
-        let Some(wqe) = self.queue.pop_front() else {
+        let Some(wqe) = self.queue.front() else {
             return;
         };
-        self.unacked = wqe.end;
-        self.cursor = self.cursor.saturating_sub(1);
-        if wqe.is_open_read {
-            self.open_reads -= 1;
-        }
         match wqe.request.signal {
             Signal::Always | Signal::Eventually => {
                 let completion = wqe.request.completion(self.qpn, WorkStatus::Success);
@@ -353,6 +362,10 @@ impl Requester {
             }
             Signal::OnError => self.silent += 1,
         }
+        self.open_reads -= u8::from(wqe.is_open_read);
+        self.unacked = wqe.end;
+        self.cursor = self.cursor.saturating_sub(1);
+        self.queue.pop_front();
     }
 
     /// After `unacked` moved: what was acknowledged need not be sent again, though the requester had gone back to it.
@@ -360,13 +373,13 @@ impl Requester {
         if self.sending < self.unacked {
             self.send_from_unacked();
         }
-        let packets = self.unacked_packet().saturating_sub(packets_before);
+        let packets = self.oldest().packet.saturating_sub(packets_before);
         self.window.on_acknowledged(packets);
     }
 
     /// For [`Requester::skip_acknowledged`].
     pub(super) fn packets_acknowledged(&self) -> u64 {
-        self.unacked_packet()
+        self.oldest().packet
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -423,6 +436,7 @@ impl Requester {
 
 /// Opcode, headers and data of a packet of a WRITE. Each packet is a WRITE of its own: so all but the last have one length, and leave
 /// in long runs, where the first packet of a longer message would be longer than those that follow and end its run.
+#[inline]
 fn describe_write<'a>(
     data: &'a Data,
     remote: &Remote,
@@ -436,6 +450,7 @@ fn describe_write<'a>(
 }
 
 /// Opcode, headers and data of a packet of a SEND, or of a WRITE with immediate data.
+#[inline]
 fn describe(op: &SendOp, position: Position) -> (Opcode, ExtendedHeaders, &Data) {
     let mut headers = ExtendedHeaders::default();
     let mut send_tail = SendTail::Plain;

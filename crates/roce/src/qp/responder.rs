@@ -96,6 +96,7 @@ impl Responder {
         self.mtu = mtu;
     }
 
+    #[inline]
     pub(super) fn post(&mut self, request: RecvRequest) {
         self.recvs.push_back(request);
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::deadlines::earlier;
 use crate::work::WorkStatus;
 
 /// The retransmission timer and the counters of attempts without progress.
@@ -42,6 +43,7 @@ impl Retry {
     }
 
     /// A packet has left: `timed` where it asks for an acknowledgement.
+    #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, timed: Option<u64>) {
         if self.deadline.is_none() {
             self.deadline = Some(now + self.timeout());
@@ -94,15 +96,14 @@ impl Retry {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.paused_until.is_some_and(|until| until > now)
     }
 
+    #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.deadline, self.paused_until]
-            .into_iter()
-            .flatten()
-            .min()
+        earlier(self.deadline, self.paused_until)
     }
 
     /// Whether packets are to be sent again now; an error where that was tried too often.

@@ -27,6 +27,7 @@ impl Position {
     }
 
     /// The position of packet `index` of `count`.
+    #[inline]
     pub const fn of(index: u32, count: u32) -> Self {
         match (index == 0, index + 1 == count) {
             (true, true) => Self::Only,
@@ -136,6 +137,7 @@ const CONGESTION_NOTIFICATION: u8 = 0x81;
 
 impl Opcode {
     /// What `code` means; `None` where this crate does not take it.
+    #[inline]
     pub fn from_wire(code: u8) -> Option<Self> {
         match code {
             DATAGRAM_SEND_ONLY => Some(Self::DatagramSend),
@@ -148,6 +150,7 @@ impl Opcode {
     ///
     /// # Panics
     /// For a first or middle packet with a tail, which no code stands for.
+    #[inline]
     pub const fn to_wire(self) -> u8 {
         use Position::{First, Last, Middle, Only};
         match self {

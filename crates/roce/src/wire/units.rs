@@ -145,10 +145,9 @@ impl PathMtu {
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
-        match self {
-            Self::B61440 => 60 << 10,
-            _ => 128 << self as u8,
-        }
+        // By its number in the architecture, or behind those: asked for with every packet, so looked up.
+        const BYTES: [u32; 8] = [0, 256, 512, 1024, 2048, 4096, 8192, 60 << 10];
+        BYTES[self as usize]
     }
 
     /// The longest of the architecture's that is no longer than this.
@@ -177,7 +176,8 @@ impl PathMtu {
 
     /// Packets that a message of `len_bytes` takes: at least one.
     pub const fn packets(self, len_bytes: u32) -> u32 {
-        if len_bytes == 0 {
+        // Most messages fit one, which takes no division.
+        if len_bytes <= self.bytes() {
             1
         } else {
             len_bytes.div_ceil(self.bytes())
