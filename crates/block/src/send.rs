@@ -17,6 +17,14 @@ pub struct Placement {
     pub range: ByteRange,
 }
 
+impl Placement {
+    /// No bytes at all: stands where a place is yet to be filled in.
+    pub const NOWHERE: Self = Self {
+        region: RegionId(0),
+        range: ByteRange { offset: 0, len: 0 },
+    };
+}
+
 /// One stretch of a [`SendList`], in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment<'a> {

@@ -186,16 +186,20 @@ mod tests {
         assert_eq!(spin.idle(due + US, Some(due)), Wait::AtMost(Duration::ZERO));
     }
 
+    /// A reactor that has learnt to poll for work, and has looked in vain a millisecond ago; and the present.
+    fn back_after_a_look(between: BetweenLooks) -> (Spin, Instant) {
+        let mut spin = Spin::new(between);
+        let start = Instant::now();
+        assert_eq!(polled(&mut spin, start, 20 * US, 11), 200 * US);
+        let looked = start + 220 * US;
+        spin.worked(looked);
+        assert_eq!(spin.idle(looked, None), Wait::Poll);
+        (spin, looked + 1000 * US)
+    }
+
     #[test]
     fn a_processor_that_somebody_keeps_is_not_yielded_for_a_second() {
-        let mut spin = Spin::new(BetweenLooks::Yield);
-        let mut now = Instant::now();
-        assert_eq!(polled(&mut spin, now, 20 * US, 11), 200 * US);
-        now += 220 * US;
-        spin.worked(now);
-        assert_eq!(spin.idle(now, None), Wait::Poll);
-        // It is got back late, with work.
-        now += 1000 * US;
+        let (mut spin, mut now) = back_after_a_look(BetweenLooks::Yield);
         spin.worked(now);
         assert_eq!(polled(&mut spin, now, 20 * US, 49_999), Duration::ZERO);
         now += Duration::from_secs(1);
@@ -204,26 +208,14 @@ mod tests {
 
     #[test]
     fn it_is_the_same_where_it_is_got_back_without_work() {
-        let mut spin = Spin::new(BetweenLooks::Yield);
-        let mut now = Instant::now();
-        polled(&mut spin, now, 20 * US, 10);
-        now += 200 * US;
-        spin.worked(now);
-        assert_eq!(spin.idle(now, None), Wait::Poll);
-        now += 1000 * US;
+        let (mut spin, now) = back_after_a_look(BetweenLooks::Yield);
         assert_eq!(spin.idle(now, None), Wait::Forever);
         assert_eq!(polled(&mut spin, now, 20 * US, 100), Duration::ZERO);
     }
 
     #[test]
     fn a_processor_of_several_is_polled_on_however_late_it_is_got_back() {
-        let mut spin = Spin::new(BetweenLooks::Nothing);
-        let mut now = Instant::now();
-        polled(&mut spin, now, 20 * US, 10);
-        now += 200 * US;
-        spin.worked(now);
-        assert_eq!(spin.idle(now, None), Wait::Poll);
-        now += 1000 * US;
+        let (mut spin, now) = back_after_a_look(BetweenLooks::Nothing);
         spin.worked(now);
         assert_eq!(polled(&mut spin, now, 20 * US, 100), 2000 * US);
     }

@@ -2,7 +2,7 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 10, "work requests".
 
-use block::{ByteRange, Placement, RegionId};
+use block::{ByteRange, Placement};
 
 use crate::wire::{Qpn, Rkey};
 
@@ -39,14 +39,9 @@ impl Gather {
 
     /// No bytes at all.
     pub const EMPTY: Self = Self {
-        parts: [Self::NOWHERE; Self::PARTS_MAX],
+        parts: [Placement::NOWHERE; Self::PARTS_MAX],
         count: 0,
         len_bytes: 0,
-    };
-
-    const NOWHERE: Placement = Placement {
-        region: RegionId(0),
-        range: ByteRange { offset: 0, len: 0 },
     };
 
     /// The bytes of `parts`, one after the other.
@@ -57,19 +52,6 @@ impl Gather {
             gather.push(*part)?;
         }
         Ok(gather)
-    }
-
-    /// The bytes of `part`.
-    #[inline]
-    pub fn one(part: Placement) -> Result<Self, MessageTooLong> {
-        match u32::try_from(part.range.len) {
-            Ok(len_bytes) if len_bytes <= MESSAGE_LEN_MAX_BYTES => Ok(Self {
-                parts: [part, Self::NOWHERE],
-                count: 1,
-                len_bytes,
-            }),
-            _ => Err(MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES)),
-        }
     }
 
     /// Appends the bytes of `part`.
@@ -342,6 +324,8 @@ pub struct Completion {
 
 #[cfg(test)]
 mod tests {
+    use block::RegionId;
+
     use super::*;
 
     fn place(offset: u64, len: u64) -> Placement {
@@ -372,11 +356,8 @@ mod tests {
     fn messages_are_bounded() {
         let parts = [place(0, 1); 3];
         assert_eq!(Gather::new(&parts), Err(MessageTooLong::Parts(2)));
-        assert_eq!(Gather::one(parts[0]), Gather::new(&parts[..1]));
-        assert!(matches!(
-            Gather::one(place(0, (1 << 30) + 1)),
-            Err(MessageTooLong::Bytes(_))
-        ));
+        let one = [place(0, (1 << 30) + 1)];
+        assert!(matches!(Gather::new(&one), Err(MessageTooLong::Bytes(_))));
         let long = [place(0, 1 << 30), place(0, 1)];
         assert!(matches!(Gather::new(&long), Err(MessageTooLong::Bytes(_))));
         assert!(Inline::new(&[0; 77]).is_none());

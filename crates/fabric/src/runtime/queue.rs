@@ -5,7 +5,7 @@ use std::collections::hash_map::{Entry, HashMap};
 
 use std::sync::Arc;
 
-use block::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use block::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
 use net::Source;
 
 use super::pool::{Chunk, Holding, PIECE_MAX_BYTES, Pool};
@@ -79,7 +79,6 @@ pub(super) struct Staged {
     op: SendOp,
     /// Where its data are in a volume, by the session's number: they are no part of `op` yet.
     place: Option<Placement>,
-    len_bytes: u32,
     chunk: Option<Chunk>,
     read: Option<ReadDone>,
 }
@@ -319,7 +318,7 @@ fn gather(chunk: &Chunk, len_bytes: u32) -> Gather {
 
 #[inline]
 fn part_of(place: Placement) -> Gather {
-    Gather::one(place).expect("what is at most a chunk fits a message")
+    Gather::new(&[place]).expect("what is at most a chunk fits a message")
 }
 
 /// A session's room to post in one turn.
@@ -361,11 +360,10 @@ impl<P: Provider> Poster<'_, P> {
     }
 
     #[inline]
-    fn stage(&mut self, op: SendOp, len_bytes: u32, chunk: Option<Chunk>) {
+    fn stage(&mut self, op: SendOp, chunk: Option<Chunk>) {
         self.staged.push(Staged {
             op,
             place: None,
-            len_bytes,
             chunk,
             read: None,
         });
@@ -375,7 +373,7 @@ impl<P: Provider> Poster<'_, P> {
     fn last_bytes(&mut self) -> Option<&mut [u8]> {
         let staged = self.staged.last_mut()?;
         match (&staged.chunk, &mut staged.op) {
-            (Some(chunk), _) => Some(chunk.bytes_mut(self.provider, staged.len_bytes)),
+            (Some(chunk), op) => Some(chunk.bytes_mut(self.provider, op.len_bytes())),
             (
                 None,
                 SendOp::Send(Data::Inline(inline))
@@ -405,7 +403,7 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         let chunk = self.chunk(to.len_bytes)?;
         self.spend(to.len_bytes);
         let data = Data::Gather(gather(&chunk, to.len_bytes));
-        self.stage(SendOp::Write(data, remote(to)), to.len_bytes, Some(chunk));
+        self.stage(SendOp::Write(data, remote(to)), Some(chunk));
         self.last_bytes()
     }
 
@@ -420,12 +418,9 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         }
         self.spend(to.len_bytes);
         let data = Data::Gather(Gather::EMPTY);
-        self.stage(SendOp::Write(data, remote(to)), to.len_bytes, None);
+        self.stage(SendOp::Write(data, remote(to)), None);
         let staged = self.staged.last_mut()?;
-        Some(staged.place.insert(Placement {
-            region: RegionId(0),
-            range: ByteRange { offset: 0, len: 0 },
-        }))
+        Some(staged.place.insert(Placement::NOWHERE))
     }
 
     fn retract(&mut self) {
@@ -447,11 +442,7 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         // It is the peer who sends the data.
         self.spend(0);
         let into = gather(&chunk, from.len_bytes);
-        self.stage(
-            SendOp::Read(into, remote(from)),
-            from.len_bytes,
-            Some(chunk),
-        );
+        self.stage(SendOp::Read(into, remote(from)), Some(chunk));
         if let Some(staged) = self.staged.last_mut() {
             staged.read = Some(ReadDone {
                 tag,
@@ -479,7 +470,7 @@ impl<P: Provider> WorkList for Poster<'_, P> {
             Some(key) => SendOp::SendInvalidate(data, Rkey(key.0)),
             None => SendOp::Send(data),
         };
-        self.stage(op, len_bytes, chunk);
+        self.stage(op, chunk);
         self.last_bytes()
     }
 }
