@@ -172,6 +172,23 @@ mod tests {
         assert_eq!((parsed, parsed.entries()), (request, 128));
     }
 
+    /// Captured: Linux 6.12's nvme-rdma asks for an I/O queue, and for an admin queue.
+    #[test]
+    fn requests_of_linux_are_read_and_written_alike() {
+        for (bytes, queue, entries, controller) in [
+            (*b"\x00\x00\x01\x00\x80\x00\x7F\x00\x01\x00", 1, 128, 1),
+            (*b"\x00\x00\x00\x00\x20\x00\x1F\x00\x00\x00", 0, 32, 0),
+        ] {
+            let mut captured = [0; 32];
+            captured[..bytes.len()].copy_from_slice(&bytes);
+            let mut request = ConnectRequest::new(queue, entries);
+            request.controller = U16::new(controller);
+            assert_eq!(request.as_bytes(), captured);
+            let parsed = ConnectRequest::read_from_bytes(&captured).expect("32 bytes");
+            assert_eq!((parsed, parsed.entries()), (request, u32::from(entries)));
+        }
+    }
+
     #[test]
     fn golden_reply_and_reject_both_ways() {
         let mut golden = [0; 32];
