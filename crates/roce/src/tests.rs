@@ -1,6 +1,7 @@
 //! Both ends together.
 
 mod asking;
+mod captured;
 mod connections;
 mod faults;
 mod hostile;
@@ -148,4 +149,13 @@ fn inline(bytes: &[u8]) -> Data {
 
 fn statuses(completions: &[Completion]) -> Vec<(u64, WorkStatus)> {
     completions.iter().map(|c| (c.id.0, c.status)).collect()
+}
+
+/// The bytes of hexadecimal digits, whatever stands between them.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 use zerocopy::FromBytes;
 
+use super::captured::Captured;
 use super::*;
 use crate::testing::{Faults, forge};
 use crate::wire::cm::{
@@ -42,7 +43,7 @@ fn ask(pair: &mut Pair, message: &Message) -> Vec<Message> {
         .collect()
 }
 
-/// A request as Linux makes it.
+/// A request like those of Linux.
 fn request(pair: &Pair, comm_id: u32, qpn: u32) -> Req {
     let [from, to] = [pair.ends[0].address, pair.ends[1].address];
     let path = Path::roce(Gid::from_ip(from), Gid::from_ip(to), TimeCode::new(17));
@@ -209,41 +210,76 @@ fn an_offer_of_long_packets_that_is_not_answered_means_standard_ones() {
 
 #[test]
 fn a_request_of_linux_is_answered_with_what_it_needs() {
+    for (name, private_data) in [
+        ("nvme4_request", &[0, 0, 0, 0, 0x20, 0, 0x1F, 0][..]),
+        ("nvme6_request", &[0, 0, 0, 0, 0x20, 0, 0x1F, 0]),
+        ("iser4_request", &[0x80, 0, 0, 0]),
+    ] {
+        let captured = Captured::new(name);
+        let (tid, Message::Req(req)) = captured.message() else {
+            panic!("{name} is a request");
+        };
+        let ends = [captured.flow.local(), captured.flow.remote()].map(|end| end.ip().to_string());
+        let ends = ends.each_ref().map(String::as_str);
+        let mut pair = Pair::new(9, &EndpointConfig::default(), ends, MEMORY_BYTES);
+        pair.ends[1].endpoint.listen(req.service());
+        pair.inject_received(1, &captured.received());
+        let Some(Event::Request(asked)) = pair.ends[1].events.pop() else {
+            panic!("{name} is taken");
+        };
+        let header = IpCmHeader::read_from_prefix(&req.private_data).unwrap().0;
+        assert_eq!(asked.addresses, header.addresses());
+        assert_eq!(asked.service, req.service());
+        assert_eq!(asked.path_mtu, PathMtu::B4096);
+        assert_eq!(asked.responder_resources, 128);
+        assert_eq!(asked.initiator_depth, req.initiator_depth);
+        assert_eq!(asked.private_data.len(), 56);
+        assert_eq!(asked.private_data[..private_data.len()], *private_data);
+        let qpn = pair.accept(asked.id, config());
+        let sent = messages(&pair.intercept(1));
+        assert_eq!(sent[0].0, tid, "the request's transaction");
+        let rep = replied(&[sent[0].1]);
+        assert_eq!((rep.remote(), rep.local()), (req.local(), asked.id));
+        assert_eq!(rep.qpn(), qpn);
+        assert_eq!(rep.responder_resources, req.initiator_depth);
+        assert_eq!(rep.rnr_retry_count(), 7);
+        assert_ne!(rep.ca_guid.get(), 0);
+        assert_eq!(&rep.private_data[..7], b"welcome");
+        let rtu = Message::Rtu(Rtu::new(req.local(), asked.id));
+        assert_eq!(ask(&mut pair, &rtu), []);
+        let established = Event::Established { id: asked.id, qpn };
+        assert_eq!(pair.ends[1].events, [established]);
+        // We send from where the request says.
+        let send = SendRequest {
+            id: WorkId(0),
+            op: SendOp::Send(inline(b"x")),
+            signal: Signal::Always,
+        };
+        pair.ends[1].endpoint.post_send(qpn, send).unwrap();
+        let sent = pair.intercept(1);
+        let packet = Packet::parse(&sent[0].2).unwrap();
+        assert_eq!(
+            (packet.bth.psn(), packet.bth.dest()),
+            (req.starting_psn(), req.qpn())
+        );
+    }
+}
+
+#[test]
+fn a_reply_grants_what_both_ends_take() {
     let mut pair = pair();
     let req = request(&pair, 0x1234, 17);
     assert_eq!(ask(&mut pair, &Message::Req(req)), []);
     let id = pair.take_request().unwrap();
     let shallow = QpConfig {
-        responder_resources: 2,
+        responder_resources: req.initiator_depth - 2,
         initiator_depth: 9,
         ..config()
     };
-    let qpn = pair.accept(id, shallow);
+    pair.accept(id, shallow);
     let sent = messages(&pair.intercept(1));
-    assert_eq!(sent[0].0, 77, "the request's transaction");
     let rep = replied(&[sent[0].1]);
-    assert_eq!((rep.remote(), rep.local()), (CommId(0x1234), id));
-    assert_eq!(rep.qpn(), qpn);
     assert_eq!((rep.responder_resources, rep.initiator_depth), (2, 9));
-    assert_eq!(rep.rnr_retry_count(), 7);
-    assert_ne!(rep.ca_guid.get(), 0);
-    assert_eq!(&rep.private_data[..7], b"welcome");
-    let rtu = Message::Rtu(Rtu::new(CommId(0x1234), id));
-    assert_eq!(ask(&mut pair, &rtu), []);
-    assert_eq!(pair.ends[1].events, [Event::Established { id, qpn }]);
-    // We send from where the request says.
-    let send = SendRequest {
-        id: WorkId(0),
-        op: SendOp::Send(inline(b"x")),
-        signal: Signal::Always,
-    };
-    pair.ends[1].endpoint.post_send(qpn, send).unwrap();
-    let sent = pair.intercept(1);
-    let packet = Packet::parse(&sent[0].2).unwrap();
-    assert_eq!(
-        (packet.bth.psn().get(), packet.bth.dest()),
-        (0x00AB_CDEF, Qpn::new(17))
-    );
 }
 
 #[test]

@@ -12,18 +12,11 @@ use super::cm::{
 };
 use super::*;
 use crate::Flow;
+use crate::tests::hex;
 
 fn flow(local: &str, remote: &str) -> Flow {
     let parse = |s: &str| s.parse::<SocketAddr>().unwrap();
     Flow::new(parse(local), parse(remote)).unwrap()
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
 }
 
 fn icrc_of(flow: Flow, identification: u16, body: &[u8]) -> [u8; ICRC_LEN_BYTES] {
