@@ -73,6 +73,12 @@ impl ConnectReply {
             reserved: [0; 28],
         }
     }
+
+    /// What private data say; `None` where they are too short or of another record format.
+    pub fn parse(private_data: &[u8]) -> Option<Self> {
+        let (reply, _) = Self::read_from_prefix(private_data).ok()?;
+        (reply.record_format.get() == RECORD_FORMAT).then_some(reply)
+    }
 }
 
 /// What a controller says when it refuses, 4 bytes.
@@ -96,6 +102,11 @@ impl ConnectReject {
             record_format: U16::new(RECORD_FORMAT),
             status: U16::new(status as u16),
         }
+    }
+
+    /// What private data say; `None` where they are too short. A refusal is one in any record format.
+    pub fn parse(private_data: &[u8]) -> Option<Self> {
+        Some(Self::read_from_prefix(private_data).ok()?.0)
     }
 }
 
@@ -194,9 +205,14 @@ mod tests {
         let mut golden = [0; 32];
         golden[2] = 0x80;
         assert_eq!(ConnectReply::new(128).as_bytes(), golden);
-        let parsed = ConnectReply::read_from_bytes(&golden).expect("32 bytes");
+        let parsed = ConnectReply::parse(&golden).expect("32 bytes");
         assert_eq!(parsed.controller_receives.get(), 128);
+        assert_eq!(ConnectReply::parse(&golden[..31]), None);
+        golden[1] = 1;
+        assert_eq!(ConnectReply::parse(&golden), None, "record format 256");
         let reject = ConnectReject::new(RejectStatus::InvalidHostSends);
         assert_eq!(reject.as_bytes(), [0, 0, 4, 0]);
+        assert_eq!(ConnectReject::parse(&[0, 0, 4, 0, 9]), Some(reject));
+        assert_eq!(ConnectReject::parse(&[0, 0, 4]), None);
     }
 }

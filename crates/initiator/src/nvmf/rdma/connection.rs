@@ -18,10 +18,10 @@ use fabric::verbs::{
 };
 use fabric::{ConnectTo, FabricError, Provider, Wait};
 use nvme::host::{Command, CommandKey, NoRoom, Outcome, Transfer};
-use nvme::rdma::wire::{ConnectReject, ConnectReply, ConnectRequest, RECORD_FORMAT};
+use nvme::rdma::wire::{ConnectReject, ConnectReply, ConnectRequest};
 use nvme::rdma::{HostConfig, HostSession, HostWork, Reach};
 use nvme::wire::Sqe;
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
 use super::port::{Drive, End, News, Port};
 use super::{RdmaError, Rejection};
@@ -630,10 +630,7 @@ fn on_connecting(event: &Event) -> Result<Option<PathMtu>, RdmaError> {
             path_mtu,
             ..
         } => {
-            let reply = ConnectReply::read_from_prefix(private_data).ok();
-            let is_known =
-                reply.is_some_and(|(reply, _)| reply.record_format.get() == RECORD_FORMAT);
-            if !is_known {
+            if ConnectReply::parse(private_data).is_none() {
                 return Err(RdmaError::Reply {
                     len_bytes: private_data.len(),
                 });
@@ -645,10 +642,10 @@ fn on_connecting(event: &Event) -> Result<Option<PathMtu>, RdmaError> {
             private_data,
             ..
         } => {
-            let said = ConnectReject::read_from_prefix(private_data).ok();
+            let said = ConnectReject::parse(private_data);
             let status = said
                 .filter(|_| *reason == RejReason::CONSUMER)
-                .map(|(said, _)| said.status.get());
+                .map(|said| said.status.get());
             Err(RdmaError::Rejected(Rejection {
                 reason: *reason,
                 status,

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::take;
 use crate::host::{BufferRange, Command, CommandKey, Outcome, Transfer, io};
+use crate::rdma::wire::{ConnectReject, ConnectReply, RejectStatus};
 use crate::rdma::{HostConfig, HostSession, HostWork, Reach};
 use crate::wire::{Cid, Cqe, Nsid, SglKind, Sqe, Status};
 
@@ -17,7 +18,7 @@ const IN_CAPSULE_MAX_BYTES: u32 = 4096;
 const LENS: [u32; KEYS as usize] = [512, 512, 0, 65_536, 12_288, 0];
 
 /// A host session whose controller and queue pair do what the input says. However they do, each command ends once, and with no
-/// key of it left open.
+/// key of it left open. Bare messages are private data of answers to a request for a connection, too.
 pub fn rdma_host_session(input: &[u8]) {
     let mut script = input;
     let mut session = HostSession::new(HostConfig {
@@ -54,6 +55,7 @@ pub fn rdma_host_session(input: &[u8]) {
                 let len = usize::from(a).min(script.len());
                 let (raw, rest) = script.split_at(len);
                 script = rest;
+                answer_to_connect(raw);
                 session.handle_message(raw, None, &mut pair, &mut done)
             }
         };
@@ -68,6 +70,21 @@ pub fn rdma_host_session(input: &[u8]) {
         assert_eq!(usize::from(session.in_flight()), busy);
         assert!(session.in_flight() <= IN_FLIGHT_MAX);
     }
+}
+
+/// Private data of a reply and of a rejection, which a controller answers a request for a connection with.
+fn answer_to_connect(private_data: &[u8]) {
+    if let Some(reply) = ConnectReply::parse(private_data) {
+        let again = ConnectReply::new(reply.controller_receives.get());
+        assert_eq!(again.as_bytes()[..4], private_data[..4]);
+    }
+    let Some(reject) = ConnectReject::parse(private_data) else {
+        assert!(private_data.len() < size_of::<ConnectReject>());
+        return;
+    };
+    let status = reject.status.get();
+    let known = RejectStatus::from_wire(status);
+    assert!(known.is_none_or(|known| ConnectReject::new(known).status.get() == status));
 }
 
 /// Each command ends once, when its key is closed.
