@@ -7,7 +7,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use super::{Pair, TestMemory, forge};
-use crate::wire::cm::{IpCmHeader, Message};
+use crate::wire::cm::{Extension, IpCmHeader, Message};
 use crate::wire::{
     Aeth, Bth, Extended, Ipv4Identification, MAD_LEN_BYTES, Opcode, Packet, PathMtu, Position, Psn,
     Qpn, Reth, Rkey, verify,
@@ -67,7 +67,11 @@ fn mad(bytes: &[u8]) {
     // The parser passes over the fields of the MAD header that are reserved or the sender's affair.
     assert_eq!(again.len(), MAD_LEN_BYTES);
     assert_eq!(again[24..], bytes[24..]);
+    if let Message::Rep(rep) = message {
+        extension(&rep.private_data);
+    }
     if let Message::Req(req) = message {
+        extension(&req.private_data);
         let header = zerocopy::FromBytes::read_from_prefix(&req.private_data);
         if let Ok((header, _)) = header {
             let header: IpCmHeader = header;
@@ -80,6 +84,20 @@ fn mad(bytes: &[u8]) {
             req.local_cm_timeout().duration(),
         );
     }
+}
+
+/// What is said beyond the architecture is the end of the private data, and is written back as it was understood.
+fn extension(private_data: &[u8]) {
+    let (said, rest) = Extension::split(private_data);
+    assert_eq!(&private_data[..rest.len()], rest);
+    let Some(said) = said else {
+        assert_eq!(rest.len(), private_data.len());
+        return;
+    };
+    let mut again = private_data.to_vec();
+    again[rest.len()..].fill(0);
+    assert!(said.put(&mut again, rest.len()));
+    assert_eq!(Extension::split(&again), (Some(said), rest));
 }
 
 fn test_flow(choice: u8) -> Flow {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::super::{Pair, forge};
-use super::{ADDRESSES, small};
+use super::{ADDRESSES, LOOPBACK, small};
 use crate::wire::cm::{
-    CommId, Drep, Dreq, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
+    CommId, Drep, Dreq, Extension, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
     RejectedMessage, Rep, Req, Rtu, TimeCode,
 };
-use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
+use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use crate::{CmLimits, CmState, EndpointConfig, Event, QpConfig};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -17,10 +17,19 @@ const STEPS_MAX: usize = 300;
 const HALF_OPEN_MAX: usize = 6;
 const CONNECTIONS_MAX: usize = 10;
 const TIME_WAIT_MAX: usize = 4;
+/// Kinds of steps.
+const KINDS: u8 = 12;
+/// What the end asks for.
+const OFFERS: [PathMtu; 3] = [PathMtu::B1024, PathMtu::B61440, PathMtu::B8192];
 
 /// Both ends of the connection manager: one is asked and asks, the other's part is played by the script. Each step is 6 bytes.
 pub fn connection_manager(input: &[u8]) {
-    let mut world = World::new();
+    play(input, World::new(ADDRESSES));
+    // Between addresses of loopback, trains are offered and taken.
+    play(input, World::new(LOOPBACK));
+}
+
+fn play(input: &[u8], mut world: World) {
     for step in input.chunks_exact(6).take(STEPS_MAX) {
         let step: [u8; 6] = step.try_into().expect("chunks of 6");
         world.step(step);
@@ -44,7 +53,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(addresses: [&str; 2]) -> Self {
         let config = EndpointConfig {
             cm: CmLimits {
                 connections_max: CONNECTIONS_MAX,
@@ -56,7 +65,7 @@ impl World {
             },
             ..small()
         };
-        let mut pair = Pair::new(3, &config, ADDRESSES, 4096);
+        let mut pair = Pair::new(3, &config, addresses, 4096);
         // End 0 is only an address: nothing that end 1 sends arrives.
         pair.faults.loss = 100;
         Self {
@@ -68,14 +77,20 @@ impl World {
 
     fn step(&mut self, step: [u8; 6]) {
         let [kind, ours, theirs, odd, more, flip] = step;
-        match kind % 12 {
-            0 | 1 => self.say(&Message::Req(self.request(ours, theirs, odd, more)), flip),
+        let (kind, extension) = (kind % KINDS, kind / KINDS);
+        match kind {
+            0 | 1 => {
+                let mut req = self.request(ours, theirs, odd, more);
+                extend(&mut req.private_data, extension);
+                self.say(&Message::Req(req), flip);
+            }
             2 => {
                 let mut rep = Rep::new_zeroed();
                 rep.local_comm_id = u32::from(ours).into();
                 rep.remote_comm_id = self.id(theirs).0.into();
                 rep.qpn = U24::new(u32::from(odd));
                 rep.responder_resources = more;
+                extend(&mut rep.private_data, extension);
                 self.say(&Message::Rep(rep), flip);
             }
             3 => self.say(
@@ -108,7 +123,7 @@ impl World {
                 flip,
             ),
             8 => self.answer(ours),
-            9 => self.ask(),
+            9 => self.ask(ours),
             10 => {
                 let (now, id) = (self.pair.now, self.id(ours));
                 // Most states have nothing to disconnect.
@@ -190,7 +205,7 @@ impl World {
     }
 
     /// The end asks for a connection itself.
-    fn ask(&mut self) {
+    fn ask(&mut self, offer: u8) {
         let flow = self.pair.flow(1);
         let now = self.pair.now;
         let end = &mut self.pair.ends[1];
@@ -200,7 +215,7 @@ impl World {
         let params = crate::ConnectParams {
             flow,
             service: Pair::SERVICE,
-            path_mtu: PathMtu::B1024,
+            path_mtu: OFFERS[usize::from(offer) % OFFERS.len()],
             private_data: b"fuzz",
         };
         match end.endpoint.connect(now, qpn, &params, &mut end.memory) {
@@ -225,6 +240,7 @@ impl World {
             .into_iter()
             .partition(|event| matches!(event, Event::Request(_)));
         end.events = requests;
+        end.events.iter().chain(&others).for_each(check_extension);
         for event in others {
             let qpn = match event {
                 Event::Disconnected { qpn, .. } => Some(qpn),
@@ -238,5 +254,49 @@ impl World {
                 end.endpoint.destroy_qp(now, qpn);
             }
         }
+    }
+}
+
+/// Puts what ends of this crate say beyond the architecture into private data: by `choice` nothing, or each of the long path MTUs in each
+/// framing, whole or with a changed byte.
+fn extend(private_data: &mut [u8], choice: u8) {
+    // From the end: of the mark, the flags, the length.
+    const CHANGED: [usize; 5] = [12, 6, 5, 4, 1];
+    let Some(choice) = choice.checked_sub(1) else {
+        return;
+    };
+    let path_mtu = PathMtu::LONG[usize::from(choice & 1)];
+    let framing = if choice & 2 == 0 {
+        Framing::Train
+    } else {
+        Framing::Sealed
+    };
+    Extension::new(path_mtu, framing).put(private_data, 0);
+    if let Some(changed) = usize::from(choice >> 2).checked_sub(1) {
+        let at = private_data.len() - CHANGED[changed % CHANGED.len()];
+        private_data[at] ^= 0x12;
+    }
+}
+
+/// Packets are long where an extension said so, which the application does not see; nothing else is kept from it.
+fn check_extension(event: &Event) {
+    let extension_len_bytes = 12;
+    match event {
+        Event::Request(request) => {
+            let whole = Req::new_zeroed().private_data.len() - size_of::<IpCmHeader>();
+            let hidden = whole - request.private_data.len();
+            let is_long = PathMtu::LONG.contains(&request.path_mtu);
+            assert_eq!(hidden, if is_long { extension_len_bytes } else { 0 });
+        }
+        Event::Connected {
+            path_mtu,
+            private_data,
+            ..
+        } => {
+            let hidden = Rep::new_zeroed().private_data.len() - private_data.len();
+            assert!(hidden == extension_len_bytes || hidden == 0);
+            assert!(hidden > 0 || !PathMtu::LONG.contains(path_mtu));
+        }
+        _ => {}
     }
 }
