@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::qp::QpConfig;
 use crate::transmit::TransmitList;
 use crate::wire::cm::{CommId, ServiceId};
-use crate::wire::{Ipv4Identification, PathMtu, Qpn, UDP_PORT};
+use crate::wire::{Ipv4Identification, PathMtu, Qpn, UDP_PORT, verify};
 use crate::work::Completion;
 
 /// How the network misbehaves: each in percent of datagrams.
@@ -69,6 +69,8 @@ pub struct Pair {
     pub faults: Faults,
     /// Datagrams that were put on the network.
     pub sent: u64,
+    /// Damaged datagrams that pass where their identification is not known, as one in some 65,536 does. It was told here.
+    pub unseen: u64,
     network: BinaryHeap<Reverse<InFlight>>,
     list: TransmitList,
     chance: TestMemory,
@@ -109,6 +111,7 @@ impl Pair {
             now: Instant::now(),
             faults: Faults::default(),
             sent: 0,
+            unseen: 0,
             network: BinaryHeap::new(),
             list: TransmitList::new(16 << 10, 16),
             chance: TestMemory::new(seed),
@@ -296,11 +299,12 @@ impl Pair {
             let Some(Reverse(datagram)) = self.network.pop() else {
                 return;
             };
+            let flow = self.flow(1 - datagram.to);
             let received = Received {
-                flow: self.flow(1 - datagram.to),
+                flow,
                 bytes: &datagram.bytes,
                 segment_len_bytes: None,
-                identification: Ipv4Identification::Known(datagram.identification),
+                identification: self.learnt(flow, &datagram),
                 congestion_experienced: false,
             };
             self.inject_received(datagram.to, &received);
@@ -311,6 +315,22 @@ impl Pair {
             }
             end.collect();
         }
+    }
+
+    /// What a receiver learns of an identification: from a socket nothing, from the place in a run something that may be wrong.
+    fn learnt(&mut self, flow: Flow, datagram: &InFlight) -> Ipv4Identification {
+        let known = Ipv4Identification::Known(datagram.identification);
+        let learnt = match self.chance.random() % 4 {
+            0 => known,
+            1 => Ipv4Identification::Likely(self.chance.random() as u16 & 3),
+            _ => Ipv4Identification::Unknown,
+        };
+        let passes = |identification| verify(flow, identification, &datagram.bytes);
+        if passes(learnt) && !passes(known) {
+            self.unseen += 1;
+            return known;
+        }
+        learnt
     }
 
     fn percent(&mut self, percent: u64) -> bool {

@@ -21,6 +21,20 @@ const RECV_SLOT: u64 = 0;
 const WRITE_SLOT: u64 = SLOTS;
 const READ_SLOT: u64 = 2 * SLOTS;
 
+/// Damaged datagrams of some thousand that 16 bits of check may not see.
+const UNSEEN_MAX: u64 = 2;
+
+/// A message that the peer must receive next.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// Where it was sent from.
+    from: Placement,
+    /// The slot that it was written to; `None` where it goes to the receive.
+    written_to: Option<u64>,
+    immediate: Option<u32>,
+    invalidated: Option<Rkey>,
+}
+
 /// A request whose effect is checked when it completes.
 #[derive(Clone, Copy, Debug)]
 enum Work {
@@ -30,8 +44,7 @@ enum Work {
 }
 
 struct Side {
-    /// What the peer must receive next: where it was sent from, and its immediate data.
-    sent: VecDeque<(Placement, Option<u32>)>,
+    sent: VecDeque<Arrival>,
     open: VecDeque<(u64, Work)>,
     remote: Remote,
     free_writes: Vec<u64>,
@@ -45,6 +58,16 @@ struct World {
     sides: [Side; 2],
     random: TestMemory,
     requests: u64,
+}
+
+impl Side {
+    /// The peer's memory from `offset` on.
+    fn remote_at(&self, offset: u64) -> Remote {
+        Remote {
+            va: self.remote.va + offset,
+            ..self.remote
+        }
+    }
 }
 
 fn slot_place(slot: u64, len: u64) -> Placement {
@@ -96,46 +119,19 @@ impl World {
             _ => self.below(SLOT_BYTES + 1),
         };
         let from = place(SOURCE + self.below(SINK - SLOT_BYTES), len);
-        let kind = self.below(4);
-        let immediate = self.below(1 << 30) as u32;
-        let side = &mut self.sides[end];
+        let side = &self.sides[end];
         if side.open.len() >= 12 || side.posted >= self.requests {
             return;
         }
-        let gather = Gather::new(&[from]).unwrap();
-        let at = |slot: u64| Remote {
-            va: side.remote.va + SINK + slot * SLOT_BYTES,
-            ..side.remote
+        let drawn = match self.below(6) {
+            kind @ 0..=2 => Some(self.draw_send(end, kind, from)),
+            kind @ 3..=4 => self.draw_write(end, kind, from),
+            _ => self.draw_read(end, from),
         };
-        let (op, work) = match kind {
-            0 => {
-                side.sent.push_back((from, None));
-                (SendOp::Send(Data::Gather(gather)), Work::Send)
-            }
-            1 => {
-                side.sent.push_back((from, Some(immediate)));
-                let op = SendOp::SendImmediate(Data::Gather(gather), immediate);
-                (op, Work::Send)
-            }
-            2 => {
-                let Some(slot) = side.free_writes.pop() else {
-                    return;
-                };
-                let op = SendOp::Write(Data::Gather(gather), at(WRITE_SLOT + slot));
-                (op, Work::Write { from, slot })
-            }
-            _ => {
-                let Some(slot) = side.free_reads.pop() else {
-                    return;
-                };
-                let into = Gather::new(&[slot_place(READ_SLOT + slot, len)]).unwrap();
-                let remote = Remote {
-                    va: side.remote.va + from.range.offset,
-                    ..side.remote
-                };
-                (SendOp::Read(into, remote), Work::Read { from, slot })
-            }
+        let Some((op, work)) = drawn else {
+            return;
         };
+        let side = &mut self.sides[end];
         let id = side.posted;
         side.posted += 1;
         side.open.push_back((id, work));
@@ -146,16 +142,69 @@ impl World {
         self.both.post_signaled(end, id, op, signal);
     }
 
+    /// A SEND: plain, with immediate data, or one that makes a key of the peer's worthless.
+    fn draw_send(&mut self, end: usize, kind: u64, from: Placement) -> (SendOp, Work) {
+        let mut arrival = Arrival {
+            from,
+            written_to: None,
+            immediate: None,
+            invalidated: None,
+        };
+        let data = Data::Gather(Gather::new(&[from]).unwrap());
+        let op = match kind {
+            0 => SendOp::Send(data),
+            1 => {
+                let immediate = self.below(1 << 30) as u32;
+                arrival.immediate = Some(immediate);
+                SendOp::SendImmediate(data, immediate)
+            }
+            _ => {
+                let Remote { rkey, .. } = self.both.register(1 - end, place(0, 8), EVERYTHING);
+                arrival.invalidated = Some(rkey);
+                SendOp::SendInvalidate(data, rkey)
+            }
+        };
+        self.sides[end].sent.push_back(arrival);
+        (op, Work::Send)
+    }
+
+    /// An RDMA WRITE, with immediate data or without, where a slot is free.
+    fn draw_write(&mut self, end: usize, kind: u64, from: Placement) -> Option<(SendOp, Work)> {
+        let immediate = self.below(1 << 30) as u32;
+        let side = &mut self.sides[end];
+        let slot = side.free_writes.pop()?;
+        let remote = side.remote_at(SINK + (WRITE_SLOT + slot) * SLOT_BYTES);
+        let data = Data::Gather(Gather::new(&[from]).unwrap());
+        let op = if kind == 3 {
+            SendOp::Write(data, remote)
+        } else {
+            side.sent.push_back(Arrival {
+                from,
+                written_to: Some(slot),
+                immediate: Some(immediate),
+                invalidated: None,
+            });
+            SendOp::WriteImmediate(data, remote, immediate)
+        };
+        Some((op, Work::Write { from, slot }))
+    }
+
+    /// An RDMA READ, where a slot is free.
+    fn draw_read(&mut self, end: usize, from: Placement) -> Option<(SendOp, Work)> {
+        let side = &mut self.sides[end];
+        let slot = side.free_reads.pop()?;
+        let into = slot_place(READ_SLOT + slot, from.range.len);
+        let into = Gather::new(&[into]).unwrap();
+        let remote = side.remote_at(from.range.offset);
+        Some((SendOp::Read(into, remote), Work::Read { from, slot }))
+    }
+
     /// Checks every completion of an end, and posts the receive again.
     fn check(&mut self, end: usize) {
         for done in std::mem::take(&mut self.both.pair.ends[end].completions) {
             assert_eq!(done.status, WorkStatus::Success, "{done:?}");
             if done.kind == WorkKind::Recv {
-                let (from, immediate) = self.sides[1 - end].sent.pop_front().unwrap();
-                assert_eq!(u64::from(done.len_bytes), from.range.len);
-                assert_eq!(done.immediate, immediate);
-                let to = slot_place(RECV_SLOT + done.id.0, from.range.len);
-                self.both.assert_moved(1 - end, from, to);
+                self.check_arrival(end, &done);
                 let slot = slot_place(RECV_SLOT + done.id.0, SLOT_BYTES);
                 self.both.recv(end, done.id.0, slot);
                 continue;
@@ -179,6 +228,24 @@ impl World {
         }
     }
 
+    /// A message that an end has received is the one that its peer sent next.
+    fn check_arrival(&mut self, end: usize, done: &Completion) {
+        let sent = self.sides[1 - end].sent.pop_front().unwrap();
+        assert_eq!(u64::from(done.len_bytes), sent.from.range.len);
+        assert_eq!(done.immediate, sent.immediate);
+        assert_eq!(done.invalidated, sent.invalidated);
+        let slot = match sent.written_to {
+            Some(slot) => WRITE_SLOT + slot,
+            None => RECV_SLOT + done.id.0,
+        };
+        let to = slot_place(slot, sent.from.range.len);
+        self.both.assert_moved(1 - end, sent.from, to);
+        if let Some(key) = sent.invalidated {
+            let endpoint = &mut self.both.pair.ends[end].endpoint;
+            assert!(!endpoint.invalidate(key), "it is worthless already");
+        }
+    }
+
     /// Runs to the end; how many packets were dropped since they were damaged.
     fn run(mut self) -> u64 {
         let goal = 2 * self.requests;
@@ -190,6 +257,7 @@ impl World {
             }
             let checked: u64 = self.sides.iter().map(|s| s.checked).sum();
             if checked == goal && self.sides.iter().all(|s| s.sent.is_empty()) {
+                assert!(self.both.pair.unseen <= UNSEEN_MAX);
                 return self.damaged();
             }
             let before = self.completions();
