@@ -633,20 +633,28 @@ fn unanswered_messages_do_not_pile_up() {
     assert_eq!(pair.ends[1].endpoint.counters().cm.outbox_full, 5000 - 512);
 }
 
+/// In both cases 28 % of datagrams do not arrive whole. Where 36 % do not, some connection of a few hundred uses all eight tries of a
+/// message up, and its peer is unreachable, or never learns of the end.
 #[test]
 fn connections_survive_a_lossy_network_and_leave_nothing() {
+    for (loss, corruption) in [(20, 10), (10, 20)] {
+        connect_and_disconnect(Faults {
+            loss,
+            duplication: 20,
+            corruption,
+            reordering: 20,
+            delay: 20,
+        });
+    }
+}
+
+fn connect_and_disconnect(faults: Faults) {
     let config = EndpointConfig {
         qps_max: 8,
         ..EndpointConfig::default()
     };
     let mut pair = Pair::new(4, &config, V4, MEMORY_BYTES);
-    pair.faults = Faults {
-        loss: 20,
-        duplication: 20,
-        corruption: 10,
-        reordering: 20,
-        delay: 20,
-    };
+    pair.faults = faults;
     let limit = Duration::from_secs(120);
     for round in 0..300 {
         let ends = pair.connected([self::config(); 2], PathMtu::B1024);
