@@ -278,3 +278,58 @@ impl Backend for Memory {
         number
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: [u8; NUMBER_BYTES] = [0xAB; NUMBER_BYTES];
+
+    /// Memory of three numbers, of which that in the middle is 4.
+    fn memory() -> (Memory, RegionId) {
+        let mut memory = Memory::new().expect("the system has a generator");
+        let bytes = [OTHER, 4u64.to_ne_bytes(), OTHER].concat();
+        let region = memory.insert(bytes.into_boxed_slice());
+        (memory, region)
+    }
+
+    #[test]
+    fn atomics_give_what_was_there_and_change_no_other_bytes() {
+        let swap = |compare, swap| AtomicOp::CompareSwap { compare, swap };
+        let add = |add| AtomicOp::FetchAdd { add };
+        for (op, after) in [
+            (add(3), 7),
+            (add(u64::MAX), 3),
+            (swap(4, 9), 9),
+            (swap(5, 9), 4),
+        ] {
+            let (mut memory, region) = memory();
+            assert_eq!(memory.atomic(region, 8, op), Ok(4), "{op:?}");
+            let bytes = [OTHER, u64::to_ne_bytes(after), OTHER].concat();
+            assert_eq!(memory.bytes(region), bytes, "{op:?}");
+            assert_eq!(memory.atomic(region, 8, add(0)), Ok(after), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn atomics_outside_of_memory_fail_and_change_nothing() {
+        let (mut memory, region) = memory();
+        let before = memory.bytes(region).to_vec();
+        let op = AtomicOp::FetchAdd { add: 1 };
+        for offset in [17, 24, u64::MAX - 7, u64::MAX] {
+            assert_eq!(memory.atomic(region, offset, op), Err(MemoryFault));
+        }
+        let other = RegionId(region.0 + 1);
+        assert_eq!(memory.atomic(other, 8, op), Err(MemoryFault));
+        assert_eq!(memory.bytes(region), before);
+        memory.remove(region).expect("it is memory");
+        assert_eq!(memory.atomic(region, 8, op), Err(MemoryFault));
+        let successor = memory.insert(before.into_boxed_slice());
+        assert_eq!(
+            memory.atomic(region, 8, op),
+            Err(MemoryFault),
+            "a name of earlier memory"
+        );
+        assert_eq!(memory.atomic(successor, 8, op), Ok(4));
+    }
+}
