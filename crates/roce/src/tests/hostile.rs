@@ -172,14 +172,13 @@ fn queue_pairs_without_rights_refuse_operations() {
     victim.assert_refused(invalid, "read");
     let mut victim = Victim::with(none, EVERYTHING);
     let atomic = atomic(&victim, 0);
-    let add = Opcode::Atomic(AtomicOpcode::FetchAdd);
-    victim.next(add, atomic.as_bytes(), &[]);
+    victim.next(ADD, atomic.as_bytes(), &[]);
     victim.assert_refused(invalid, "atomic");
 }
 
 #[test]
 fn messages_whose_packets_do_not_fit_are_refused() {
-    let cases: [(&str, Attack); 13] = [
+    let cases: [(&str, Attack); 12] = [
         ("first packet too short", |v| {
             v.next(FIRST, v.reth(0, 600).as_bytes(), &[1; 255]);
         }),
@@ -218,14 +217,6 @@ fn messages_whose_packets_do_not_fit_are_refused() {
         ("a read within a send", |v| {
             v.next(SEND_FIRST, &[], &[1; 256]);
             v.next(Opcode::ReadRequest, v.reth(0, 4).as_bytes(), &[]);
-        }),
-        ("a misaligned atomic", |v| {
-            let atomic = atomic(v, 4);
-            v.next(
-                Opcode::Atomic(AtomicOpcode::CompareSwap),
-                atomic.as_bytes(),
-                &[],
-            );
         }),
     ];
     for (what, attack) in cases {
@@ -298,43 +289,159 @@ fn duplicates_change_nothing() {
     assert_eq!(victim.sink()[..12], [1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
+const ADD: Opcode = Opcode::Atomic(AtomicOpcode::FetchAdd);
+const SWAP: Opcode = Opcode::Atomic(AtomicOpcode::CompareSwap);
+
+/// Adds 5, or swaps 5 in for 0.
 fn atomic(victim: &Victim, offset: u64) -> AtomicEth {
     AtomicEth {
-        va: (victim.remote.va + offset).into(),
+        va: victim.remote.va.wrapping_add(offset).into(),
         rkey: victim.remote.rkey.0.into(),
         swap_or_add: 5.into(),
         compare: 0.into(),
     }
 }
 
+impl Victim {
+    /// The next atomic in sequence, at offset 8; what was there before by its answer, and what is there now.
+    fn next_atomic(&mut self, opcode: Opcode, swap_or_add: u64, compare: u64) -> (u64, u64) {
+        let header = AtomicEth {
+            swap_or_add: swap_or_add.into(),
+            compare: compare.into(),
+            ..atomic(self, 8)
+        };
+        self.next(opcode, header.as_bytes(), &[]);
+        let [(psn, original)] = self.originals()[..] else {
+            panic!("one answer");
+        };
+        assert_eq!(psn, self.psn - 1);
+        (original, self.atomic_value())
+    }
+
+    /// What atomics are answered with, by PSN; nothing else is answered.
+    fn originals(&mut self) -> Vec<(u32, u64)> {
+        let original = |(_, psn, extended)| match extended {
+            Extended::AtomicAcknowledge(aeth, AtomicAckEth { original }) => {
+                assert_eq!(aeth.syndrome(), Some(Syndrome::Ack));
+                (psn, original.get())
+            }
+            other => panic!("{other:?}"),
+        };
+        self.answers().into_iter().map(original).collect()
+    }
+
+    fn atomic_value(&self) -> u64 {
+        u64::from_ne_bytes(*self.sink()[8..].first_chunk().unwrap())
+    }
+}
+
+#[test]
+fn atomics_add_and_swap_where_they_match() {
+    const LARGE: u64 = 0x0123_4567_89AB_CDEF;
+    let mut victim = Victim::new();
+    assert_eq!(victim.next_atomic(ADD, 5, 99), (0, 5), "nothing to compare");
+    assert_eq!(victim.next_atomic(ADD, u64::MAX, 0), (5, 4), "it wraps");
+    assert_eq!(victim.next_atomic(SWAP, LARGE, 5), (4, 4), "no match");
+    assert_eq!(victim.next_atomic(SWAP, LARGE, 4), (4, LARGE), "a match");
+    assert_eq!(victim.next_atomic(SWAP, 0, LARGE), (LARGE, 0), "and back");
+    assert_eq!(victim.next_atomic(SWAP, 6, 0), (0, 6));
+    assert!(victim.sink()[..8].iter().all(|b| *b == 0));
+    assert!(victim.sink()[16..].iter().all(|b| *b == 0));
+}
+
 #[test]
 fn atomics_are_executed_once_and_answered_again() {
-    let mut victim = Victim::new();
-    let add = Opcode::Atomic(AtomicOpcode::FetchAdd);
-    let header = atomic(&victim, 8);
-    victim.next(add, header.as_bytes(), &[]);
-    victim.next(add, header.as_bytes(), &[]);
-    let swap = Opcode::Atomic(AtomicOpcode::CompareSwap);
-    victim.next(swap, header.as_bytes(), &[]);
-    let originals = |answers: Vec<(Opcode, u32, Extended)>| -> Vec<(u32, u64)> {
-        let original = |extended| match extended {
-            Extended::AtomicAcknowledge(_, AtomicAckEth { original }) => Some(original.get()),
-            _ => None,
-        };
-        answers
-            .into_iter()
-            .filter_map(|(_, psn, extended)| Some((psn, original(extended)?)))
-            .collect()
+    let shallow = QpConfig {
+        responder_resources: 3,
+        ..config()
     };
-    let first = victim.psn - 3;
-    let right = vec![(first, 0), (first + 1, 5), (first + 2, 10)];
-    assert_eq!(originals(victim.answers()), right);
-    victim.inject(add, first, header.as_bytes(), &[]);
-    assert_eq!(originals(victim.answers()), right[..1]);
-    let value = u64::from_ne_bytes(*victim.sink()[8..].first_chunk().unwrap());
+    let mut victim = Victim::with(shallow, EVERYTHING);
+    let first = victim.psn;
+    let done = [(SWAP, 7, 0), (ADD, 1, 0), (SWAP, 3, 9), (SWAP, 9, 8)];
+    let originals = done.map(|(opcode, value, compare)| {
+        let (original, _) = victim.next_atomic(opcode, value, compare);
+        original
+    });
+    assert_eq!(originals, [0, 7, 8, 8]);
+    assert_eq!(victim.atomic_value(), 9);
+    // What a duplicate says does not matter: it is known by its PSN.
+    let header = atomic(&victim, 8);
+    for (index, original) in originals.into_iter().enumerate().skip(1) {
+        let psn = first + index as u32;
+        for opcode in [ADD, SWAP, ADD] {
+            victim.inject(opcode, psn, header.as_bytes(), &[]);
+        }
+        assert_eq!(victim.originals(), [(psn, original)], "answered at once");
+        victim.inject(ADD, psn, header.as_bytes(), &[]);
+        assert_eq!(victim.originals(), [(psn, original)], "and once more");
+    }
+    // More than the peer may have open are not remembered.
+    victim.inject(SWAP, first, header.as_bytes(), &[]);
+    assert_eq!(victim.answers(), []);
+    assert_eq!(victim.atomic_value(), 9);
+    assert_eq!(victim.state(), QpState::ReadyToSend);
+}
+
+#[test]
+fn atomics_beyond_keys_ranges_and_rights_are_refused_and_touch_nothing() {
+    let foreign = QpConfig {
+        domain: ProtectionDomain(2),
+        ..config()
+    };
+    let fixed = Access {
+        atomic: false,
+        ..EVERYTHING
+    };
+    let (access, invalid) = (NakCode::RemoteAccessError, NakCode::InvalidRequest);
+    let end = u64::from(REGION_BYTES);
+    let all = EVERYTHING;
+    let cases = [
+        ("wrong key", config(), all, 8, 1, access),
+        ("beyond the end", config(), all, end, 0, access),
+        (
+            "before the start",
+            config(),
+            all,
+            8u64.wrapping_neg(),
+            0,
+            access,
+        ),
+        ("region without the right", config(), fixed, 8, 0, access),
+        ("another domain", foreign, all, 8, 0, access),
+        ("misaligned by 1", config(), all, 9, 0, invalid),
+        ("misaligned by 4", config(), all, 12, 0, invalid),
+        ("misaligned by 7", config(), all, 15, 0, invalid),
+        ("over the end", config(), all, end - 4, 0, invalid),
+    ];
+    for (what, qp, rights, offset, key_change, code) in cases {
+        for opcode in [ADD, SWAP] {
+            let mut victim = Victim::with(qp, rights);
+            let mut header = atomic(&victim, offset);
+            header.rkey = (header.rkey.get() ^ key_change).into();
+            victim.next(opcode, header.as_bytes(), &[]);
+            victim.assert_refused(code, what);
+            assert!(victim.sink().iter().all(|b| *b == 0), "{what}");
+        }
+    }
+}
+
+#[test]
+fn atomics_of_a_wrong_length_are_dropped() {
+    let mut victim = Victim::new();
+    let header = atomic(&victim, 8);
+    let header = header.as_bytes();
+    for opcode in [ADD, SWAP] {
+        victim.inject(opcode, victim.psn, &header[..header.len() - 4], &[]);
+        victim.inject(opcode, victim.psn, header, &[0; 4]);
+    }
+    assert_eq!(victim.answers(), []);
+    assert_eq!(victim.atomic_value(), 0);
+    let counters = victim.both.pair.ends[1].endpoint.counters();
+    assert_eq!(counters.malformed, 4);
     assert_eq!(
-        value, 10,
-        "the comparison failed, the repetition did nothing"
+        victim.next_atomic(ADD, 5, 0),
+        (0, 5),
+        "its turn is not over"
     );
 }
 
