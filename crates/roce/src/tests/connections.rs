@@ -1,5 +1,7 @@
 //! How connections are made and ended, and how they are not.
 
+mod waiting;
+
 use zerocopy::FromBytes;
 
 use super::captured::Captured;
