@@ -19,8 +19,8 @@ use crate::region::{Region, Regions, RegisterError};
 use crate::transmit::{ExtendedHeaders, Payload, TransmitList, Way};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
-    Bth, Deth, Extended, Framing, Ipv4Identification, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn,
-    Rkey, Train, UDP_PORT, verify,
+    Bth, Deth, Extended, Framing, Ipv4Identification, NakCode, Opcode, Packet, PathMtu, Psn,
+    QKEY_GSI, Qpn, Rkey, Train, UDP_PORT, verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
@@ -79,7 +79,7 @@ pub struct Received<'a> {
     pub congestion_experienced: bool,
 }
 
-/// Packets, and why some were dropped.
+/// Packets, and why some were dropped or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that came.
@@ -100,8 +100,30 @@ pub struct Counters {
     pub out_of_sequence: u64,
     /// Not a message of communication management.
     pub bad_mad: u64,
+    /// Requests for memory that is not open to the peer: its connection has ended (NAK remote access error).
+    pub refused_access: u64,
+    /// Requests that were wrong in any other way: its connection has ended (NAK invalid request).
+    pub refused_invalid: u64,
+    /// Requests that could not be done here: its connection has ended (NAK remote operational error).
+    pub refused_operational: u64,
     /// The connection manager's.
     pub cm: CmCounters,
+}
+
+impl Counters {
+    /// Counts a request of a peer's that has ended its queue pair, where that is why it failed.
+    const fn count_refused(&mut self, failure: QpFailure) {
+        let QpFailure::Responder(code) = failure else {
+            return;
+        };
+        match code {
+            NakCode::RemoteAccessError => self.refused_access += 1,
+            NakCode::InvalidRequest => self.refused_invalid += 1,
+            NakCode::RemoteOperationalError => self.refused_operational += 1,
+            // After this one the peer goes on.
+            NakCode::PsnSequenceError => {}
+        }
+    }
 }
 
 /// One end. It has no socket, clock, lock or thread: a runtime gives it what came and sends what it says.
@@ -615,11 +637,14 @@ impl Endpoint {
         let qpn = qp.qpn();
         match qp.take_failure() {
             None | Some(QpFailure::Closed) => {}
-            Some(failure) => self.events.push_back(Event::QpFailed {
-                qpn,
-                id: slot.conn,
-                failure,
-            }),
+            Some(failure) => {
+                self.counters.count_refused(failure);
+                self.events.push_back(Event::QpFailed {
+                    qpn,
+                    id: slot.conn,
+                    failure,
+                });
+            }
         }
         let is_first = qp.has_heard_peer() && !slot.has_told_traffic;
         if let Some(id) = slot.conn.filter(|_| is_first) {

@@ -84,7 +84,7 @@ impl Victim {
         endpoint.qp_state(qpn).unwrap()
     }
 
-    /// The last packet was refused by `code`, and ended the queue pair.
+    /// The last packet was refused by `code`, counted, and ended the queue pair.
     fn assert_refused(&mut self, code: NakCode, what: &str) {
         let answers = self.answers();
         let Some((Opcode::Acknowledge, psn, Extended::Acknowledge(aeth))) = answers.last() else {
@@ -93,6 +93,18 @@ impl Victim {
         assert_eq!(aeth.syndrome(), Some(Syndrome::Nak(code)), "{what}");
         assert_eq!(*psn, Psn::new(self.psn - 1).get(), "{what}");
         assert_eq!(self.state(), QpState::Error, "{what}");
+        let counters = self.both.pair.ends[1].endpoint.counters();
+        let counted = [
+            (NakCode::RemoteAccessError, counters.refused_access),
+            (NakCode::InvalidRequest, counters.refused_invalid),
+            (
+                NakCode::RemoteOperationalError,
+                counters.refused_operational,
+            ),
+        ];
+        for (cause, count) in counted {
+            assert_eq!(count, u64::from(cause == code), "{what}: {cause:?}");
+        }
     }
 
     fn sink(&self) -> &[u8] {
