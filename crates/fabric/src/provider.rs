@@ -9,6 +9,7 @@ use std::time::Duration;
 use block::{Placement, RegionId};
 use net::Source;
 
+use crate::SoftStatistics;
 use crate::verbs::{
     CommId, Completion, Event, PathMtu, PostError, Psn, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
@@ -224,6 +225,11 @@ pub trait Provider {
     /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()>;
 
+    /// What was counted of packets; `None` where an adapter carries them.
+    fn counted(&self) -> Option<SoftStatistics> {
+        None
+    }
+
     /// The next request that has ended.
     fn next_completion(&mut self) -> Option<Completion>;
 
@@ -331,6 +337,10 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
         (**self).poll(wait)
+    }
+
+    fn counted(&self) -> Option<SoftStatistics> {
+        (**self).counted()
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

@@ -16,6 +16,7 @@
 mod acceptor;
 mod admission;
 mod connection;
+mod meter;
 mod pool;
 mod queue;
 mod team;
@@ -37,6 +38,8 @@ use crate::{FabricError, Provider};
 pub use acceptor::{
     Admitted, DrivenMessages, MessageAcceptor, QueueShape, Refusal, Request, drive_messages,
 };
+pub use meter::Meter;
+use meter::Published;
 pub use team::Team;
 use worker::Worker;
 
@@ -97,6 +100,7 @@ struct Common {
     budget: Arc<Budget>,
     handshake_timeout: Duration,
     pool_max_bytes: u64,
+    published: Arc<Published>,
 }
 
 /// What others ask of the thread.
@@ -134,6 +138,7 @@ impl Runtime {
             budget,
             handshake_timeout: reactors.handshake_timeout(),
             pool_max_bytes: options.pool_max_bytes,
+            published: Arc::default(),
         });
         let guest = Arc::clone(&common);
         let membership = reactors.join(guest).ok_or(RuntimeError::TooManyThreads)?;
@@ -144,6 +149,7 @@ impl Runtime {
             .name(options.thread_name)
             .spawn(move || match open() {
                 Ok(provider) => {
+                    shared.published.publish(provider.counted());
                     // The starter waits for this, so it is there.
                     let _ = ready.send(Ok(()));
                     Worker::new(index, provider, shared).run();
@@ -205,6 +211,11 @@ impl Runtime {
     pub fn has_ended(&self) -> bool {
         let thread = lock(&self.thread);
         thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What its thread has counted.
+    fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.common.published)
     }
 
     /// Stops: takes no more connections, lets commands in progress finish, closes; what is left after `patience` is cut off.

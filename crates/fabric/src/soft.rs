@@ -13,6 +13,7 @@ mod outlook;
 mod proof;
 mod route;
 mod seat;
+mod statistics;
 mod steering;
 
 use std::io;
@@ -25,9 +26,7 @@ use block::{RegionId, Segment};
 use net::{Piece, Source, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Framing, Ipv4Identification, PathMtu, UDP_PORT};
-use roce::{
-    ConnectParams, Connection, Counters, Endpoint, EndpointConfig, Flow, Received, TransmitList,
-};
+use roce::{ConnectParams, Connection, Endpoint, EndpointConfig, Flow, Received, TransmitList};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, RETRIES, Wait};
@@ -42,6 +41,7 @@ use outlook::Outlook;
 use proof::{Damaged, Proof};
 use route::Route;
 use seat::{Group, Seat};
+pub use statistics::SoftStatistics;
 
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,27 +99,11 @@ impl SoftOptions {
     }
 }
 
-/// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SoftStatistics {
-    /// Calls that sent, and datagrams that they sent.
-    pub send_calls: u64,
-    /// See [`send_calls`](Self::send_calls).
-    pub datagrams_sent: u64,
-    /// Calls that received something.
-    pub receive_calls: u64,
-    /// Runs that came to this thread, and that another was handed.
-    pub runs_handed_over: u64,
-    /// Runs that the system refused to send: their packets are lost, and sent again where they must be.
-    pub sends_refused: u64,
-    /// What the end counted.
-    pub endpoint: Counters,
-}
-
 /// The provider in software.
 #[derive(Debug)]
 pub struct Soft {
     socket: UdpSocket,
+    segmentation: Segmentation,
     lanes: Lanes,
     /// Where several threads share the address.
     seat: Option<Seat>,
@@ -273,6 +257,7 @@ impl Soft {
         Ok(Self {
             endpoint,
             socket,
+            segmentation,
             lanes: Lanes::default(),
             seat,
             memory,
@@ -292,6 +277,11 @@ impl Soft {
     /// Where it is.
     pub const fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr()
+    }
+
+    /// Whether the system cuts runs of packets: as asked for, unless it was seen to damage them.
+    pub const fn segmentation(&self) -> Segmentation {
+        self.segmentation
     }
 
     /// What was counted.
@@ -743,6 +733,10 @@ impl Provider for Soft {
         }
         self.sleep(Instant::now(), at_most, event, flushed)?;
         self.turn(Before::More).map(|_| ())
+    }
+
+    fn counted(&self) -> Option<SoftStatistics> {
+        Some(self.statistics())
     }
 
     #[inline]

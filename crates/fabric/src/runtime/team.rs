@@ -7,7 +7,7 @@ use std::time::Duration;
 use memory::Budget;
 use net::ReactorHandle;
 
-use super::{MessageAcceptor, Runtime, RuntimeError, RuntimeOptions};
+use super::{MessageAcceptor, Meter, Runtime, RuntimeError, RuntimeOptions};
 use crate::Provider;
 
 /// Runtimes whose providers share an address, so that peers' connections are spread over threads. They listen, and end, together.
@@ -72,6 +72,11 @@ impl Team {
     /// See [`Runtime::stop`].
     pub fn stop(&self, patience: Duration) {
         self.each(|runtime| runtime.stop(patience));
+    }
+
+    /// Reads what they have counted, from any thread.
+    pub fn meter(&self) -> Meter {
+        Meter::of(self.0.iter().map(Runtime::published))
     }
 
     /// Does something with all of them at once, since it may take long.

@@ -38,12 +38,16 @@ pub(super) struct Worker<P> {
     pool: Pool,
     staged: Vec<Staged>,
     drain_until: Option<Instant>,
+    /// When to publish what was counted, where no sleep comes before.
+    publish_due: Instant,
 }
 
 /// Completions that are handled before others have their turn.
 const COMPLETIONS_PER_ROUND: usize = 1024;
 /// Events that are handled before others have their turn.
 const EVENTS_PER_ROUND: usize = 64;
+/// How often what was counted is published by a thread that does not sleep.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -64,6 +68,7 @@ impl<P: Provider> Worker<P> {
             pool,
             staged: Vec::new(),
             drain_until: None,
+            publish_due: Instant::now(),
         }
     }
 
@@ -82,6 +87,7 @@ impl<P: Provider> Worker<P> {
                 return;
             }
             let pause = self.next_pause(now, has_worked);
+            self.publish(now, &pause);
             if let Err(error) = self.poll(pause) {
                 tracing::error!(%error, "RDMA has failed at this address; its connections end");
                 for id in self.slots.ids() {
@@ -102,6 +108,15 @@ impl<P: Provider> Worker<P> {
         }
         let due = self.timers.next().into_iter().chain(self.drain_until).min();
         self.spin.idle(now, due)
+    }
+
+    /// Lets other threads read what was counted: before each sleep, and now and then where none comes.
+    fn publish(&mut self, now: Instant, pause: &Pause) {
+        if matches!(pause, Pause::Poll) && now < self.publish_due {
+            return;
+        }
+        self.publish_due = now + PUBLISH_EVERY;
+        self.common.published.publish(self.provider.counted());
     }
 
     /// Moves what can be moved, sleeping where told to.

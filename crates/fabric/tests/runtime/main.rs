@@ -160,6 +160,31 @@ fn wrong_keys_and_overlong_messages_end_the_connection() {
 }
 
 #[test]
+fn what_threads_count_can_be_read_while_they_sleep_and_when_they_have_ended() {
+    let server = Server::start(ServerOptions {
+        threads: 2,
+        ..ServerOptions::default()
+    });
+    let meter = server.runtime.meter();
+    let counted = || meter.read().expect("software counts");
+    assert_eq!(counted().endpoint.packets, 0);
+    for refused in 1..=4 {
+        let mut peer = Peer::connect(&server, b"").expect("taken");
+        peer.send(&[b'E'; 200]);
+        peer.until_gone();
+        server.until("it is counted", |_| {
+            counted().endpoint.refused_invalid == refused
+        });
+    }
+    server.runtime.stop(Duration::ZERO);
+    let last = counted();
+    assert!(
+        last.endpoint.packets >= 4 * 2 && last.send_calls > 0,
+        "{last:?}"
+    );
+}
+
+#[test]
 fn requests_are_refused_with_the_reason() {
     let server = Server::start(ServerOptions::default());
     let refused = Peer::connect(&server, b"stranger").expect_err("refused");
