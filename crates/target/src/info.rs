@@ -8,8 +8,8 @@ use fabric::LinkLayer;
 use volume::filters::FilterSpec;
 
 use crate::{
-    HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, TargetDefinition,
-    TargetName, Transport, VolumeDefinition, VolumeName,
+    HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
+    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeDefinition, VolumeName,
 };
 
 /// A volume as it is now.
@@ -77,6 +77,8 @@ pub struct PortalInfo {
     pub connections: usize,
     /// What carries RDMA; none for transports that have none.
     pub rdma: Option<RdmaInfo>,
+    /// What was counted of packets at its address, for all portals there; none but where software carries RDMA.
+    pub rdma_statistics: Option<RdmaStatistics>,
 }
 
 /// What carries RDMA at an address.
@@ -86,6 +88,8 @@ pub struct RdmaInfo {
     pub provider: RdmaProvider,
     /// What is on the cable; `None` where the system does not say.
     pub link_layer: Option<LinkLayer>,
+    /// Whether the system cuts runs of packets (GSO), where it is software.
+    pub segmentation: Option<RdmaSegmentation>,
     /// Why this provider: a sentence for people.
     pub reason: String,
 }

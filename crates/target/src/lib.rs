@@ -33,6 +33,7 @@ pub use definitions::{
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use fabric::{
     Choice as RdmaChoice, NoSuchChoice as NoSuchRdmaChoice, ProviderKind as RdmaProvider,
+    Segmentation as RdmaSegmentation, SoftStatistics as RdmaStatistics,
 };
 pub use info::{
     Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, RdmaInfo, SessionId,

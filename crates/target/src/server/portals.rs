@@ -9,7 +9,7 @@ use nvme::target::PortId;
 
 use super::iscsi::IscsiPortal;
 use super::nvme::NvmePortal;
-use super::rdma::ServingId;
+use super::rdma::Carrier;
 use super::{Server, State};
 use crate::backend::NvmePortalId;
 use crate::iscsi::IscsiPortalId;
@@ -26,16 +26,20 @@ pub(super) struct PortalEntry {
 enum Listening {
     /// The reactors.
     Tcp(ListenerId),
-    /// The thread for RDMA of its address.
-    Rdma(ServingId, RdmaInfo),
+    /// The threads for RDMA of its address.
+    Rdma(Carrier),
 }
 
 impl PortalEntry {
     /// What carries RDMA; none for transports that have none.
     pub(super) fn rdma(&self) -> Option<&RdmaInfo> {
+        self.carrier().map(|carrier| &carrier.info)
+    }
+
+    fn carrier(&self) -> Option<&Carrier> {
         match &self.listening {
             Listening::Tcp(_) => None,
-            Listening::Rdma(_, info) => Some(info),
+            Listening::Rdma(carrier) => Some(carrier),
         }
     }
 }
@@ -133,24 +137,21 @@ impl Server {
         portal: &PortalDefinition,
         acceptor: &Arc<dyn MessageAcceptor>,
     ) -> Result<(Listening, SocketAddr), ServerError> {
-        let (id, info) = self.shared.rdma.listen(portal, acceptor, self.core())?;
-        Ok((Listening::Rdma(id, info), portal.address))
+        let carrier = self.shared.rdma.listen(portal, acceptor, self.core())?;
+        Ok((Listening::Rdma(carrier), portal.address))
     }
 
     fn unlisten(&self, portal: &PortalDefinition, listening: &Listening) {
         match listening {
             Listening::Tcp(listener) => self.shared.reactors.unlisten(*listener),
-            Listening::Rdma(id, _) => self.shared.rdma.unlisten(portal.address, *id),
+            Listening::Rdma(carrier) => self.shared.rdma.unlisten(portal.address, carrier.id),
         }
     }
 
     /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away: nobody listens there.
     fn forget_failed_portals(&self) {
         let over_rdma: Vec<_> = (self.state().portals.iter())
-            .filter_map(|(portal, entry)| match entry.listening {
-                Listening::Rdma(id, _) => Some((*portal, id)),
-                Listening::Tcp(_) => None,
-            })
+            .filter_map(|(portal, entry)| Some((*portal, entry.carrier()?.id)))
             .collect();
         // Threads are never asked under the state's lock, since they may be waiting for it.
         let rdma = &self.shared.rdma;
@@ -162,9 +163,8 @@ impl Server {
         let mut state = self.state();
         for (portal, failed) in failed {
             let entry = state.portals.get(&portal);
-            if entry.is_some_and(
-                |entry| matches!(entry.listening, Listening::Rdma(id, _) if id == failed),
-            ) {
+            let carrier = entry.and_then(PortalEntry::carrier);
+            if carrier.is_some_and(|carrier| carrier.id == failed) {
                 state.portals.remove(&portal);
             }
         }
@@ -183,6 +183,7 @@ impl Server {
                 definition,
                 connections: registry.connections_of(entry.port),
                 rdma: entry.rdma().cloned(),
+                rdma_statistics: entry.carrier().and_then(|carrier| carrier.meter.read()),
             })
             .collect()
     }

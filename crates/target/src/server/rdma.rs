@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fabric::runtime::{MessageAcceptor, RuntimeError, RuntimeOptions, Team};
-use fabric::{AnyProvider, Opened, Segmentation, SoftOptions};
+use fabric::runtime::{MessageAcceptor, Meter, RuntimeError, RuntimeOptions, Team};
+use fabric::{AnyProvider, Opened, Segmentation, Soft, SoftOptions};
 
 use super::Core;
 use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerConfig, ServerError};
@@ -35,11 +35,18 @@ struct Served {
     last: ServingId,
 }
 
-/// The threads of an address, their number, and what their provider is.
+/// The threads of an address, and what its portals know of them.
 struct Serving {
-    id: ServingId,
     team: Team,
-    info: RdmaInfo,
+    carrier: Carrier,
+}
+
+/// What carries RDMA at an address: the number of its threads, what their provider is, and what they count.
+#[derive(Clone, Debug)]
+pub(super) struct Carrier {
+    pub(super) id: ServingId,
+    pub(super) info: RdmaInfo,
+    pub(super) meter: Meter,
 }
 
 /// The number of an address's threads, never used twice: a portal's may have failed, and others serve its address.
@@ -69,7 +76,7 @@ impl Rdma {
         portal: &PortalDefinition,
         acceptor: &Arc<dyn MessageAcceptor>,
         core: &Core,
-    ) -> Result<(ServingId, RdmaInfo), ServerError> {
+    ) -> Result<Carrier, ServerError> {
         let (ip, port) = (portal.address.ip(), portal.address.port());
         if port == 0 {
             return Err(ServerError::RdmaPort(*portal));
@@ -80,24 +87,28 @@ impl Rdma {
         };
         let mut served = self.served();
         served.forget_failed(ip);
-        if let Some(Serving { id, team, info }) = served.by_address.get(&ip) {
-            if !suits(portal.rdma, info.provider) {
+        if let Some(Serving { team, carrier }) = served.by_address.get(&ip) {
+            let there = carrier.info.provider;
+            if !suits(portal.rdma, there) {
                 return Err(ServerError::RdmaProvider {
                     portal: *portal,
-                    served: info.provider,
+                    served: there,
                 });
             }
             team.listen(port, acceptor).map_err(fault)?;
-            return Ok((*id, info.clone()));
+            return Ok(carrier.clone());
         }
         let (team, info) = self.start(portal, core).map_err(fault)?;
         team.listen(port, acceptor).map_err(fault)?;
         served.last.0 += 1;
-        let id = served.last;
-        let told = info.clone();
-        let serving = Serving { id, team, info };
-        served.by_address.insert(ip, serving);
-        Ok((id, told))
+        let carrier = Carrier {
+            id: served.last,
+            info,
+            meter: team.meter(),
+        };
+        let told = carrier.clone();
+        served.by_address.insert(ip, Serving { team, carrier });
+        Ok(told)
     }
 
     /// Ends what came through a portal. With the last one at an address end its threads.
@@ -105,7 +116,8 @@ impl Rdma {
         let mut served = self.served();
         let ip = address.ip();
         served.forget_failed(ip);
-        let mine = served.by_address.get(&ip).filter(|of_ip| of_ip.id == id);
+        let serving = served.by_address.get(&ip);
+        let mine = serving.filter(|serving| serving.carrier.id == id);
         if let Some(Serving { team, .. }) = mine {
             team.unlisten(address.port());
             if team.is_unused() {
@@ -118,7 +130,7 @@ impl Rdma {
     pub(super) fn is_serving(&self, ip: IpAddr, id: ServingId) -> bool {
         let served = self.served();
         let serving = served.by_address.get(&ip);
-        serving.is_some_and(|serving| serving.id == id && !serving.team.has_ended())
+        serving.is_some_and(|serving| serving.carrier.id == id && !serving.team.has_ended())
     }
 
     /// Stops all threads, as [`Runtime::stop`].
@@ -144,6 +156,10 @@ impl Rdma {
         let info = RdmaInfo {
             provider: provider.kind(),
             link_layer: provider.link_layer(),
+            segmentation: match &provider {
+                AnyProvider::Hw(_) => None,
+                AnyProvider::Soft(threads) => threads.first().map(Soft::segmentation),
+            },
             reason,
         };
         let (budget, options) = (&core.budget, RuntimeOptions::default());
