@@ -7,6 +7,10 @@ use fabric::verbs::{Data, QpConfig, Remote, Rkey, SendOp};
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 
 use nvme::rdma::wire::ConnectRequest;
+use roce::Flow;
+use roce::testing::forge;
+use roce::wire::{Bth, Opcode, Position, Psn, Qpn, SendTail};
+use target::RdmaStatistics;
 
 use super::*;
 
@@ -46,6 +50,12 @@ const TRANSFERS: u32 = 70;
 /// Datagrams of garbage, and requests for connections, at the most.
 const GARBAGE_MAX: u32 = 50_000;
 const REQUESTS_MAX: u32 = 2_000;
+/// What the numbers of a thread's first queue pair may be multiples of, but for the thread's own: two threads have room for 4096
+/// queue pairs each.
+const QPN_STEP: u32 = 1 << 13;
+/// How often strangers try all of them, at the least and at the most.
+const SWEEPS: u32 = 4;
+const SWEEPS_MAX: u32 = 40;
 /// The length of the host's commands.
 const LEN: usize = 4096;
 
@@ -110,6 +120,35 @@ fn send_garbage(to: SocketAddr, from: SocketAddr, is_over: &AtomicBool) {
     }
 }
 
+/// Sends whole packets to queue pairs of others and to none, of other partitions, and messages that no connection manager sends.
+fn send_as_a_stranger(to: SocketAddr, from: SocketAddr, is_over: &AtomicBool) {
+    let socket = UdpSocket::bind(from).expect("an address of loopback");
+    let flow = Flow::new(from, to).expect("one family");
+    let send = Opcode::Send(Position::Only, SendTail::Plain);
+    let generations = (1 << 24) / QPN_STEP;
+    let sweeps = (0..SWEEPS_MAX).take_while(|&n| n < SWEEPS || !is_over.load(Ordering::Relaxed));
+    for (sweep, generation) in sweeps.flat_map(|n| (1..generations).map(move |g| (n, g))) {
+        let numbers = [0, 1].map(|thread| generation * QPN_STEP + thread);
+        let mut bths =
+            numbers.map(|number| Bth::new(send.to_wire(), Qpn::new(number), Psn::new(0)));
+        match generation % 32 {
+            0 => bths[0].pkey = 0x7ABC.into(),
+            1 => bths[1] = Bth::new(Opcode::DatagramSend.to_wire(), Qpn::GSI, Psn::new(0)),
+            2 => std::thread::sleep(Duration::from_micros(200)),
+            _ => {}
+        }
+        for bth in bths {
+            // Queue pairs of two ends of ours have agreed on trains.
+            let datagram = match sweep % 2 {
+                0 => forge::in_train(bth, &[], &[0; 8]),
+                _ => forge::datagram(&flow, bth, &[], &[0; 8]),
+            };
+            // The other end's buffer may be full.
+            let _ = socket.send_to(&datagram, to);
+        }
+    }
+}
+
 /// Asks for connections and never goes on with any.
 fn flood_with_requests(to: SocketAddr, from: SocketAddr, is_over: &AtomicBool) {
     let mut soft = Soft::bind(&SoftOptions::at(from)).expect("an address of loopback");
@@ -129,6 +168,40 @@ fn flood_with_requests(to: SocketAddr, from: SocketAddr, is_over: &AtomicBool) {
         let _ = soft.connect(qpn, &to);
         soft.poll(Wait::AtMost(Duration::from_millis(1)))
             .expect("the socket works");
+    }
+}
+
+/// A cause for which packets were dropped or requests refused: how often at the least, and its count.
+type Provoked = (&'static str, u64, fn(&RdmaStatistics) -> u64);
+
+/// What the peers above provoke.
+const PROVOKED: [Provoked; 9] = [
+    ("malformed", 1, |of| of.endpoint.malformed),
+    ("wrong ICRC", 1, |of| of.endpoint.bad_icrc),
+    ("wrong partition", 1, |of| of.endpoint.bad_pkey),
+    ("unknown queue pair", 1, |of| of.endpoint.no_such_qp),
+    ("stranger", 1, |of| of.endpoint.stranger),
+    ("no message of the connection manager", 1, |of| {
+        of.endpoint.bad_mad
+    }),
+    ("wrong key", ROUNDS as u64, |of| of.endpoint.refused_access),
+    ("no right to it, or too long", 3 * ROUNDS as u64, |of| {
+        of.endpoint.refused_invalid
+    }),
+    ("too many connections", 1, |of| {
+        of.endpoint.cm.refused_by_limit
+    }),
+];
+
+/// The server tells of each cause that was provoked.
+fn assert_counted(fixture: &Fixture) {
+    let counted = |server: &Server| {
+        let portals = server.portals();
+        let statistics = portals.first().and_then(|portal| portal.rdma_statistics);
+        statistics.expect("software counts")
+    };
+    for (cause, min, count) in PROVOKED {
+        fixture.until(cause, |server| count(&counted(server)) >= min);
     }
 }
 
@@ -157,6 +230,7 @@ fn a_host_beside_hostile_peers_notices_nothing() {
         });
         scope.spawn(|| send_garbage(server_at, host(5), &is_over));
         scope.spawn(|| flood_with_requests(server_at, host(6), &is_over));
+        scope.spawn(|| send_as_a_stranger(server_at, host(7), &is_over));
         while !harms.is_finished() {
             let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
             io.data()[..LEN].fill(mark);
@@ -170,6 +244,7 @@ fn a_host_beside_hostile_peers_notices_nothing() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(transfers.into_inner() >= TRANSFERS);
+    assert_counted(&fixture);
     let sessions = fixture.server.sessions();
     let [session] = &sessions[..] else {
         panic!("one session, not {}", sessions.len());
