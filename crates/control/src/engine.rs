@@ -6,6 +6,7 @@
 mod busy;
 mod error;
 mod portals;
+mod rdma;
 mod restore;
 mod saver;
 mod steps;
@@ -30,12 +31,13 @@ use crate::text::{Portal, Text};
 pub use busy::Task;
 pub use error::{EngineError, OpenError};
 pub use portals::{IfClosed, PortalPatch};
+pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
 pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
-    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, RdmaProvider,
-    ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
+    SessionView, StatisticsView, StatusView, TargetView, VolumeView,
 };
 
 use busy::Busy;

@@ -30,9 +30,9 @@ pub use definitions::{
 pub use engine::{
     Applied, ApplyMode, AttachmentView, CapacityView, ChapView, Contents, Engine, EngineError,
     HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
-    OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, ReferralView, RestoreError,
-    SessionView, StatisticsView, StatusView, TargetAccess, TargetView, Task, VolumePatch,
-    VolumeView,
+    OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    RdmaStatisticsView, ReferralView, RestoreError, SessionView, StatisticsView, StatusView,
+    TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 pub use plan::PlanError;
 pub use store::StoreError;

@@ -1,10 +1,12 @@
 //! Metrics in the text format of Prometheus. Names and labels are definitions' names; no secret is among them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use target::{IoStatistics, Latency};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, RdmaStatisticsView};
+use crate::text::Portal;
 
 /// Buckets of the latency that are told, as log2 of their end in nanoseconds: from 2 us to 1 s.
 const BUCKET_BITS: std::ops::RangeInclusive<u32> = 11..=30;
@@ -14,6 +16,7 @@ pub(super) fn render(engine: &Engine) -> String {
     let mut text = String::new();
     render_capacity(engine, &mut text);
     render_volumes(engine, &mut text);
+    render_rdma(engine, &mut text);
     let [volumes, targets, sessions] = engine.statistics();
     let mut subjects = Vec::new();
     subjects.extend(labelled("volume", volumes));
@@ -98,6 +101,83 @@ fn render_volumes(engine: &Engine, text: &mut String) {
         for volume in &volumes {
             let labels = format!("volume=\"{}\"", escaped(&volume.name));
             line(text, name, &labels, value(volume));
+        }
+    }
+}
+
+/// A count of RDMA in software: name, help, value.
+type RdmaCount = (&'static str, &'static str, fn(&RdmaStatisticsView) -> u64);
+/// Counts of RDMA in software by cause: name, help, values.
+type RdmaCauses = (
+    &'static str,
+    &'static str,
+    fn(&RdmaStatisticsView) -> &BTreeMap<String, u64>,
+);
+
+const RDMA_COUNTS: [RdmaCount; 7] = [
+    (
+        "packets_received",
+        "Packets that came to the portal's address",
+        |of| of.packets_received,
+    ),
+    ("datagrams_sent", "Datagrams sent", |of| of.datagrams_sent),
+    (
+        "runs_unsent",
+        "Runs of datagrams that the system refused to send",
+        |of| of.runs_unsent,
+    ),
+    (
+        "messages_unsent",
+        "Messages of communication management not sent since too many waited",
+        |of| of.messages_unsent,
+    ),
+    (
+        "runs_handed_over",
+        "Runs that came to one thread and that another was handed",
+        |of| of.runs_handed_over,
+    ),
+    ("receive_calls", "System calls that received", |of| {
+        of.receive_calls
+    }),
+    ("send_calls", "System calls that sent", |of| of.send_calls),
+];
+
+const RDMA_CAUSES: [RdmaCauses; 2] = [
+    (
+        "packets_dropped",
+        "Packets and messages that came and were dropped",
+        |of| &of.packets_dropped,
+    ),
+    (
+        "requests_refused",
+        "Requests that were answered with a refusal",
+        |of| &of.requests_refused,
+    ),
+];
+
+/// Portals at one address have the same counts, so that sums are to be made by address.
+fn render_rdma(engine: &Engine, text: &mut String) {
+    let portals: Vec<_> = (engine.portals().into_iter())
+        .filter_map(|portal| {
+            let address = portal.url.parse::<Portal>().ok()?.0.address.ip();
+            let labels = format!("portal=\"{}\",address=\"{address}\"", escaped(&portal.url));
+            Some((labels, portal.statistics?))
+        })
+        .collect();
+    for (what, help, value) in RDMA_COUNTS {
+        let name = format!("ramport_portal_rdma_{what}_total");
+        head(text, &name, "counter", help);
+        for (labels, statistics) in &portals {
+            line(text, &name, labels, value(statistics));
+        }
+    }
+    for (what, help, causes) in RDMA_CAUSES {
+        let name = format!("ramport_portal_rdma_{what}_total");
+        head(text, &name, "counter", help);
+        for (labels, statistics) in &portals {
+            for (cause, count) in causes(statistics) {
+                line(text, &name, &format!("{labels},cause=\"{cause}\""), count);
+            }
         }
     }
 }

@@ -221,6 +221,8 @@ fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
         shown,
         ["open", "soft", "soft", "software was asked for"].map(Value::from)
     );
+    assert!(soft["segmentation"].is_string(), "{soft}");
+    assert_eq!(soft["statistics"]["packets_dropped"]["malformed"], 0);
     // The URL need not say what carries it.
     let auto = told("PATCH", &path, json!({"rdma": "auto"}), 200);
     assert_eq!(
@@ -245,7 +247,9 @@ fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
     let [other] =
         ["127.0.0.1:0"].map(|tcp| told("POST", &format!("/v1/portals/{tcp}"), Value::Null, 201));
     let tcp = crate::path_part(other["url"].as_str().expect("a URL"));
-    assert_eq!(other["rdma"], Value::Null);
+    for field in ["rdma", "segmentation", "statistics"] {
+        assert_eq!(other[field], Value::Null, "{field}");
+    }
     told(
         "PATCH",
         &format!("/v1/portals/{tcp}"),
@@ -352,6 +356,51 @@ fn metrics_name_every_volume_and_keep_the_format() {
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
     }
+}
+
+#[test]
+fn what_came_over_rdma_is_counted_by_cause_in_metrics_and_the_portals_view() {
+    let daemon = Daemon::start();
+    let [_, _, a, b] = std::process::id().to_be_bytes();
+    let address = format!("127.41.{a}.{}", b.max(1));
+    for portal in [
+        format!("nvme+tcp://{address}:24910"),
+        format!("nvme+rdma://{address}:24910?rdma=soft"),
+    ] {
+        let portal = parse(&portal).expect("a portal");
+        let added = daemon.engine.add_portal(portal, IfClosed::Refuse);
+        added.expect("the port is free");
+    }
+    let peer = std::net::UdpSocket::bind((address.as_str(), 0)).expect("it is ours");
+    // Too short for any packet.
+    peer.send_to(&[0; 3], format!("{address}:4791"))
+        .expect("sent");
+    let labels = format!("portal=\"nvme+rdma://{address}:24910?rdma=soft\",address=\"{address}\"");
+    let metric = |what, causes: &str, count| {
+        format!("ramport_portal_rdma_{what}_total{{{labels}{causes}}} {count}\n")
+    };
+    let malformed = metric("packets_dropped", ",cause=\"malformed\"", 1);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let text = loop {
+        let text = daemon.client.get_text("/metrics").expect("metrics");
+        if text.contains(&malformed) {
+            break text;
+        }
+        assert!(std::time::Instant::now() < end, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    assert!(text.contains(&metric("packets_received", "", 1)), "{text}");
+    let limit = metric("requests_refused", ",cause=\"connection_limit\"", 0);
+    assert!(text.contains(&limit), "{text}");
+    assert!(!text.contains("{portal=\"nvme+tcp"), "TCP has none: {text}");
+    let views = daemon.engine.portals();
+    let told: Vec<_> = views.iter().filter_map(|p| p.statistics.as_ref()).collect();
+    let [statistics] = told[..] else {
+        panic!("{views:?}");
+    };
+    assert_eq!(statistics.packets_received, 1);
+    assert_eq!(statistics.packets_dropped["malformed"], 1);
+    assert_eq!(statistics.packets_dropped["bad_icrc"], 0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use target::{
 };
 use utoipa::ToSchema;
 
+use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
 use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, RdmaChoice, ToldBy};
 use crate::text::{Portal, Text};
@@ -147,11 +148,17 @@ pub struct PortalView {
     /// What carries RDMA, where it is over RDMA and open.
     #[serde(default)]
     pub provider: Option<RdmaProvider>,
+    /// Whether the system cuts runs of packets (GSO), where software carries RDMA.
+    #[serde(default)]
+    pub segmentation: Option<RdmaSegmentation>,
     /// Why it is closed; or why RDMA is carried by what carries it.
     #[serde(default)]
     pub reason: Option<String>,
     /// How many connections came through it and are still there.
     pub connections: usize,
+    /// What was counted of packets, where software carries RDMA.
+    #[serde(default)]
+    pub statistics: Option<RdmaStatisticsView>,
 }
 
 /// Another discovery service that hosts are referred to.
@@ -169,25 +176,6 @@ pub enum PortalState {
     Open,
     /// Its address is not there, or taken by another program, or has no provider of RDMA; it is tried again.
     Closed,
-}
-
-/// What carries RDMA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RdmaProvider {
-    /// An adapter.
-    Hw,
-    /// Software: RoCEv2 by a UDP socket.
-    Soft,
-}
-
-impl From<target::RdmaProvider> for RdmaProvider {
-    fn from(provider: target::RdmaProvider) -> Self {
-        match provider {
-            target::RdmaProvider::Hw => Self::Hw,
-            target::RdmaProvider::Soft => Self::Soft,
-        }
-    }
 }
 
 /// A session: a host connected to a target.
@@ -575,7 +563,9 @@ fn portal_view(
             Some(_) => rdma.map(|rdma| rdma.reason.clone()),
             None => closed.get(&portal.0).cloned(),
         },
+        segmentation: rdma.and_then(|rdma| rdma.segmentation).map(Into::into),
         connections: info.map_or(0, |info| info.connections),
+        statistics: (info.and_then(|info| info.rdma_statistics.as_ref())).map(Into::into),
     }
 }
 
