@@ -174,6 +174,7 @@ fn portal_json(portal: &PortalView, devices: &[Device]) -> Value {
         "url": portal.url,
         "adapter": adapter_of(portal, devices),
         "provider": portal.provider,
+        "segmentation": portal.segmentation,
         "state": portal.state,
         "reason": portal.reason,
     })

@@ -1,6 +1,11 @@
 //! `ramport portal`.
 
-use control::{Portal, PortalPatch, PortalState, PortalView, RdmaProvider, path_part};
+use std::collections::BTreeMap;
+
+use control::{
+    Portal, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    RdmaStatisticsView, path_part,
+};
 use target::PortalDefinition;
 
 use super::Daemon;
@@ -131,8 +136,46 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
     if let (Some(provider), Some(reason)) = (provider(portal), &portal.reason) {
         fields.push(("rdma", format!("{provider}: {reason}")));
     }
+    if let Some(segmentation) = portal.segmentation {
+        fields.push(("gso", segmented(segmentation).to_owned()));
+    }
     fields.push(("connections", portal.connections.to_string()));
+    if let Some(statistics) = &portal.statistics {
+        fields.push(("packets", packets(statistics)));
+    }
     output::fields(&fields)
+}
+
+/// Whether runs of packets are cut by the system.
+const fn segmented(segmentation: RdmaSegmentation) -> &'static str {
+    match segmentation {
+        RdmaSegmentation::On => "on: the system cuts runs of packets",
+        RdmaSegmentation::Off => "off: packets are sent one by one",
+    }
+}
+
+/// What came to its address, and what of it was dropped or refused, where anything was.
+fn packets(statistics: &RdmaStatisticsView) -> String {
+    let by_cause = [
+        ("dropped", &statistics.packets_dropped),
+        ("requests refused", &statistics.requests_refused),
+    ];
+    let by_cause = by_cause.into_iter();
+    let told = by_cause.filter_map(|(what, causes)| Some(format!("{what}: {}", nonzero(causes)?)));
+    let received = format!("{} received", statistics.packets_received);
+    std::iter::once(received)
+        .chain(told)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// The causes for which there was anything, with their counts.
+fn nonzero(causes: &BTreeMap<String, u64>) -> Option<String> {
+    let causes: Vec<_> = (causes.iter())
+        .filter(|(_, count)| **count > 0)
+        .map(|(cause, count)| format!("{count} {}", cause.replace('_', " ")))
+        .collect();
+    (!causes.is_empty()).then(|| causes.join(", "))
 }
 
 /// Whether it is open; why not, where it is not.
@@ -160,4 +203,29 @@ pub(crate) fn open_to_others(program: &str, target: &str, address: &str) -> Stri
     format!(
         "  {program} target set {target} --allow-any-host\n  {program} portal create nvme+tcp://{address}:4420"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_or_refused_is_told_by_cause_and_nothing_else() {
+        let causes = |causes: &[(&str, u64)]| {
+            let causes = causes.iter();
+            causes.map(|(cause, n)| ((*cause).to_owned(), *n)).collect()
+        };
+        let mut statistics = RdmaStatisticsView {
+            packets_received: 7,
+            packets_dropped: causes(&[("bad_icrc", 0), ("malformed", 0)]),
+            ..RdmaStatisticsView::default()
+        };
+        assert_eq!(packets(&statistics), "7 received");
+        statistics.packets_dropped = causes(&[("bad_icrc", 2), ("malformed", 0), ("stranger", 1)]);
+        statistics.requests_refused = causes(&[("access", 0), ("connection_limit", 3)]);
+        assert_eq!(
+            packets(&statistics),
+            "7 received; dropped: 2 bad icrc, 1 stranger; requests refused: 3 connection limit"
+        );
+    }
 }
