@@ -9,6 +9,20 @@ use crate::daemon::Daemon;
 
 /// For longer than portals are tried again after.
 const PATIENCE: Duration = Duration::from_secs(40);
+const NQN: &str = "nqn.2025-01.io.ramport:rd0";
+/// What `bench --compare` tells of two sources that are read.
+const FIGURES: [&str; 10] = [
+    "IOPS",
+    "MiB/s",
+    "read mean us",
+    "read stddev us",
+    "read p50 us",
+    "read p99 us",
+    "read p99.9 us",
+    "read max us",
+    "own CPU us per I/O",
+    "daemon CPU us per I/O",
+];
 
 /// An address of loopback of a test's own: RoCEv2 has one UDP port per address.
 fn address(of_test: u8) -> Ipv4Addr {
@@ -184,4 +198,63 @@ fn a_portal_that_wants_an_adapter_stays_closed_without_one() {
     let mut daemon = daemon;
     daemon.kill_and_restart();
     assert_eq!(text(&over_rdma(&daemon), "rdma"), "hw");
+}
+
+/// The disk at a portal over RDMA in software, for a host at an address of its own.
+fn url_of_disk(portal: &str, host: Ipv4Addr) -> String {
+    format!("nvme+rdma://{portal}/{NQN}?rdma=soft&local={host}")
+}
+
+fn make_disk(daemon: &Daemon) {
+    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
+    daemon.ok(&["target", "create", NQN, "--volume", "rd0"]);
+}
+
+#[test]
+fn bench_compares_tcp_with_rdma_figure_by_figure() {
+    let portal = format!("{}:24905", address(42));
+    let daemon = Daemon::start_with("compare", &["--nvme-rdma", &format!("{portal}?rdma=soft")]);
+    make_disk(&daemon);
+    daemon.ok(&["portal", "create", &format!("nvme+tcp://{portal}")]);
+    let tcp = format!("nvme+tcp://{portal}/{NQN}");
+    let rdma = url_of_disk(&portal, address(43));
+    let compare = [
+        "bench",
+        "--compare",
+        &tcp,
+        &rdma,
+        "--runs",
+        "1",
+        "--runtime",
+        "500ms",
+        "--iodepth",
+        "4",
+        "--poll",
+        "sleep",
+    ];
+    let report = daemon.ok(&[&compare[..], &["--json"]].concat());
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((&report["runs"], &report["errors"]), (&1.into(), &0.into()));
+    let compared = ["a", "b"].map(|which| text(&report, which));
+    assert!(compared[0].starts_with(&tcp), "{report}");
+    assert!(compared[1].starts_with("nvme+rdma://"), "{report}");
+    let differences = report["differences"].as_array().expect("a list");
+    let figures: Vec<_> = differences.iter().map(|it| text(it, "figure")).collect();
+    assert_eq!(figures, FIGURES);
+    for difference in differences {
+        for which in ["a", "b"] {
+            let value = difference[which].as_f64().expect("a number");
+            assert!(value > 0.0, "{which}: {difference}");
+        }
+        assert!(difference["percent"].is_number(), "{difference}");
+    }
+    let table = daemon.ok(&compare);
+    let rows: Vec<_> = table.lines().map(str::trim).collect();
+    for figure in FIGURES {
+        let row = rows.iter().find_map(|row| row.strip_prefix(figure));
+        let row = row.unwrap_or_else(|| panic!("no {figure}: {table}"));
+        // Two medians, how far they are apart, two ranges.
+        let cells = row.split("  ").filter(|cell| !cell.trim().is_empty());
+        assert_eq!(cells.count(), 5, "{row}");
+    }
 }
