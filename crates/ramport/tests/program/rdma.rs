@@ -258,3 +258,23 @@ fn bench_compares_tcp_with_rdma_figure_by_figure() {
         assert_eq!(cells.count(), 5, "{row}");
     }
 }
+
+#[test]
+fn a_daemon_that_may_not_leave_runs_to_the_system_serves_and_says_so() {
+    let portal = format!("{}:24906", address(44));
+    let opened = format!("{portal}?rdma=soft");
+    let daemon = Daemon::start_with("gso", &["--rdma-gso-off", "--nvme-rdma", &opened]);
+    make_disk(&daemon);
+    let url = url_of_disk(&portal, address(45));
+    let write = ["bench", &url, "--verify", "--rw", "write", "--bs", "128k"];
+    daemon.ok(&[&write[..], &["--size", "4M", "--poll", "sleep"]].concat());
+    assert_eq!(text(&over_rdma(&daemon), "segmentation"), "off");
+    let fabric = daemon.json(&["fabric", "ls"]);
+    let portals = fabric["portals"].as_array().expect("a list");
+    let mine = portals.iter().find(|portal| portal["provider"] == "soft");
+    assert_eq!(mine.expect("it is listed")["segmentation"], "off");
+    let shown = daemon.ok(&["portal", "show", &format!("nvme+rdma://{portal}")]);
+    let line = "gso          off: packets are sent one by one\n";
+    assert!(shown.contains(line), "{shown}");
+    assert!(!shown.contains("packets      0 received"), "{shown}");
+}
