@@ -276,7 +276,12 @@ impl Source for NamespaceSource {
         if generation == self.seen.load(Ordering::Relaxed) {
             return true;
         }
-        let may = may_read(&self.offered, self.controller, self.nsid);
+        // A peer chooses when this is sent, and how often it is sent again: of a volume that the namespace no longer is, never.
+        let now = self.offered.view(self.controller, self.nsid);
+        let may = now.is_some_and(|now| {
+            let is_same = std::ptr::addr_eq(Arc::as_ptr(&now.volume), Arc::as_ptr(&self.volume));
+            is_same && now.part.check(CommandClass::Read).is_ok()
+        });
         if may {
             self.seen.store(generation, Ordering::Relaxed);
         }
@@ -284,7 +289,7 @@ impl Source for NamespaceSource {
     }
 }
 
-/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed before still goes out.
+/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed before still goes out, once.
 fn may_read(offered: &Offered, controller: ControllerId, nsid: Nsid) -> bool {
     let now = offered.view(controller, nsid);
     now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok())
@@ -363,6 +368,8 @@ mod tests {
         assert!(!source.may_send(), "its controller has gone meanwhile");
         assert!(!source.may_send(), "and does not come back by asking again");
         offered.detach(1);
-        assert!(source.may_send(), "what was placed before goes out");
+        assert!(!source.may_send(), "it is no namespace any more");
+        offered.attach(1, &handle("another", &budget), machine);
+        assert!(!source.may_send(), "another volume has its number");
     }
 }
