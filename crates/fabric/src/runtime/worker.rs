@@ -46,6 +46,8 @@ pub(super) struct Worker<P> {
 const COMPLETIONS_PER_ROUND: usize = 1024;
 /// Events that are handled before others have their turn.
 const EVENTS_PER_ROUND: usize = 64;
+/// Of these, requests for connections: what an adapter makes for each takes a millisecond or more.
+const REQUESTS_PER_ROUND: usize = 4;
 /// How often what was counted is published by a thread that does not sleep.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep.
@@ -284,13 +286,16 @@ impl<P: Provider> Worker<P> {
     }
 
     fn take_events(&mut self, now: Instant) -> bool {
+        let mut requests = 0;
         for count in 0..EVENTS_PER_ROUND {
-            let Some(event) = self.provider.next_event() else {
+            let next = (requests < REQUESTS_PER_ROUND).then(|| self.provider.next_event());
+            let Some(event) = next.flatten() else {
                 return count > 0;
             };
             let (qpn, reason) = match event {
                 Event::Request(request) => {
                     self.on_request(now, &request);
+                    requests += 1;
                     continue;
                 }
                 Event::Connected { .. } | Event::Established { .. } => continue,
