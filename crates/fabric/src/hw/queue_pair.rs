@@ -88,7 +88,8 @@ impl Qp {
         let (raw, granted) =
             create(pd, cqs, depths, wanted).or_else(|_| create(pd, cqs, depths, 0))?;
         let bounce = if granted < wanted {
-            let slots = depths.sends as usize;
+            // A power of two, so that numbers which wrap go on with the next slot.
+            let slots = depths.sends.next_power_of_two() as usize;
             let mapping = Arc::new(Mapping::new(slots * Inline::LEN_MAX_BYTES)?);
             let len_bytes = mapping.len_bytes();
             let mr = Mr::register(pd, &mapping, 0, len_bytes, 0, access::LOCAL_WRITE)?;
