@@ -28,6 +28,7 @@ use crate::wire::cm::{
 use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
 use peers::Peers;
+pub use peers::network_of;
 pub use state::{CmState, CmTransition};
 use zerocopy::{FromZeros, IntoBytes};
 

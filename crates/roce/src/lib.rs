@@ -47,7 +47,7 @@ pub mod wire;
 mod work;
 
 pub use backend::{AtomicOp, Backend, MemoryFault};
-pub use cm::{CmCounters, CmError, CmLimits, CmState, CmTransition, ConnectParams};
+pub use cm::{CmCounters, CmError, CmLimits, CmState, CmTransition, ConnectParams, network_of};
 pub use endpoint::{Counters, CreateError, Endpoint, EndpointConfig, Received};
 pub use event::{ConnectRequest, Event};
 pub use flow::Flow;

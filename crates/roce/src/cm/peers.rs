@@ -18,7 +18,10 @@ pub(super) struct Counts {
 
 impl Peers {
     pub(super) fn of(&self, peer: IpAddr) -> Counts {
-        self.counts.get(&network(peer)).copied().unwrap_or_default()
+        self.counts
+            .get(&network_of(peer))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Half-open connections of all peers.
@@ -27,7 +30,7 @@ impl Peers {
     }
 
     pub(super) fn add(&mut self, peer: IpAddr, is_half_open: bool) {
-        let counts = self.counts.entry(network(peer)).or_default();
+        let counts = self.counts.entry(network_of(peer)).or_default();
         counts.all += 1;
         if is_half_open {
             counts.half_open += 1;
@@ -37,7 +40,7 @@ impl Peers {
 
     /// A half-open connection is made.
     pub(super) fn complete(&mut self, peer: IpAddr) {
-        if let Some(counts) = self.counts.get_mut(&network(peer)) {
+        if let Some(counts) = self.counts.get_mut(&network_of(peer)) {
             counts.half_open -= 1;
             self.half_open -= 1;
         }
@@ -47,7 +50,7 @@ impl Peers {
         if is_half_open {
             self.complete(peer);
         }
-        let peer = network(peer);
+        let peer = network_of(peer);
         if let Some(counts) = self.counts.get_mut(&peer) {
             counts.all -= 1;
             if counts.all == 0 {
@@ -59,7 +62,7 @@ impl Peers {
 
 /// Who counts as one peer: over IPv6 whoever has the same 64 bits of network, since a host chooses the other 64 at will; but on
 /// one link everyone has the same.
-fn network(peer: IpAddr) -> IpAddr {
+pub fn network_of(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
             let [a, b, c, d, ..] = ip.segments();
