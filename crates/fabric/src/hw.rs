@@ -29,6 +29,7 @@ mod queue_pair;
 mod queue_pairs;
 mod queues;
 mod regions;
+mod removal;
 mod sys;
 mod verbs;
 
@@ -105,6 +106,7 @@ impl Hw {
         let library = Arc::new(Library::load()?);
         let channel = Arc::new(EventChannel::new(&library)?);
         let anchor = bound(&channel, Key::Anchor, address, 0)?;
+        removal::watch(&library, address, &anchor)?;
         let context = Arc::new(anchor.open_device()?);
         let depth = Self::COMPLETIONS_MIN.min(context.caps.completions_max);
         let domain = ProtectionDomain::default();

@@ -221,9 +221,13 @@ impl CmId {
         }
     }
 
-    /// Lets go of its device, which is being removed, in librdmacm's stead. That opens a device once for all identifiers and keeps
-    /// it open after the last of them, so Linux would wait for this process to end before it removes a device whose driver can't
-    /// take it away from those who have it open, such as rdma_rxe.
+    /// The library's context of its device, as a number: each device has one, and 0 is none.
+    pub(super) fn library_context(&self) -> usize {
+        // SAFETY: the identifier exists.
+        unsafe { self.raw.as_ref().verbs }.addr()
+    }
+
+    /// Closes its device, which is being removed, in librdmacm's stead.
     pub(super) fn release_removed_device(&self) -> io::Result<()> {
         if !self.has_device() {
             return Ok(());

@@ -110,6 +110,7 @@ impl Hw {
             match kind {
                 async_event::DEVICE_FATAL | async_event::CQ_ERR => self.lose_device(),
                 async_event::COMM_EST => self.tell_of_traffic(about),
+                async_event::GID_CHANGE => self.follow_address(),
                 _ => {
                     let code = match kind {
                         async_event::QP_ACCESS_ERR => NakCode::RemoteAccessError,

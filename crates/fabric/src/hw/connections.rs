@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use roce::wire::cm::ServiceId;
 use roce::wire::{RnrTimer, UDP_PORT};
-use roce::{CmError, CmState, Flow};
+use roce::{CmError, CmState, Flow, network_of};
 
 use super::cma::{CmEvent, CmId, Key, Parameters, Resources};
 use super::queue_pairs::Serial;
@@ -65,6 +65,8 @@ const HALF_OPEN_MAX: usize = 256;
 const HALF_OPEN_PER_PEER_MAX: usize = 64;
 /// How long our own application may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long a peer may take to agree that a connection has ended: Linux takes the time from the peer, which may have said hours.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
 /// Events in a round.
 const EVENTS_PER_ROUND: usize = 256;
 
@@ -97,10 +99,11 @@ impl Connections {
     fn has_room_for(&self, peer: IpAddr) -> bool {
         let half_open = |c: &&Connection| matches!(c.phase, Phase::Requested | Phase::Accepted);
         let peers = self.by_id.values().filter(half_open).map(|c| c.peer);
+        let network = network_of(peer);
         let (mut all, mut of_peer) = (0, 0);
         for other in peers {
             all += 1;
-            of_peer += usize::from(other == peer);
+            of_peer += usize::from(network_of(other) == network);
         }
         all < HALF_OPEN_MAX && of_peer < HALF_OPEN_PER_PEER_MAX
     }
@@ -203,6 +206,7 @@ impl Hw {
                 }
                 let connection = self.connections.in_phase(id, phase)?;
                 connection.phase = Phase::Closing;
+                connection.since = Instant::now();
                 connection.id.disconnect();
                 Ok(())
             }
@@ -228,7 +232,7 @@ impl Hw {
                 Key::Connection(id) => self.on_connection_event(CommId(id), &event),
             }
         }
-        self.reject_the_unanswered();
+        self.end_the_late();
     }
 
     /// The device, and all that was made of it, is gone.
@@ -261,23 +265,10 @@ impl Hw {
         }
     }
 
-    /// The device is being removed, which Linux may not end before nobody has it open.
-    fn on_removal(&mut self) {
-        if let Err(error) = self.anchor.release_removed_device() {
-            let device = self.device();
-            tracing::warn!(%error, device, "an adapter that is removed may stay until this program ends");
-        }
-        self.lose_device();
-    }
-
     fn on_anchor_event(&mut self, event: &CmEvent) {
         match event.kind {
-            cm_event::DEVICE_REMOVAL => self.on_removal(),
-            // The address has moved to another link: it is ours still, or nothing is.
-            cm_event::ADDR_CHANGE => match bound(&self.channel, Key::Anchor, self.address, 0) {
-                Ok(anchor) => self.anchor = anchor,
-                Err(_) => self.lose_device(),
-            },
+            cm_event::DEVICE_REMOVAL => self.lose_device(),
+            cm_event::ADDR_CHANGE => self.follow_address(),
             _ => {}
         }
     }
@@ -285,7 +276,7 @@ impl Hw {
     fn on_listener_event(&mut self, port: u16, event: CmEvent) {
         match event.kind {
             cm_event::CONNECT_REQUEST => self.on_request(port, event),
-            cm_event::DEVICE_REMOVAL => self.on_removal(),
+            cm_event::DEVICE_REMOVAL => self.lose_device(),
             cm_event::ADDR_CHANGE => {
                 self.listeners.remove(&port);
                 let again = bound(&self.channel, Key::Listener(port), self.address, port)
@@ -296,6 +287,18 @@ impl Hw {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The address may have moved: to another link of this device, or to another device, which this provider can't serve.
+    pub(super) fn follow_address(&mut self) {
+        match bound(&self.channel, Key::Anchor, self.address, 0) {
+            Ok(moved) if moved.library_context() == self.anchor.library_context() => {
+                self.anchor = moved;
+            }
+            Ok(_) => self.lose_device(),
+            // Nobody has it just now, as while its link is down.
+            Err(_) => {}
         }
     }
 
@@ -359,6 +362,8 @@ impl Hw {
             }
             (cm_event::CONNECT_RESPONSE, Phase::Asked) => self.on_response(id, event),
             (cm_event::ESTABLISHED, Phase::Accepted) => self.on_established(id),
+            // It was ended while the peer had not yet agreed to it, and could not be told before.
+            (cm_event::ESTABLISHED, Phase::Closing) => connection.id.disconnect(),
             (cm_event::REJECTED, Phase::Asked) => {
                 let reason = u16::try_from(event.status).map_or(RejReason::CONSUMER, RejReason);
                 let qpn = self.forget(id);
@@ -379,7 +384,7 @@ impl Hw {
                 | cm_event::ADDR_CHANGE,
                 _,
             ) => self.end_by_event(id),
-            (cm_event::DEVICE_REMOVAL, _) => self.on_removal(),
+            (cm_event::DEVICE_REMOVAL, _) => self.lose_device(),
             _ => {}
         }
     }
@@ -471,14 +476,13 @@ impl Hw {
         self.events.push_back(event);
     }
 
-    /// Takes a connection out, and fails its queue pair; whose number this is.
+    /// Takes a connection out, and fails its queue pair; whose number this is. One that is destroyed has none: its number may be
+    /// another's by now.
     fn forget(&mut self, id: CommId) -> Option<Qpn> {
         let connection = self.connections.by_id.remove(&id.0)?;
         let (serial, qpn) = connection.pair?;
         self.fail_pair(serial, QpFailure::Closed);
-        if let Some(pair) = self.pairs.get_mut(serial) {
-            pair.connection = None;
-        }
+        self.pairs.get_mut(serial)?.connection = None;
         Some(qpn)
     }
 
@@ -539,16 +543,24 @@ impl Hw {
         has_room
     }
 
-    /// Rejects requests that our own application has left without an answer.
-    fn reject_the_unanswered(&mut self) {
-        let late = |c: &Connection| c.phase == Phase::Requested && c.since.elapsed() > ANSWER_MAX;
+    /// Ends requests that our own application has left without an answer, and connections whose end the peer has not agreed to.
+    fn end_the_late(&mut self) {
+        let is_late = |connection: &Connection| match connection.phase {
+            Phase::Requested => connection.since.elapsed() > ANSWER_MAX,
+            Phase::Closing => connection.since.elapsed() > CLOSING_MAX,
+            _ => false,
+        };
         let late: Vec<_> = (self.connections.by_id.iter())
-            .filter(|(_, connection)| late(connection))
-            .map(|(id, _)| CommId(*id))
+            .filter(|(_, connection)| is_late(connection))
+            .map(|(id, connection)| (CommId(*id), connection.phase))
             .collect();
-        for id in late {
-            // It is gone either way.
-            let _ = self.reject_request(id, RejReason::CONSUMER, &[]);
+        for (id, phase) in late {
+            if phase == Phase::Requested {
+                // It is gone either way.
+                let _ = self.reject_request(id, RejReason::CONSUMER, &[]);
+            } else {
+                self.end_by_event(id);
+            }
         }
     }
 

@@ -463,6 +463,7 @@ pub(super) mod async_event {
     pub(in super::super) const QP_ACCESS_ERR: c_uint = 3;
     pub(in super::super) const COMM_EST: c_uint = 4;
     pub(in super::super) const DEVICE_FATAL: c_uint = 8;
+    pub(in super::super) const GID_CHANGE: c_uint = 18;
 }
 
 /// Events of connections (`rdma_cm_event_type`).

@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 
 HERE=nvme+rdma://10.77.0.11:4430
+BONDED=10.78.0.1
 
 setup() {
   guest HERE="$HERE" << 'E'
@@ -19,7 +20,7 @@ E
 }
 
 # The script on stdin, in the guest, with that daemon as the target.
-here() { guest NQN="$NQN-here" PORT=4430 ADDRESS=10.77.0.11 HERE="$HERE"; }
+here() { guest NQN="$NQN-here" PORT=4430 ADDRESS=10.77.0.11 HERE="$HERE" BONDED="$BONDED"; }
 
 test_an_adapter_serves_linux_on_the_same_device() {
   here << 'E'
@@ -49,5 +50,30 @@ adapter_back rxe0 eth0 "$HERE"
 connect "$ADDRESS"
 verified back "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
 disconnect
+E
+}
+
+# As when a switch fails: a bond's address goes over to its other link, which has another MAC, and all who use it are told.
+test_an_address_that_moves_to_another_link_is_served_on() {
+  here << 'E'
+portal=nvme+rdma://$BONDED:$PORT
+bond_up "$BONDED"
+ramport_here portal create "$portal?rdma=hw"
+connect "$BONDED" --reconnect-delay=1 --ctrl-loss-tmo=600
+io_started moved "$(device 1)" verified_for_a_while moved "$(device 1)"
+# shellcheck disable=SC2046
+lost() { ! live $(controllers); }
+# shellcheck disable=SC2046
+back() { live $(controllers); }
+for link in bond-b bond-a; do
+  bond_moves_to "$link"
+  eventually 40 lost
+  eventually 60 back
+done
+io_ended moved 60
+same "$(portal_field "$portal" provider)" hw provider
+disconnect
+ramport_here portal remove "$portal"
+bond_down
 E
 }

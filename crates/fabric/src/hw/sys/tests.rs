@@ -389,6 +389,7 @@ fn events_and_flags() -> Vec<Fact> {
         ("IBV_EVENT_QP_REQ_ERR", async_event::QP_REQ_ERR.into()),
         ("IBV_EVENT_QP_ACCESS_ERR", async_event::QP_ACCESS_ERR.into()),
         ("IBV_EVENT_COMM_EST", async_event::COMM_EST.into()),
+        ("IBV_EVENT_GID_CHANGE", async_event::GID_CHANGE.into()),
         ("IBV_EVENT_DEVICE_FATAL", async_event::DEVICE_FATAL.into()),
         (
             "RDMA_CM_EVENT_ADDR_RESOLVED",
