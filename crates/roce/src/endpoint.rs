@@ -517,7 +517,13 @@ impl Endpoint {
             completions: &mut self.completions,
         };
         match qp.handle_packet(&received.flow, packet, &mut context) {
-            Ok(()) if received.congestion_experienced => qp.notify_congestion(now),
+            // A notification that met congestion itself is not told of, else both ends tell each other for ever.
+            Ok(())
+                if received.congestion_experienced
+                    && packet.opcode != Opcode::CongestionNotification =>
+            {
+                qp.notify_congestion(now);
+            }
             Ok(()) => {}
             Err(Dropped::State) => self.counters.no_such_qp += 1,
             Err(Dropped::Stranger) => self.counters.stranger += 1,
@@ -542,8 +548,8 @@ impl Endpoint {
         found.is_some_and(|(_, qp)| qp.framing() == Framing::Train)
     }
 
-    /// Takes in the packets of a train. They are all for the queue pair of the first: what is not is dropped, as it could belong to
-    /// another thread, or to one that has not agreed on trains.
+    /// Takes in the packets of a train. They are all for the queue pair that its first header names: what is not is dropped, as it
+    /// could belong to another thread, or to one that has not agreed on trains.
     fn handle_train<B: Backend>(
         &mut self,
         now: Instant,
@@ -556,11 +562,12 @@ impl Endpoint {
             self.counters.malformed += 1;
             return;
         }
-        let (mut dest, mut taken_by) = (None, None);
+        let dest = Bth::read_from_prefix(datagram).map(|(bth, _)| bth.dest());
+        let mut taken_by = None;
         while let Some(bytes) = self.train.next(datagram) {
             self.counters.packets += 1;
             match Packet::parse(bytes) {
-                Ok(packet) if *dest.get_or_insert(packet.bth.dest()) == packet.bth.dest() => {
+                Ok(packet) if dest.as_ref().is_ok_and(|dest| *dest == packet.bth.dest()) => {
                     taken_by = self
                         .handle_packet(now, received, &packet, backend)
                         .or(taken_by);

@@ -306,14 +306,21 @@ impl QueuePair {
             QpState::ReadyToSend => self.pacer.allowance(context.now, budget),
             QpState::Init | QpState::Error => budget,
         };
-        let mut left = paced;
+        // A peer that reads without end leaves a packet for what we have to say.
+        let reserved = u32::from(paced > 1);
+        let mut left = paced - reserved;
         let mut ended = self
             .responder
             .poll_responses(&connection, &mut left, context, out);
-        if self.state == QpState::ReadyToSend && ended == Transmitted::All {
-            ended = self
+        left += reserved;
+        let may_go_on = matches!(ended, Transmitted::All | Transmitted::BudgetSpent);
+        if self.state == QpState::ReadyToSend && may_go_on {
+            let requested = self
                 .requester
                 .poll_transmit(&connection, &mut left, context, out);
+            if requested != Transmitted::All {
+                ended = requested;
+            }
         }
         // Last, since nobody waits for it.
         if !matches!(ended, Transmitted::ListFull | Transmitted::Failed(_)) {

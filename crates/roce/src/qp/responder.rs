@@ -174,7 +174,8 @@ impl Responder {
                 let len = reth.dma_len.get();
                 let end = sequence + u64::from(self.mtu.packets(len));
                 // A retry asks for the same or for the rest of it, never for more.
-                if len > Self::DMA_LEN_MAX_BYTES || end > self.expected {
+                let may_read = self.config.access.read;
+                if !may_read || len > Self::DMA_LEN_MAX_BYTES || end > self.expected {
                     return Err(Dropped::OutOfSequence);
                 }
                 self.resolve_read(reth, context)

@@ -107,9 +107,10 @@ impl Responses {
         });
     }
 
-    /// The same, for the sake of a duplicate: what is to be said already is not unsaid.
+    /// The same, for the sake of a duplicate: a refusal that is to be said already is not unsaid.
     pub(super) fn acknowledge_duplicate(&mut self, sequence: u64) {
-        if self.acknowledgement.is_none() {
+        let is_refusal = |said: &Acknowledgement| said.syndrome != Syndrome::Ack;
+        if !self.acknowledgement.as_ref().is_some_and(is_refusal) {
             self.acknowledge(sequence);
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Retry {
     round_trip: Duration,
     /// The packet whose acknowledgement is timed, and when it left.
     sample: Option<(u64, Instant)>,
+    /// Whether any packet has left since the last were to be sent again.
+    has_sent: bool,
     deadline: Option<Instant>,
     /// Until when a receiver that is not ready is left alone.
     paused_until: Option<Instant>,
@@ -37,6 +39,7 @@ impl Retry {
             rnr_retries: 0,
             round_trip: Duration::ZERO,
             sample: None,
+            has_sent: false,
             deadline: None,
             paused_until: None,
         }
@@ -45,6 +48,7 @@ impl Retry {
     /// A packet has left: `timed` where it asks for an acknowledgement.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, timed: Option<u64>) {
+        self.has_sent = true;
         if self.deadline.is_none() {
             self.deadline = Some(now + self.timeout());
         }
@@ -69,6 +73,7 @@ impl Retry {
     /// Packets are about to be sent again, so no round trip can be told from them.
     pub(super) fn on_retransmission(&mut self, now: Instant) {
         self.sample = None;
+        self.has_sent = false;
         self.arm(now, true);
     }
 
@@ -114,10 +119,13 @@ impl Retry {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return Ok(false);
         }
-        if self.retries >= self.attempts_max {
-            return Err(WorkStatus::RetryExceeded);
+        // What has not left yet, because of congestion, is not an attempt.
+        if self.has_sent {
+            if self.retries >= self.attempts_max {
+                return Err(WorkStatus::RetryExceeded);
+            }
+            self.retries += 1;
         }
-        self.retries += 1;
         Ok(true)
     }
 
@@ -148,12 +156,28 @@ mod tests {
         while let Ok(again) = retry.handle_timeout(now) {
             if again {
                 retry.on_retransmission(now);
+                retry.on_sent(now, None);
             }
             let due = retry.poll_timeout().unwrap();
             waits.push((due - now).as_millis());
             now = due;
         }
         assert_eq!(waits, [4, 8, 16, 32]);
+        assert_eq!(retry.handle_timeout(now), Err(WorkStatus::RetryExceeded));
+    }
+
+    #[test]
+    fn what_has_not_left_is_no_attempt() {
+        let mut now = Instant::now();
+        let mut retry = Retry::new(1, 0);
+        retry.on_sent(now, Some(5));
+        for _ in 0..10 {
+            now = retry.poll_timeout().unwrap();
+            assert_eq!(retry.handle_timeout(now), Ok(true));
+            retry.on_retransmission(now);
+        }
+        retry.on_sent(now, None);
+        now = retry.poll_timeout().unwrap();
         assert_eq!(retry.handle_timeout(now), Err(WorkStatus::RetryExceeded));
     }
 

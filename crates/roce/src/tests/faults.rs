@@ -3,7 +3,8 @@
 use super::*;
 use crate::testing::forge;
 use crate::wire::{
-    Aeth, Bth, Extended, Ipv4Identification, NakCode, Opcode, Packet, Psn, Syndrome,
+    Aeth, Bth, Extended, Ipv4Identification, NakCode, Opcode, Packet, Position, Psn, SendTail,
+    Syndrome,
 };
 use crate::{Event, QpFailure, QpState, Received};
 
@@ -154,17 +155,23 @@ fn a_dead_peer_is_noticed_and_everything_flushed() {
     assert_eq!(endpoint.poll_timeout(), None, "nothing is left to wait for");
 }
 
+impl Connected {
+    /// End 0 is told so often that its packets meet congestion.
+    fn congest(&mut self, count: u32) {
+        let cnp = Bth::new(0x81, self.qpns[0], Psn::new(0));
+        let datagram = forge::datagram(&self.pair.flow(1), cnp, &[], &[0; 16]);
+        for _ in 0..count {
+            self.pair.inject(0, &datagram);
+            self.pair.now += Duration::from_micros(60);
+        }
+    }
+}
+
 #[test]
 fn congestion_notifications_slow_a_sender_down() {
     let mut both = Connected::new(PathMtu::B1024);
     let remote = both.register(1, place(SINK, 100_000), EVERYTHING);
-    let cnp = Bth::new(0x81, both.qpns[0], Psn::new(0));
-    let flow = both.pair.flow(1);
-    for _ in 0..4 {
-        let datagram = forge::datagram(&flow, cnp, &[], &[0; 16]);
-        both.pair.inject(0, &datagram);
-        both.pair.now += Duration::from_micros(60);
-    }
+    both.congest(4);
     both.post(0, 1, SendOp::Write(data(SOURCE, 100_000), remote));
     assert_eq!(both.pair.intercept(0).len(), 16, "a burst, then a pause");
     assert_eq!(both.pair.intercept(0).len(), 0);
@@ -195,6 +202,33 @@ fn marked_packets_are_answered_by_one_notification_at_a_time() {
     let cnp = Packet::parse(&answers[0].2).unwrap();
     assert_eq!(cnp.bth.congestion, Bth::BECN);
     assert_eq!(cnp.payload, [0; 16]);
+    // That it met congestion as well is not told.
+    let (flow, _, bytes) = &answers[0];
+    let received = Received {
+        flow: *flow,
+        bytes,
+        segment_len_bytes: None,
+        identification: Ipv4Identification::Unknown,
+        congestion_experienced: true,
+    };
+    both.pair.inject_received(0, &received);
+    assert!(both.pair.intercept(0).is_empty());
+}
+
+#[test]
+fn what_is_said_does_not_wait_for_the_end_of_what_is_read() {
+    let mut both = Connected::new(PathMtu::B256);
+    let remote = both.register(0, place(SOURCE, 100_000), EVERYTHING);
+    let into = Gather::new(&[place(SINK, 100_000)]).unwrap();
+    both.post(1, 1, SendOp::Read(into, remote));
+    let asked = both.pair.intercept(1);
+    both.congest(4);
+    both.pair.inject(0, &asked[0].2);
+    both.post(0, 2, SendOp::Send(inline(b"news")));
+    let burst = opcodes(&both.pair.intercept(0));
+    assert_eq!(burst.len(), 16, "a burst, then a pause");
+    let news = Opcode::Send(Position::Only, SendTail::Plain).to_wire();
+    assert!(burst.iter().any(|(code, _)| *code == news), "{burst:?}");
 }
 
 #[test]

@@ -182,6 +182,13 @@ fn queue_pairs_without_rights_refuse_operations() {
     let mut victim = Victim::with(none, EVERYTHING);
     victim.next(Opcode::ReadRequest, victim.reth(0, 4).as_bytes(), &[]);
     victim.assert_refused(invalid, "read");
+    // Nor as what it has asked for before, which it has not.
+    let mut victim = Victim::with(none, EVERYTHING);
+    victim.next(SEND_ONLY, &[], b"first");
+    victim.answers();
+    let again = victim.reth(0, 4);
+    victim.inject(Opcode::ReadRequest, victim.psn - 1, again.as_bytes(), &[]);
+    assert_eq!(victim.answers(), []);
     let mut victim = Victim::with(none, EVERYTHING);
     let atomic = atomic(&victim, 0);
     victim.next(ADD, atomic.as_bytes(), &[]);
@@ -299,6 +306,23 @@ fn duplicates_change_nothing() {
     assert_eq!(answers.len(), 1, "acknowledged together");
     assert_eq!(answers[0].1, victim.psn - 1);
     assert_eq!(victim.sink()[..12], [1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_duplicate_is_answered_by_all_that_has_arrived_even_where_an_answer_is_due() {
+    let mut victim = Victim::new();
+    let quiet = |victim: &Victim, psn| {
+        let bth = Bth::new(ONLY.to_wire(), victim.both.qpns[1], Psn::new(psn));
+        forge::datagram(&victim.flow(), bth, victim.reth(0, 4).as_bytes(), &[1; 4])
+    };
+    let first = victim.psn;
+    victim.next(ONLY, victim.reth(0, 4).as_bytes(), &[1; 4]);
+    let [second, third] = [first + 1, first + 2].map(|psn| quiet(&victim, psn));
+    victim.both.pair.inject(1, &second);
+    victim.both.pair.inject(1, &third);
+    victim.inject(ONLY, first + 2, victim.reth(0, 4).as_bytes(), &[1; 4]);
+    let answers = victim.answers();
+    assert_eq!(answers.iter().map(|a| a.1).collect::<Vec<_>>(), [first + 2]);
 }
 
 const ADD: Opcode = Opcode::Atomic(AtomicOpcode::FetchAdd);

@@ -162,6 +162,11 @@ fn packets_for_others_and_with_an_icrc_are_no_part_of_a_train() {
         .map(|dest| forge::packet(&flow, WRITE, dest, psn, reth.as_bytes(), b"sealed.."));
     assert_eq!(station.arrive(&ours), (1, 1), "an ICRC is no length");
     assert_eq!(station.written(), b"for us..");
+    // Whose the train is says its first header, even of a packet that is none.
+    let unknown = Bth::new(0x1F, station.both.qpns[1], Psn::new(station.psn));
+    let first = forge::in_train(unknown, &[], b"nothing.");
+    let astray = station.packet(WRITE, other_of(&other), b"for all.");
+    assert_eq!(station.arrive(&[first, astray].concat()), (2, 2));
     // A queue pair without trains takes none.
     let before = station.both.pair.ends[1].endpoint.counters().bad_icrc;
     let train = station.packet(WRITE, other_of(&other), b"unsealed");
