@@ -47,6 +47,12 @@ impl MessageAcceptor for IscsiPortal {
         accepted: &Accepted,
         request: &Request<'_>,
     ) -> Result<Admitted, Refusal> {
+        if request.reads_max == 0 {
+            return Err(Refusal::Protocol {
+                error: "it takes no RDMA READs, by which its writes would be fetched".into(),
+                private_data: Vec::new(),
+            });
+        }
         let charge = self.core.budget.reserve(LOGIN_BYTES);
         let charge = charge.map_err(|_| Refusal::NoResources)?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);

@@ -76,8 +76,12 @@ impl Fixture {
     }
 
     fn try_connect_with(&self, addresses: Addresses) -> Result<Peer, peer::NoAnswer> {
-        let from = SocketAddr::new(Ipv4Addr::new(127, 36, 0, 2).into(), self.udp_port);
-        Peer::connect(from, self.portal.address, addresses)
+        Peer::connect(self.here(), self.portal.address, addresses)
+    }
+
+    /// Where peers are.
+    fn here(&self) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::new(127, 36, 0, 2).into(), self.udp_port)
     }
 
     /// A peer that has sent its login, with its status.
@@ -318,6 +322,14 @@ fn a_buffer_that_is_not_the_peers_ends_its_connection_alone() {
         fixture.server.sessions().is_empty()
     });
     drop(peer);
+    fixture.ready();
+}
+
+#[test]
+fn whoever_takes_no_reads_is_refused() {
+    let fixture = Fixture::new();
+    let refused = Peer::connect_for(0, fixture.here(), fixture.portal.address, Addresses::InFull);
+    assert!(refused.is_err(), "its writes could not be fetched");
     fixture.ready();
 }
 

@@ -77,6 +77,17 @@ impl Peer {
         to: SocketAddr,
         addresses: Addresses,
     ) -> Result<Self, NoAnswer> {
+        let reads = QpConfig::default().responder_resources;
+        Self::connect_for(reads, from, to, addresses)
+    }
+
+    /// Connects, and takes so many RDMA READs at once.
+    pub fn connect_for(
+        reads: u8,
+        from: SocketAddr,
+        to: SocketAddr,
+        addresses: Addresses,
+    ) -> Result<Self, NoAnswer> {
         let mut soft = Soft::bind(&SoftOptions::at(from)).expect("a port of loopback is free");
         let mut memory = |len: u64| soft.allocate(len as usize).expect("memory");
         let data = memory(DATA_BYTES as u64);
@@ -85,6 +96,7 @@ impl Peer {
         let qpn = soft.create_qp(QpConfig {
             domain: DOMAIN,
             access: ACCESS,
+            responder_resources: reads,
             ..QpConfig::default()
         });
         let mut peer = Self {
