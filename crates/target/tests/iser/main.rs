@@ -1,5 +1,6 @@
 //! iSER portals of the server, reached by a small initiator over RoCEv2 in user space on loopback.
 
+mod hostile;
 mod peer;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -90,16 +91,7 @@ impl Fixture {
     }
 
     fn log_in_with(&self, addresses: Addresses) -> (Peer, (u8, u8)) {
-        let mut peer = self.try_connect_with(addresses).expect("taken");
-        let mut keys = IserInitiator::KEYS.to_vec();
-        keys.retain(|(key, _)| *key != "TargetName");
-        keys.push(("TargetName", IQN));
-        let login = peer.initiator.login(&keys);
-        peer.send(&login);
-        let answer = peer.receive();
-        assert_eq!(answer.bhs.opcode(), response::LOGIN);
-        let status = (answer.bhs.specific_20[16], answer.bhs.specific_20[17]);
-        (peer, status)
+        log_in_as(HOST, self.try_connect_with(addresses).expect("taken"))
     }
 
     fn ready(&self) -> Peer {
@@ -113,6 +105,19 @@ impl Fixture {
         command(&mut peer, READ, &[0; 6], 0, &[], (None, None));
         peer
     }
+}
+
+/// Logs a peer in as that initiator; with what status.
+fn log_in_as(name: &str, mut peer: Peer) -> (Peer, (u8, u8)) {
+    let mut keys = IserInitiator::KEYS.to_vec();
+    keys.retain(|(key, _)| !["InitiatorName", "TargetName"].contains(key));
+    keys.extend([("InitiatorName", name), ("TargetName", IQN)]);
+    let login = peer.initiator.login(&keys);
+    peer.send(&login);
+    let answer = peer.receive();
+    assert_eq!(answer.bhs.opcode(), response::LOGIN);
+    let status = (answer.bhs.specific_20[16], answer.bhs.specific_20[17]);
+    (peer, status)
 }
 
 fn portal(port: u16) -> PortalDefinition {

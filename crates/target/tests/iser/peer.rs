@@ -166,14 +166,31 @@ impl Peer {
         self.soft.bytes_mut(self.sends)[offset as usize..][..message.len()]
             .copy_from_slice(&message);
         let part = place(self.sends, offset, message.len() as u64);
-        let data = Data::Gather(Gather::new(&[part]).expect("one part"));
+        self.post(SendOp::Send(Data::Gather(one(part))));
+    }
+
+    /// Posts a request; nothing happens where the connection has ended.
+    pub fn post(&mut self, op: SendOp) {
         let request = SendRequest {
             id: WorkId(0),
-            op: SendOp::Send(data),
+            op,
             signal: Signal::OnError,
         };
-        self.soft.post_send(self.qpn, request).expect("room");
+        match self.soft.post_send(self.qpn, request) {
+            Ok(()) | Err(PostError::Failed) => {}
+            Err(error) => panic!("there is room: {error}"),
+        }
         self.poll();
+    }
+
+    /// The first `len` bytes of the data.
+    pub fn gather(&self, len: u64) -> Gather {
+        one(place(self.data, 0, len))
+    }
+
+    /// Waits until the target has answered or has ended the connection.
+    pub fn until_over(&mut self, what: &str) {
+        self.until(what, |peer| peer.is_gone || !peer.inbox.is_empty());
     }
 
     pub fn receive(&mut self) -> Received {
@@ -231,6 +248,10 @@ const ACCESS: Access = Access {
     atomic: false,
     invalidate: true,
 };
+
+fn one(part: Placement) -> Gather {
+    Gather::new(&[part]).expect("one part")
+}
 
 fn place(region: RegionId, offset: u64, len: u64) -> Placement {
     Placement {
