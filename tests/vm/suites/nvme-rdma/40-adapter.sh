@@ -38,6 +38,16 @@ disconnect
 E
 }
 
+# ramport's own host, to its target on the same adapter and to one behind the wire.
+test_our_host_uses_an_adapter() {
+  guest NEAR="$HERE/$NQN-here" FAR="nvme+rdma://$PEER_A:$PORT/$NQN" << 'E'
+for url in "$NEAR" "$FAR"; do
+  /share/ramport bench "$url?rdma=hw" --rw randwrite --bs 4k --iodepth 16 --size 8m --verify
+  /share/ramport bench "$url?rdma=hw" --rw write --bs 1m --iodepth 4 --size 32m --verify
+done
+E
+}
+
 # The host loses its own device as well, and with it the controller.
 test_an_adapter_is_taken_away_under_io_and_comes_back() {
   here << 'E'
