@@ -88,7 +88,10 @@ impl Seat {
     pub(super) fn sort(&self, received: &Received<'_>, mut take: impl FnMut(&Received<'_>)) -> u64 {
         let whole = received.bytes.len();
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
-        let owner_of = |at: usize| self.group.steering.thread_of(&received.bytes[at..]);
+        let owner_of = |at: usize| {
+            let end = whole.min(at + segment_len);
+            self.group.steering.thread_of(&received.bytes[at..end])
+        };
         let (mut start, mut handed_over) = (0, 0);
         while start < whole {
             let owner = owner_of(start);

@@ -1,6 +1,8 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use proptest::collection::vec;
+use proptest::prelude::*;
 use roce::wire::{Bth, Opcode, Psn, Qpn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::IntoBytes;
@@ -82,6 +84,29 @@ fn what_is_no_packet_is_the_first_threads() {
     seats[1].sort(&received(&[1, 2, 3], Some(1)), |_| own += 1);
     assert_eq!(own, 7);
     assert!(seats[0].collect(|part| assert_eq!(part.bytes, [1, 2, 3])));
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_each_thread_gets_what_is_its_own(
+        run in vec(any::<u8>(), 0..3000),
+        segment_len in prop::option::of(0_u16..500),
+        threads in 1..5_usize,
+    ) {
+        let seats = seats(threads);
+        let steering = seats[0].group.steering;
+        let segment = segment_len.map_or(run.len(), usize::from).max(1);
+        let mut expected = vec![Vec::new(); threads];
+        for packet in run.chunks(segment) {
+            expected[steering.thread_of(packet) as usize].extend_from_slice(packet);
+        }
+        let mut came = vec![Vec::new(); threads];
+        seats[0].sort(&received(&run, segment_len), |part| came[0].extend_from_slice(part.bytes));
+        for (seat, came) in seats.iter().zip(&mut came) {
+            seat.collect(|part| came.extend_from_slice(part.bytes));
+        }
+        prop_assert_eq!(came, expected);
+    }
 }
 
 #[test]
