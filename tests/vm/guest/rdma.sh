@@ -23,6 +23,59 @@ path_mtu() {
 # has_path_mtu DEVICE MTU
 has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }
 
+# disturbed ARGUMENT...: what netem does to packets on eth0, to those that leave and to those that arrive. These are led through a
+# device of their own, "arriving": netem is in what leaves alone, and the machine at the other end of the wire may have none.
+disturbed() {
+  undisturbed
+  tc qdisc add dev eth0 root netem "$@"
+  ip link add arriving type ifb
+  ip link set arriving mtu 9000 up
+  tc qdisc add dev arriving root netem "$@"
+  tc qdisc add dev eth0 ingress
+  tc filter add dev eth0 ingress matchall action mirred egress redirect dev arriving
+}
+
+undisturbed() {
+  tc qdisc del dev eth0 root 2> /dev/null || :
+  tc qdisc del dev eth0 ingress 2> /dev/null || :
+  ip link delete arriving 2> /dev/null || :
+}
+
+# lost_both_ways, reordered_both_ways: packets were, since `disturbed`, on their way out and on their way in.
+lost_both_ways() { netem_counts drops eth0 && netem_counts drops arriving; }
+reordered_both_ways() { netem_counts requeues eth0 && netem_counts requeues arriving; }
+
+# netem_counts COUNTER DEVICE: some, on that device.
+netem_counts() {
+  local count
+  count=$(tc -s -json qdisc show dev "$2" root | jq -r --arg counter "$1" '.[] | select(.kind == "netem") | .[$counter]')
+  echo "$2: $1 $count"
+  [ "$count" -gt 0 ]
+}
+
+rxe_count() { cat "/sys/class/infiniband/rxe0/ports/1/hw_counters/$1"; }
+
+# rxe_counts COUNTER COMMAND...: meanwhile rxe0 counts some.
+rxe_counts() {
+  local counter=$1 before count
+  shift
+  before=$(rxe_count "$counter")
+  "$@"
+  count=$(($(rxe_count "$counter") - before))
+  echo "rxe0: $counter $count"
+  [ "$count" -gt 0 ]
+}
+
+# asked_again_both_ways COMMAND...: meanwhile each end finds that packets of the other's are missing. No count is kept of damaged
+# packets, so this shows that they are thrown away.
+asked_again_both_ways() { rxe_counts rcvd_seq_err rxe_counts out_of_seq_request "$@"; }
+
+# verified_in_one_piece NAME DEVICE_4K DEVICE: each command's data are one piece of memory, and messages few.
+verified_in_one_piece() {
+  verified "$1-4k" "$2" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+  verified "$1-256k" "$3" --rw=randwrite --bs=256k --iodepth=4 --size=8m --mem=shmhuge
+}
+
 # connections_per_thread COUNT: how many of this machine's are for each of COUNT threads of the peer, as THREAD CONNECTIONS. Which
 # thread it is, is what the number of its queue pair leaves when divided by COUNT.
 connections_per_thread() {

@@ -1,8 +1,9 @@
-# Packets are lost, twisted in order and doubled; data are right all the same.
+# Packets are lost, twisted in order, doubled and damaged, of either direction; data are right all the same.
 #
 # rdma_rxe of Linux 6.12 can't lose packets while it registers memory: a retry registers again what is registered, and
 # its queue pair fails without a word. So losses are tested without registration, which nvme-rdma leaves out for commands
-# whose data are in one piece (register_always=N), and once with it, where the host has to connect again.
+# whose data are in one piece (register_always=N), and once with it, where the host has to connect again. And it takes up
+# one loss per message at once, and waits half a second for each other; so messages are few.
 # shellcheck shell=bash
 
 FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
@@ -17,7 +18,7 @@ E
 }
 teardown() {
   guest << 'E'
-tc qdisc del dev eth0 root 2> /dev/null || :
+undisturbed
 not_connected || disconnect
 rmmod nvme_rdma
 modprobe nvme-rdma
@@ -26,23 +27,33 @@ E
 
 test_one_packet_in_a_hundred_is_lost() {
   guest << 'E'
-tc qdisc replace dev eth0 root netem loss 1%
-verified lossy-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-verified lossy-256k "$(device 1)" --rw=randwrite --bs=256k --iodepth=4 --size=16m --mem=shmhuge
-tc -s qdisc show dev eth0 | tee /tmp/netem
-grep -E 'dropped [1-9]' /tmp/netem
-tc qdisc del dev eth0 root
+disturbed loss 1%
+verified_in_one_piece lossy "$(device 2)" "$(device 1)"
+lost_both_ways
+undisturbed
 E
   # No connection was lost with them.
   [ "$(peer_session_count)" = 1 ]
 }
 
+# Few packets are held back: rdma_rxe as the target's adapter loses its queue pair where what it reads comes out of order.
 test_order_and_copies() {
   guest << 'E'
-tc qdisc replace dev eth0 root netem delay 1ms reorder 90% duplicate 2%
-verified twisted "$(device 1)" --rw=randwrite --bs=16k --iodepth=8 --size=4m --mem=shmhuge
-tc qdisc del dev eth0 root
+disturbed delay 1ms reorder 98% duplicate 2%
+rxe_counts duplicate_request \
+  verified twisted "$(device 1)" --rw=randwrite --bs=16k --iodepth=8 --size=4m --mem=shmhuge
+reordered_both_ways
+undisturbed
 E
+}
+
+test_damage_is_seen() {
+  guest << 'E'
+disturbed corrupt 1%
+asked_again_both_ways verified_in_one_piece damaged "$(device 2)" "$(device 1)"
+undisturbed
+E
+  [ "$(peer_session_count)" = 1 ]
 }
 
 test_a_host_that_lost_its_queues_connects_again() {
@@ -52,11 +63,16 @@ rmmod nvme_rdma
 modprobe nvme-rdma
 # shellcheck disable=SC2086
 connect "$PEER_A" $FAST_LOSS
-tc qdisc replace dev eth0 root netem loss 0.1%
-verified registered "$(device 1)" --rw=randwrite --bs=64k --iodepth=4 --size=16m
-tc qdisc del dev eth0 root
+io_started registered "$(device 1)" verified_for_a_while registered "$(device 1)"
+disturbed loss 100%
 # shellcheck disable=SC2046
 back() { live $(controllers); }
-eventually 30 back
+lost() { ! back; }
+eventually 40 lost
+# What the target has under way then may be nothing.
+netem_counts drops eth0
+undisturbed
+eventually 60 back
+io_ended registered 60
 E
 }
