@@ -28,9 +28,8 @@ same "$(for controller in $(controllers); do transport_of "$controller"; done | 
 same "$(nvme list | grep -c '^/dev/nvme')" 2 "namespaces listed"
 verified both-paths "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=8m
 for controller in $(controllers); do
-  served=$(cat "/sys/class/nvme/$controller/"nvme*n*/stat | awk '{ sum += $5 } END { print sum }')
-  echo "$controller, $(transport_of "$controller"), served $served writes"
-  [ "$served" -gt 300 ]
+  echo "$controller, $(transport_of "$controller"), served $(served "$controller") writes"
+  serves_more "$controller" 300
 done
 E
 }
@@ -71,6 +70,39 @@ E
 back() { live "$(controllers "$NQN" "$PEER_A")"; }
 eventually 60 back
 io_ended move 60
+E
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+}
+
+# Its only path goes to TCP and back at one address; no I/O fails, and nothing that was acknowledged is lost.
+test_a_host_moves_to_tcp_at_the_same_portal_and_back_under_io() {
+  daemon portal create "nvme+tcp://$PEER_A:$PORT"
+  guest << 'E'
+nvme disconnect -d "$(controllers "$NQN" "$PEER_B")"
+same "$(transport_of "$(controllers)")" rdma "transport of the only path"
+io_started host-moves "$(device 1)" verified_for_a_while host-moves "$(device 1)"
+controllers > /tmp/by-rdma
+E
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  guest FAST_LOSS="$FAST_LOSS" << 'E'
+by_rdma=$(cat /tmp/by-rdma)
+lost() { ! live "$by_rdma"; }
+eventually 40 lost
+# shellcheck disable=SC2086
+TRANSPORT=tcp connect "$PEER_A" $FAST_LOSS
+by_tcp=$(controllers | grep -vx "$by_rdma")
+same "$(transport_of "$by_tcp")" tcp "transport of the new path"
+eventually 20 serves_more "$by_tcp" "$(served "$by_tcp")"
+lost
+E
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma on
+  guest << 'E'
+by_rdma=$(cat /tmp/by-rdma)
+eventually 60 live "$by_rdma"
+nvme disconnect -d "$(controllers | grep -vx "$by_rdma")"
+same "$(controllers)" "$by_rdma" controllers
+eventually 20 serves_more "$by_rdma" "$(served "$by_rdma")"
+io_ended host-moves 60
 E
   daemon portal remove "nvme+tcp://$PEER_A:$PORT"
 }

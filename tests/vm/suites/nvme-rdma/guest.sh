@@ -36,3 +36,22 @@ bond_down() {
   ip link delete bond-a
   ip link delete bond-b
 }
+
+# served CONTROLLER: the writes that went by it.
+served() { cat "/sys/class/nvme/$1/"nvme*n*/stat | awk '{ sum += $5 } END { print sum }'; }
+serves_more() { [ "$(served "$1")" -gt "$2" ]; }
+
+# told_without_flow_control COUNT COMMAND...: meanwhile the target answers Connect for so many queues with the SQ head that says so,
+# FFFFh. It is in a message of one packet that has a completion alone, 16 bytes behind the BTH, or behind the key that it invalidates.
+told_without_flow_control() {
+  local count=$1 capture
+  shift
+  timeout 60 tcpdump -i eth0 -nn -c "$count" "udp dst port 4791 and
+    ((udp[4:2] = 40 and udp[8] = 0x04 and udp[28:2] = 0xffff) or (udp[4:2] = 44 and udp[8] = 0x17 and udp[32:2] = 0xffff))" \
+    > /tmp/answers 2> /tmp/tcpdump &
+  capture=$!
+  eventually 10 grep -q 'listening on' /tmp/tcpdump
+  "$@"
+  wait "$capture"
+  cat /tmp/answers
+}
