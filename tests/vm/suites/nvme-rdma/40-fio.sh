@@ -1,9 +1,13 @@
 # fio writes, reads back and compares checksums, at both path MTUs.
 # shellcheck shell=bash
 
-setup() { connect_host; }
+setup() {
+  peer_portal_add "[$A_V6]" "$PORT"
+  connect_host
+}
 teardown() {
   guest <<< 'not_connected || disconnect; path_mtu 9000'
+  peer_portal_remove "[$A_V6]" "$PORT"
 }
 
 test_random_4k() {
@@ -32,13 +36,20 @@ dd if="$disk" bs=1M count=4 iflag=direct status=none | cmp -n $((4 << 20)) - /de
 E
 }
 
-test_path_mtu_1024() {
-  guest << 'E'
-disconnect
-path_mtu 1500
-eventually 5 has_path_mtu rxe0 1024
-connect "$PEER_A"
-verified small-mtu-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=8m
-verified small-mtu-1m "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=48m
+test_path_mtu_4096() { both_families 9000 4096; }
+test_path_mtu_1024() { both_families 1500 1024; }
+
+# both_families INTERFACE_MTU PATH_MTU: it is that of IPv4 and of IPv6.
+both_families() {
+  guest INTERFACE_MTU="$1" PATH_MTU="$2" << 'E'
+not_connected || disconnect
+path_mtu "$INTERFACE_MTU"
+eventually 5 has_path_mtu rxe0 "$PATH_MTU"
+for address in "$PEER_A" "$A_V6"; do
+  connect "$address"
+  verified "mtu-$PATH_MTU-4k" "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=4m
+  verified "mtu-$PATH_MTU-1m" "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=16m
+  disconnect
+done
 E
 }
