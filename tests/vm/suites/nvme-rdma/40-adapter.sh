@@ -38,6 +38,14 @@ disconnect
 E
 }
 
+test_an_adapter_is_chosen_where_there_is_one() {
+  guest CHOOSES=nvme+rdma://10.77.0.11:4431 << 'E'
+ramport_here portal create "$CHOOSES"
+same "$(portal_field "$CHOOSES" state) $(portal_field "$CHOOSES" provider)" "open hw" "state and provider"
+ramport_here portal remove "$CHOOSES"
+E
+}
+
 # ramport's own host, to its target on the same adapter and to one behind the wire.
 test_our_host_uses_an_adapter() {
   guest NEAR="$HERE/$NQN-here" FAR="nvme+rdma://$PEER_A:$PORT/$NQN" << 'E'
