@@ -1,8 +1,9 @@
-# Packets are lost, twisted in order and doubled; data are right all the same.
+# Packets are lost, twisted in order, doubled and damaged, of either direction; data are right all the same.
 #
 # rdma_rxe of Linux 6.12 can't lose packets while it registers memory: a retry registers again what is registered, and
 # its queue pair fails without a word. So losses are tested without registration, which ib_iser leaves out for commands
-# whose data are in one piece (always_register=N), and once with it, where the session has to be taken up again.
+# whose data are in one piece (always_register=N), and once with it, where the session has to be taken up again. And it takes up one loss per message at
+# once, and waits half a second for each other; so messages are few.
 # shellcheck shell=bash
 
 setup() {
@@ -15,7 +16,7 @@ G
 }
 teardown() {
   guest << 'G'
-tc qdisc del dev eth0 root 2> /dev/null || :
+undisturbed
 detach "$IQN"
 rmmod ib_iser
 modprobe ib_iser
@@ -24,23 +25,33 @@ G
 
 test_one_packet_in_a_hundred_is_lost() {
   guest << 'G'
-tc qdisc replace dev eth0 root netem loss 1%
-verified lossy-4k "$(disk 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-verified lossy-256k "$(disk 0)" --rw=randwrite --bs=256k --iodepth=4 --size=16m --mem=shmhuge
-tc -s qdisc show dev eth0 | tee /tmp/netem
-grep -E 'dropped [1-9]' /tmp/netem
-tc qdisc del dev eth0 root
+disturbed loss 1%
+verified_in_one_piece lossy "$(disk 1)" "$(disk 0)"
+lost_both_ways
+undisturbed
 G
   # No connection was lost with them.
   [ "$(peer_session_count)" = 1 ]
 }
 
+# Few packets are held back: rdma_rxe as the target's adapter loses its queue pair where what it reads comes out of order.
 test_order_and_copies() {
   guest << 'G'
-tc qdisc replace dev eth0 root netem delay 1ms reorder 90% duplicate 2%
-verified twisted "$(disk 0)" --rw=randwrite --bs=16k --iodepth=8 --size=4m --mem=shmhuge
-tc qdisc del dev eth0 root
+disturbed delay 1ms reorder 98% duplicate 2%
+rxe_counts duplicate_request \
+  verified twisted "$(disk 0)" --rw=randwrite --bs=16k --iodepth=8 --size=4m --mem=shmhuge
+reordered_both_ways
+undisturbed
 G
+}
+
+test_damage_is_seen() {
+  guest << 'G'
+disturbed corrupt 1%
+asked_again_both_ways verified_in_one_piece damaged "$(disk 1)" "$(disk 0)"
+undisturbed
+G
+  [ "$(peer_session_count)" = 1 ]
 }
 
 test_a_session_that_is_lost_is_taken_up_again() {
@@ -49,9 +60,15 @@ detach "$IQN"
 rmmod ib_iser
 modprobe ib_iser
 attach "$IQN" "$PEER_A"
-tc qdisc replace dev eth0 root netem loss 0.1%
-verified registered "$(disk 0)" --rw=randwrite --bs=64k --iodepth=4 --size=16m
-tc qdisc del dev eth0 root
-eventually 30 logged_in "$(session "$IQN")"
+session=$(session "$IQN")
+io_started registered "$(disk 0)" verified_for_a_while registered "$(disk 0)"
+disturbed loss 100%
+lost() { ! logged_in "$session"; }
+eventually 40 lost
+# What the target has under way then may be nothing.
+netem_counts drops eth0
+undisturbed
+eventually 60 logged_in "$session"
+io_ended registered 60
 G
 }
