@@ -78,14 +78,3 @@ G
   [ "$after" -le "$before" ]
   [ "$(peer_session_count)" = 0 ]
 }
-
-test_ipv6() {
-  daemon portal create "iser://[$A_V6]:$PORT"
-  guest << 'G'
-record_and_login "$IQN" "[$A_V6]"
-by_iser "$(session "$IQN" "$A_V6")"
-verified ipv6 "$(eventually 15 device "$(session "$IQN")" 0)" --rw=randwrite --bs=16k --iodepth=8 --size=4m
-detach "$IQN"
-G
-  daemon portal remove "iser://[$A_V6]:$PORT"
-}

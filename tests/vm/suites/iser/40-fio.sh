@@ -1,10 +1,13 @@
 # fio writes, reads back and compares checksums, at both path MTUs.
 # shellcheck shell=bash
 
-setup() { attach_host; }
+setup() {
+  peer_portal_add "[$A_V6]" "$PORT,$GROUP_A"
+  attach_host
+}
 teardown() {
-  detach_host
-  guest <<< 'path_mtu 9000'
+  guest <<< 'not_attached "$IQN" || detach "$IQN"; path_mtu 9000'
+  peer_portal_remove "[$A_V6]" "$PORT,$GROUP_A"
 }
 
 test_random_4k() {
@@ -36,13 +39,22 @@ attach "$IQN" "$PEER_A" node.session.iscsi.ImmediateData=Yes node.session.iscsi.
 G
 }
 
-test_path_mtu_1024() {
-  guest << 'G'
-detach "$IQN"
-path_mtu 1500
-eventually 5 has_path_mtu rxe0 1024
-attach "$IQN" "$PEER_A"
-verified small-mtu-4k "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=8m
-verified small-mtu-1m "$(disk 0)" --rw=write --bs=1m --iodepth=4 --size=48m
+test_path_mtu_4096() { both_families 9000 4096; }
+test_path_mtu_1024() { both_families 1500 1024; }
+
+# both_families INTERFACE_MTU PATH_MTU: it is that of IPv4 and of IPv6.
+both_families() {
+  guest INTERFACE_MTU="$1" PATH_MTU="$2" << 'G'
+not_attached "$IQN" || detach "$IQN"
+path_mtu "$INTERFACE_MTU"
+eventually 5 has_path_mtu rxe0 "$PATH_MTU"
+for address in "$PEER_A" "[$A_V6]"; do
+  record_and_login "$IQN" "$address"
+  session=$(session "$IQN")
+  by_iser "$session"
+  verified "mtu-$PATH_MTU-4k" "$(eventually 15 device "$session" 1)" --rw=randwrite --bs=4k --iodepth=32 --size=4m
+  verified "mtu-$PATH_MTU-1m" "$(eventually 15 device "$session" 0)" --rw=write --bs=1m --iodepth=4 --size=16m
+  detach "$IQN"
+done
 G
 }
