@@ -9,6 +9,9 @@ SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-480}
 SUITE_FAILURES_LIMIT_S=600
 SUITE_SKIP_STATUS=77
 SUITE_LOG_LINES=60
+# What the allocator and the counters of a host may take, after many rounds, that was not there before.
+SUITE_MEMORY_GROWTH_MAX_KIB=4096
+SUITE_ROUNDS_PER_LOOK=100
 SUITE_JOB=''
 SUITE_STATUS=0
 SUITE_GUEST_FILES=()
@@ -223,4 +226,36 @@ rdma_threads_share_the_work() {
       }
       exit NR != count || idle
     }'
+}
+
+# rounds_leave_nothing COUNT: neither descriptors nor memory nor sessions. The suite's, or the file's, `rounds COUNT` makes and ends
+# ten connections in each.
+rounds_leave_nothing() {
+  local count=$1 done=0 some before=''
+  rounds 1
+  ! peer_can usage || before=$(peer_usage)
+  while [ "$done" -lt "$count" ]; do
+    some=$((count - done < SUITE_ROUNDS_PER_LOOK ? count - done : SUITE_ROUNDS_PER_LOOK))
+    rounds "$some"
+    done=$((done + some))
+    echo "after $done rounds"
+    [ -z "$before" ] || nothing_is_left "$before"
+  done
+}
+
+# Descriptors, KiB of memory, bytes charged to the budget.
+peer_usage() { echo "$(peer_descriptors) $(peer_memory_kib) $(peer_charged_bytes)"; }
+
+# nothing_is_left BEFORE: of what there is now, as told by peer_usage then.
+nothing_is_left() {
+  local descriptors memory_kib charged_bytes now
+  read -r descriptors memory_kib charged_bytes <<< "$1"
+  read -ra now <<< "$(peer_usage)"
+  echo "descriptors: $descriptors before, ${now[0]} now"
+  echo "memory: $memory_kib KiB before, ${now[1]} KiB now"
+  echo "charged to the budget: $charged_bytes bytes before, ${now[2]} bytes now"
+  [ "${now[0]}" -le "$descriptors" ]
+  [ "${now[1]}" -le $((memory_kib + SUITE_MEMORY_GROWTH_MAX_KIB)) ]
+  [ "${now[2]}" -le "$charged_bytes" ]
+  [ "$(peer_session_count)" = 0 ]
 }

@@ -13,3 +13,10 @@ record_and_login() {
   record "$1" "$2"
   node "$1" "$2" --login
 }
+
+# sessions: how many there are, of all targets. No process is started.
+sessions() {
+  local all=(/sys/class/iscsi_session/session*)
+  [ -e "${all[0]}" ] || all=()
+  echo "${#all[@]}"
+}

@@ -37,41 +37,6 @@ E
 connect_host() { guest <<< 'connect "$PEER_A"'; }
 disconnect_host() { guest <<< 'disconnect'; }
 
-# What the allocator and the counters of a host may take that was not there before.
-MEMORY_GROWTH_MAX_KIB=4096
-ROUNDS_PER_LOOK=100
-
-# rounds_leave_nothing COUNT: neither descriptors nor memory nor sessions. Each round makes and ends ten connections.
-rounds_leave_nothing() {
-  local count=$1 done=0 some before=''
-  rounds 1
-  ! peer_can usage || before=$(peer_usage)
-  while [ "$done" -lt "$count" ]; do
-    some=$((count - done < ROUNDS_PER_LOOK ? count - done : ROUNDS_PER_LOOK))
-    rounds "$some"
-    done=$((done + some))
-    echo "after $done rounds"
-    [ -z "$before" ] || nothing_is_left "$before"
-  done
-}
-
-# Descriptors, KiB of memory, bytes charged to the budget.
-peer_usage() { echo "$(peer_descriptors) $(peer_memory_kib) $(peer_charged_bytes)"; }
-
-# nothing_is_left BEFORE: of what there is now, as told by peer_usage then.
-nothing_is_left() {
-  local descriptors memory_kib charged_bytes now
-  read -r descriptors memory_kib charged_bytes <<< "$1"
-  read -ra now <<< "$(peer_usage)"
-  echo "descriptors: $descriptors before, ${now[0]} now"
-  echo "memory: $memory_kib KiB before, ${now[1]} KiB now"
-  echo "charged to the budget: $charged_bytes bytes before, ${now[2]} bytes now"
-  [ "${now[0]}" -le "$descriptors" ]
-  [ "${now[1]}" -le $((memory_kib + MEMORY_GROWTH_MAX_KIB)) ]
-  [ "${now[2]}" -le "$charged_bytes" ]
-  [ "$(peer_session_count)" = 0 ]
-}
-
 # rounds COUNT: of two hosts side by side, then one that reads, with queues that are polled too. These are not in every round, since
 # Linux ends each in 0.2 s, by two waits of a tenth of a second.
 rounds() {

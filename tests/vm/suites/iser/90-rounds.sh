@@ -1,0 +1,33 @@
+# Logging in and out, over and over.
+# shellcheck shell=bash
+
+teardown() { guest <<< 'not_attached "$IQN" || detach "$IQN"'; }
+
+# The first rounds take memory, some 8 MiB, that the daemon keeps for those to come.
+test_many_rounds() {
+  rounds 5
+  rounds_leave_nothing "${ROUNDS:-5}"
+}
+
+SESSIONS_PER_ROUND=10
+
+# rounds COUNT: of ten sessions each, that are there at once; then one whose disks are looked for, and read. The others' are not: that
+# takes seconds under emulation. iscsiadm is started twice for all sessions of a round.
+rounds() {
+  guest COUNT="$1" SESSIONS="$SESSIONS_PER_ROUND" << 'G'
+begun=$SECONDS
+record "$IQN" "$PEER_A" node.session.scan=manual node.session.nr_sessions="$SESSIONS"
+for ((round = 0; round < COUNT; round++)); do
+  node "$IQN" "$PEER_A" --login > /dev/null
+  same "$(sessions)" "$SESSIONS" sessions
+  node "$IQN" "$PEER_A" --logout > /dev/null
+  same "$(sessions)" 0 sessions
+done
+node "$IQN" "$PEER_A" -o delete
+attach "$IQN" "$PEER_A"
+by_iser "$(session "$IQN")"
+dd if="$(disk 0)" of=/dev/null bs=4k count=1 iflag=direct status=none
+detach "$IQN"
+echo "$COUNT rounds of $SESSIONS sessions, and one of one, in $((SECONDS - begun)) s"
+G
+}
