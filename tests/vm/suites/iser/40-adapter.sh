@@ -36,6 +36,14 @@ detach "$IQN"
 G
 }
 
+test_an_adapter_is_chosen_where_there_is_one() {
+  guest CHOOSES=iser://10.77.0.11:3271 << 'G'
+ramport_here portal create "$CHOOSES"
+same "$(portal_field "$CHOOSES" state) $(portal_field "$CHOOSES" provider)" "open hw" "state and provider"
+ramport_here portal remove "$CHOOSES"
+G
+}
+
 # The initiator loses its own device as well; the session is taken up again where it was.
 test_an_adapter_is_taken_away_under_io_and_comes_back() {
   here << 'G'
