@@ -60,6 +60,10 @@ no_device() { ! device "$@"; }
 # disk LUN: the device of the main target's first session.
 disk() { device "$(session "$IQN")" "$1"; }
 
+# served DEVICE: the writes that went by it.
+served() { awk '{ print $5 }' "/sys/block/${1#/dev/}/stat"; }
+serves_more() { [ "$(served "$1")" -gt "$2" ]; }
+
 # logged_in SESSION: it is neither lost nor being recovered.
 logged_in() { [ "$(cat "/sys/class/iscsi_session/$1/state")" = LOGGED_IN ]; }
 
@@ -71,4 +75,25 @@ negotiated() {
     same "$(sed -n "s/^[[:space:]]*$1: //p" /tmp/session.txt)" "$2" "$1"
     shift 2
   done
+}
+
+# multipathd's lines about the paths to LUN 0: DEVICE WWID STATE.
+path_lines() {
+  local wwid
+  wwid=$(multipathd show paths raw format '%d %w' | awk -v disk="$(basename "$(disk 0)")" '$1 == disk { print $2 }')
+  multipathd show paths raw format '%d %w %t' | awk -v wwid="$wwid" 'wwid != "" && $2 == wwid'
+}
+
+# The device of device-mapper over these paths.
+map() { echo "/dev/mapper/$(path_lines | awk 'NR == 1 { print $2 }')"; }
+
+paths_are() { [ "$(path_lines | awk -v state="$1" '$3 == state' | wc -l)" = "$2" ]; }
+
+# paths_become STATE COUNT SECONDS: so many are, within that time.
+paths_become() {
+  eventually "$3" paths_are "$1" "$2" || {
+    multipathd show paths
+    multipath -ll
+    return 1
+  }
 }

@@ -41,3 +41,45 @@ E
 # The plain set-up and tear-down of most files.
 attach_host() { guest <<< 'attach "$IQN" "$PEER_A"'; }
 detach_host() { guest <<< 'detach "$IQN"'; }
+
+# dm-multipath over LUN 0; it wants udev, which nothing else here runs. A path is told as failed a few seconds after it is lost with
+# these settings of open-iscsi.
+MULTIPATH_QUICK="node.session.timeo.replacement_timeout=1 node.conn[0].timeo.noop_out_interval=1 node.conn[0].timeo.noop_out_timeout=2"
+
+multipath_up() {
+  guest << 'E'
+modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
+cat > /etc/multipath.conf << 'C'
+defaults {
+  find_multipaths no
+  user_friendly_names no
+  path_grouping_policy multibus
+  path_selector "round-robin 0"
+  polling_interval 1
+  max_polling_interval 1
+  no_path_retry 300
+}
+blacklist {
+  devnode "^(vd|ram|loop|nbd|nullb|nvme|zram)"
+}
+C
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger --settle --subsystem-match=block
+multipathd
+E
+}
+
+# The sessions end too.
+multipath_down() {
+  guest << 'E'
+multipathd shutdown || :
+ended() { ! pidof "$@"; }
+eventually 10 ended multipathd > /dev/null
+# udev looks at a map for a while after each change.
+eventually 20 multipath -F > /dev/null
+# Asked to end, it waits for what its workers are at, which may take minutes. Nothing needs them any more.
+kill -KILL $(pidof systemd-udevd)
+eventually 10 ended systemd-udevd > /dev/null
+detach "$IQN"
+E
+}
