@@ -89,17 +89,24 @@ told() {
 # listens PORT: somebody listens at a port of the connection manager's.
 listens() { rdma resource show cm_id | grep -q "state LISTEN .*:$1\b"; }
 
-# pingpong [PEER]: rdma-core's, on the adapter, by its IPv4 address; without a peer it waits for one.
+# pingpong ADDRESS [PEER]: rdma-core's, on the adapter, by this address of it; without a peer it waits for one.
 pingpong() {
   local gid
-  gid=$(gid_index rxe0 "$HW_4")
-  timeout 60 ibv_rc_pingpong -d rxe0 -g "$gid" -p "$PORT" -n "$ROUNDS" "$@"
+  gid=$(gid_index rxe0 "$1")
+  timeout 60 ibv_rc_pingpong -d rxe0 -g "$gid" -p "$PORT" -n "$ROUNDS" "${@:2}"
 }
 
-# gid_index DEVICE IPV4: the place of an address in the table of a device's port.
+# gid_index DEVICE ADDRESS: its place in the table of a device's port; one of IPv6 has its zeros in one run.
 gid_index() {
-  local gid index
-  gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
+  local gid index words
+  if [[ $2 = *:* ]]; then
+    words=(${2//:/ })
+    gid=${2/::/:$(printf '0:%.0s' $(seq ${#words[@]} 7))}
+    gid=$(printf ':%04x' $(printf '0x%s ' ${gid//:/ }))
+    gid=${gid#:}
+  else
+    gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
+  fi
   for index in /sys/class/infiniband/"$1"/ports/1/gids/*; do
     if [ "$(cat "$index")" = "$gid" ]; then
       echo "${index##*/}"
