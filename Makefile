@@ -1,11 +1,11 @@
-# ramport: `make run` serves a RAM disk and shows what it does; `make test` checks everything.
+# ramport: `make run` serves a RAM disk and shows what it does; `make test` checks everything, `make test-adapters` RDMA by adapters once more.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 BINARY = target/release/ramport
 
-.PHONY: run build test install clean
+.PHONY: run build test test-adapters install clean
 
 # A RAM disk on loopback: checked, measured, then served until Ctrl-C.
 run: build
@@ -22,8 +22,12 @@ test: build
 	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/iscsi/run
-	tests/vm/run --again --jobs 2 nvme-tcp iscsi fabric
-	tests/vm/run --again --jobs 2 --only "[14]0-*" nvme-rdma iser
+	tests/vm/run --again --jobs 2 nvme-tcp iscsi fabric nvme-rdma iser
+
+# The suites of RDMA once more, by adapters: the daemon in a guest of its own, on rdma_rxe. A quarter of an hour beside `make test`.
+test-adapters: build
+	@scripts/deps.sh test
+	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
 
 install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
