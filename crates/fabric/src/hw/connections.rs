@@ -63,6 +63,8 @@ const REJECTION_DATA_MAX: usize = 148;
 /// Connections that peers asked for and that are not yet made, in total and per peer.
 const HALF_OPEN_MAX: usize = 256;
 const HALF_OPEN_PER_PEER_MAX: usize = 64;
+/// Connections of a peer's that were ended here, to which it has not agreed.
+const CLOSING_PER_PEER_MAX: usize = 1024;
 /// How long our own application may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long a peer may take to agree that a connection has ended: Linux takes the time from the peer, which may have said hours.
@@ -97,15 +99,22 @@ impl Connections {
 
     /// Whether there is room for one more request of a peer's.
     fn has_room_for(&self, peer: IpAddr) -> bool {
-        let half_open = |c: &&Connection| matches!(c.phase, Phase::Requested | Phase::Accepted);
-        let peers = self.by_id.values().filter(half_open).map(|c| c.peer);
         let network = network_of(peer);
-        let (mut all, mut of_peer) = (0, 0);
-        for other in peers {
-            all += 1;
-            of_peer += usize::from(network_of(other) == network);
+        let (mut half_open, mut of_peer, mut closing) = (0, 0, 0);
+        for other in self.by_id.values() {
+            let is_of_peer = usize::from(network_of(other.peer) == network);
+            match other.phase {
+                Phase::Requested | Phase::Accepted => {
+                    half_open += 1;
+                    of_peer += is_of_peer;
+                }
+                Phase::Closing => closing += is_of_peer,
+                _ => {}
+            }
         }
-        all < HALF_OPEN_MAX && of_peer < HALF_OPEN_PER_PEER_MAX
+        half_open < HALF_OPEN_MAX
+            && of_peer < HALF_OPEN_PER_PEER_MAX
+            && closing < CLOSING_PER_PEER_MAX
     }
 }
 
