@@ -11,7 +11,8 @@ use fabric::{ConnectTo, FabricError, Provider, Segmentation, Soft, SoftOptions, 
 use suite::{Ends, QP};
 
 /// Both ends of a test share a port, as all ends of RoCEv2 do, and tests that run at once have different ones.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(36_000);
+/// None is of those that the system gives to sockets that ask for any.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(24_000);
 
 fn ends(path_mtu: PathMtu, segmentation: Segmentation) -> Ends<Soft> {
     let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);

@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn chunks_of_requests_that_are_refused_go_back_to_the_pool() {
-        let mut bed = Bed::at(37_021);
+        let mut bed = Bed::at(25_021);
         let mut poster = bed.poster();
         assert!(poster.write(TO).is_some() && poster.write(TO).is_some());
         assert!(poster.write_placed(TO).is_some() && poster.write(TO).is_some());
@@ -548,7 +548,7 @@ mod tests {
 
     #[test]
     fn a_few_requests_do_not_say_when_they_are_done_where_more_follow() {
-        let mut bed = Bed::at(37_023);
+        let mut bed = Bed::at(25_023);
         for silent in [1, 2, 3, 0, 1] {
             assert!(bed.poster().write_placed(TO).is_some());
             let _ = bed.post(true);
@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn only_a_few_requests_that_hold_little_are_done_late() {
-        let mut bed = Bed::at(37_025);
+        let mut bed = Bed::at(25_025);
         assert!(bed.queue.may_be_late(4) && !bed.queue.may_be_late(5));
         assert!(bed.poster().write(TO).is_some());
         let _ = bed.post(false);
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn pieces_fill_what_leaves_with_one_call() {
-        let mut bed = Bed::at(37_024);
+        let mut bed = Bed::at(25_024);
         let mut poster = bed.poster();
         let of = |len_bytes| RemoteBuffer { len_bytes, ..TO };
         assert_eq!(poster.write_piece_bytes(128 << 10), 60 << 10);

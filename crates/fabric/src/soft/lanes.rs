@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn send_from(lanes: &mut Lanes, from: IpAddr, to: SocketAddr) -> Option<io::Result<()>> {
-        let flow = Flow::new(SocketAddr::new(from, 37_031), to).expect("one family");
+        let flow = Flow::new(SocketAddr::new(from, 25_031), to).expect("one family");
         lanes.send(&flow, [Piece::Bytes(b"train")].into_iter())
     }
 
@@ -72,7 +72,7 @@ mod tests {
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
         let mut peers: Vec<UdpSocket> = (0..=Lanes::MAX as u8)
             .map(|index| {
-                let local = SocketAddr::new([127, 38, 4, 2 + index].into(), 37_031);
+                let local = SocketAddr::new([127, 38, 4, 2 + index].into(), 25_031);
                 UdpSocket::bind(local, &UdpOptions::default()).expect("the port is free")
             })
             .collect();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_leaves_from_several_addresses_comes_from_each() {
-        let there: SocketAddr = "127.38.4.101:37033".parse().expect("an address");
+        let there: SocketAddr = "127.38.4.101:25033".parse().expect("an address");
         let peer = UdpSocket::bind(there, &UdpOptions::default()).expect("the port is free");
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
         let mut lanes = Lanes::default();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_gone_is_told_of_and_served_when_it_is_back() {
-        let there: SocketAddr = "127.38.4.100:37032".parse().expect("an address");
+        let there: SocketAddr = "127.38.4.100:25032".parse().expect("an address");
         let mut lanes = Lanes::default();
         // The first finds nobody, of which the system tells the second.
         assert!(send(&mut lanes, there).expect("a lane").is_ok());

@@ -100,7 +100,7 @@ impl Ends {
 
 #[test]
 fn messages_stay_until_they_are_taken_and_the_next_wait_for_room() {
-    let mut ends = Ends::at(37_041);
+    let mut ends = Ends::at(25_041);
     (0..MESSAGES).for_each(|index| ends.send(index));
     let mut taken = 0;
     let mut rounds = 0;

@@ -170,7 +170,7 @@ fn place(region: RegionId, offset: u64, len: u64) -> Placement {
 
 #[test]
 fn writes_are_sent_from_the_volume_as_it_is_then() {
-    let mut ends = Ends::at(37_011, PathMtu::B61440);
+    let mut ends = Ends::at(25_011, PathMtu::B61440);
     assert!(ends.from.sends_from_volumes(ends.qpn), "they use trains");
     let served = Served::new();
     let volume = ends.from.show(served.clone()).expect("it takes volumes");
@@ -188,7 +188,7 @@ fn writes_are_sent_from_the_volume_as_it_is_then() {
 
 #[test]
 fn nothing_is_sent_of_a_volume_that_was_withdrawn() {
-    let mut ends = Ends::at(37_012, PathMtu::B61440);
+    let mut ends = Ends::at(25_012, PathMtu::B61440);
     let served = Served::new();
     let volume = ends.from.show(served.clone()).expect("it takes volumes");
     served.fill(3, 7);
@@ -212,7 +212,7 @@ fn nothing_is_sent_of_a_volume_that_was_withdrawn() {
 
 #[test]
 fn a_volume_that_was_released_is_no_longer_there() {
-    let mut ends = Ends::at(37_013, PathMtu::B61440);
+    let mut ends = Ends::at(25_013, PathMtu::B61440);
     let served = Served::new();
     let volume = ends.from.show(served.clone()).expect("it takes volumes");
     let region = Region {
@@ -234,7 +234,7 @@ fn a_volume_that_was_released_is_no_longer_there() {
 #[test]
 fn what_is_summed_is_not_sent_from_volumes() {
     // Packets that foreign peers understand have an ICRC.
-    let mut ends = Ends::at(37_014, PathMtu::B4096);
+    let mut ends = Ends::at(25_014, PathMtu::B4096);
     assert!(!ends.from.sends_from_volumes(ends.qpn));
     let served = Served::new();
     let volume = ends.from.show(served).expect("it takes volumes");
