@@ -1,5 +1,6 @@
 //! NVMe/RDMA portals of the server, reached by a small host over RoCEv2 in user space on loopback.
 
+mod harm;
 mod hostile;
 mod peer;
 
@@ -13,7 +14,7 @@ use nvme::wire::fabrics::{
     Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
 };
 use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
-use peer::{Peer, Refused};
+use peer::{Peer, Refused, transfer};
 use target::{
     Cores, Force, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
     Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition,
@@ -117,13 +118,6 @@ fn connect_queue(peer: &mut Peer, nqn: &str, queue: u16, controller: u16) -> Cqe
     peer.data()[..size_of::<ConnectData>()].copy_from_slice(data.as_bytes());
     let sqe = ConnectSqe::new(Cid(0), queue, peer::ENTRIES);
     peer.command(&zerocopy::transmute!(sqe), size_of::<ConnectData>())
-}
-
-fn transfer(opcode: u8, cid: u16, len: usize) -> Sqe {
-    let mut sqe = Sqe::new(opcode, Cid(cid), Nsid(1));
-    sqe.set_cdw10_11(8);
-    sqe.cdw12 = U32::new((len / 512) as u32 - 1);
-    sqe
 }
 
 #[test]

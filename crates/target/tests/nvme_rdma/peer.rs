@@ -11,7 +11,8 @@ use fabric::verbs::{
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use nvme::rdma::wire::ConnectRequest;
-use nvme::wire::{Cqe, Invalidate, Sgl, Sqe};
+use nvme::wire::{Cid, Cqe, Invalidate, Nsid, Sgl, Sqe};
+use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Entries of a queue.
@@ -25,7 +26,8 @@ const ACCESS: Access = Access {
 };
 const DATA_BYTES: usize = 2 << 20;
 const RESPONSE_BYTES: u64 = 16;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Targets under emulation are slow.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Peer {
     soft: Soft,
@@ -200,6 +202,14 @@ impl Peer {
         let wait = Wait::AtMost(Duration::from_millis(1));
         self.soft.poll(wait).expect("the socket works");
     }
+}
+
+/// A READ or WRITE, as `opcode` says, of so many bytes behind the namespace's first 4 KiB.
+pub fn transfer(opcode: u8, cid: u16, len: usize) -> Sqe {
+    let mut sqe = Sqe::new(opcode, Cid(cid), Nsid(1));
+    sqe.set_cdw10_11(8);
+    sqe.cdw12 = U32::new((len / 512) as u32 - 1);
+    sqe
 }
 
 fn place(region: RegionId, offset: u64, len: u64) -> Placement {

@@ -56,6 +56,22 @@ done
 E
 }
 
+# The peers are on the wire, the host on the adapter itself.
+test_a_host_beside_hostile_peers_notices_nothing() {
+  here << 'E'
+connect "$ADDRESS"
+dmesg --clear
+io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
+E
+  hostile_peers 10.77.0.11:4430
+  here << 'E'
+io_ended beside 60
+nothing_was_lost
+disconnect
+same "$(portal_field "$HERE" state)" open state
+E
+}
+
 # The host loses its own device as well, and with it the controller.
 test_an_adapter_is_taken_away_under_io_and_comes_back() {
   here << 'E'

@@ -43,3 +43,19 @@ E
   peer_target_remove "$NQN-closed"
   daemon volume remove closed --force
 }
+
+# Peers guess keys, send what is no capsule or too long, too many commands, garbage, and requests without end; all from the wire.
+test_a_host_beside_hostile_peers_notices_nothing() {
+  guest << 'E'
+connect "$PEER_A"
+dmesg --clear
+io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
+E
+  hostile_peers "$PEER_A:$PORT"
+  guest << 'E'
+io_ended beside 60
+nothing_was_lost
+disconnect
+E
+  [ "$(peer_session_count)" = 0 ]
+}

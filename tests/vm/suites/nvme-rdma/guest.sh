@@ -37,6 +37,9 @@ bond_down() {
   ip link delete bond-b
 }
 
+# Since the kernel's log was cleared: neither a command nor a connection.
+nothing_was_lost() { refused grep -E 'nvme.*(error|timeout|reconnect|failed)' <(dmesg); }
+
 # served CONTROLLER: the writes that went by it.
 served() { cat "/sys/class/nvme/$1/"nvme*n*/stat | awk '{ sum += $5 } END { print sum }'; }
 serves_more() { [ "$(served "$1")" -gt "$2" ]; }
