@@ -259,3 +259,20 @@ nothing_is_left() {
   [ "${now[2]}" -le "$charged_bytes" ]
   [ "$(peer_session_count)" = 0 ]
 }
+
+# suite_example PACKAGE NAME: where that program of ours is.
+suite_example() {
+  local program=${CARGO_TARGET_DIR:-$VM_TOP/../../target}/debug/examples/$2
+  [ -x "$program" ] || report_die "no $program; cargo build --package $1 --examples makes it"
+  echo "$program"
+}
+
+# harm_from_the_wire EXAMPLE PORTAL [ARGUMENT]...: peers of crate target's examples do what they can against it for a while, on br0.
+harm_from_the_wire() {
+  local last program first=10.77.0.64 seconds=15
+  program=$(suite_example target "$1")
+  for last in 64 65 66 67; do
+    ip -n "$NET_NS" address replace "${first%.*}.$last/24" dev br0
+  done
+  "${NET_RUN[@]}" "$program" "$first" "${@:2}" "$seconds"
+}

@@ -1,5 +1,6 @@
 //! iSER portals of the server, reached by a small initiator over RoCEv2 in user space on loopback.
 
+mod harm;
 mod hostile;
 mod peer;
 
@@ -9,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use block::{Access, BlockSize};
 use iscsi::iser::wire::Tag;
-use iscsi::testing::IserInitiator;
 use iscsi::wire::{NO_TASK_TAG, request, response};
-use peer::{Addresses, Peer};
+use peer::{Addresses, GOOD, Peer, READ, WRITE, cdb_10};
 use target::{
     AllowedHost, Cores, HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition,
     PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol,
@@ -21,9 +21,6 @@ use target::{
 const MIB: u64 = 1 << 20;
 const IQN: &str = "iqn.2026-11.com.example:disks";
 const HOST: &str = "iqn.2026-11.com.example:host";
-const READ: u8 = 0xC1;
-const WRITE: u8 = 0xA1;
-const GOOD: (u8, u8) = (0, 0);
 
 /// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
 static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(24_000);
@@ -91,7 +88,9 @@ impl Fixture {
     }
 
     fn log_in_with(&self, addresses: Addresses) -> (Peer, (u8, u8)) {
-        log_in_as(HOST, self.try_connect_with(addresses).expect("taken"))
+        let mut peer = self.try_connect_with(addresses).expect("taken");
+        let status = peer.log_in(HOST, IQN);
+        (peer, status)
     }
 
     fn ready(&self) -> Peer {
@@ -105,19 +104,6 @@ impl Fixture {
         command(&mut peer, READ, &[0; 6], 0, &[], (None, None));
         peer
     }
-}
-
-/// Logs a peer in as that initiator; with what status.
-fn log_in_as(name: &str, mut peer: Peer) -> (Peer, (u8, u8)) {
-    let mut keys = IserInitiator::KEYS.to_vec();
-    keys.retain(|(key, _)| !["InitiatorName", "TargetName"].contains(key));
-    keys.extend([("InitiatorName", name), ("TargetName", IQN)]);
-    let login = peer.initiator.login(&keys);
-    peer.send(&login);
-    let answer = peer.receive();
-    assert_eq!(answer.bhs.opcode(), response::LOGIN);
-    let status = (answer.bhs.specific_20[16], answer.bhs.specific_20[17]);
-    (peer, status)
 }
 
 fn portal(port: u16) -> PortalDefinition {
@@ -144,14 +130,6 @@ fn command(
     let answer = peer.receive();
     assert_eq!(answer.bhs.opcode(), response::SCSI_RESPONSE);
     answer.status()
-}
-
-fn cdb_10(opcode: u8, lba: u32, blocks: u16) -> [u8; 10] {
-    let mut cdb = [0; 10];
-    cdb[0] = opcode;
-    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
-    cdb
 }
 
 fn wait_until(what: &str, done: impl Fn() -> bool) {

@@ -12,6 +12,7 @@ use fabric::verbs::{
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use iscsi::iser::wire::{Layout, Tag};
 use iscsi::testing::{IserInitiator, Received, laid_out};
+use iscsi::wire::response;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 const DATA_BYTES: usize = 1 << 20;
@@ -20,6 +21,13 @@ const BASE: u64 = 0x7000_0000;
 const RECEIVES: u64 = 16;
 const MESSAGE_BYTES: u64 = 8192 + 76;
 const SENDS: u64 = 16;
+/// Targets under emulation are slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The flags of a command, and its status.
+pub const READ: u8 = 0xC1;
+pub const WRITE: u8 = 0xA1;
+pub const GOOD: (u8, u8) = (0, 0);
 
 pub struct Peer {
     soft: Soft,
@@ -134,6 +142,18 @@ impl Peer {
         Err(NoAnswer)
     }
 
+    /// Logs in as that initiator; with what status.
+    pub fn log_in(&mut self, initiator: &str, target: &str) -> (u8, u8) {
+        let mut keys = IserInitiator::KEYS.to_vec();
+        keys.retain(|(key, _)| !["InitiatorName", "TargetName"].contains(key));
+        keys.extend([("InitiatorName", initiator), ("TargetName", target)]);
+        let login = self.initiator.login(&keys);
+        self.send(&login);
+        let answer = self.receive();
+        assert_eq!(answer.bhs.opcode(), response::LOGIN);
+        (answer.bhs.specific_20[16], answer.bhs.specific_20[17])
+    }
+
     /// The data of the next command.
     pub fn data(&mut self) -> &mut [u8] {
         self.soft.bytes_mut(self.data)
@@ -199,7 +219,7 @@ impl Peer {
     }
 
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + PATIENCE;
         while !done(self) {
             assert!(Instant::now() < end, "{what} did not come");
             self.poll();
@@ -258,4 +278,12 @@ fn place(region: RegionId, offset: u64, len: u64) -> Placement {
         region,
         range: ByteRange { offset, len },
     }
+}
+
+pub fn cdb_10(opcode: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [0; 10];
+    cdb[0] = opcode;
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
 }

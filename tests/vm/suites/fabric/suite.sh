@@ -8,7 +8,6 @@ HW_6=fd02::1
 SOFT_6=fd02::2
 SUITE_NAMES=(HW_4 SOFT_4 HW_6 SOFT_6)
 SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh")
-EXAMPLES=${CARGO_TARGET_DIR:-$VM_TOP/../../target}/debug/examples
 
 suite_start() {
   local program
@@ -16,9 +15,9 @@ suite_start() {
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
   guest_start host -m 1024
-  for program in "$EXAMPLES"/fabric_{suite,hold,ping,pingpong} "$RAMPORT"; do
-    [ -x "$program" ] || report_die "no $program; cargo build --package fabric --examples makes it"
-    cp "$program" "$VM_STATE/host/share/"
+  cp "$RAMPORT" "$VM_STATE/host/share/"
+  for program in fabric_{suite,hold,ping,pingpong}; do
+    cp "$(suite_example fabric "$program")" "$VM_STATE/host/share/"
   done
   guest <<< 'ends_up'
 }

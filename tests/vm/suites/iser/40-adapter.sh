@@ -44,6 +44,22 @@ ramport_here portal remove "$CHOOSES"
 G
 }
 
+# The others are on the wire, this one on the adapter itself.
+test_an_initiator_beside_hostile_ones_notices_nothing() {
+  here << 'G'
+attach "$IQN" "$ADDRESS"
+dmesg --clear
+io_started beside "$(disk 0)" verified_for_a_while beside "$(disk 0)"
+G
+  harm_from_the_wire hostile_initiators 10.77.0.11:3270 "$IQN-here"
+  here << 'G'
+io_ended beside 60
+nothing_was_lost
+detach "$IQN"
+same "$(portal_field "$HERE" state)" open state
+G
+}
+
 # The initiator loses its own device as well; the session is taken up again where it was.
 test_an_adapter_is_taken_away_under_io_and_comes_back() {
   here << 'G'

@@ -33,3 +33,18 @@ detach "$IQN"
 G
   daemon portal remove "iscsi://$PEER_B:$PORT,$GROUP_B"
 }
+
+# Others log in, guess keys, and send what is no PDU, what ends behind its message, data of no task, and too many commands.
+test_an_initiator_beside_hostile_ones_notices_nothing() {
+  guest << 'G'
+attach "$IQN" "$PEER_A"
+dmesg --clear
+io_started beside "$(disk 0)" verified_for_a_while beside "$(disk 0)"
+G
+  harm_from_the_wire hostile_initiators "$PEER_A:$PORT" "$IQN"
+  guest << 'G'
+io_ended beside 60
+nothing_was_lost
+detach "$IQN"
+G
+}

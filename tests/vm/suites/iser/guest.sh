@@ -8,6 +8,9 @@ by_iser() {
   same "$(cat "/sys/class/scsi_host/$host/proc_name")" iscsi_iser transport
 }
 
+# Since the kernel's log was cleared: neither a command nor a connection.
+nothing_was_lost() { refused grep -E 'connection[0-9:]* .*error|I/O error|iser: .*(fail|error)|abort|reset' <(dmesg); }
+
 # record_and_login TARGET ADDRESS
 record_and_login() {
   record "$1" "$2"

@@ -63,7 +63,7 @@ connect "$ADDRESS"
 dmesg --clear
 io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
 E
-  hostile_peers 10.77.0.11:4430
+  harm_from_the_wire hostile_peers 10.77.0.11:4430
   here << 'E'
 io_ended beside 60
 nothing_was_lost

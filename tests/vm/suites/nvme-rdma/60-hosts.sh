@@ -51,7 +51,7 @@ connect "$PEER_A"
 dmesg --clear
 io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
 E
-  hostile_peers "$PEER_A:$PORT"
+  harm_from_the_wire hostile_peers "$PEER_A:$PORT"
   guest << 'E'
 io_ended beside 60
 nothing_was_lost

@@ -10,21 +10,6 @@ A_V6=fd00:77::1
 SUITE_NAMES+=(A_V6)
 SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh" "$VM_TOP/suites/nvme-tcp/guest.sh")
 
-# Four addresses from here on are those of peers that mean harm.
-HARMFUL=10.77.0.64
-HARMFUL_S=15
-EXAMPLES=${CARGO_TARGET_DIR:-$VM_TOP/../../target}/debug/examples
-
-# hostile_peers PORTAL: they do all they can against it for a while, from the wire.
-hostile_peers() {
-  local last program=$EXAMPLES/hostile_peers
-  [ -x "$program" ] || report_die "no $program; cargo build --package target --examples makes it"
-  for last in 0 1 2 3; do
-    ip -n "$NET_NS" address replace "${HARMFUL%.*}.$((${HARMFUL##*.} + last))/24" dev br0
-  done
-  "${NET_RUN[@]}" "$program" "$HARMFUL" "$1" "$HARMFUL_S"
-}
-
 suite_start() {
   peer_can rdma || report_die "peer $PEER does not serve NVMe/RDMA"
   net_bridge br0 10.77.0.1/24

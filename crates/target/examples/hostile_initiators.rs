@@ -1,0 +1,40 @@
+//! Initiators that mean harm to a target over iSER, for tests with others that work beside them:
+//!
+//! ```sh
+//! hostile_initiators 10.2.0.64 10.2.0.1:3260 iqn.2026-11.com.example:disks 20   # for 20 s, and until each harm was done often
+//! ```
+
+#[path = "../tests/iser/harm.rs"]
+mod harm;
+#[path = "../tests/iser/peer.rs"]
+#[expect(dead_code, reason = "the rest is for initiators that mean well")]
+mod peer;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use harm::Scene;
+
+/// How often each harm is done, at the least.
+const ROUNDS_MIN: u32 = 10;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [from, portal, target, seconds] = &arguments[..] else {
+        return Err("give an address, the portal, the target, and seconds, such as 10.2.0.64 10.2.0.1:3260 iqn.2026-11.com.example:disks 20".into());
+    };
+    let scene = Scene {
+        from: SocketAddr::new(from.parse()?, roce::wire::UDP_PORT),
+        portal: portal.parse()?,
+        target,
+    };
+    let end = Instant::now() + Duration::from_secs(seconds.parse()?);
+    let mut rounds = 0;
+    while rounds < ROUNDS_MIN || Instant::now() < end {
+        scene.harm(rounds);
+        rounds += 1;
+    }
+    println!("each was done {rounds} times");
+    Ok(())
+}
