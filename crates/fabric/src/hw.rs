@@ -84,6 +84,8 @@ pub struct Hw {
     next_watch: Instant,
     /// How many were looked at.
     watched: usize,
+    /// When the address, which nobody had the last time, is looked for again.
+    next_search: Option<Instant>,
     is_gone: bool,
 }
 
@@ -94,8 +96,8 @@ impl Hw {
     const WATCH_INTERVAL: Duration = Duration::from_millis(20);
     /// Requests for connections that wait in the kernel.
     const BACKLOG: i32 = 256;
-    /// Room for completions at the start.
-    const COMPLETIONS_MIN: u32 = 1024;
+    /// The longest sleep, since connections that are late, and an address that nobody had, are looked at in between.
+    const SLEEP_MAX: Duration = Duration::from_secs(1);
 
     /// The provider of the adapter that has `address`.
     pub fn open(address: IpAddr) -> Result<Self, HwError> {
@@ -108,14 +110,13 @@ impl Hw {
         let anchor = bound(&channel, Key::Anchor, address, 0)?;
         removal::watch(&library, address, &anchor)?;
         let context = Arc::new(anchor.open_device()?);
-        let depth = Self::COMPLETIONS_MIN.min(context.caps.completions_max);
         let domain = ProtectionDomain::default();
         Ok(Self {
             regions: Regions::default(),
             pairs: QueuePairs::default(),
             memory: Memory::default(),
             domains: vec![(domain, Arc::new(Pd::new(&context)?))],
-            queues: Queues::new(&context, depth)?,
+            queues: Queues::new(&context)?,
             connections: Connections::default(),
             listeners: HashMap::new(),
             anchor,
@@ -127,6 +128,7 @@ impl Hw {
             rounds: 0,
             next_watch: Instant::now(),
             watched: 0,
+            next_search: None,
             is_gone: false,
         })
     }
@@ -158,6 +160,9 @@ impl Hw {
             return Ok(Arc::clone(pd));
         }
         let pd = Arc::new(Pd::new(&self.context)?);
+        // Connections that came and went have left those that nothing is made of any more.
+        self.domains
+            .retain(|(of, pd)| *of == ProtectionDomain::default() || Arc::strong_count(pd) > 1);
         self.domains.push((domain, Arc::clone(&pd)));
         Ok(pd)
     }
@@ -181,12 +186,15 @@ impl Hw {
         self.rounds = 0;
         self.handle_device_events();
         self.handle_connection_events();
+        if self.next_search.is_some_and(|at| Instant::now() >= at) {
+            self.follow_address();
+        }
         self.watch();
     }
 
     /// Sleeps until anything has something, at most `at_most`; and takes what that is.
     fn sleep(&mut self, at_most: Duration, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let at_most = self.queues.watch.limit(at_most);
+        let at_most = self.queues.watch.limit(at_most.min(Self::SLEEP_MAX));
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: at_most.subsec_nanos().into(),

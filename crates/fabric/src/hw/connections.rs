@@ -69,8 +69,10 @@ const CLOSING_PER_PEER_MAX: usize = 1024;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long a peer may take to agree that a connection has ended: Linux takes the time from the peer, which may have said hours.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
-/// Events in a round.
-const EVENTS_PER_ROUND: usize = 256;
+/// How often an address is looked for that no device has.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Events in a round: each may cost a few system calls, and others wait meanwhile.
+const EVENTS_PER_ROUND: usize = 32;
 
 impl Connections {
     /// The number of the next connection.
@@ -231,6 +233,7 @@ impl Hw {
 
     /// Takes what happened to connections.
     pub(super) fn handle_connection_events(&mut self) {
+        self.end_the_late();
         for _ in 0..EVENTS_PER_ROUND {
             let Some(event) = self.channel.next_event() else {
                 break;
@@ -241,7 +244,6 @@ impl Hw {
                 Key::Connection(id) => self.on_connection_event(CommId(id), &event),
             }
         }
-        self.end_the_late();
     }
 
     /// The device, and all that was made of it, is gone.
@@ -301,13 +303,14 @@ impl Hw {
 
     /// The address may have moved: to another link of this device, or to another device, which this provider can't serve.
     pub(super) fn follow_address(&mut self) {
+        self.next_search = None;
         match bound(&self.channel, Key::Anchor, self.address, 0) {
             Ok(moved) if moved.library_context() == self.anchor.library_context() => {
                 self.anchor = moved;
             }
             Ok(_) => self.lose_device(),
-            // Nobody has it just now, as while its link is down.
-            Err(_) => {}
+            // Nobody has it just now, as while its link is down; another device may be given it, which nobody tells of.
+            Err(_) => self.next_search = Some(Instant::now() + SEARCH_INTERVAL),
         }
     }
 

@@ -19,7 +19,7 @@ pub enum HwError {
         reason: Box<str>,
     },
     /// A library is too old: it has not this function, in this version.
-    #[error("there is no {0}; install rdma-core 23 or newer")]
+    #[error("there is no {0}; install rdma-core 25 or newer")]
     Symbol(Box<str>),
     /// The kernel has no connection manager for RDMA.
     #[error("the kernel offers no RDMA adapters ({0}); load rdma_ucm and the adapter's driver")]

@@ -112,6 +112,16 @@ impl Ledger {
         }
     }
 
+    /// The last request fails before the adapter sees it.
+    pub(super) fn fail_last_send(&mut self, status: WorkStatus) -> Option<Completion> {
+        let sent = self.sends.pop_back()?;
+        let completion = self.completion_of(sent, status);
+        if completion.is_none() {
+            self.forget(Some(sent));
+        }
+        completion
+    }
+
     /// Takes a receive.
     pub(super) fn recv(&mut self, id: WorkId) -> Result<(), PostError> {
         if self.recvs_held >= self.recv_depth {
@@ -127,6 +137,12 @@ impl Ledger {
         if self.recvs.pop_back().is_some() {
             self.recvs_held -= 1;
         }
+    }
+
+    /// The last receive fails before the adapter sees it.
+    pub(super) fn fail_last_recv(&mut self, status: WorkStatus) -> Option<Completion> {
+        let id = self.recvs.pop_back()?;
+        Some(self.completion_of_recv(id, status, Arrived::default()))
     }
 
     /// The adapter has answered for a request of the send queue: what the poster is to be told, if anything. Answers for what is
@@ -152,16 +168,7 @@ impl Ledger {
     /// The adapter has answered for the oldest receive.
     pub(super) fn received(&mut self, status: WorkStatus, arrived: Arrived) -> Option<Completion> {
         let id = self.recvs.pop_front()?;
-        Some(Completion {
-            qpn: self.qpn,
-            id,
-            kind: WorkKind::Recv,
-            status,
-            len_bytes: arrived.len_bytes,
-            at: None,
-            immediate: arrived.immediate,
-            invalidated: arrived.invalidated,
-        })
+        Some(self.completion_of_recv(id, status, arrived))
     }
 
     /// The next request that ends since the queue pair has.
@@ -228,6 +235,24 @@ impl Ledger {
                 })
             }
             Sent::Bind => None,
+        }
+    }
+
+    const fn completion_of_recv(
+        &self,
+        id: WorkId,
+        status: WorkStatus,
+        arrived: Arrived,
+    ) -> Completion {
+        Completion {
+            qpn: self.qpn,
+            id,
+            kind: WorkKind::Recv,
+            status,
+            len_bytes: arrived.len_bytes,
+            at: None,
+            immediate: arrived.immediate,
+            invalidated: arrived.invalidated,
         }
     }
 

@@ -18,7 +18,7 @@ const LIBRDMACM: &CStr = c"librdmacm.so.1";
 const VERBS_1_1: &CStr = c"IBVERBS_1.1";
 /// Completion channels have not changed since the first version.
 const VERBS_1_0: &CStr = c"IBVERBS_1.0";
-/// Since rdma-core 23.
+/// Since rdma-core 25.
 const VERBS_1_7: &CStr = c"IBVERBS_1.7";
 const RDMACM_1_0: &CStr = c"RDMACM_1.0";
 /// Since rdma-core 23.

@@ -10,7 +10,7 @@ use super::sys::{
     QPT_RC, access, bind_mw, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr,
     ibv_send_wr, ibv_sge, qp_attr_mask, qp_state, send_flags, wr,
 };
-use super::verbs::{Cq, Mr, Mw, Pd};
+use super::verbs::{Channel, Cq, Mr, Mw, Pd};
 use super::{HwError, checked, made};
 use crate::verbs::{Gather, Inline, Remote};
 
@@ -75,6 +75,16 @@ pub(super) struct Cqs {
     pub(super) receives: Arc<Cq>,
 }
 
+impl Cqs {
+    /// Queues with room for so many completions each.
+    pub(super) fn new(channel: &Arc<Channel>, completions: u32) -> Result<Self, HwError> {
+        Ok(Self {
+            sends: Arc::new(Cq::new(channel, completions)?),
+            receives: Arc::new(Cq::new(channel, completions)?),
+        })
+    }
+}
+
 // SAFETY: as for `Context`.
 unsafe impl Send for Qp {}
 
@@ -87,22 +97,21 @@ impl Qp {
         // Adapters differ in what they call too many inline bytes, and in the code that they say it by.
         let (raw, granted) =
             create(pd, cqs, depths, wanted).or_else(|_| create(pd, cqs, depths, 0))?;
-        let bounce = if granted < wanted {
+        let mut qp = Self {
+            raw,
+            pd: Arc::clone(pd),
+            bounce: None,
+            _cqs: cqs.clone(),
+        };
+        if granted < wanted {
             // A power of two, so that numbers which wrap go on with the next slot.
             let slots = depths.sends.next_power_of_two() as usize;
             let mapping = Arc::new(Mapping::new(slots * Inline::LEN_MAX_BYTES)?);
             let len_bytes = mapping.len_bytes();
             let mr = Mr::register(pd, &mapping, 0, len_bytes, 0, access::LOCAL_WRITE)?;
-            Some(Bounce { mapping, mr, slots })
-        } else {
-            None
-        };
-        Ok(Self {
-            raw,
-            pd: Arc::clone(pd),
-            bounce,
-            _cqs: cqs.clone(),
-        })
+            qp.bounce = Some(Bounce { mapping, mr, slots });
+        }
+        Ok(qp)
     }
 
     /// Its number.

@@ -104,11 +104,12 @@ impl QueuePairs {
         self.by_serial.keys().copied().collect()
     }
 
-    /// The connected queue pair of a domain that has no other.
+    /// The connected queue pair of a domain that has no other, if its peer may invalidate keys.
     pub(super) fn only_connected_in(&self, domain: ProtectionDomain) -> Option<Serial> {
         let mut of_domain = (self.by_serial.iter()).filter(|(_, p)| p.config.domain == domain);
         let (serial, pair) = of_domain.next()?;
-        (of_domain.next().is_none() && pair.state == QpState::ReadyToSend).then_some(*serial)
+        let is_able = pair.state == QpState::ReadyToSend && pair.config.access.invalidate;
+        (of_domain.next().is_none() && is_able).then_some(*serial)
     }
 
     /// A completion has been taken.
@@ -118,7 +119,7 @@ impl QueuePairs {
         }
     }
 
-    /// Posts the binding of a window.
+    /// Posts the binding of a window, to a queue pair that the adapter has been told all requests of.
     pub(super) fn bind(
         &mut self,
         owner: Serial,
@@ -130,8 +131,9 @@ impl QueuePairs {
             call: "ibv_post_send (bind)",
             error,
         };
-        self.post(owner).map_err(failed)?;
-        let pair = self.by_serial.get_mut(&owner).ok_or(HwError::WindowOwner)?;
+        let pair = self.by_serial.get_mut(&owner);
+        let able = pair.filter(|pair| pair.state == QpState::ReadyToSend);
+        let pair = able.ok_or(HwError::WindowOwner)?;
         let ticket = pair.ledger.bind().map_err(|_| HwError::WindowOwner)?;
         let label = Label::of_send(owner, ticket);
         let is_signaled = ticket.is_signaled;
@@ -237,7 +239,9 @@ impl Hw {
                 return Err(HwError::Room { what, asked, room });
             }
         }
-        self.make_room(depths)?;
+        let completions = self.pairs.completions.plus(depths);
+        self.queues
+            .reserve(completions, self.context.caps.completions_max)?;
         let pd = self.pd(config.domain)?;
         let qp = Qp::new(&pd, &self.queues.cqs, depths)?;
         let attr = ibv_qp_attr {
@@ -253,24 +257,6 @@ impl Hw {
             | qp_attr_mask::PORT;
         qp.modify(&attr, mask)?;
         Ok(self.pairs.insert(qp, config))
-    }
-
-    /// Makes the completion queues long enough for those of a queue pair of such depths, besides what there may be already.
-    fn make_room(&mut self, more: Depths) -> Result<(), HwError> {
-        let asked = self.pairs.completions.plus(more);
-        let cqs = &self.queues.cqs;
-        let room = self.context.caps.completions_max;
-        for (cq, asked) in [(&cqs.sends, asked.sends), (&cqs.receives, asked.receives)] {
-            if asked > room {
-                let what = "completions of all queue pairs";
-                return Err(HwError::Room { what, asked, room });
-            }
-            if asked > cq.depth() {
-                let longer = asked.checked_next_power_of_two().unwrap_or(room);
-                cq.resize(longer.min(room))?;
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn destroy_pair(&mut self, qpn: Qpn) {
@@ -289,6 +275,10 @@ impl Hw {
         if let Some(pair) = self.pairs.remove(serial) {
             let mut ledger = pair.ledger;
             drop(pair.qp);
+            // The adapter may give the number to the next.
+            let is_of_it =
+                |event: &Event| matches!(event, Event::QpFailed { qpn: of, .. } if *of == qpn);
+            self.events.retain(|event| !is_of_it(event));
             while let Some(completion) = ledger.flush() {
                 self.completions.push_back((serial, completion));
             }
@@ -335,7 +325,7 @@ impl Hw {
                 let mut count = 0;
                 for part in gather.parts().iter().filter(|part| part.range.len > 0) {
                     let Some(named) = self.memory.local(*part, domain, pd) else {
-                        self.fail_locally(serial, ticket);
+                        self.fail_locally(serial);
                         return Ok(());
                     };
                     parts[count] = named;
@@ -366,7 +356,7 @@ impl Hw {
         self.pairs.unposted = unposted;
     }
 
-    fn post_held_of(&mut self, serial: Serial) {
+    pub(super) fn post_held_of(&mut self, serial: Serial) {
         if self.is_gone {
             // They were flushed, or are when the queue pair is destroyed.
             return;
@@ -380,11 +370,11 @@ impl Hw {
     }
 
     /// A request names memory that is not there: it fails before the adapter sees it.
-    fn fail_locally(&mut self, serial: Serial, ticket: Ticket) {
+    fn fail_locally(&mut self, serial: Serial) {
         self.post_held_of(serial);
         let status = WorkStatus::LocalMemory;
         if let Some(pair) = self.pairs.get_mut(serial) {
-            let done = pair.ledger.sent(ticket.number, status);
+            let done = pair.ledger.fail_last_send(status);
             self.tell(serial, done);
         }
         self.fail_pair(serial, QpFailure::Request(status));
@@ -400,9 +390,7 @@ impl Hw {
         let part = self.memory.local(into, pair.config.domain, pair.qp.pd());
         pair.ledger.recv(request.id)?;
         if part.is_none() {
-            let done = pair
-                .ledger
-                .received(WorkStatus::LocalMemory, super::ledger::Arrived::default());
+            let done = pair.ledger.fail_last_recv(WorkStatus::LocalMemory);
             self.tell(serial, done);
             let code = NakCode::RemoteOperationalError;
             self.fail_pair(serial, QpFailure::Responder(code));

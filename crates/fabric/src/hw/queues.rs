@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::HwError;
-use super::queue_pair::Cqs;
-use super::verbs::{Channel, Context, Cq};
+use super::queue_pair::{Cqs, Depths};
+use super::verbs::{Channel, Context};
 
 /// The completion queues of a provider.
 pub(super) struct Queues {
     pub(super) cqs: Cqs,
+    /// The adapter can't make them longer.
+    are_fixed: bool,
     pub(super) channel: Arc<Channel>,
     pub(super) watch: Watch,
 }
@@ -38,17 +40,47 @@ pub(super) struct ToArm {
 }
 
 impl Queues {
-    /// Queues with room for so many completions each.
-    pub(super) fn new(context: &Arc<Context>, completions: u32) -> Result<Self, HwError> {
+    /// Completions that there is room for at the start.
+    const COMPLETIONS_MIN: u32 = 1024;
+    /// Where that is all there will ever be: for hundreds of queues of 128 commands.
+    const FIXED_COMPLETIONS_MAX: u32 = 1 << 16;
+
+    /// Queues with room for `COMPLETIONS_MIN` each, or for as many as there will ever be where the adapter can't make them longer.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, HwError> {
         let channel = Arc::new(Channel::new(context)?);
+        let most = context.caps.completions_max;
+        let at_first = Self::COMPLETIONS_MIN.min(most);
+        let mut cqs = Cqs::new(&channel, at_first)?;
+        let are_fixed = cqs
+            .sends
+            .resize(at_first)
+            .is_err_and(|e| is_unsupported(&e));
+        if are_fixed {
+            cqs = Cqs::new(&channel, Self::FIXED_COMPLETIONS_MAX.min(most))?;
+        }
         Ok(Self {
-            cqs: Cqs {
-                sends: Arc::new(Cq::new(&channel, completions)?),
-                receives: Arc::new(Cq::new(&channel, completions)?),
-            },
+            cqs,
+            are_fixed,
             channel,
             watch: Watch::default(),
         })
+    }
+
+    /// Makes room for so many requests' and receives' completions.
+    pub(super) fn reserve(&self, completions: Depths, most: u32) -> Result<(), HwError> {
+        let Cqs { sends, receives } = &self.cqs;
+        for (cq, asked) in [(sends, completions.sends), (receives, completions.receives)] {
+            let room = if self.are_fixed { cq.depth() } else { most };
+            if asked > room {
+                let what = "completions of all queue pairs";
+                return Err(HwError::Room { what, asked, room });
+            }
+            if asked > cq.depth() {
+                let longer = asked.checked_next_power_of_two().unwrap_or(room);
+                cq.resize(longer.min(room))?;
+            }
+        }
+        Ok(())
     }
 
     /// Arms what is to tell during the next sleep; whether something came before perhaps, which has to be looked for.
@@ -78,6 +110,13 @@ impl Queues {
             }
         }
     }
+}
+
+fn is_unsupported(error: &HwError) -> bool {
+    let HwError::Call { error, .. } = error else {
+        return false;
+    };
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
 impl Watch {

@@ -90,6 +90,8 @@ impl Hw {
         let (mr, va) = self.register_part(region, access::MW_BIND)?;
         let mw = Mw::new(mr)?;
         let rkey = Rkey(mw.next_rkey());
+        // The adapter takes requests in the order of its calls.
+        self.post_held_of(owner);
         let range = (va, region.placement.range.len);
         self.pairs
             .bind(owner, &mw, range, remote_rights(region.access))?;

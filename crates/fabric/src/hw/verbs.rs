@@ -10,10 +10,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use super::library::Library;
-use super::memory::Mapping;
+use super::memory::{Mapping, PAGE_BYTES};
 use super::sys::{
-    MW_TYPE_2, TRANSPORT_IB, device_cap, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
-    ibv_device, ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_wc,
+    MW_TYPE_2, TRANSPORT_IB, access, device_cap, ibv_async_event, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_wc,
 };
 use super::{HwError, checked, made};
 
@@ -190,19 +190,26 @@ impl Mr {
         start: usize,
         len_bytes: usize,
         iova: u64,
-        access: c_uint,
+        rights: c_uint,
     ) -> Result<Self, HwError> {
         let is_inside = start
             .checked_add(len_bytes)
             .is_some_and(|end| end <= mapping.len_bytes());
         assert!(is_inside, "regions lie inside of their mapping");
-        // SAFETY: the part lies inside of the mapping, which stays as long as the region does.
+        // An empty region is registered as a byte of the mapping's first page, which no peer has a right to.
+        let (start, len_bytes, rights) = match len_bytes {
+            0 => (
+                start % PAGE_BYTES as usize,
+                1,
+                rights & (access::LOCAL_WRITE | access::MW_BIND),
+            ),
+            _ => (start, len_bytes, rights),
+        };
+        // SAFETY: the part lies inside of the mapping, which has a page at least and stays as long as the region does.
         let raw = unsafe {
             let first = mapping.address().byte_add(start);
             let verbs = &pd.context.library.verbs;
-            // An empty region is registered as one byte that nobody is told of.
-            let len_bytes = len_bytes.max(1);
-            (verbs.reg_mr_iova)(pd.raw.as_ptr(), first, len_bytes, iova, access)
+            (verbs.reg_mr_iova)(pd.raw.as_ptr(), first, len_bytes, iova, rights)
         };
         let raw = NonNull::new(raw).ok_or_else(|| HwError::Pin {
             len_bytes: len_bytes as u64,

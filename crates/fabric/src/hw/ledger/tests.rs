@@ -136,3 +136,24 @@ fn completions_that_nobody_takes_fill_the_queue() {
     assert!(ledger.send(&request(2, Signal::Always)).is_ok());
     assert!(ledger.recv(WorkId(2)).is_ok());
 }
+
+#[test]
+fn what_the_adapter_never_saw_fails_alone() {
+    let mut ledger = ledger(8);
+    let status = WorkStatus::LocalMemory;
+    for id in [1, 2] {
+        ledger.send(&request(id, Signal::Always)).expect("room");
+        ledger.recv(WorkId(10 + id)).expect("room");
+    }
+    let failed = ledger.fail_last_send(status).expect("it is told");
+    assert_eq!((failed.id, failed.status), (WorkId(2), status));
+    let failed = ledger.fail_last_recv(status).expect("it is told");
+    assert_eq!((failed.id, failed.kind), (WorkId(12), WorkKind::Recv));
+    assert_eq!((failed.status, failed.len_bytes), (status, 0));
+    // Those before it are still to be answered.
+    let sent = ledger.sent(0, WorkStatus::Success).expect("it is told");
+    assert_eq!((sent.id, sent.status), (WorkId(1), WorkStatus::Success));
+    let arrived = ledger.received(WorkStatus::Success, Arrived::default());
+    assert_eq!(arrived.map(|done| done.id), Some(WorkId(11)));
+    assert_eq!(ledger.flush(), None);
+}
