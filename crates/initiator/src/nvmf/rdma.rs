@@ -191,6 +191,8 @@ impl Transport for Rdma {
 impl Rdma {
     /// The port that a queue's connection to `peer` is made from.
     fn port(&mut self, peer: SocketAddr, queue: QueueName) -> Result<Arc<Port>, RdmaError> {
+        // Where their adapter was removed, they let it go, and it is looked for anew.
+        self.own.retain(|_, port| port.tend());
         if let Some(port) = self.own.get(&queue) {
             return Ok(Arc::clone(port));
         }

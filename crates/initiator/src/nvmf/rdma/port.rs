@@ -125,12 +125,11 @@ impl Port {
         }
     }
 
-    /// Takes in what has come, where nobody else does just now.
-    pub(super) fn tend(&self) {
-        if let Some(mut drive) = self.try_lock() {
-            // Whoever has a connection here meets the error, too.
-            let _ = drive.poll(Wait::Poll, None);
-        }
+    /// Takes in what has come, where nobody else does just now; whether the provider can be used on.
+    pub(super) fn tend(&self) -> bool {
+        // Whoever has a connection here meets an error, too.
+        let drive = self.try_lock();
+        drive.is_none_or(|mut drive| drive.poll(Wait::Poll, None).is_ok())
     }
 
     /// Sleeps until something has come for `qpn`, `also` is readable, or `timeout` is over; or less. Whoever waits for
