@@ -87,6 +87,40 @@ disconnect
 E
 }
 
+# ramport's own host loses the same one, and makes its connections anew.
+test_our_host_goes_on_when_its_adapter_comes_back() {
+  guest URL="$HERE/$NQN-here?rdma=hw" HERE="$HERE" << 'E'
+is_served() { [ "$(ramport_here --json session ls | jq length)" -gt 0 ]; }
+/share/ramport bench "$URL" --rw randwrite --bs 4k --iodepth 4 --runtime 30 > /tmp/bench 2>&1 &
+bench=$!
+eventually 20 is_served
+adapter_away rxe0 "$HERE"
+refused is_served
+adapter_back rxe0 eth0 "$HERE"
+eventually 20 is_served
+wait "$bench"
+cat /tmp/bench
+E
+}
+
+# Nobody tells of an address that is taken from one device and given to another later.
+test_an_address_that_goes_to_another_adapter_is_served_there() {
+  guest MOVES=10.77.0.99 << 'E'
+portal=nvme+rdma://$MOVES:4440
+answers() { nvme discover -t rdma -a "$MOVES" -s 4440; }
+ip address add "$MOVES/32" dev eth0
+ramport_here portal create "$portal?rdma=hw"
+eventually 10 answers
+ip address delete "$MOVES/32" dev eth0
+sleep 3
+ip address add "$MOVES/32" dev eth1
+eventually 30 answers
+same "$(portal_field "$portal" provider)" hw provider
+ramport_here portal remove "$portal"
+ip address delete "$MOVES/32" dev eth1
+E
+}
+
 # As when a switch fails: a bond's address goes over to its other link, which has another MAC, and all who use it are told.
 test_an_address_that_moves_to_another_link_is_served_on() {
   here << 'E'
