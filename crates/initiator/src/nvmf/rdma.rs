@@ -192,7 +192,7 @@ impl Rdma {
     /// The port that a queue's connection to `peer` is made from.
     fn port(&mut self, peer: SocketAddr, queue: QueueName) -> Result<Arc<Port>, RdmaError> {
         // Where their adapter was removed, they let it go, and it is looked for anew.
-        self.own.retain(|_, port| port.tend());
+        self.own.retain(|_, port| port.is_usable());
         if let Some(port) = self.own.get(&queue) {
             return Ok(Arc::clone(port));
         }

@@ -125,11 +125,22 @@ impl Port {
         }
     }
 
-    /// Takes in what has come, where nobody else does just now; whether the provider can be used on.
-    pub(super) fn tend(&self) -> bool {
-        // Whoever has a connection here meets an error, too.
-        let drive = self.try_lock();
-        drive.is_none_or(|mut drive| drive.poll(Wait::Poll, None).is_ok())
+    /// Takes in what has come, where nobody else does just now.
+    pub(super) fn tend(&self) {
+        if let Some(mut drive) = self.try_lock() {
+            // Whoever has a connection here meets the error, too.
+            let _ = drive.poll(Wait::Poll, None);
+        }
+    }
+
+    /// Whether the provider can be used on: that of an adapter which was removed can't.
+    pub(super) fn is_usable(&self) -> bool {
+        // What came before is taken by the first look, the news of the end by the second.
+        let look = || {
+            let drive = self.try_lock();
+            drive.is_none_or(|mut drive| drive.poll(Wait::AtMost(Duration::ZERO), None).is_ok())
+        };
+        look() && look() && look()
     }
 
     /// Sleeps until something has come for `qpn`, `also` is readable, or `timeout` is over; or less. Whoever waits for
