@@ -52,12 +52,12 @@ const RULES: &[Rule] = &[
         &["block", "fabric", "nvme", "scsi", "iscsi", "net"],
     ),
     rule(
-        "target",
+        "server",
         &[
             "block", "fabric", "memory", "volume", "nvme", "scsi", "iscsi", "net",
         ],
     ),
-    rule("control", &["block", "volume", "target"]),
+    rule("control", &["block", "volume", "server"]),
     rule("bench", &["block", "initiator", "net", "nvme"]),
     rule(
         "ramport",
@@ -66,7 +66,7 @@ const RULES: &[Rule] = &[
             "control",
             "fabric",
             "initiator",
-            "target",
+            "server",
             "volume",
             "block",
         ],

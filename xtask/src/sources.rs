@@ -164,8 +164,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let files = files(&root);
         for expected in [
-            "crates/target/src/lib.rs",
-            "crates/nvme/src/target/queue.rs",
+            "crates/server/src/lib.rs",
+            "crates/nvme/src/controller/queue.rs",
         ] {
             assert!(files.contains(&root.join(expected)), "{expected}");
         }

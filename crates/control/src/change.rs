@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use target::{HostName, TargetName, VolumeName};
+use server::{HostName, TargetName, VolumeName};
 use uuid::Uuid;
 
 use crate::definitions::{Definitions, Host, Secret, Target, Volume};

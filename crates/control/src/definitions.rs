@@ -23,7 +23,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use target::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
+use server::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
 use utoipa::ToSchema;
 
 pub use chap::{Chap, MutualChap, Secret};
@@ -164,17 +164,17 @@ pub enum RdmaChoice {
     Soft,
 }
 
-impl From<target::RdmaChoice> for RdmaChoice {
-    fn from(choice: target::RdmaChoice) -> Self {
+impl From<server::RdmaChoice> for RdmaChoice {
+    fn from(choice: server::RdmaChoice) -> Self {
         match choice {
-            target::RdmaChoice::Auto => Self::Auto,
-            target::RdmaChoice::Hw => Self::Hw,
-            target::RdmaChoice::Soft => Self::Soft,
+            server::RdmaChoice::Auto => Self::Auto,
+            server::RdmaChoice::Hw => Self::Hw,
+            server::RdmaChoice::Soft => Self::Soft,
         }
     }
 }
 
-impl From<RdmaChoice> for target::RdmaChoice {
+impl From<RdmaChoice> for server::RdmaChoice {
     fn from(choice: RdmaChoice) -> Self {
         match choice {
             RdmaChoice::Auto => Self::Auto,

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
-use target::{Force, PortalDefinition, Server, ServerConfig, VolumeName};
+use server::{Force, PortalDefinition, Server, ServerConfig, VolumeName};
 use uuid::Uuid;
 
 use crate::change::{Change, describe};
@@ -223,7 +223,7 @@ fn settle_machine(store: &mut Store, kept: &mut Kept) -> Result<Uuid, StoreError
     if let Some(machine) = kept.machine {
         return Ok(machine);
     }
-    let machine = target::machine();
+    let machine = server::machine();
     let change = Change::SetMachine(machine);
     store.append(std::slice::from_ref(&change))?;
     kept.make(change);

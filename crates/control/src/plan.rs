@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use target::{HostName, PortalDefinition, TargetName, VolumeName};
+use server::{HostName, PortalDefinition, TargetName, VolumeName};
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Host, Nsid, Target, Volume};

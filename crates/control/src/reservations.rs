@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use target::{
+use server::{
     NexusPorts, Registration, Reservation, ReservationType, Reservations, TargetName,
     UnsavedReservations,
 };

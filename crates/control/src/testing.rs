@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use target::{Cores, ServerConfig};
+use server::{Cores, ServerConfig};
 
 /// A folder of its own for a test, which goes with it.
 pub(crate) struct Folder(PathBuf);

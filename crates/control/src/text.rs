@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use target::{
+use server::{
     AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, RdmaChoice, TargetName,
     Transport, VolumeName,
 };

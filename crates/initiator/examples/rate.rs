@@ -11,7 +11,7 @@ use std::{
 use block::{BlockSize, Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot, Url, WaitStrategy};
 use rustix::time::{ClockId, clock_gettime};
-use target::{
+use server::{
     Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
     RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
@@ -101,7 +101,7 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
     server.create_volume(volume, &mut |_| {})?;
     server.create_target(TargetDefinition {
         name: "rate".parse()?,
-        logins: target::LoginPolicy::default(),
+        logins: server::LoginPolicy::default(),
         hosts: HostPolicy::Local,
         namespaces: vec![NamespaceDefinition {
             nsid: 1,

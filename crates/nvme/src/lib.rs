@@ -1,7 +1,7 @@
 //! NVMe over Fabrics: controller core, NVMe/TCP and NVMe/RDMA, target and host.
 //!
 //! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
-//! - [`target`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no
+//! - [`controller`] — subsystems, controllers, admin commands, discovery, reservations: one core that knows no
 //!   transport;
 //! - [`host`] — setting an association up and keeping it, I/O commands, discovery: the host's core, which knows no
 //!   transport either;
@@ -13,9 +13,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod controller;
 pub mod host;
 pub mod rdma;
-pub mod target;
 pub mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

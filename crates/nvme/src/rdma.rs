@@ -2,9 +2,9 @@
 //!
 //! Read first: NVMe RDMA Transport 1.0, the sections on capsules, data transfer and connection establishment.
 
+mod controller;
 mod host;
-mod target;
 pub mod wire;
 
+pub use controller::{Accepted, ControllerConfig, ControllerSession, SessionError};
 pub use host::{HostConfig, HostError, HostSession, HostWork, Reach};
-pub use target::{Accepted, SessionError, TargetConfig, TargetSession};

@@ -2,9 +2,9 @@
 //!
 //! Read first: NVMe/TCP 1.1, the sections on data transfer and on PDU definitions.
 
+mod controller;
 mod host;
-mod target;
 pub mod wire;
 
+pub use controller::{ControllerConfig, ControllerSession, SessionError};
 pub use host::{HostConfig, HostError, HostSession};
-pub use target::{SessionError, TargetConfig, TargetSession};

@@ -541,7 +541,7 @@ pub(crate) struct HostArgs {
     pub(crate) name: String,
     /// Where it may come from: 192.0.2.7, 192.0.2.0/24 [default: anywhere]
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
-    pub(crate) address: Vec<target::AddressRange>,
+    pub(crate) address: Vec<server::AddressRange>,
     /// Recognise it by its address alone
     #[arg(long, requires = "address")]
     pub(crate) told_by_address: bool,

@@ -11,7 +11,7 @@ use anyhow::Context;
 use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
-use target::{PortalDefinition, RdmaChoice, ServerConfig};
+use server::{PortalDefinition, RdmaChoice, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, ServeArgs};

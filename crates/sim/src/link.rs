@@ -7,11 +7,11 @@ use block::{
     BlockSize, Blocks, Extent, Lba, Op, Placement, ReadDest, Segment, SendList, StreamSession,
 };
 use nvme::host::{Buffers, Outcome};
-use nvme::tcp::{HostConfig, HostSession, TargetConfig, TargetSession};
+use nvme::tcp::{ControllerConfig, ControllerSession, HostConfig, HostSession};
 use nvme::testing::TestBackend;
 
 /// Send lists as small as sessions allow, so that they fill up often.
-const SEND_LIST_BYTES: usize = TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES;
+const SEND_LIST_BYTES: usize = ControllerSession::<TestBackend>::SEND_LIST_MIN_BYTES;
 /// What a direction holds before its sender is made to wait.
 const WINDOW_BYTES: usize = 96 << 10;
 
@@ -20,7 +20,7 @@ pub(crate) struct Link {
     pub(crate) host: HostSession,
     pub(crate) buffers: Buffers,
     pub(crate) done: Vec<Outcome>,
-    target: TargetSession<TestBackend>,
+    target: ControllerSession<TestBackend>,
     backend: TestBackend,
     to_target: VecDeque<u8>,
     to_host: VecDeque<u8>,
@@ -38,7 +38,7 @@ impl Link {
             host: HostSession::new(config),
             buffers,
             done: Vec::new(),
-            target: TargetSession::new(now, TargetConfig::default()),
+            target: ControllerSession::new(now, ControllerConfig::default()),
             backend,
             to_target: VecDeque::new(),
             to_host: VecDeque::new(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use block::Volume;
 use memory::Budget;
-use nvme::target::{
+use nvme::controller::{
     Limits, Namespace, NamespaceIds, Statistics, Subsystem, SubsystemConfig, Usage,
 };
 use nvme::tcp::wire::Dgst;

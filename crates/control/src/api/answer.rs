@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use target::{ErrorKind, ServerError};
+use server::{ErrorKind, ServerError};
 use utoipa::ToSchema;
 
 use crate::engine::{Engine, EngineError};

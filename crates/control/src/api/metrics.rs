@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use target::{IoStatistics, Latency};
+use server::{IoStatistics, Latency};
 
 use crate::engine::{Engine, RdmaStatisticsView};
 use crate::text::Portal;

@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
-use target::{Force, SessionId};
+use server::{Force, SessionId};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use super::answer::{ApiError, ErrorBody, call, read};
@@ -274,7 +274,7 @@ async fn create_volume(
 ) -> Created<VolumeView> {
     let definition: Volume = read(&body)?;
     call(engine, move |engine| {
-        let name: target::VolumeName = parse(&name)?;
+        let name: server::VolumeName = parse(&name)?;
         engine.create_volume(name.clone(), definition)?;
         Ok((StatusCode::CREATED, Json(engine.volume(&name)?)))
     })
@@ -364,7 +364,7 @@ async fn create_target(
 ) -> Created<TargetView> {
     let definition: Target = read(&body)?;
     call(engine, move |engine| {
-        let name: target::TargetName = parse(&name)?;
+        let name: server::TargetName = parse(&name)?;
         engine.create_target(name.clone(), definition)?;
         Ok((StatusCode::CREATED, Json(engine.target(&name)?)))
     })
@@ -466,7 +466,7 @@ async fn create_host(
 ) -> Created<HostView> {
     let definition: Host = read(&body)?;
     call(engine, move |engine| {
-        let name: target::HostName = parse(&name)?;
+        let name: server::HostName = parse(&name)?;
         engine.create_host(name.clone(), definition)?;
         Ok((StatusCode::CREATED, Json(engine.host(&name)?)))
     })
@@ -482,7 +482,7 @@ async fn change_host(
 ) -> Answer<HostView> {
     let definition: Host = read(&body)?;
     call(engine, move |engine| {
-        let name: target::HostName = parse(&name)?;
+        let name: server::HostName = parse(&name)?;
         engine.change_host(name.clone(), definition)?;
         Ok(Json(engine.host(&name)?))
     })

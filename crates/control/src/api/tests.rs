@@ -296,7 +296,7 @@ fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again()
     let nothing = crate::Definitions::default();
     let applied = daemon
         .engine
-        .apply(nothing, ApplyMode::Run, target::Force::No);
+        .apply(nothing, ApplyMode::Run, server::Force::No);
     applied.expect("applied");
     assert!(daemon.engine.portals().is_empty());
     drop(blocker);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use target::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
+use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
 use utoipa::ToSchema;
 
 use super::{DefinitionFault, Definitions, Host, Target};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use target::{
+use server::{
     AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, Lock, LoginPolicy,
     NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
     VolumeDefinition, VolumeName,
@@ -343,7 +343,7 @@ fn check_chap(
     }
 }
 
-impl From<Provisioning> for target::Provisioning {
+impl From<Provisioning> for server::Provisioning {
     fn from(provisioning: Provisioning) -> Self {
         match provisioning {
             Provisioning::Thin => Self::Thin,
@@ -352,7 +352,7 @@ impl From<Provisioning> for target::Provisioning {
     }
 }
 
-impl From<ToldBy> for target::ToldBy {
+impl From<ToldBy> for server::ToldBy {
     fn from(told_by: ToldBy) -> Self {
         match told_by {
             ToldBy::Name => Self::Name,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use target::VolumeName;
+use server::VolumeName;
 use utoipa::ToSchema;
 use volume::Progress;
 

@@ -1,6 +1,6 @@
 //! What a person asked of the engine and can't have, and why it did not start.
 
-use target::{ErrorKind, ServerError, StartError, VolumeName};
+use server::{ErrorKind, ServerError, StartError, VolumeName};
 
 use crate::definitions::DefinitionFault;
 use crate::engine::restore::RestoreError;

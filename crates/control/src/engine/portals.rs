@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use target::{Force, PortalDefinition, ServerError};
+use server::{Force, PortalDefinition, ServerError};
 use utoipa::ToSchema;
 
 use super::{Engine, EngineError};
@@ -61,7 +61,7 @@ impl Engine {
     pub fn change_portal(&self, portal: Portal, patch: PortalPatch) -> Result<Portal, EngineError> {
         let mut store = self.begin();
         let from = self.defined_portal(portal)?;
-        let rdma = patch.rdma.map_or(from.0.rdma, target::RdmaChoice::from);
+        let rdma = patch.rdma.map_or(from.0.rdma, server::RdmaChoice::from);
         let to = Portal(PortalDefinition { rdma, ..from.0 });
         if !from.0.transport.is_rdma() && patch.rdma.is_some() {
             return Err(ServerError::NoRdma(to.0).into());
@@ -91,7 +91,7 @@ impl Engine {
         if definitions.portals.contains(&Text(portal)) {
             return Ok(portal);
         }
-        let unsaid = target::RdmaChoice::default();
+        let unsaid = server::RdmaChoice::default();
         let is_meant = |defined: &Portal| {
             let rdma = unsaid;
             PortalDefinition { rdma, ..defined.0 } == portal.0

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use target::RdmaStatistics;
+use server::RdmaStatistics;
 use utoipa::ToSchema;
 
 /// What carries RDMA.
@@ -96,20 +96,20 @@ impl From<&RdmaStatistics> for RdmaStatisticsView {
     }
 }
 
-impl From<target::RdmaProvider> for RdmaProvider {
-    fn from(provider: target::RdmaProvider) -> Self {
+impl From<server::RdmaProvider> for RdmaProvider {
+    fn from(provider: server::RdmaProvider) -> Self {
         match provider {
-            target::RdmaProvider::Hw => Self::Hw,
-            target::RdmaProvider::Soft => Self::Soft,
+            server::RdmaProvider::Hw => Self::Hw,
+            server::RdmaProvider::Soft => Self::Soft,
         }
     }
 }
 
-impl From<target::RdmaSegmentation> for RdmaSegmentation {
-    fn from(segmentation: target::RdmaSegmentation) -> Self {
+impl From<server::RdmaSegmentation> for RdmaSegmentation {
+    fn from(segmentation: server::RdmaSegmentation) -> Self {
         match segmentation {
-            target::RdmaSegmentation::On => Self::On,
-            target::RdmaSegmentation::Off => Self::Off,
+            server::RdmaSegmentation::On => Self::On,
+            server::RdmaSegmentation::Off => Self::Off,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use target::{Force, PortalDefinition, Server, ServerError};
+use server::{Force, PortalDefinition, Server, ServerError};
 
 use super::steps;
 use crate::definitions::Definitions;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Weak;
 use std::thread;
 
-use target::{ReservationFeed, TargetName};
+use server::{ReservationFeed, TargetName};
 
 use super::{Engine, Shared};
 use crate::change::Change;

@@ -1,6 +1,6 @@
 //! Takes the steps of a plan on a server, and takes them back.
 
-use target::{Force, PortalDefinition, Server, ServerError};
+use server::{Force, PortalDefinition, Server, ServerError};
 
 use crate::plan::Step;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
-use target::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
+use server::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
 use utoipa::ToSchema;
 use volume::Progress;
 

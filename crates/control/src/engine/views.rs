@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use block::OpKind;
 use serde::{Deserialize, Serialize};
-use target::{
+use server::{
     Capacity, HostName, IoStatistics, KindStatistics, PortalDefinition, PortalInfo, Protocol,
     ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo, TargetName, VolumeInfo,
     VolumeName, Warning,
@@ -249,12 +249,12 @@ pub struct IscsiConnectionView {
     pub parameters: std::collections::BTreeMap<String, String>,
 }
 
-impl From<target::IscsiState> for IscsiState {
-    fn from(state: target::IscsiState) -> Self {
+impl From<server::IscsiState> for IscsiState {
+    fn from(state: server::IscsiState) -> Self {
         match state {
-            target::IscsiState::LoggedIn => Self::LoggedIn,
-            target::IscsiState::LogoutRequested => Self::LogoutRequested,
-            target::IscsiState::Dropped => Self::Dropped,
+            server::IscsiState::LoggedIn => Self::LoggedIn,
+            server::IscsiState::LogoutRequested => Self::LogoutRequested,
+            server::IscsiState::Dropped => Self::Dropped,
         }
     }
 }

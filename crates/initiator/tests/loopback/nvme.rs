@@ -10,7 +10,7 @@ use initiator::{
     CommandError, Completion, Device, DeviceOptions, Link, OnLoss, Operation, Queue, QueueError,
     Slot, Url, WaitStrategy,
 };
-use nvme::target::Subsystem;
+use nvme::controller::Subsystem;
 use nvme::wire::StatusCode;
 
 /// A target that serves one volume as namespace 1 until it is dropped.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::nvme::{self, NvmeTarget, attach};
 use crate::support::Target;
-use ::nvme::target::Subsystem;
+use ::nvme::controller::Subsystem;
 use block::testing::VecVolume;
 use initiator::Url;
 

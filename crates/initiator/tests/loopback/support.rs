@@ -19,8 +19,8 @@ use initiator::{
 };
 use iscsi::Connection;
 use iscsi::testing::TestTarget;
-use nvme::target::{Limits, Subsystem};
-use nvme::tcp::{TargetConfig, TargetSession};
+use nvme::controller::{Limits, Subsystem};
+use nvme::tcp::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
 
 pub const BLOCK: usize = 512;
@@ -145,7 +145,7 @@ impl Target {
         let counted = farewells.clone();
         let acceptor = Acceptor::start(move |wake, stream| {
             let backend = TestBackend::new(served.clone(), wake);
-            let session = TargetSession::new(Instant::now(), TargetConfig::default());
+            let session = ControllerSession::new(Instant::now(), ControllerConfig::default());
             let note = |input: &[u8]| {
                 counted.fetch_add(is_farewell(input).into(), Ordering::Relaxed);
             };
@@ -286,7 +286,7 @@ fn serve<S: StreamSession>(
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn drain_nvme(session: &mut TargetSession<TestBackend>, backend: &mut TestBackend) -> Vec<u8> {
+fn drain_nvme(session: &mut ControllerSession<TestBackend>, backend: &mut TestBackend) -> Vec<u8> {
     let mut list = SendList::with_capacity(1 << 20);
     let mut bytes = Vec::new();
     while session.wants_transmit() {

@@ -15,7 +15,7 @@ use initiator::{
 };
 use nvme::wire::StatusCode;
 use proxy::{Pace, Proxy};
-use target::{
+use server::{
     Cores, Force, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
     RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
 };
@@ -50,7 +50,7 @@ impl Rig {
         server
             .create_target(TargetDefinition {
                 name: "rd0".parse().unwrap(),
-                logins: target::LoginPolicy::default(),
+                logins: server::LoginPolicy::default(),
                 hosts: HostPolicy::Any(Access::ReadWrite),
                 namespaces: vec![NamespaceDefinition {
                     nsid: 1,
@@ -81,7 +81,7 @@ impl Rig {
         self.server
             .create_target(TargetDefinition {
                 name: name.parse().unwrap(),
-                logins: target::LoginPolicy::default(),
+                logins: server::LoginPolicy::default(),
                 hosts: HostPolicy::Any(Access::ReadWrite),
                 namespaces: vec![NamespaceDefinition {
                     nsid: 0,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Access, RegionId, Volume};
 
 use super::VecVolume;
-use crate::target::{
+use crate::controller::{
     Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
     OpenError, Origin, Permit, PortId, Statistics, Subsystem, SubsystemConfig, Usage, WakeToken,
 };

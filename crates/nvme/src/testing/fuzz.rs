@@ -13,12 +13,12 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::peer::{Chunks, Pdu, Peer};
 use super::{VecVolume, io_peer, subsystem};
-use crate::target::Limits;
+use crate::controller::Limits;
 use crate::tcp::wire::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataPdu, Dgst, Fes, IcReq, IcResp, Layout, Pda,
     PduFlags, PduType, R2t, Receiver, TermReq,
 };
-use crate::tcp::{SessionError, TargetConfig};
+use crate::tcp::{ControllerConfig, SessionError};
 use crate::wire::{Cid, Cqe, Nsid, Sgl, Sqe};
 
 pub use host::{discovery_log, host_session};
@@ -116,7 +116,7 @@ pub fn session(input: &[u8]) {
 fn run_session(chunks: Chunks, bytes: &[u8]) -> (Option<SessionError>, Vec<u8>) {
     let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
     let subsystem = subsystem(Limits::default(), &[volume]);
-    let mut peer = Peer::new(TargetConfig::default(), subsystem, 1);
+    let mut peer = Peer::new(ControllerConfig::default(), subsystem, 1);
     peer.chunks = chunks;
     let error = peer.feed(bytes).err();
     peer.drain();
@@ -131,10 +131,10 @@ pub fn queue(input: &[u8]) {
         return;
     };
     let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
-    let target = TargetConfig {
+    let target = ControllerConfig {
         r2t_max_bytes: 4096 << (config & 3),
         place_min_bytes: 2048,
-        ..TargetConfig::default()
+        ..ControllerConfig::default()
     };
     let (_, admin) = io_peer(target, &[Arc::clone(&volume)], ENTRIES);
     let mut io = Peer::new(target, admin.backend.subsystem(), 3);

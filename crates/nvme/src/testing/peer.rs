@@ -8,12 +8,12 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{TestBackend, VecVolume, subsystem};
-use crate::target::{Limits, Subsystem};
+use crate::controller::{Limits, Subsystem};
 use crate::tcp::wire::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataPdu, Dgst, Digest, IcReq, IcResp, Layout, Pda,
     PduFlags, PduShape, PduType, Receiver,
 };
-use crate::tcp::{SessionError, TargetConfig, TargetSession};
+use crate::tcp::{ControllerConfig, ControllerSession, SessionError};
 use crate::wire::fabrics::{
     Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
 };
@@ -81,7 +81,7 @@ impl Pdu {
 /// A session, its backend, and the host's side of its state.
 pub struct Peer {
     /// The session.
-    pub session: TargetSession<TestBackend>,
+    pub session: ControllerSession<TestBackend>,
     /// Its backend.
     pub backend: TestBackend,
     /// The time.
@@ -101,17 +101,17 @@ pub struct Peer {
 
 impl Peer {
     /// A connection that has just been accepted.
-    pub fn new(config: TargetConfig, subsystem: Arc<Mutex<Subsystem>>, wake: u64) -> Self {
+    pub fn new(config: ControllerConfig, subsystem: Arc<Mutex<Subsystem>>, wake: u64) -> Self {
         let now = Instant::now();
         Self {
-            session: TargetSession::new(now, config),
+            session: ControllerSession::new(now, config),
             backend: TestBackend::new(subsystem, wake),
             now,
             outgoing: Layout::default(),
             incoming: Layout::default(),
             chunks: Chunks::Whole,
             host_id: [7; 16],
-            out: SendList::with_capacity(2 * TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES),
+            out: SendList::with_capacity(2 * ControllerSession::<TestBackend>::SEND_LIST_MIN_BYTES),
             received: Vec::new(),
             parsed: 0,
         }
@@ -337,7 +337,11 @@ impl Peer {
 }
 
 /// An I/O queue of `sq_entries` entries over `volumes`, and the admin queue of its controller.
-pub fn io_peer(config: TargetConfig, volumes: &[Arc<VecVolume>], sq_entries: u16) -> (Peer, Peer) {
+pub fn io_peer(
+    config: ControllerConfig,
+    volumes: &[Arc<VecVolume>],
+    sq_entries: u16,
+) -> (Peer, Peer) {
     let subsystem = subsystem(Limits::default(), volumes);
     host(config, &subsystem, [7; 16], 1, sq_entries)
 }
@@ -345,7 +349,7 @@ pub fn io_peer(config: TargetConfig, volumes: &[Arc<VecVolume>], sq_entries: u16
 /// Connections `wake` (admin) and `wake + 1` (I/O) of a host: an I/O queue of `sq_entries` entries, and the admin queue
 /// of its controller.
 pub fn host(
-    config: TargetConfig,
+    config: ControllerConfig,
     subsystem: &Arc<Mutex<Subsystem>>,
     host_id: [u8; 16],
     wake: u64,

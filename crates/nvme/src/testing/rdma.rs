@@ -11,9 +11,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::peer::read;
 use super::{TestBackend, VecVolume, subsystem};
+use crate::controller::{Limits, Subsystem};
 use crate::rdma::wire::ConnectRequest;
-use crate::rdma::{SessionError, TargetConfig, TargetSession};
-use crate::target::{Limits, Subsystem};
+use crate::rdma::{ControllerConfig, ControllerSession, SessionError};
 use crate::wire::discovery::TransportType;
 use crate::wire::fabrics::{
     Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
@@ -32,7 +32,7 @@ pub struct Response {
 /// A session, its backend, and the host's memory.
 pub struct RdmaHost {
     /// The session.
-    pub session: TargetSession<TestBackend>,
+    pub session: ControllerSession<TestBackend>,
     /// Its backend.
     pub backend: TestBackend,
     /// The time.
@@ -59,8 +59,8 @@ impl RdmaHost {
     pub fn new(subsystem: Arc<Mutex<Subsystem>>, wake: u64, queue: u16, entries: u16) -> Self {
         let now = Instant::now();
         let asked = ConnectRequest::new(queue, entries);
-        let config = TargetConfig::default();
-        let accepted = TargetSession::accept(now, &config, asked.as_bytes(), 16).expect("good");
+        let config = ControllerConfig::default();
+        let accepted = ControllerSession::accept(now, &config, asked.as_bytes(), 16).expect("good");
         let mut backend = TestBackend::new(subsystem, wake);
         backend.transport = TransportType::Rdma;
         Self {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, parse};
-use target::AddressRange;
+use server::AddressRange;
 
 /// The LUNs that a host sees, as `HOST=LUN:NUMBER,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Attach {
 }
 
 /// Which cores serve.
-pub(crate) type Cores = target::Cores;
+pub(crate) type Cores = server::Cores;
 
 /// What is wrong with a value.
 #[derive(Debug, thiserror::Error)]
@@ -129,15 +129,15 @@ pub(super) fn parse_portal(text: &str) -> Result<Portal, control::TextFault> {
 
 /// A portal for iSCSI, where no other protocol is named.
 pub(super) fn parse_iscsi_portal(text: &str) -> Result<Portal, control::TextFault> {
-    portal_of(target::Transport::Iscsi, text)
+    portal_of(server::Transport::Iscsi, text)
 }
 
 /// A portal for NVMe/RDMA, where no other protocol is named.
 pub(super) fn parse_nvme_rdma_portal(text: &str) -> Result<Portal, control::TextFault> {
-    portal_of(target::Transport::NvmeRdma, text)
+    portal_of(server::Transport::NvmeRdma, text)
 }
 
-fn portal_of(transport: target::Transport, text: &str) -> Result<Portal, control::TextFault> {
+fn portal_of(transport: server::Transport, text: &str) -> Result<Portal, control::TextFault> {
     if text.contains("://") {
         return parse(text);
     }

@@ -6,7 +6,7 @@ use control::{
     Portal, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
     RdmaStatisticsView, path_part,
 };
-use target::PortalDefinition;
+use server::PortalDefinition;
 
 use super::Daemon;
 use crate::cli::{PortalSetArgs, PortalVerb, RdmaSwitch};
@@ -30,11 +30,11 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
 fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     let portal = args.url.0;
     let asked = match args.rdma {
-        RdmaSwitch::On => target::RdmaChoice::default(),
+        RdmaSwitch::On => server::RdmaChoice::default(),
         RdmaSwitch::Off => return switch_off(daemon, beside(args)?),
-        RdmaSwitch::Auto => target::RdmaChoice::Auto,
-        RdmaSwitch::Hw => target::RdmaChoice::Hw,
-        RdmaSwitch::Soft => target::RdmaChoice::Soft,
+        RdmaSwitch::Auto => server::RdmaChoice::Auto,
+        RdmaSwitch::Hw => server::RdmaChoice::Hw,
+        RdmaSwitch::Soft => server::RdmaChoice::Soft,
     };
     let over_rdma = if portal.transport.is_rdma() && args.rdma != RdmaSwitch::On {
         args.url

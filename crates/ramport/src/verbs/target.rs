@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
 use serde_json::json;
-use target::{HostName, Protocol, TargetName};
+use server::{HostName, Protocol, TargetName};
 
 use super::{Daemon, host, query, volume};
 use crate::cli::{AccessArgs, Attach, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb};
@@ -134,7 +134,7 @@ fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
 fn namespaces(
     volumes: &[Attach],
     protocol: Protocol,
-) -> Result<BTreeMap<Nsid, Text<target::VolumeName>>, Failure> {
+) -> Result<BTreeMap<Nsid, Text<server::VolumeName>>, Failure> {
     let mut namespaces = BTreeMap::new();
     let mut next = protocol.first_number();
     for Attach { volume, nsid } in volumes {

@@ -16,11 +16,11 @@ use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
 use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors, Source};
-use nvme::rdma::wire::ConnectReject;
-use nvme::rdma::{TargetConfig, TargetSession};
-use nvme::target::{
+use nvme::controller::{
     Backend, Completed, ControllerId, Limits, NamespaceRef, OpenError, Origin, Subsystem,
 };
+use nvme::rdma::wire::ConnectReject;
+use nvme::rdma::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
 use nvme::wire::Nsid;
 use nvme::wire::discovery::TransportType;
@@ -143,12 +143,13 @@ impl MessageAcceptor for Acceptor {
         accepted: &Accepted,
         request: &Request<'_>,
     ) -> Result<Admitted, Refusal> {
-        let config = TargetConfig::default();
-        let taken = TargetSession::accept(now, &config, request.private_data, request.reads_max)
-            .map_err(|status| Refusal::Protocol {
-                error: Box::new(status),
-                private_data: ConnectReject::new(status).as_bytes().to_vec(),
-            })?;
+        let config = ControllerConfig::default();
+        let taken =
+            ControllerSession::accept(now, &config, request.private_data, request.reads_max)
+                .map_err(|status| Refusal::Protocol {
+                    error: Box::new(status),
+                    private_data: ConnectReject::new(status).as_bytes().to_vec(),
+                })?;
         let mut ids = self.accepted.lock().unwrap();
         ids.push(accepted.id);
         let mut backend = TestBackend::new(Arc::clone(&self.subsystem), ids.len() as u64);

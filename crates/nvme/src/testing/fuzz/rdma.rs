@@ -7,7 +7,7 @@ use block::{BlockSize, MessageSession};
 use zerocopy::IntoBytes;
 
 use super::{BLOCKS, ENTRIES, odd_command, take};
-use crate::rdma::{TargetConfig, TargetSession};
+use crate::rdma::{ControllerConfig, ControllerSession};
 use crate::testing::{RdmaHost, TestBackend, VecVolume, rdma_host};
 use crate::wire::{Invalidate, Sgl, Sqe};
 
@@ -43,9 +43,9 @@ const MEMORY_BYTES: usize = 1 << 20;
 
 fn accept(private_data: &[u8; 33]) {
     let [record @ .., reads_max] = private_data;
-    let config = TargetConfig::default();
+    let config = ControllerConfig::default();
     let accepted =
-        TargetSession::<TestBackend>::accept(Instant::now(), &config, record, *reads_max);
+        ControllerSession::<TestBackend>::accept(Instant::now(), &config, record, *reads_max);
     if let Ok(accepted) = accepted {
         assert!(accepted.receives >= 2 && u32::from(accepted.receives) <= 1024);
         assert!(accepted.sends > accepted.receives || accepted.sends == 1024);

@@ -1,0 +1,149 @@
+//! Aborts: the Abort command asks, as a favour, that a command be given up before it is done.
+//!
+//! Read first: NVM Express Base 2.0, "Abort command".
+//!
+//! A command belongs to the connection that carries it, and an Abort comes on another, the admin queue. So the
+//! subsystem keeps the question, wakes the connection, and completes the Abort when that has answered. Whether the
+//! command was aborted is said by bit 0 of DW0: 0 where it was, 1 where it was not.
+
+use super::reply::{Answer, Location};
+use super::state::Controller;
+use super::{Completion, Connection, ControllerId, Limits, QueueId, Reply, Subsystem, WakeToken};
+use crate::wire::{Cid, Sqe, StatusCode};
+
+/// Abort commands that are not completed yet.
+#[derive(Debug, Default)]
+pub(super) struct Aborts {
+    /// At most [`Limits::ABORTS_MAX`] for each admin queue.
+    standing: Vec<Abort>,
+}
+
+#[derive(Debug)]
+struct Abort {
+    /// The admin queue, and the Abort command on it.
+    issuer: WakeToken,
+    cid: Cid,
+    /// The queue with the command that is to be aborted.
+    carrier: WakeToken,
+    victim: Cid,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asked,
+    Answered(Outcome),
+}
+
+/// What became of a command that was to be aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was completed with Command Abort Requested.
+    Aborted,
+    /// It was not there, or was too far on.
+    NotAborted,
+}
+
+impl Outcome {
+    const fn dw0(self) -> u32 {
+        match self {
+            Self::Aborted => 0,
+            Self::NotAborted => 1,
+        }
+    }
+}
+
+impl Aborts {
+    /// How many of an admin queue's are not completed yet.
+    fn count_of(&self, issuer: WakeToken) -> usize {
+        self.standing.iter().filter(|a| a.issuer == issuer).count()
+    }
+
+    /// The next Abort command of this admin queue to complete, and how.
+    pub(super) fn poll(&mut self, issuer: WakeToken) -> Option<(Cid, Completion)> {
+        let found = self.standing.iter().enumerate().find_map(|(at, abort)| {
+            let State::Answered(outcome) = abort.state else {
+                return None;
+            };
+            (abort.issuer == issuer).then_some((at, outcome))
+        });
+        let (at, outcome) = found?;
+        let cid = self.standing.remove(at).cid;
+        Some((cid, Completion::success(outcome.dw0().into())))
+    }
+
+    /// The connection is gone: its own Aborts with it, and what others wanted of it was not done. Gives the admin
+    /// queues that are to hear of that.
+    pub(super) fn forget(
+        &mut self,
+        connection: WakeToken,
+    ) -> impl Iterator<Item = WakeToken> + use<'_> {
+        self.standing.retain(|abort| abort.issuer != connection);
+        let asked = self
+            .standing
+            .iter_mut()
+            .filter(move |abort| abort.carrier == connection && abort.state == State::Asked);
+        asked.map(|abort| {
+            abort.state = State::Answered(Outcome::NotAborted);
+            abort.issuer
+        })
+    }
+}
+
+impl Subsystem {
+    /// Abort. Asynchronous Event Requests are aborted here; whatever else the admin queue had is complete already.
+    pub(super) fn abort(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
+        let sq_id = QueueId(sqe.cdw10.get() as u16);
+        let victim = Cid((sqe.cdw10.get() >> 16) as u16);
+        let controller = self
+            .controllers
+            .get_mut(&id)
+            .ok_or(StatusCode::InternalError)?;
+        if sq_id.is_admin() {
+            let outcome = if controller.events.abort(victim) {
+                Outcome::Aborted
+            } else {
+                Outcome::NotAborted
+            };
+            return Ok(Reply::success(outcome.dw0()));
+        }
+        let Some((issuer, carrier)) = queues(controller, sq_id) else {
+            return Ok(Reply::success(Outcome::NotAborted.dw0()));
+        };
+        if self.aborts.count_of(issuer) >= usize::from(Limits::ABORTS_MAX) {
+            return Err(StatusCode::AbortLimitExceeded.at(Location::OPCODE));
+        }
+        self.aborts.standing.push(Abort {
+            issuer,
+            cid: sqe.cid(),
+            carrier,
+            victim,
+            state: State::Asked,
+        });
+        self.wakes.insert(carrier);
+        Ok(Reply::Hold)
+    }
+
+    /// A command of `connection` that is to be aborted, if there is one; [`Self::answer_abort`] tells what became of
+    /// it.
+    pub(super) fn poll_abort(&self, connection: &Connection) -> Option<Cid> {
+        let is_asked = |a: &&Abort| a.carrier == connection.wake && a.state == State::Asked;
+        Some(self.aborts.standing.iter().find(is_asked)?.victim)
+    }
+
+    /// What became of the command that [`Self::poll_abort`] gave.
+    pub(super) fn answer_abort(&mut self, connection: &Connection, outcome: Outcome) {
+        let is_asked = |a: &&mut Abort| a.carrier == connection.wake && a.state == State::Asked;
+        if let Some(abort) = self.aborts.standing.iter_mut().find(is_asked) {
+            abort.state = State::Answered(outcome);
+            self.wakes.insert(abort.issuer);
+        }
+    }
+}
+
+/// The admin queue of a controller and its queue `sq_id`, where there are both.
+fn queues(controller: &Controller, sq_id: QueueId) -> Option<(WakeToken, WakeToken)> {
+    let issuer = controller.queues.get(&QueueId::ADMIN)?;
+    let carrier = controller.queues.get(&sq_id)?;
+    Some((*issuer, *carrier))
+}

@@ -1,0 +1,131 @@
+//! Fences: a reservation command that takes rights from other hosts completes only when no connection of theirs
+//! still works by its old permits.
+//!
+//! Connections learn of permits from their own copies. One that is in the middle of a turn while another host
+//! preempts would go on writing for a moment after the preempt was said to be complete, and the new holder would
+//! trust a volume that still changes. So the completion waits until each such connection was woken and has called
+//! [`Subsystem::acknowledge`], which it does between two turns.
+
+use std::collections::BTreeSet;
+
+use super::reply::{Answer, DONE};
+use super::state::Controller;
+use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken};
+use crate::wire::{Cid, Nsid};
+
+/// Fences that stand, and connections that have lost their controller but may not know it yet.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    /// At most one for each outstanding command.
+    standing: Vec<Fence>,
+    leaving: BTreeSet<WakeToken>,
+}
+
+#[derive(Debug)]
+struct Fence {
+    /// The connection whose command waits.
+    issuer: WakeToken,
+    cid: Cid,
+    waiting_for: BTreeSet<WakeToken>,
+}
+
+impl Fences {
+    /// These connections were taken from their controllers.
+    pub(super) fn leave(&mut self, connections: impl Iterator<Item = WakeToken>) {
+        self.leaving.extend(connections);
+    }
+
+    /// The connection works by what is true now. Gives the connections whose commands need wait no longer.
+    fn acknowledge(&mut self, connection: WakeToken) -> impl Iterator<Item = WakeToken> {
+        self.leaving.remove(&connection);
+        self.standing.iter_mut().filter_map(move |fence| {
+            let was_last = fence.waiting_for.remove(&connection) && fence.waiting_for.is_empty();
+            was_last.then_some(fence.issuer)
+        })
+    }
+
+    /// The connection is gone, and with it whatever waited for its own sake.
+    fn forget(&mut self, connection: WakeToken) {
+        self.standing.retain(|fence| fence.issuer != connection);
+    }
+
+    /// The next command of this connection that need wait no longer.
+    pub(super) fn poll(&mut self, connection: WakeToken) -> Option<Cid> {
+        let is_done = |fence: &Fence| fence.issuer == connection && fence.waiting_for.is_empty();
+        let at = self.standing.iter().position(is_done)?;
+        Some(self.standing.swap_remove(at).cid)
+    }
+}
+
+/// What every controller may do with a namespace.
+pub(super) type Permits = Vec<(ControllerId, Permit)>;
+
+impl Subsystem {
+    /// What every controller may do with `nsid` now.
+    pub(super) fn permits(&self, nsid: Nsid) -> Permits {
+        self.controllers
+            .keys()
+            .map(|&id| (id, self.permit(id, nsid)))
+            .collect()
+    }
+
+    /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once where nobody lost
+    /// any, else when all who did have noticed.
+    pub(super) fn fence(
+        &mut self,
+        issuer: &Connection,
+        cid: Cid,
+        nsid: Nsid,
+        before: &Permits,
+    ) -> Answer {
+        let lost = before
+            .iter()
+            .filter(|&&(id, permit)| self.permit(id, nsid).takes_from(permit));
+        let mut waiting_for: BTreeSet<WakeToken> = lost
+            .filter_map(|(id, _)| self.controllers.get(id))
+            .flat_map(Controller::io_queues)
+            .collect();
+        waiting_for.extend(&self.fences.leaving);
+        waiting_for.remove(&issuer.wake);
+        if waiting_for.is_empty() {
+            return DONE;
+        }
+        self.wakes.extend(&waiting_for);
+        self.fences.standing.push(Fence {
+            issuer: issuer.wake,
+            cid,
+            waiting_for,
+        });
+        Ok(Reply::Hold)
+    }
+
+    /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request or an Abort of
+    /// an admin queue, a reservation command of an I/O queue. Ask until `None` when woken and after every command of the control path.
+    pub fn poll_kept(&mut self, connection: &Connection) -> Option<(Cid, Completion)> {
+        if connection.queue.is_admin() {
+            let controller = self.controllers.get_mut(&connection.controller)?;
+            let event = controller.events.poll();
+            return event.or_else(|| self.aborts.poll(connection.wake));
+        }
+        let cid = self.fences.poll(connection.wake)?;
+        Some((cid, Completion::SUCCESS))
+    }
+
+    /// The connection was woken, is between two turns, and will look at its namespaces anew before it touches them.
+    /// `false` where it is no queue of its controller any more and must be closed.
+    pub fn acknowledge(&mut self, connection: &Connection) -> bool {
+        self.wakes.extend(self.fences.acknowledge(connection.wake));
+        self.is_connected(connection)
+    }
+
+    /// The connection has ended. That of the admin queue takes its controller with it.
+    pub fn connection_closed(&mut self, connection: &Connection) {
+        if self.is_connected(connection) {
+            self.remove_queue(connection);
+        }
+        self.wakes.extend(self.fences.acknowledge(connection.wake));
+        self.fences.forget(connection.wake);
+        self.wakes.extend(self.aborts.forget(connection.wake));
+        self.wakes.remove(&connection.wake);
+    }
+}

@@ -1,0 +1,368 @@
+//! The Get Log Page command.
+//!
+//! Read first: NVM Express Base 2.0, "Get Log Page command".
+
+use std::collections::{BTreeSet, VecDeque};
+
+use block::Lba;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::identify::ANA_GROUP;
+use super::reply::{self, Answer, Failure, Location};
+use super::state::Controller;
+use super::subsystem::Role;
+use super::{ControllerId, QueueId, Subsystem, Usage};
+use crate::wire::log::{
+    AnaGroup, AnaHeader, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, GetLogPage, OffsetType,
+    RetainEvent, SmartLog, lid,
+};
+use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
+
+/// Composite Temperature, kelvin. Nothing is measured, and the field knows no way to say so: hosts show 0 as -273 °C,
+/// so this is room temperature, always.
+const TEMPERATURE_K: u16 = 298;
+/// Entries of the Error Information log.
+pub(super) const ERROR_ENTRIES_MAX: usize = 64;
+
+impl Subsystem {
+    pub(super) fn get_log_page(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
+        let fields = GetLogPage::parse(sqe);
+        if fields.offset_type != OffsetType::Bytes {
+            return Err(StatusCode::InvalidField.at(Location::CDW14));
+        }
+        if fields.offset_bytes % 4 != 0 {
+            return Err(StatusCode::InvalidField.at(Location::CDW12));
+        }
+        if fields.len_bytes > self.config.limits.transfer_max_bytes() {
+            return Err(StatusCode::InvalidField.at(Location::CDW10));
+        }
+        let len = fields.len_bytes as usize;
+        let controller = self.controllers.get(&id).ok_or(StatusCode::InternalError)?;
+        let (mut bytes, page_bytes) = match &self.role {
+            Role::Discovery(directory) if fields.page == lid::DISCOVERY => {
+                directory.log(controller, fields.offset_bytes, len)
+            }
+            _ => window(
+                &self.page(controller, &fields, sqe.nsid())?,
+                fields.offset_bytes,
+                len,
+            ),
+        };
+        if fields.offset_bytes > page_bytes {
+            return Err(StatusCode::InvalidField.at(Location::CDW12));
+        }
+        bytes.resize(len, 0);
+        let answer = reply::data(sqe, bytes)?;
+        if fields.event == RetainEvent::Clear {
+            self.log_was_read(id, fields.page);
+        }
+        Ok(answer)
+    }
+
+    /// A whole log page.
+    fn page(
+        &self,
+        controller: &Controller,
+        fields: &GetLogPage,
+        nsid: Nsid,
+    ) -> Result<Vec<u8>, Failure> {
+        match (&self.role, fields.page) {
+            (_, lid::SUPPORTED_PAGES) => Ok(self.supported_pages()),
+            (_, lid::ERROR) => Ok(controller.errors.page()),
+            (Role::Nvm(_), lid::SMART) if nsid != Nsid::NONE && nsid != Nsid::ALL => {
+                Err(StatusCode::InvalidField.at(Location::NSID))
+            }
+            (Role::Nvm(statistics), lid::SMART) => {
+                let thresholds_k = controller.features.temperature_thresholds_k();
+                Ok(smart(
+                    statistics.usage(),
+                    controller.errors.count,
+                    thresholds_k,
+                ))
+            }
+            (Role::Nvm(_), lid::FIRMWARE_SLOT) => Ok(self.firmware_slot()),
+            (Role::Nvm(_), lid::CHANGED_NAMESPACES) => Ok(controller.changed.page()),
+            (Role::Nvm(_), lid::COMMAND_EFFECTS) => Ok(command_effects()),
+            (Role::Nvm(_), lid::ANA) => self.ana(controller, fields.specific),
+            (Role::Nvm(_), lid::RESERVATION) => Ok(controller.reservation_notices.page()),
+            _ => Err(StatusCode::InvalidLogPage.at(Location::CDW10)),
+        }
+    }
+
+    fn log_was_read(&mut self, id: ControllerId, page: u8) {
+        let Some(controller) = self.controllers.get_mut(&id) else {
+            return;
+        };
+        controller.events.log_was_read(page);
+        match page {
+            lid::CHANGED_NAMESPACES => controller.changed.clear(),
+            lid::RESERVATION => controller.next_reservation_notice(),
+            _ => {}
+        }
+    }
+
+    fn supported_pages(&self) -> Vec<u8> {
+        const SUPPORTED: U32 = U32::new(1);
+        let pages: &[u8] = match self.role {
+            Role::Discovery(_) => &[lid::SUPPORTED_PAGES, lid::ERROR, lid::DISCOVERY],
+            Role::Nvm(_) => &[
+                lid::SUPPORTED_PAGES,
+                lid::ERROR,
+                lid::SMART,
+                lid::FIRMWARE_SLOT,
+                lid::CHANGED_NAMESPACES,
+                lid::COMMAND_EFFECTS,
+                lid::ANA,
+                lid::RESERVATION,
+            ],
+        };
+        let mut page = [U32::ZERO; 256];
+        for &supported in pages {
+            page[usize::from(supported)] = SUPPORTED;
+        }
+        page.as_bytes().to_vec()
+    }
+
+    fn firmware_slot(&self) -> Vec<u8> {
+        let mut page = FirmwareSlotLog::new_zeroed();
+        page.active = 1;
+        page.revisions[0] = super::identify::padded(&self.config.firmware);
+        page.as_bytes().to_vec()
+    }
+
+    /// The Asymmetric Namespace Access log: one group of all namespaces.
+    fn ana(&self, controller: &Controller, specific: u8) -> Result<Vec<u8>, Failure> {
+        const GROUPS_ONLY: u8 = 1;
+        const ANA_HEAD_BYTES: usize = size_of::<AnaHeader>() + size_of::<AnaGroup>();
+        if specific & !GROUPS_ONLY != 0 {
+            return Err(StatusCode::InvalidField.at(Location::CDW10));
+        }
+        let nsids: Vec<u8> = match specific {
+            GROUPS_ONLY => Vec::new(),
+            _ => self
+                .namespaces
+                .keys()
+                .flat_map(|nsid| nsid.0.to_le_bytes())
+                .collect(),
+        };
+        let state = self.ana.state(controller.origin.port);
+        let count = self.ana.change_count();
+        let group = AnaGroup::new(ANA_GROUP, (nsids.len() / 4) as u32, count, state);
+        let mut page = AnaHeader::new(count, 1).as_bytes().to_vec();
+        page.extend_from_slice(group.as_bytes());
+        page.extend_from_slice(&nsids);
+        if specific != GROUPS_ONLY {
+            // As long as hosts reckon from MNAN, so that none reads beyond its end.
+            let namespaces_max = self.config.limits.namespaces_max as usize;
+            page.resize(ANA_HEAD_BYTES + namespaces_max * size_of::<Nsid>(), 0);
+        }
+        Ok(page)
+    }
+}
+
+/// `len` bytes of `page` from `offset` on, or fewer where it ends; and its whole length.
+fn window(page: &[u8], offset: u64, len: usize) -> (Vec<u8>, u64) {
+    let page_bytes = page.len() as u64;
+    let start = offset.min(page_bytes) as usize;
+    let end = start.saturating_add(len).min(page.len());
+    (page[start..end].to_vec(), page_bytes)
+}
+
+/// `thresholds_k` are those over and under which the host wants to be warned of the temperature.
+fn smart(usage: Usage, error_entries: u64, thresholds_k: [u16; 2]) -> Vec<u8> {
+    /// Data units count thousands of 512 bytes.
+    const DATA_UNIT_BYTES: u64 = 512_000;
+    let low = |value: u64| [U64::new(value), U64::ZERO];
+    let mut page = SmartLog::new_zeroed();
+    let [over_k, under_k] = thresholds_k;
+    if TEMPERATURE_K >= over_k || TEMPERATURE_K <= under_k {
+        page.critical_warning |= SmartLog::TEMPERATURE_WARNING;
+    }
+    page.temperature_k = U16::new(TEMPERATURE_K);
+    page.spare_percent = usage.spare_percent.min(100);
+    page.data_units_read = low(usage.read_bytes.div_ceil(DATA_UNIT_BYTES));
+    page.data_units_written = low(usage.written_bytes.div_ceil(DATA_UNIT_BYTES));
+    page.read_commands = low(usage.read_commands);
+    page.write_commands = low(usage.write_commands);
+    page.busy_minutes = low(usage.busy_minutes);
+    page.power_cycles = low(1);
+    page.power_on_hours = low(usage.power_on_hours);
+    page.media_errors = low(usage.media_errors);
+    page.error_entries = low(error_entries);
+    page.as_bytes().to_vec()
+}
+
+fn command_effects() -> Vec<u8> {
+    const READS: U32 = U32::new(CommandEffectsLog::SUPPORTED);
+    const WRITES: U32 = U32::new(CommandEffectsLog::SUPPORTED | CommandEffectsLog::CONTENT_CHANGE);
+    let mut page = CommandEffectsLog::new_zeroed();
+    for admin in [
+        opcode::GET_LOG_PAGE,
+        opcode::IDENTIFY,
+        opcode::ABORT,
+        opcode::SET_FEATURES,
+        opcode::GET_FEATURES,
+        opcode::ASYNC_EVENT_REQUEST,
+        opcode::KEEP_ALIVE,
+    ] {
+        page.admin[usize::from(admin)] = READS;
+    }
+    for reads in [
+        opcode::FLUSH,
+        opcode::READ,
+        opcode::COMPARE,
+        opcode::VERIFY,
+        opcode::RESERVATION_REGISTER,
+        opcode::RESERVATION_REPORT,
+        opcode::RESERVATION_ACQUIRE,
+        opcode::RESERVATION_RELEASE,
+    ] {
+        page.io[usize::from(reads)] = READS;
+    }
+    for writes in [
+        opcode::WRITE,
+        opcode::WRITE_ZEROES,
+        opcode::DATASET_MANAGEMENT,
+        opcode::COPY,
+    ] {
+        page.io[usize::from(writes)] = WRITES;
+    }
+    page.as_bytes().to_vec()
+}
+
+/// A command that failed, as its entry in the error log tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedCommand {
+    /// Its identifier.
+    pub cid: Cid,
+    /// The namespace that it named.
+    pub nsid: Nsid,
+    /// Its opcode.
+    pub opcode: u8,
+    /// The first block that it named; 0 where it names none.
+    pub lba: Lba,
+}
+
+/// The Error Information log of a controller.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    /// Errors so far.
+    count: u64,
+    /// The latest, newest first; at most [`ERROR_ENTRIES_MAX`].
+    entries: VecDeque<ErrorEntry>,
+}
+
+impl Errors {
+    /// Adds an entry for a command of `queue`.
+    pub(super) fn record(
+        &mut self,
+        queue: QueueId,
+        command: &FailedCommand,
+        status: Status,
+        location: Location,
+    ) {
+        self.count += 1;
+        let mut entry = ErrorEntry::new_zeroed();
+        entry.error_count = U64::new(self.count);
+        entry.sq_id = U16::new(queue.0);
+        entry.cid = U16::new(command.cid.0);
+        entry.status = U16::new(status.field() << 1);
+        entry.location = U16::new(location.field());
+        entry.lba = U64::new(command.lba.0);
+        entry.nsid = U32::new(command.nsid.0);
+        entry.opcode = command.opcode;
+        self.entries.truncate(ERROR_ENTRIES_MAX - 1);
+        self.entries.push_front(entry);
+    }
+
+    fn page(&self) -> Vec<u8> {
+        let mut page: Vec<u8> = self
+            .entries
+            .iter()
+            .flat_map(|entry| entry.as_bytes().iter().copied())
+            .collect();
+        page.resize(ERROR_ENTRIES_MAX * size_of::<ErrorEntry>(), 0);
+        page
+    }
+}
+
+/// The Changed Namespace List of a controller.
+#[derive(Debug, Default)]
+pub(super) struct ChangedNamespaces {
+    /// At most [`Self::ENTRIES_MAX`] and one, which stands for too many.
+    nsids: BTreeSet<Nsid>,
+}
+
+impl ChangedNamespaces {
+    const ENTRIES_MAX: usize = 1024;
+
+    pub(super) fn insert(&mut self, nsid: Nsid) {
+        if self.nsids.len() <= Self::ENTRIES_MAX {
+            self.nsids.insert(nsid);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.nsids.clear();
+    }
+
+    fn page(&self) -> Vec<u8> {
+        if self.nsids.len() > Self::ENTRIES_MAX {
+            return crate::wire::identify::namespace_list(std::iter::once(Nsid::ALL));
+        }
+        crate::wire::identify::namespace_list(self.nsids.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_errors_come_first_and_old_ones_fall_off() {
+        let mut errors = Errors::default();
+        for cid in 0..100 {
+            let command = FailedCommand {
+                cid: Cid(cid),
+                nsid: Nsid(1),
+                opcode: opcode::READ,
+                lba: Lba(7),
+            };
+            let status = Status::from(StatusCode::LbaOutOfRange);
+            errors.record(QueueId(3), &command, status, Location::CDW10);
+        }
+        let page = errors.page();
+        assert_eq!(page.len(), 64 * 64);
+        assert_eq!(
+            page[..16],
+            [100, 0, 0, 0, 0, 0, 0, 0, 3, 0, 99, 0, 0x00, 0x81, 40, 0]
+        );
+        assert_eq!(page[63 * 64], 37);
+    }
+
+    #[test]
+    fn more_changed_namespaces_than_fit_are_said_so() {
+        let mut changed = ChangedNamespaces::default();
+        for nsid in 1..=1024 {
+            changed.insert(Nsid(nsid));
+        }
+        assert_eq!(changed.page()[..4], [1, 0, 0, 0]);
+        assert_eq!(changed.page()[4092..], [0, 4, 0, 0]);
+        changed.insert(Nsid(1025));
+        assert_eq!(changed.page()[..8], [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]);
+        changed.clear();
+        assert_eq!(changed.page(), [0; 4096]);
+    }
+
+    #[test]
+    fn data_units_round_up() {
+        let usage = Usage {
+            read_bytes: 1,
+            written_bytes: 512_001,
+            ..Usage::default()
+        };
+        let page = smart(usage, 9, [0xFFFF, 0]);
+        assert_eq!((page[32], page[48], page[176]), (1, 2, 9));
+    }
+}

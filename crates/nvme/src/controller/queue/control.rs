@@ -1,0 +1,275 @@
+//! Commands of the control path: Connect, the admin queue, Fabrics commands and reservations on I/O queues. Their data
+//! are gathered behind their submission queue entry; then the subsystem executes them.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::slot::{Slot, Stage};
+use super::{Begun, Queue, SlotId};
+use crate::controller::abort::Outcome;
+use crate::controller::{
+    Backend, Completion, Connection, DataPointer, Reply, SqFlow, connect, connected, host_data_len,
+};
+use crate::wire::fabrics::fctype;
+use crate::wire::{Cid, Sqe, StatusCode};
+
+const SQE_BYTES: usize = size_of::<Sqe>();
+
+/// What a queue is.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// Not yet one of a controller.
+    Unconnected,
+    /// The admin queue.
+    Admin(Connection),
+    /// An I/O queue.
+    Io(Connection),
+}
+
+impl Role {
+    pub(super) fn is_io(&self) -> bool {
+        matches!(self, Self::Io(_))
+    }
+
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        match self {
+            Self::Unconnected => None,
+            Self::Admin(connection) | Self::Io(connection) => Some(connection),
+        }
+    }
+}
+
+impl Queue {
+    /// The connection, once Connect has succeeded.
+    pub fn connection(&self) -> Option<&Connection> {
+        self.role.connection()
+    }
+
+    pub(super) fn begin_control<B: Backend>(
+        &mut self,
+        id: SlotId,
+        sqe: &Sqe,
+        pointer: Result<DataPointer, StatusCode>,
+        backend: &mut B,
+    ) -> Begun {
+        let is_connect = sqe.opcode == Sqe::OPCODE_FABRICS && sqe.fctype() == fctype::CONNECT;
+        if self.connection().is_none() && !is_connect {
+            return self.reject(id, StatusCode::CommandSequenceError);
+        }
+        let len_bytes = host_data_len(sqe);
+        let slot = &mut self.slots[id.index()];
+        slot.flags.is_control = true;
+        slot.flags.is_connect = is_connect;
+        slot.to_host = match pointer {
+            Ok(DataPointer::Remote { len_bytes }) => Ok(len_bytes),
+            Ok(DataPointer::InCapsule { .. }) => Err(StatusCode::SglDescriptorTypeInvalid),
+            Err(code) => Err(code),
+        };
+        slot.buffer = Vec::with_capacity(SQE_BYTES + len_bytes);
+        slot.buffer.extend_from_slice(sqe.as_bytes());
+        if len_bytes == 0 {
+            self.execute_control(id, backend);
+            return Begun::Done;
+        }
+        match pointer {
+            Ok(pointer) if pointer.len_bytes() as usize == len_bytes => {
+                slot.len_bytes = len_bytes as u32;
+                Begun::Receive { slot: id, pointer }
+            }
+            Ok(_) => self.reject(id, StatusCode::DataSglLengthInvalid),
+            Err(code) => self.reject(id, code),
+        }
+    }
+
+    pub(super) fn execute_control<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let now = self.now;
+        let gathered = std::mem::take(&mut self.slots[id.index()].buffer);
+        let (sqe, data) =
+            Sqe::read_from_prefix(&gathered).expect("the buffer starts with an entry");
+        let reply = match &self.role {
+            Role::Unconnected => match connect(now, &sqe, data, backend) {
+                Ok(connection) => {
+                    let completion = connected(&connection);
+                    self.open(now, connection, backend);
+                    Reply::Done(completion)
+                }
+                Err(completion) => Reply::Done(completion),
+            },
+            Role::Admin(connection) => {
+                let controller = connection.controller;
+                backend.with_subsystem(|subsystem| subsystem.admin(now, controller, &sqe, data))
+            }
+            Role::Io(connection) => {
+                backend.with_subsystem(|subsystem| subsystem.io_control(connection, &sqe, data))
+            }
+        };
+        self.reply(id, reply);
+        self.complete_kept(backend);
+        self.renew_deadline(backend);
+    }
+
+    fn reply(&mut self, id: SlotId, reply: Reply) {
+        let slot = &mut self.slots[id.index()];
+        slot.done_bytes = 0;
+        slot.len_bytes = 0;
+        match reply {
+            Reply::Done(completion) => slot.complete(completion),
+            Reply::Data(bytes) => match slot.to_host {
+                Ok(room_bytes) if bytes.len() > room_bytes as usize => {
+                    slot.fail(StatusCode::DataSglLengthInvalid);
+                }
+                Ok(_) => {
+                    slot.len_bytes = bytes.len() as u32;
+                    slot.buffer = bytes;
+                }
+                Err(code) => slot.fail(code),
+            },
+            Reply::Hold => {
+                slot.stage = Stage::Parked;
+                return;
+            }
+        }
+        self.finish(id);
+    }
+
+    /// Asks the subsystem what has happened: completes the commands that it had kept, and notes where the connection
+    /// no longer belongs to its controller.
+    pub fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
+        self.start_turn(now);
+        let Some(connection) = self.role.connection() else {
+            return;
+        };
+        self.is_ended |= !backend.with_subsystem(|subsystem| subsystem.acknowledge(connection));
+        if self.is_ended {
+            return;
+        }
+        self.abort_asked(backend);
+        self.complete_kept(backend);
+        self.renew_deadline(backend);
+    }
+
+    /// Gives up the commands that the admin queue wants aborted, where they can be.
+    fn abort_asked<B: Backend>(&mut self, backend: &mut B) {
+        while let Some(connection) = self.role.connection() {
+            let Some(cid) = backend.with_subsystem(|subsystem| subsystem.poll_abort(connection))
+            else {
+                return;
+            };
+            let outcome = self.abort(cid);
+            if let Some(connection) = self.role.connection() {
+                backend.with_subsystem(|subsystem| subsystem.answer_abort(connection, outcome));
+            }
+        }
+    }
+
+    /// Completes a command with Command Abort Requested where it is held back or worked on. One whose data are on
+    /// their way goes on, in either direction.
+    fn abort(&mut self, cid: Cid) -> Outcome {
+        let is_victim = |slot: &Slot| {
+            slot.cid == cid
+                && !slot.flags.cid_conflicts
+                && matches!(slot.stage, Stage::Held | Stage::Working)
+        };
+        let Some(index) = self.slots.iter().position(is_victim) else {
+            return Outcome::NotAborted;
+        };
+        let id = SlotId(index as u16);
+        self.held.retain(|Reverse(held)| held.slot != id);
+        self.working.retain(|&working| working != id);
+        let slot = &mut self.slots[index];
+        slot.status = StatusCode::AbortRequested.into();
+        slot.not_before = None;
+        self.finish(id);
+        Outcome::Aborted
+    }
+
+    /// Completes the commands that the subsystem had kept and that are due.
+    fn complete_kept<B: Backend>(&mut self, backend: &mut B) {
+        while let Some(connection) = self.role.connection() {
+            let due = backend.with_subsystem(|subsystem| subsystem.poll_kept(connection));
+            let Some((cid, completion)) = due else {
+                return;
+            };
+            let parked = |slot: &Slot| slot.stage == Stage::Parked && slot.cid == cid;
+            if let Some(index) = self.slots.iter().position(parked) {
+                self.slots[index].complete(completion);
+                self.finish(SlotId(index as u16));
+            }
+        }
+    }
+
+    /// The keep alive timer has run out, if it has.
+    pub(super) fn handle_keep_alive<B: Backend>(&mut self, backend: &mut B) {
+        let Role::Admin(connection) = &self.role else {
+            return;
+        };
+        if self.keep_alive_deadline.is_some_and(|due| due <= self.now) {
+            let (now, controller) = (self.now, connection.controller);
+            backend.with_subsystem(|subsystem| subsystem.handle_timeout(now, controller));
+            self.handle_wake(now, backend);
+        }
+    }
+
+    /// The connection has ended: the subsystem forgets it.
+    pub fn handle_close<B: Backend>(&mut self, backend: &mut B) {
+        if let Some(connection) = self.role.connection() {
+            backend.with_subsystem(|subsystem| subsystem.connection_closed(connection));
+        }
+    }
+
+    /// A command may have moved the keep alive timer, or ended the connection (Disconnect).
+    fn renew_deadline<B: Backend>(&mut self, backend: &mut B) {
+        let Some(connection) = self.role.connection() else {
+            return;
+        };
+        let is_admin = !self.role.is_io();
+        let (deadline, is_connected) = backend.with_subsystem(|subsystem| {
+            (
+                subsystem.poll_timeout(connection.controller),
+                subsystem.is_connected(connection),
+            )
+        });
+        self.keep_alive_deadline = deadline.filter(|_| is_admin);
+        self.is_ended |= !is_connected;
+    }
+
+    /// Becomes a queue of a controller.
+    fn open<B: Backend>(&mut self, now: Instant, connection: Connection, backend: &mut B) {
+        let limits = backend.with_subsystem(|subsystem| subsystem.config().limits);
+        let transport = backend.origin().transport;
+        self.transfer_max_bytes = u32::try_from(limits.transfer_max_bytes()).unwrap_or(u32::MAX);
+        self.sq_entries = connection.sq_entries;
+        self.sq_head = 1;
+        for index in self.slots.len()..self.sq_entries as usize {
+            self.slots.push(Slot::new(now));
+            self.free.push(SlotId(index as u16));
+        }
+        self.ready.reserve(self.slots.len());
+        self.role = if connection.queue.is_admin() {
+            Role::Admin(connection)
+        } else {
+            self.in_capsule_max_bytes = limits.in_capsule_max_bytes(transport);
+            Role::Io(connection)
+        };
+    }
+
+    /// What a completion says of the submission queue (SQHD).
+    pub(super) fn sq_head(&self, slot: &Slot) -> u16 {
+        /// Tells the host, in the completion of Connect, that flow control is disabled.
+        const FLOW_DISABLED: u16 = 0xFFFF;
+        match self.sq_flow() {
+            SqFlow::Enabled => self.sq_head,
+            SqFlow::Disabled if slot.flags.is_connect => FLOW_DISABLED,
+            SqFlow::Disabled => 0,
+        }
+    }
+}
+
+impl Slot {
+    fn complete(&mut self, completion: Completion) {
+        self.status = completion.status;
+        self.result = completion.result;
+    }
+}

@@ -1,0 +1,113 @@
+//! Data from the host: executed as they come, or gathered.
+
+use block::Op;
+
+use super::slot::{Slot, Stage};
+use super::{Queue, SlotId};
+use crate::controller::io::{self, Action};
+use crate::controller::{Backend, CommandClass};
+use crate::wire::{Sqe, StatusCode, opcode};
+
+impl Queue {
+    /// Takes the next bytes of a command's data, in order. What comes behind a list of ranges is left out.
+    pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        assert_eq!(slot.stage, Stage::Receiving, "data are expected");
+        if slot.is_failed() {
+            return;
+        }
+        match slot.action {
+            Action::Write | Action::Compare => self.stream(id, bytes, backend),
+            _ => slot.gather(bytes),
+        }
+    }
+
+    /// `sqe` is at hand with its data and will begin soon: names the blocks that it writes.
+    pub fn prefetch<B: Backend>(&self, sqe: &Sqe, backend: &mut B) {
+        if sqe.opcode != opcode::WRITE || !self.role.is_io() {
+            return;
+        }
+        if let Some(namespace) = backend.namespace(sqe.nsid()) {
+            namespace.volume.prefetch(io::extent(sqe));
+        }
+    }
+
+    /// Data were lost on the way (a digest was wrong): the command fails, whatever else comes of it.
+    pub fn data_lost(&mut self, id: SlotId) {
+        self.slots[id.index()].fail(StatusCode::TransientTransportError);
+    }
+
+    /// All data have come.
+    pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        match slot.action {
+            Action::FusedCompare | Action::FusedWrite => self.fused_gathered(id, backend),
+            _ if slot.is_failed() => self.finish(id),
+            Action::Control => self.execute_control(id, backend),
+            Action::Deallocate | Action::Copy => self.start_work(id, backend),
+            _ => self.finish(id),
+        }
+    }
+
+    /// Executes the whole blocks among `bytes` and keeps the rest.
+    fn stream<B: Backend>(&mut self, id: SlotId, mut bytes: &[u8], backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        let block_bytes = 1 << slot.block_shift;
+        if !slot.buffer.is_empty() {
+            let take = bytes.len().min(block_bytes - slot.buffer.len());
+            slot.buffer.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if slot.buffer.len() < block_bytes {
+                return;
+            }
+            let block = std::mem::take(&mut slot.buffer);
+            slot.execute(&block, backend);
+            self.recycle(block);
+        }
+        let whole = bytes.len() & !(block_bytes - 1);
+        let slot = &mut self.slots[id.index()];
+        if whole > 0 && !slot.is_failed() {
+            slot.execute(&bytes[..whole], backend);
+        }
+        if whole < bytes.len() && !slot.is_failed() {
+            let mut buffer = self.spare_buffer();
+            buffer.extend_from_slice(&bytes[whole..]);
+            self.slots[id.index()].buffer = buffer;
+        }
+    }
+}
+
+impl Slot {
+    fn gather(&mut self, bytes: &[u8]) {
+        let take = bytes.len().min((self.len_bytes - self.done_bytes) as usize);
+        self.buffer.extend_from_slice(&bytes[..take]);
+        self.done_bytes += take as u32;
+    }
+
+    /// Writes or compares the next whole blocks.
+    fn execute<B: Backend>(&mut self, data: &[u8], backend: &mut B) {
+        let extent = self.next_extent(data.len() as u32);
+        self.done_bytes += data.len() as u32;
+        let op = match self.action {
+            Action::Compare => Op::Compare { extent, data },
+            _ => Op::Write { extent, data },
+        };
+        self.execute_op(op, backend);
+    }
+
+    /// Does `op` on the command's volume, as long as that still is the one for which the command was checked, and the
+    /// host has not lost its right to it meanwhile.
+    pub(super) fn execute_op<B: Backend>(&mut self, op: Op<'_>, backend: &mut B) {
+        match backend.namespace(self.nsid) {
+            Some(namespace) if namespace.region == self.region => {
+                let class = CommandClass::of(&op);
+                if let Err(code) = namespace.permit.check(class) {
+                    self.fail(code);
+                } else if let Err(status) = namespace.volume.execute(op) {
+                    self.fail(status);
+                }
+            }
+            _ => self.fail(StatusCode::InvalidNamespaceOrFormat),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The slots of a queue: one for each command that is outstanding.
+
+use std::time::Instant;
+
+use block::{Blocks, Extent, Lba, OpKind, RegionId};
+
+use crate::controller::FailedCommand;
+use crate::controller::io::Action;
+use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode};
+
+/// A slot's number: what transports use as a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(pub u16);
+
+impl SlotId {
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a slot's command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is none.
+    Free,
+    /// Its data are coming.
+    Receiving,
+    /// It is fused, has its data and waits for its partner.
+    Gathered,
+    /// It is executed piece by piece.
+    Working,
+    /// It is done but may not be completed yet.
+    Held,
+    /// The subsystem will complete it.
+    Parked,
+    /// It may be completed, or sent if it is a read.
+    Ready,
+}
+
+/// One outstanding command.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) stage: Stage,
+    pub(super) action: Action,
+    /// How statistics class it; `None` for those that they leave out.
+    pub(super) kind: Option<OpKind>,
+    pub(super) cid: Cid,
+    pub(super) opcode: u8,
+    /// Starting LBA (SLBA), where the command has one.
+    pub(super) lba: Lba,
+    pub(super) flags: SlotFlags,
+    pub(super) nsid: Nsid,
+    pub(super) region: RegionId,
+    pub(super) extent: Extent,
+    pub(super) block_shift: u32,
+    /// Data that move between host and controller, in bytes.
+    pub(super) len_bytes: u32,
+    /// Of them executed or sent.
+    pub(super) done_bytes: u32,
+    /// Success until something failed.
+    pub(super) status: Status,
+    pub(super) result: u64,
+    pub(super) started: Instant,
+    pub(super) not_before: Option<Instant>,
+    /// How many bytes the transport can take to the host, or why none.
+    pub(super) to_host: Result<u32, StatusCode>,
+    /// The other half of a compare-and-write.
+    pub(super) partner: Option<SlotId>,
+    /// How far work that is done piece by piece has come: the range, and blocks of it.
+    pub(super) range_index: usize,
+    pub(super) range_blocks: u64,
+    /// The piece of a block that has come; or all data of commands that need it together; or a reply.
+    pub(super) buffer: Vec<u8>,
+}
+
+/// What is special about a command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SlotFlags {
+    /// Its identifier was in use already, by another command.
+    pub(super) cid_conflicts: bool,
+    /// The subsystem executes it.
+    pub(super) is_control: bool,
+    /// It is a Connect.
+    pub(super) is_connect: bool,
+}
+
+impl Slot {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            stage: Stage::Free,
+            action: Action::Control,
+            kind: None,
+            cid: Cid(0),
+            opcode: 0,
+            lba: Lba(0),
+            flags: SlotFlags::default(),
+            nsid: Nsid::NONE,
+            region: RegionId(0),
+            extent: Extent::new(Lba(0), Blocks(0)),
+            block_shift: 0,
+            len_bytes: 0,
+            done_bytes: 0,
+            status: Status::SUCCESS,
+            result: 0,
+            started: now,
+            not_before: None,
+            to_host: Ok(0),
+            partner: None,
+            range_index: 0,
+            range_blocks: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Takes a new command in. The buffer is empty already.
+    pub(super) fn open(&mut self, now: Instant, sqe: &Sqe) {
+        assert!(
+            self.stage == Stage::Free && self.buffer.is_empty(),
+            "only free slots are opened"
+        );
+        self.stage = Stage::Receiving;
+        self.action = Action::Control;
+        self.kind = None;
+        self.cid = sqe.cid();
+        self.opcode = sqe.opcode;
+        self.lba = Lba(sqe.cdw10_11());
+        self.flags = SlotFlags::default();
+        self.nsid = sqe.nsid();
+        self.len_bytes = 0;
+        self.done_bytes = 0;
+        self.status = Status::SUCCESS;
+        self.result = 0;
+        self.started = now;
+        self.not_before = None;
+        self.partner = None;
+        self.range_index = 0;
+        self.range_blocks = 0;
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        !self.status.is_success()
+    }
+
+    /// What the error log tells of it.
+    pub(super) fn failed_command(&self) -> FailedCommand {
+        FailedCommand {
+            cid: self.cid,
+            nsid: self.nsid,
+            opcode: self.opcode,
+            lba: self.lba,
+        }
+    }
+
+    /// Notes the first failure.
+    pub(super) fn fail(&mut self, status: impl Into<Status>) {
+        if self.status.is_success() {
+            self.status = status.into();
+        }
+    }
+
+    /// The blocks of the next `len_bytes` bytes of data.
+    pub(super) fn next_extent(&self, len_bytes: u32) -> Extent {
+        let done = u64::from(self.done_bytes >> self.block_shift);
+        let blocks = u64::from(len_bytes >> self.block_shift);
+        Extent::new(Lba(self.extent.lba.0 + done), Blocks(blocks))
+    }
+}
+
+/// Which command identifiers are in use: a bit for each.
+#[derive(Debug)]
+pub(super) struct CidSet(Box<[u64]>);
+
+impl CidSet {
+    pub(super) fn new() -> Self {
+        Self(vec![0; (1 << 16) / 64].into_boxed_slice())
+    }
+
+    /// Puts `cid` in; `false` where it was in already.
+    pub(super) fn insert(&mut self, cid: Cid) -> bool {
+        let (word, bit) = Self::place(cid);
+        let was_in = self.0[word] & bit != 0;
+        self.0[word] |= bit;
+        !was_in
+    }
+
+    pub(super) fn remove(&mut self, cid: Cid) {
+        let (word, bit) = Self::place(cid);
+        self.0[word] &= !bit;
+    }
+
+    const fn place(cid: Cid) -> (usize, u64) {
+        (cid.0 as usize / 64, 1 << (cid.0 % 64))
+    }
+}

@@ -1,0 +1,175 @@
+//! Commands that have no data, or only lists of ranges, and may take long: they are executed in pieces, so that the
+//! connection's neighbours need not wait.
+
+use std::time::Instant;
+
+use block::{Admission, Blocks, Extent, Lba, Op, Unmap};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::slot::{Slot, Stage};
+use super::{Queue, SlotId};
+use crate::controller::Backend;
+use crate::controller::io::{
+    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DatasetRange,
+};
+use crate::wire::StatusCode;
+
+/// What one turn may cost, in bytes of memory written.
+const TURN_COST: u64 = 4 << 20;
+/// What an operation costs besides its bytes.
+const OP_COST: u64 = 8 << 10;
+/// How many bytes may be discarded at the cost of writing one.
+const DISCARD_PER_COST: u64 = 16;
+
+/// Whether a command needs another turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Over,
+    More,
+}
+
+impl Queue {
+    /// Does the first piece, which most often is all, unless this turn has done enough.
+    pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
+        slot.stage = Stage::Working;
+        slot.check_ranges(self.now, backend);
+        self.working.push_back(id);
+        self.work(backend);
+    }
+
+    /// Works for what is left of this turn, on the command that has waited longest.
+    pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
+        while self.turn_cost < TURN_COST {
+            let Some(id) = self.working.pop_front() else {
+                return;
+            };
+            match self.slots[id.index()].work(&mut self.turn_cost, backend) {
+                Turn::More => self.working.push_back(id),
+                Turn::Over => self.finish(id),
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Checks all ranges before the first is touched. A command that brought its ranges is admitted to its volume now.
+    fn check_ranges<B: Backend>(&mut self, now: Instant, backend: &mut B) {
+        let Some(namespace) = backend.namespace(self.nsid) else {
+            return self.fail(StatusCode::InvalidNamespaceOrFormat);
+        };
+        let geometry = namespace.volume.geometry();
+        let mut blocks = 0;
+        let mut index = 0;
+        while let Some(extent) = self.range(index) {
+            if let Err(status) = geometry.byte_range(extent) {
+                return self.fail(status);
+            }
+            if self.action == Action::Copy && extent.blocks.0 > u64::from(COPY_RANGE_BLOCKS_MAX) {
+                return self.fail(COMMAND_SIZE_LIMIT_EXCEEDED);
+            }
+            blocks += extent.blocks.0;
+            index += 1;
+        }
+        if self.action == Action::Copy {
+            let to = Extent::new(self.extent.lba, Blocks(blocks));
+            if let Err(status) = geometry.byte_range(to) {
+                return self.fail(status);
+            }
+        }
+        if let (Action::Copy | Action::Deallocate, Some(kind)) = (self.action, self.kind) {
+            let work_bytes = blocks << self.block_shift;
+            match namespace.volume.admit(now, kind, work_bytes) {
+                Admission::Now => {}
+                Admission::NotBefore(until) => self.not_before = Some(until),
+                Admission::Fail(status, until) => {
+                    self.not_before = until;
+                    self.fail(status);
+                }
+            }
+        }
+    }
+
+    /// The range of this number.
+    fn range(&self, index: usize) -> Option<Extent> {
+        match self.action {
+            Action::Deallocate => {
+                list_item::<DatasetRange>(&self.buffer, index).map(DatasetRange::extent)
+            }
+            Action::Copy => list_item::<CopyRange>(&self.buffer, index).map(CopyRange::extent),
+            _ => (index == 0).then_some(self.extent),
+        }
+    }
+
+    /// Works until `cost` is that of a whole turn.
+    fn work<B: Backend>(&mut self, cost: &mut u64, backend: &mut B) -> Turn {
+        while *cost < TURN_COST {
+            if self.is_failed() {
+                return Turn::Over;
+            }
+            let Some(range) = self.range(self.range_index) else {
+                return Turn::Over;
+            };
+            let left = range.blocks.0 - self.range_blocks;
+            let blocks = left.min(self.piece_blocks(TURN_COST - *cost));
+            let piece = Extent::new(Lba(range.lba.0 + self.range_blocks), Blocks(blocks));
+            *cost += OP_COST + self.cost(blocks);
+            self.do_piece(piece, backend);
+            if blocks == left {
+                self.range_index += 1;
+                self.range_blocks = 0;
+            } else {
+                self.range_blocks += blocks;
+            }
+        }
+        if self.range(self.range_index).is_some() {
+            Turn::More
+        } else {
+            Turn::Over
+        }
+    }
+
+    fn do_piece<B: Backend>(&mut self, extent: Extent, backend: &mut B) {
+        let op = match self.action {
+            Action::WriteZeroes(unmap) => Op::WriteZeroes { extent, unmap },
+            Action::Deallocate => Op::Discard { extent },
+            Action::Copy => {
+                let to = self.extent.lba;
+                self.extent.lba = Lba(to.0 + extent.blocks.0);
+                Op::Copy { from: extent, to }
+            }
+            Action::Verify => Op::Verify { extent },
+            _ => Op::Flush,
+        };
+        self.execute_op(op, backend);
+    }
+
+    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and destination may
+    /// overlap.
+    fn piece_blocks(&self, cost: u64) -> u64 {
+        match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) => (cost >> self.block_shift).max(1),
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => {
+                ((cost * DISCARD_PER_COST) >> self.block_shift).max(1)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    fn cost(&self, blocks: u64) -> u64 {
+        let bytes = blocks << self.block_shift;
+        match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) | Action::Copy => bytes,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / DISCARD_PER_COST,
+            _ => 0,
+        }
+    }
+}
+
+fn list_item<T>(list: &[u8], index: usize) -> Option<&T>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    let start = index * size_of::<T>();
+    T::ref_from_bytes(list.get(start..start + size_of::<T>())?).ok()
+}

@@ -1,0 +1,445 @@
+//! A subsystem: namespaces, and the controllers through which hosts reach them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use block::{Access, Volume};
+
+use super::abort::Aborts;
+use super::ana::Ana;
+use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID, SQ_SIZE};
+use super::discovery::Directory;
+use super::events::Event;
+use super::fence::Fences;
+use super::reservation::Reservations;
+use super::state::{Controller, DISCOVERY_TIMEOUT_MS};
+use super::{
+    Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
+};
+use crate::wire::log::AnaState;
+use crate::wire::{Nsid, StatusCode};
+
+/// What a subsystem is called and how large it may grow.
+#[derive(Clone, Debug)]
+pub struct SubsystemConfig {
+    /// NVM Subsystem NVMe Qualified Name (SUBNQN).
+    pub nqn: String,
+    /// Serial Number (SN): up to 20 ASCII characters, padded with blanks.
+    pub serial: String,
+    /// Model Number (MN): up to 40 ASCII characters, padded with blanks.
+    pub model: String,
+    /// Firmware Revision (FR): up to 8 ASCII characters, padded with blanks.
+    pub firmware: String,
+    /// Its bounds.
+    pub limits: Limits,
+}
+
+/// A subsystem. See the [module](super) for the order of calls.
+pub struct Subsystem {
+    pub(super) config: SubsystemConfig,
+    pub(super) role: Role,
+    pub(super) namespaces: BTreeMap<Nsid, Namespace>,
+    /// Those of namespaces that have ever had a registrant.
+    pub(super) reservations: BTreeMap<Nsid, Reservations>,
+    pub(super) fences: Fences,
+    pub(super) aborts: Aborts,
+    pub(super) controllers: BTreeMap<ControllerId, Controller>,
+    /// The last controller ID given out.
+    pub(super) last_controller: ControllerId,
+    pub(super) ana: Ana,
+    pub(super) generation: Generation,
+    pub(super) wakes: BTreeSet<WakeToken>,
+}
+
+/// What a subsystem is for.
+pub(super) enum Role {
+    /// It has namespaces.
+    Nvm(Box<dyn Statistics>),
+    /// It tells what other subsystems there are.
+    Discovery(Directory),
+}
+
+/// A number that changes whenever [`Subsystem::namespace`] or [`Subsystem::permit`] may answer otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Generation(Arc<AtomicU64>);
+
+impl Generation {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn advance(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A namespace of a subsystem.
+pub struct Namespace {
+    /// The volume behind it.
+    pub volume: Arc<dyn Volume>,
+    /// Its globally unique identifiers.
+    pub ids: NamespaceIds,
+}
+
+/// Globally unique identifiers of a namespace. They stay with it for as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceIds {
+    /// Universally unique identifier (UUID).
+    pub uuid: [u8; 16],
+    /// Namespace Globally Unique Identifier (NGUID).
+    pub nguid: [u8; 16],
+    /// IEEE Extended Unique Identifier (EUI64).
+    pub eui64: [u8; 8],
+}
+
+impl NamespaceIds {
+    /// The identifiers that belong to `seed`, which must be unique to the namespace and stay with it: the UUID of
+    /// its volume.
+    pub fn from_seed(seed: [u8; 16]) -> Self {
+        let mut eui64 = [0; 8];
+        for (at, byte) in seed.into_iter().enumerate() {
+            eui64[at % 8] ^= byte.rotate_left(at as u32 / 8 * 3);
+        }
+        // Locally administered, so that it can't be taken for one that a manufacturer was assigned.
+        eui64[0] = eui64[0] & !0b01 | 0b10;
+        Self {
+            uuid: seed,
+            nguid: seed,
+            eui64,
+        }
+    }
+}
+
+/// Why a namespace can't be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamespaceError {
+    /// Not from 1 to [`Limits::namespaces_max`].
+    #[error("namespace {nsid} can't exist; use 1 to {last}")]
+    InvalidNsid {
+        /// What was asked for.
+        nsid: Nsid,
+        /// The largest.
+        last: Nsid,
+    },
+    /// There is one with this number.
+    #[error("namespace {0} exists already")]
+    Exists(Nsid),
+}
+
+impl Subsystem {
+    /// A subsystem for namespaces, without any.
+    pub fn new(config: SubsystemConfig, statistics: Box<dyn Statistics>) -> Self {
+        Self::with_role(config, Role::Nvm(statistics))
+    }
+
+    /// A discovery subsystem.
+    pub fn discovery(config: SubsystemConfig) -> Self {
+        Self::with_role(config, Role::Discovery(Directory::default()))
+    }
+
+    fn with_role(config: SubsystemConfig, role: Role) -> Self {
+        Self {
+            config,
+            role,
+            namespaces: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            fences: Fences::default(),
+            aborts: Aborts::default(),
+            controllers: BTreeMap::new(),
+            last_controller: ControllerId(0),
+            ana: Ana::default(),
+            generation: Generation::default(),
+            wakes: BTreeSet::new(),
+        }
+    }
+
+    /// How it was configured.
+    pub fn config(&self) -> &SubsystemConfig {
+        &self.config
+    }
+
+    /// The number that moves when connections must look at their namespaces anew.
+    pub fn generation(&self) -> Generation {
+        self.generation.clone()
+    }
+
+    /// Adds a namespace and tells the hosts.
+    pub fn add_namespace(
+        &mut self,
+        nsid: Nsid,
+        namespace: Namespace,
+    ) -> Result<(), NamespaceError> {
+        let last = Nsid(self.config.limits.namespaces_max);
+        if nsid == Nsid::NONE || nsid > last {
+            return Err(NamespaceError::InvalidNsid { nsid, last });
+        }
+        if self.namespaces.contains_key(&nsid) {
+            return Err(NamespaceError::Exists(nsid));
+        }
+        self.namespaces.insert(nsid, namespace);
+        self.namespace_changed(nsid);
+        Ok(())
+    }
+
+    /// Removes a namespace and tells the hosts.
+    pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
+        let removed = self.namespaces.remove(&nsid)?;
+        self.reservations.remove(&nsid);
+        for controller in self.controllers.values_mut() {
+            controller.features.forget(nsid);
+        }
+        self.namespace_changed(nsid);
+        Some(removed)
+    }
+
+    /// The namespace's volume was resized, locked or unlocked: tells the hosts.
+    pub fn namespace_changed(&mut self, nsid: Nsid) {
+        self.generation.advance();
+        for controller in self.controllers.values_mut() {
+            controller.changed.insert(nsid);
+        }
+        self.raise(Event::NamespaceAttributeChanged);
+    }
+
+    /// The namespaces in the order of their identifiers.
+    pub fn namespaces(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
+        self.namespaces
+            .iter()
+            .map(|(&nsid, namespace)| (nsid, namespace))
+    }
+
+    /// One namespace.
+    pub fn namespace(&self, nsid: Nsid) -> Option<&Namespace> {
+        self.namespaces.get(&nsid)
+    }
+
+    /// What the host of `controller` may do with namespace `nsid`.
+    pub fn permit(&self, controller: ControllerId, nsid: Nsid) -> Permit {
+        // Not denied: its host may try again on the next controller.
+        let Some(controller) = self.controllers.get(&controller) else {
+            return Permit::closed(Gate::ControllerGone);
+        };
+        if !self.namespaces.contains_key(&nsid) {
+            return Permit::closed(Gate::AccessDenied);
+        }
+        let by_path = match self.ana.state(controller.origin.port) {
+            AnaState::Optimized | AnaState::NonOptimized => Permit::ALL,
+            AnaState::Inaccessible => Permit::closed(Gate::PathInaccessible),
+            AnaState::PersistentLoss => Permit::closed(Gate::PathLost),
+            AnaState::Change => Permit::closed(Gate::PathChanging),
+        };
+        let by_access = match controller.access {
+            Access::Denied => Permit::closed(Gate::AccessDenied),
+            Access::ReadOnly => Permit {
+                write: Gate::AccessDenied,
+                ..Permit::ALL
+            },
+            Access::ReadWrite => Permit::ALL,
+        };
+        by_path
+            .and(by_access)
+            .and(self.reservation_permit(controller.host.id, nsid))
+    }
+
+    /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces changed, since they
+    /// show it as write protection; [`Access::Denied`] ends the controller.
+    pub fn set_access(&mut self, controller: ControllerId, access: Access) {
+        if access == Access::Denied {
+            return self.delete_controller(controller);
+        }
+        let Some(found) = self.controllers.get_mut(&controller) else {
+            return;
+        };
+        if std::mem::replace(&mut found.access, access) == access {
+            return;
+        }
+        self.generation.advance();
+        for &nsid in self.namespaces.keys() {
+            found.changed.insert(nsid);
+        }
+        if found.events.raise(Event::NamespaceAttributeChanged) {
+            self.wakes.extend(found.queues.get(&QueueId::ADMIN));
+        }
+    }
+
+    /// The next connection to be woken: something has changed that it must look at. Ask until `None` after every
+    /// use of the subsystem.
+    pub fn poll_wake(&mut self) -> Option<WakeToken> {
+        self.wakes.pop_first()
+    }
+
+    /// Whether `connection` still is a queue of its controller; where not, it must be closed.
+    pub fn is_connected(&self, connection: &Connection) -> bool {
+        self.controllers
+            .get(&connection.controller)
+            .and_then(|controller| controller.queues.get(&connection.queue))
+            == Some(&connection.wake)
+    }
+
+    /// When [`Self::handle_timeout`] is due for `controller`.
+    pub fn poll_timeout(&self, controller: ControllerId) -> Option<Instant> {
+        self.controllers.get(&controller)?.keep_alive.deadline()
+    }
+
+    /// Ends the controller where its Keep Alive Timer has run out.
+    pub fn handle_timeout(&mut self, now: Instant, controller: ControllerId) {
+        let is_expired = self
+            .controllers
+            .get_mut(&controller)
+            .is_some_and(|controller| controller.keep_alive.is_expired(now));
+        if is_expired {
+            self.delete_controller(controller);
+        }
+    }
+
+    /// Ends a controller; its connections are woken to close.
+    pub fn delete_controller(&mut self, controller: ControllerId) {
+        if let Some(deleted) = self.controllers.remove(&controller) {
+            self.fences.leave(deleted.io_queues());
+            self.wakes.extend(deleted.queues.into_values());
+            self.generation.advance();
+        }
+    }
+
+    /// Ends every controller: the subsystem goes away.
+    pub fn delete_all_controllers(&mut self) {
+        while let Some((&controller, _)) = self.controllers.first_key_value() {
+            self.delete_controller(controller);
+        }
+    }
+
+    /// Takes a queue from its controller; the admin queue takes the controller with it.
+    pub(super) fn remove_queue(&mut self, connection: &Connection) {
+        if connection.queue.is_admin() {
+            self.delete_controller(connection.controller);
+        } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
+            controller.queues.remove(&connection.queue);
+            self.fences.leave(std::iter::once(connection.wake));
+        }
+    }
+
+    pub(super) fn is_discovery(&self) -> bool {
+        matches!(self.role, Role::Discovery(_))
+    }
+
+    /// Makes a connection a queue; called by [`connect`](super::connect).
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        request: ConnectRequest,
+    ) -> Result<Connection, Completion> {
+        let depth_max = if request.queue.is_admin() {
+            self.config.limits.admin_queue_depth_max
+        } else {
+            self.config.limits.io_queue_depth_max
+        };
+        if request.sq_entries > depth_max {
+            return Err(SQ_SIZE.into());
+        }
+        let (queue, wake) = (request.queue, request.origin.wake);
+        let (sq_entries, sq_flow) = (request.sq_entries, request.sq_flow);
+        let id = if queue.is_admin() {
+            self.create_controller(now, request)?
+        } else {
+            self.find_controller(&request)?
+        };
+        let controller = self
+            .controllers
+            .get_mut(&id)
+            .expect("just created or found");
+        controller.queues.insert(queue, wake);
+        controller.keep_alive.activity.mark();
+        Ok(Connection {
+            controller: id,
+            queue,
+            sq_entries,
+            sq_flow,
+            activity: controller.keep_alive.activity.clone(),
+            wake,
+        })
+    }
+
+    fn create_controller(
+        &mut self,
+        now: Instant,
+        mut request: ConnectRequest,
+    ) -> Result<ControllerId, Completion> {
+        if self.controllers.len() >= usize::from(self.config.limits.controllers_max) {
+            return Err(StatusCode::ConnectControllerBusy.into());
+        }
+        if self.is_discovery() && request.keep_alive_timeout_ms == 0 {
+            request.keep_alive_timeout_ms = DISCOVERY_TIMEOUT_MS;
+        }
+        let id = self
+            .free_controller_id()
+            .ok_or(StatusCode::ConnectControllerBusy)?;
+        let mut controller = Controller::new(now, request, self.events_supported());
+        if let Role::Discovery(directory) = &self.role {
+            controller.discovery_generation = directory.generation();
+        }
+        self.controllers.insert(id, controller);
+        self.last_controller = id;
+        Ok(id)
+    }
+
+    /// The next free controller ID after the last one given out, so that one is not soon used again.
+    fn free_controller_id(&self) -> Option<ControllerId> {
+        const LAST: u16 = 0xFFEF;
+        let after = self.last_controller.0;
+        (after + 1..=LAST)
+            .chain(1..=after)
+            .map(ControllerId)
+            .find(|id| !self.controllers.contains_key(id))
+    }
+
+    fn find_controller(&self, request: &ConnectRequest) -> Result<ControllerId, Completion> {
+        let id = ControllerId(request.controller);
+        let controller = self.controllers.get(&id).ok_or(CONTROLLER_ID)?;
+        if controller.host.nqn != request.host.nqn {
+            return Err(HOST_NQN.into());
+        }
+        if controller.host.id != request.host.id {
+            return Err(HOST_ID.into());
+        }
+        if controller.origin.transport != request.origin.transport {
+            // What a controller says of itself (IOCCSZ, SGLS) holds for one transport.
+            return Err(CONTROLLER_ID.into());
+        }
+        if self.is_discovery() || request.queue.0 > self.config.limits.io_queues_max {
+            return Err(QUEUE_ID.into());
+        }
+        if !controller.is_ready() || controller.queues.contains_key(&request.queue) {
+            return Err(StatusCode::CommandSequenceError.into());
+        }
+        Ok(id)
+    }
+
+    pub(super) fn events_supported(&self) -> u32 {
+        let events: &[Event] = match self.role {
+            Role::Nvm(_) => &[Event::NamespaceAttributeChanged, Event::AnaChange],
+            Role::Discovery(_) => &[Event::DiscoveryLogChange],
+        };
+        events.iter().filter_map(|event| event.enable_bit()).sum()
+    }
+
+    /// Ends the I/O queues of a controller, whose connections are woken to close.
+    pub(super) fn end_io_queues(&mut self, controller: ControllerId) {
+        if let Some(controller) = self.controllers.get_mut(&controller) {
+            self.fences.leave(controller.io_queues());
+            let io = controller.queues.split_off(&QueueId(1));
+            self.wakes.extend(io.into_values());
+        }
+    }
+
+    /// Tells every controller of an event.
+    pub(super) fn raise(&mut self, event: Event) {
+        for controller in self.controllers.values_mut() {
+            if controller.events.raise(event) {
+                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            }
+        }
+    }
+}

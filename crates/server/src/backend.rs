@@ -1,0 +1,375 @@
+//! What a connection's session asks of the server: the target that its host names, and the namespaces there.
+//!
+//! On the data path nothing here takes a lock: namespaces are looked up once and kept until the subsystem's generation
+//! moves, and counters have one writer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use block::{Access, HostIdentity, RegionId, Volume};
+use net::{Accepted, Attachment, CloseReason, Reactors, Source};
+use nvme::controller::{
+    Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
+    PortId, Subsystem, WakeToken,
+};
+use nvme::wire::discovery::TransportType;
+use nvme::wire::{Nsid, Status};
+use volume::Charge;
+
+use crate::offered::Offered;
+use crate::registry::Member;
+use crate::server::Core;
+use crate::views::{Done, Views};
+use crate::{HostName, Transport};
+
+/// The portal that a connection came through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NvmePortalId {
+    pub(crate) port: PortId,
+    pub(crate) transport: Transport,
+}
+
+/// A connection's way to the server.
+pub(crate) struct ConnectionBackend {
+    core: Arc<Core>,
+    accepted: Accepted,
+    portal: NvmePortalId,
+    binding: Option<Binding>,
+    /// Namespaces that the connection has used.
+    views: Views<Nsid, Permit>,
+    /// The generation that `views` were looked up at.
+    seen: u64,
+    _charge: Charge,
+    /// For the output that is kept when the peer does not read: taken when that first happens, since a peer that
+    /// stalls once will again.
+    stall_charge: Option<Charge>,
+}
+
+/// The target that the host has named, and who it is.
+struct Binding {
+    offered: Arc<Offered>,
+    host: HostName,
+    access: Access,
+    controller: Option<ControllerId>,
+}
+
+impl ConnectionBackend {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        accepted: Accepted,
+        portal: NvmePortalId,
+        charge: Charge,
+    ) -> Self {
+        core.registry.connection_opened(accepted.id, portal.port);
+        Self {
+            core,
+            accepted,
+            portal,
+            binding: None,
+            views: Views::new(),
+            seen: 0,
+            _charge: charge,
+            stall_charge: None,
+        }
+    }
+
+    fn offered(&self) -> Option<&Arc<Offered>> {
+        self.binding.as_ref().map(|binding| &binding.offered)
+    }
+}
+
+impl Backend for ConnectionBackend {
+    fn origin(&self) -> Origin {
+        Origin {
+            transport: transport_type(self.portal.transport),
+            address: self.accepted.peer.ip().to_canonical(),
+            local: self.accepted.local.ip().to_canonical(),
+            port: self.portal.port,
+            wake: WakeToken(self.accepted.id.0),
+        }
+    }
+
+    fn open(
+        &mut self,
+        subsystem_nqn: &str,
+        host_nqn: &str,
+        _host_id: [u8; 16],
+    ) -> Result<Access, OpenError> {
+        let who = HostIdentity {
+            name: Some(host_nqn),
+            address: self.accepted.peer.ip(),
+        };
+        let host = host_nqn.parse().map_err(|_| OpenError::HostNotAllowed)?;
+        let (offered, access) = self.core.open(subsystem_nqn, who)?;
+        if access == Access::Denied {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                peer = %self.accepted.peer,
+                "a host that is not allowed was turned away"
+            );
+            return Err(OpenError::HostNotAllowed);
+        }
+        self.binding = Some(Binding {
+            offered,
+            host,
+            access,
+            controller: None,
+        });
+        Ok(access)
+    }
+
+    fn bind(&mut self, controller: ControllerId) {
+        let Some(binding) = &mut self.binding else {
+            return;
+        };
+        let member = Member::Controller(
+            Arc::clone(&binding.offered),
+            controller,
+            self.portal.transport,
+        );
+        let (session, totals) = self
+            .core
+            .registry
+            .bind(&self.accepted, member, &binding.host);
+        tracing::debug!(
+            connection = %self.accepted.id,
+            %session,
+            host = %binding.host,
+            peer = %self.accepted.peer,
+            controller = controller.0,
+            "a host has connected a queue"
+        );
+        binding.controller = Some(controller);
+        self.views.count_in(totals);
+        self.views.count_in(Arc::clone(binding.offered.totals()));
+        // Between the check and the session's entry in the registry, policy or target may have changed.
+        let who = HostIdentity {
+            name: Some(binding.host.as_str()),
+            address: self.accepted.peer.ip(),
+        };
+        let access = self.core.access(&binding.offered, who);
+        if access != binding.access {
+            binding
+                .offered
+                .with(|subsystem| subsystem.set_access(controller, access));
+        }
+    }
+
+    fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
+        self.offered()
+            .expect("the core opens a subsystem before it uses one")
+            .with(f)
+    }
+
+    fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
+        let binding = self.binding.as_ref()?;
+        let controller = binding.controller?;
+        let look_up = |nsid| binding.offered.view(controller, nsid);
+        let generation = binding.offered.generation();
+        if generation != self.seen {
+            self.seen = generation;
+            self.views.refresh(look_up);
+        }
+        let view = self.views.find(nsid, || look_up(nsid))?;
+        Some(NamespaceRef {
+            volume: &*view.volume,
+            region: view.region,
+            permit: view.part,
+        })
+    }
+
+    fn completed(&mut self, command: &Completed) {
+        self.views.note(&Done {
+            key: command.nsid,
+            kind: command.kind,
+            bytes: u64::from(command.len_bytes),
+            is_success: command.status == Status::SUCCESS,
+            started: command.started,
+            now: command.now,
+        });
+    }
+}
+
+impl Attachment for ConnectionBackend {
+    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+        self.views.volume(region)
+    }
+
+    fn may_send(&self, region: RegionId) -> bool {
+        let Some(view) = self.views.of_region(region) else {
+            // As with one that is gone.
+            return true;
+        };
+        let Some(binding) = &self.binding else {
+            return false;
+        };
+        if binding.offered.generation() == self.seen {
+            return view.part.check(CommandClass::Read).is_ok();
+        }
+        // Something has changed since the session last looked.
+        let controller = binding.controller;
+        controller.is_none_or(|controller| may_read(&binding.offered, controller, view.key))
+    }
+
+    fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
+        let view = self.views.of_region(region)?;
+        let binding = self.binding.as_ref()?;
+        Some(Arc::new(NamespaceSource {
+            volume: Arc::clone(&view.volume),
+            offered: Arc::clone(&binding.offered),
+            controller: binding.controller?,
+            nsid: view.key,
+            seen: AtomicU64::new(self.seen),
+        }))
+    }
+
+    fn is_admitted(&self) -> bool {
+        let binding = self.binding.as_ref();
+        binding.is_some_and(|binding| binding.controller.is_some())
+    }
+
+    fn handle_sent(&mut self, now: Instant) {
+        self.views.handle_sent(now);
+    }
+
+    fn handle_stalled(&mut self) {
+        let budget = &self.core.budget;
+        let charge = || budget.overdraw(Reactors::UNDRAINED_MAX_BYTES as u64);
+        self.stall_charge.get_or_insert_with(charge);
+    }
+
+    fn handle_drained(&mut self) {
+        self.views.handle_drained();
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        tell_of_end(&self.accepted, reason);
+    }
+}
+
+impl Drop for ConnectionBackend {
+    fn drop(&mut self) {
+        self.views.leave_all();
+        self.core.registry.connection_closed(self.accepted.id);
+    }
+}
+
+/// A namespace that a connection's data are sent from.
+struct NamespaceSource {
+    volume: Arc<dyn Volume>,
+    offered: Arc<Offered>,
+    controller: ControllerId,
+    nsid: Nsid,
+    /// The generation at which the host was last known to be allowed to read it.
+    seen: AtomicU64,
+}
+
+impl Source for NamespaceSource {
+    fn volume(&self) -> &dyn Volume {
+        &*self.volume
+    }
+
+    fn may_send(&self) -> bool {
+        let generation = self.offered.generation();
+        if generation == self.seen.load(Ordering::Relaxed) {
+            return true;
+        }
+        // A peer chooses when this is sent, and how often it is sent again: of a volume that the namespace no longer is, never.
+        let now = self.offered.view(self.controller, self.nsid);
+        let may = now.is_some_and(|now| {
+            let is_same = std::ptr::addr_eq(Arc::as_ptr(&now.volume), Arc::as_ptr(&self.volume));
+            is_same && now.part.check(CommandClass::Read).is_ok()
+        });
+        if may {
+            self.seen.store(generation, Ordering::Relaxed);
+        }
+        may
+    }
+}
+
+/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed before still goes out, once.
+fn may_read(offered: &Offered, controller: ControllerId, nsid: Nsid) -> bool {
+    let now = offered.view(controller, nsid);
+    now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok())
+}
+
+/// What NVMe calls a transport of its own.
+pub(crate) const fn transport_type(transport: Transport) -> TransportType {
+    match transport {
+        Transport::NvmeRdma => TransportType::Rdma,
+        Transport::NvmeTcp | Transport::Iscsi | Transport::Iser => TransportType::Tcp,
+    }
+}
+
+/// Logs why a connection ended, as loudly as the reason deserves.
+pub(crate) fn tell_of_end(accepted: &Accepted, reason: &CloseReason) {
+    let Accepted {
+        id: connection,
+        peer,
+        ..
+    } = accepted;
+    match reason {
+        CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
+            tracing::debug!(%connection, %peer, %reason, "a connection has ended");
+        }
+        CloseReason::Panicked => {
+            tracing::error!(%connection, %peer, %reason, "a connection was ended");
+        }
+        _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::BlockSize;
+    use memory::Budget;
+    use net::ReactorOptions;
+    use uuid::Uuid;
+    use volume::{ByteSize, Provision, RamSpec, RamVolume};
+
+    use super::*;
+    use crate::offered::VolumeHandle;
+
+    fn handle(name: &str, budget: &Arc<Budget>) -> VolumeHandle {
+        let spec = RamSpec {
+            size: ByteSize(1 << 20),
+            block_size: BlockSize::B512,
+            provision: Provision::Thin,
+        };
+        VolumeHandle {
+            name: name.parse().expect("a name"),
+            ram: RamVolume::new(spec, budget).expect("room"),
+            totals: Arc::default(),
+            _charge: Arc::new(budget.overdraw(0)),
+        }
+    }
+
+    #[test]
+    fn a_host_is_sent_data_for_as_long_as_it_may_read_them() {
+        let reactors = Reactors::start(ReactorOptions::default()).expect("threads");
+        let budget = Arc::new(Budget::new(16 << 20));
+        let name = "nqn.2026-11.com.example:shown".parse().expect("a name");
+        let machine = Uuid::nil();
+        let offered = Arc::new(Offered::target(&name, machine, &budget, reactors.handle()));
+        let volume = handle("shown", &budget);
+        offered.attach(1, &volume, machine);
+        // No such controller: as one that was deleted.
+        let source = NamespaceSource {
+            volume: volume.ram.clone(),
+            offered: Arc::clone(&offered),
+            controller: ControllerId(1),
+            nsid: Nsid(1),
+            seen: AtomicU64::new(offered.generation()),
+        };
+        assert!(source.may_send(), "nothing has changed since it might");
+        offered.attach(2, &handle("other", &budget), machine);
+        assert!(!source.may_send(), "its controller has gone meanwhile");
+        assert!(!source.may_send(), "and does not come back by asking again");
+        offered.detach(1);
+        assert!(!source.may_send(), "it is no namespace any more");
+        offered.attach(1, &handle("another", &budget), machine);
+        assert!(!source.may_send(), "another volume has its number");
+    }
+}

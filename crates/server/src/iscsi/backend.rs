@@ -1,0 +1,396 @@
+//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the LUNs there.
+//!
+//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until the target's
+//! generation moves.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use block::{Access, HostIdentity, RegionId, Volume};
+use iscsi::{
+    Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
+    Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
+};
+use net::{Accepted, Attachment, CloseReason, Reactors};
+use nvme::controller::PortId;
+use rustix::rand::{GetRandomFlags, getrandom};
+use scsi::{Device, Lun, NexusId, SanitizeWork, Turn, View};
+use volume::Charge;
+
+use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated};
+use crate::access::Grant;
+use crate::backend::tell_of_end;
+use crate::registry;
+use crate::server::Core;
+use crate::views::{Done, Views};
+use crate::{HostName, PortalGroup, Transport};
+
+/// The portal that a connection came through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IscsiPortalId {
+    pub(crate) port: PortId,
+    pub(crate) transport: Transport,
+    pub(crate) group: PortalGroup,
+}
+
+/// A connection's way to the server.
+pub(crate) struct IscsiBackend {
+    core: Arc<Core>,
+    accepted: Accepted,
+    transport: Transport,
+    group: PortalGroup,
+    binding: Option<Binding>,
+    /// The login is done.
+    is_admitted: bool,
+    views: Views<Lun, View>,
+    /// The generation that `views` and `standing` were looked up at.
+    seen: u64,
+    standing: Standing,
+    charge: Charge,
+    /// For the output that is kept when the peer does not read.
+    stall_charge: Option<Charge>,
+}
+
+/// The session that the connection belongs to.
+struct Binding {
+    target: Arc<IscsiTarget>,
+    opened: Opened,
+    isid: [u8; 6],
+    grant: Grant,
+}
+
+impl IscsiBackend {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        accepted: Accepted,
+        portal: IscsiPortalId,
+        charge: Charge,
+    ) -> Self {
+        let IscsiPortalId {
+            port,
+            transport,
+            group,
+        } = portal;
+        core.registry.connection_opened(accepted.id, port);
+        Self {
+            core,
+            accepted,
+            transport,
+            group,
+            binding: None,
+            is_admitted: false,
+            views: Views::new(),
+            seen: 0,
+            standing: Standing::Good,
+            charge,
+            stall_charge: None,
+        }
+    }
+
+    fn who<'a>(&self, initiator: &'a str) -> HostIdentity<'a> {
+        HostIdentity {
+            name: Some(initiator),
+            address: self.accepted.peer.ip(),
+        }
+    }
+
+    /// The access check, and room for the connection.
+    fn admit(&mut self, ends: SessionEnds<'_>) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
+        let who = self.who(ends.initiator);
+        let (target, grant) = self.core.open_iscsi(ends.target, self.group, who)?;
+        if grant.access == Access::Denied {
+            return Err(OpenError::Forbidden);
+        }
+        let has_room = self.charge.resize(CONNECTION_BYTES);
+        has_room.map_err(|_| OpenError::OutOfResources)?;
+        Ok((target, grant))
+    }
+
+    fn bind(
+        &mut self,
+        target: Arc<IscsiTarget>,
+        opened: Opened,
+        ends: SessionEnds<'_>,
+        grant: Grant,
+    ) {
+        self.views.count_in(Arc::clone(target.totals()));
+        self.binding = Some(Binding {
+            target,
+            opened,
+            isid: ends.isid,
+            grant,
+        });
+    }
+
+    /// Looks everything up again where it may have changed.
+    fn refresh(&mut self) {
+        let Some(Binding { target, opened, .. }) = &self.binding else {
+            return;
+        };
+        let generation = target.generation();
+        if generation != self.seen {
+            self.seen = generation;
+            self.standing = target.standing(*opened, self.accepted.id);
+            self.views.refresh(|lun| target.view(opened.nexus, lun));
+        }
+    }
+
+    /// Enters the connection among those of its session.
+    fn register(&mut self, login: &LoggedIn) {
+        let Ok(host) = login.initiator.parse::<HostName>() else {
+            return;
+        };
+        let (member, isid) = if let Some(binding) = &self.binding {
+            let target = Arc::clone(&binding.target);
+            (Member::Normal(target, binding.opened), binding.isid)
+        } else {
+            let handle = self.core.handle.clone();
+            (Member::Discovery(self.accepted.id, handle), [0; 6])
+        };
+        let keys = login.parameters.in_force();
+        let negotiated = Arc::new(Negotiated {
+            transport: self.transport,
+            isid,
+            cid: login.cid,
+            keys,
+        });
+        let member = registry::Member::Iscsi(member, negotiated);
+        let (session, totals) = self.core.registry.bind(&self.accepted, member, &host);
+        self.views.count_in(totals);
+        tracing::debug!(
+            connection = %self.accepted.id,
+            %session,
+            %host,
+            peer = %self.accepted.peer,
+            target = login.target,
+            "an initiator has logged in"
+        );
+    }
+}
+
+impl Backend for IscsiBackend {
+    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication {
+        self.core.authentication(self.who(initiator), target)
+    }
+
+    fn portal_group(&self) -> u16 {
+        self.group.tag()
+    }
+
+    fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
+        let (target, grant) = self.admit(ends)?;
+        let opened = target.open(ends, self.group, grant.clone(), self.accepted.id)?;
+        self.bind(target, opened, ends, grant);
+        Ok(opened)
+    }
+
+    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
+        if let Some(binding) = &self.binding {
+            binding.target.share(opened, session, cid);
+        }
+    }
+
+    fn join(
+        &mut self,
+        ends: SessionEnds<'_>,
+        tsih: u16,
+        cid: u16,
+    ) -> Result<(Opened, SharedSession), OpenError> {
+        let (target, grant) = self.admit(ends)?;
+        let (opened, shared) = target.join(ends, self.group, (tsih, cid), self.accepted.id)?;
+        self.bind(target, opened, ends, grant);
+        Ok((opened, shared))
+    }
+
+    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
+        let target = self.binding.as_ref().map(|binding| &binding.target);
+        target.map_or(0, |target| target.end_others(opened, self.accepted.id, cid))
+    }
+
+    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
+        if let Some(binding) = &self.binding {
+            let abort = Abort::ByOwn { scope, before };
+            binding
+                .target
+                .abort_on_others(opened, self.accepted.id, abort);
+        }
+    }
+
+    fn aborts_done(&mut self, _: Opened) -> bool {
+        let binding = self.binding.as_ref();
+        binding.is_none_or(|binding| binding.target.aborts_done(self.accepted.id))
+    }
+
+    fn wake_other(&mut self, opened: Opened, cid: u16) {
+        if let Some(binding) = &self.binding {
+            binding.target.wake_other(opened, cid);
+        }
+    }
+
+    fn logged_in(&mut self, login: &LoggedIn) {
+        self.is_admitted = true;
+        self.register(login);
+        if let (SessionKind::Normal(opened), Some(binding)) = (&login.kind, &self.binding) {
+            // Between the check and the session's entry in the registry, policy or target may have changed.
+            let who = self.who(&login.initiator);
+            let grant = self.core.iscsi_grant(&binding.target, who);
+            if grant != binding.grant {
+                binding.target.set_grant(*opened, grant);
+            }
+        }
+    }
+
+    fn login_refused(&mut self, initiator: &str, target: Option<&str>, status: LoginStatus) {
+        tracing::warn!(
+            host = initiator,
+            target,
+            peer = %self.accepted.peer,
+            %status,
+            "a login was refused"
+        );
+    }
+
+    fn charge(&mut self, len_bytes: u64) -> bool {
+        self.charge.resize(CONNECTION_BYTES + len_bytes).is_ok()
+    }
+
+    fn targets(&mut self, initiator: &str) -> Vec<TargetRecord> {
+        let local = self.accepted.local.ip();
+        let who = self.who(initiator);
+        self.core.iscsi_targets(who, (self.transport, local))
+    }
+
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
+        self.binding
+            .as_ref()
+            .expect("the core uses the device of a session that it has opened")
+            .target
+            .with_device(call)
+    }
+
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+        self.refresh();
+        let target = &self.binding.as_ref()?.target;
+        let found = self.views.find(lun, || target.view(nexus, lun))?;
+        Some((&found.part, found.region))
+    }
+
+    fn unsaved(&mut self) -> Option<u64> {
+        self.binding.as_ref()?.target.unsaved()
+    }
+
+    fn saved(&mut self, number: u64) -> Saved {
+        let binding = self.binding.as_ref();
+        binding.map_or(Saved::Yes, |binding| binding.target.saved(number))
+    }
+
+    fn random(&mut self) -> [u8; 17] {
+        let mut bytes = [0; 17];
+        let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
+        assert_eq!(
+            drawn,
+            Ok(bytes.len()),
+            "so few bytes are never drawn in parts, and a started system has them"
+        );
+        bytes
+    }
+
+    fn completed(&mut self, command: Completed) {
+        self.views.note(&Done {
+            key: command.lun,
+            kind: command.kind,
+            bytes: command.len_bytes,
+            is_success: command.ok,
+            started: command.started,
+            now: command.started,
+        });
+    }
+
+    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
+        let target = self.binding.as_ref().map(|binding| &binding.target);
+        target.map_or_else(Vec::new, |target| {
+            target.take_aborts(opened, self.accepted.id)
+        })
+    }
+
+    fn standing(&mut self, _: Opened) -> Standing {
+        self.refresh();
+        self.standing
+    }
+
+    fn drop_session(&mut self, opened: Opened) {
+        if let Some(binding) = &self.binding {
+            binding.target.drop_session(opened);
+        }
+    }
+
+    fn adopt(&mut self, mut sanitize: Box<SanitizeWork>) {
+        // A logical unit has one at a time, so there are no more of these threads than LUNs.
+        let go_on = move || while sanitize.go_on(&mut Turn::new()) {};
+        let thread = thread::Builder::new().name("sanitize".to_owned());
+        if let Err(error) = thread.spawn(go_on) {
+            tracing::error!(%error, "a SANITIZE whose initiator has gone can't go on; the logical unit wants another one");
+        }
+    }
+
+    fn close(&mut self, opened: Opened) {
+        if let Some(binding) = &self.binding {
+            binding.target.leave(opened, self.accepted.id);
+        }
+    }
+}
+
+impl Attachment for IscsiBackend {
+    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+        self.views.volume(region)
+    }
+
+    /// A session that was ended may be sent nothing more. What a reservation forbids since is another matter: it does
+    /// not touch commands that have begun.
+    fn may_send(&self, _: RegionId) -> bool {
+        let Some(binding) = &self.binding else {
+            return false;
+        };
+        if binding.target.generation() == self.seen {
+            self.standing.is_served()
+        } else {
+            let standing = binding.target.standing(binding.opened, self.accepted.id);
+            standing.is_served()
+        }
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    fn handle_stalled(&mut self) {
+        let budget = &self.core.budget;
+        let charge = || budget.overdraw(Reactors::UNDRAINED_MAX_BYTES as u64);
+        self.stall_charge.get_or_insert_with(charge);
+    }
+
+    fn handle_sent(&mut self, now: Instant) {
+        self.views.handle_sent(now);
+        self.core.tell_of_short_space();
+    }
+
+    fn handle_drained(&mut self) {
+        self.views.handle_drained();
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        tell_of_end(&self.accepted, reason);
+    }
+}
+
+impl Drop for IscsiBackend {
+    fn drop(&mut self) {
+        self.views.leave_all();
+        // Where the session's own end did not come so far.
+        if let Some(binding) = &self.binding {
+            binding.target.leave(binding.opened, self.accepted.id);
+        }
+        self.core.registry.connection_closed(self.accepted.id);
+    }
+}

@@ -1,0 +1,296 @@
+//! Which connections and sessions there are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use block::HostIdentity;
+use net::{Accepted, ConnectionId};
+use nvme::controller::{ControllerId, PortId};
+
+use crate::access::Grant;
+use crate::iscsi::{Member as IscsiMember, Negotiated};
+use crate::offered::Offered;
+use crate::tally::Totals;
+use crate::{
+    HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, TargetName, Transport,
+};
+
+/// Which connections and sessions there are. A leaf among the locks; taken when connections come, log in and go.
+#[derive(Default)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    connections: HashMap<ConnectionId, ConnectionEntry>,
+    sessions: BTreeMap<SessionId, Session>,
+    last_session: u64,
+}
+
+struct ConnectionEntry {
+    portal: PortId,
+    session: Option<SessionId>,
+}
+
+/// What a session is to its protocol.
+#[derive(Clone)]
+pub(crate) enum Member {
+    /// A controller of a subsystem, the discovery service among them, and how its host came.
+    Controller(Arc<Offered>, ControllerId, Transport),
+    /// An iSCSI session, with what was negotiated at its first login.
+    Iscsi(IscsiMember, Arc<Negotiated>),
+}
+
+impl Member {
+    /// The target; none for discovery.
+    fn target(&self) -> Option<&TargetName> {
+        match self {
+            Self::Controller(offered, ..) => offered.name(),
+            Self::Iscsi(member, _) => member.target_name(),
+        }
+    }
+
+    fn as_iscsi(&self) -> Option<&IscsiMember> {
+        match self {
+            Self::Controller(..) => None,
+            Self::Iscsi(member, _) => Some(member),
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Controller(a, x, _), Self::Controller(b, y, _)) => Arc::ptr_eq(a, b) && x == y,
+            (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
+            _ => false,
+        }
+    }
+
+    /// Ends the session: its connections are closed, those of iSCSI once the initiator has logged out or `within` is
+    /// over.
+    pub(crate) fn end(&self, within: Duration) {
+        match self {
+            Self::Controller(offered, controller, _) => {
+                offered.with(|subsystem| subsystem.delete_controller(*controller));
+            }
+            Self::Iscsi(member, _) => member.end(within),
+        }
+    }
+}
+
+/// A host connected to a target.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) member: Member,
+    pub(crate) host: HostName,
+    pub(crate) peer: SocketAddr,
+    local: SocketAddr,
+    connections: usize,
+    /// Its connections, where they are of iSCSI.
+    links: Vec<Link>,
+    since: SystemTime,
+    totals: Arc<Totals>,
+}
+
+/// A connection of an iSCSI session.
+#[derive(Clone)]
+struct Link {
+    id: ConnectionId,
+    peer: SocketAddr,
+    local: SocketAddr,
+    negotiated: Arc<Negotiated>,
+}
+
+impl Registry {
+    pub(crate) fn connection_opened(&self, id: ConnectionId, portal: PortId) {
+        let entry = ConnectionEntry {
+            portal,
+            session: None,
+        };
+        self.lock().connections.insert(id, entry);
+    }
+
+    /// A connection has become one of a session: its first, or one more. Returns the session and its totals.
+    pub(crate) fn bind(
+        &self,
+        accepted: &Accepted,
+        member: Member,
+        host: &HostName,
+    ) -> (SessionId, Arc<Totals>) {
+        let link = match &member {
+            Member::Controller(..) => None,
+            Member::Iscsi(_, negotiated) => Some(Link {
+                id: accepted.id,
+                peer: accepted.peer,
+                local: accepted.local,
+                negotiated: Arc::clone(negotiated),
+            }),
+        };
+        let mut inner = self.lock();
+        let mut sessions = inner.sessions.iter_mut();
+        let existing = sessions.find(|(_, session)| session.member.is(&member));
+        let (id, totals) = match existing {
+            Some((&id, session)) if session.host == *host => {
+                session.connections += 1;
+                session.links.extend(link);
+                (id, Arc::clone(&session.totals))
+            }
+            _ => {
+                inner.last_session += 1;
+                let id = SessionId(inner.last_session);
+                let session = Session {
+                    member,
+                    host: host.clone(),
+                    peer: accepted.peer,
+                    local: accepted.local,
+                    connections: 1,
+                    links: link.into_iter().collect(),
+                    since: SystemTime::now(),
+                    totals: Arc::default(),
+                };
+                let totals = Arc::clone(&session.totals);
+                inner.sessions.insert(id, session);
+                (id, totals)
+            }
+        };
+        if let Some(connection) = inner.connections.get_mut(&accepted.id) {
+            connection.session = Some(id);
+        }
+        (id, totals)
+    }
+
+    /// A connection has ended; with its last one ends a session.
+    pub(crate) fn connection_closed(&self, id: ConnectionId) {
+        let mut inner = self.lock();
+        let Some(session) = inner
+            .connections
+            .remove(&id)
+            .and_then(|entry| entry.session)
+        else {
+            return;
+        };
+        if let Some(entry) = inner.sessions.get_mut(&session) {
+            entry.connections -= 1;
+            entry.links.retain(|link| link.id != id);
+            if entry.connections == 0 {
+                inner.sessions.remove(&session);
+            }
+        }
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<(SessionId, Session)> {
+        let inner = self.lock();
+        inner
+            .sessions
+            .iter()
+            .map(|(&id, session)| (id, session.clone()))
+            .collect()
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Option<Session> {
+        self.lock().sessions.get(&id).cloned()
+    }
+
+    /// How many sessions a target has.
+    pub(crate) fn sessions_of(&self, target: &TargetName) -> usize {
+        let inner = self.lock();
+        let is_of = |session: &&Session| session.member.target() == Some(target);
+        inner.sessions.values().filter(is_of).count()
+    }
+
+    /// The iSCSI sessions.
+    pub(crate) fn iscsi_sessions(&self) -> Vec<IscsiMember> {
+        let inner = self.lock();
+        let members = inner.sessions.values().map(|session| &session.member);
+        members.filter_map(Member::as_iscsi).cloned().collect()
+    }
+
+    /// The connections of iSCSI sessions that came through a portal and are still there.
+    pub(crate) fn iscsi_connections(&self, portal: PortId) -> Vec<(ConnectionId, IscsiMember)> {
+        let inner = self.lock();
+        let through = inner.connections.iter();
+        through
+            .filter(|(_, entry)| entry.portal == portal)
+            .filter_map(|(&id, entry)| {
+                let session = inner.sessions.get(&entry.session?)?;
+                Some((id, session.member.as_iscsi()?.clone()))
+            })
+            .collect()
+    }
+
+    /// How many connections came through a portal and are still there.
+    pub(crate) fn connections_of(&self, portal: PortId) -> usize {
+        let inner = self.lock();
+        let is_of = |entry: &&ConnectionEntry| entry.portal == portal;
+        inner.connections.values().filter(is_of).count()
+    }
+
+    /// Every method leaves the maps complete.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    fn info(&self) -> IscsiConnection {
+        IscsiConnection {
+            cid: self.negotiated.cid,
+            peer: self.peer,
+            local: self.local,
+            parameters: self.negotiated.keys.clone(),
+        }
+    }
+}
+
+impl Session {
+    /// Who the session's host is, for the access check.
+    pub(crate) fn identity(&self) -> HostIdentity<'_> {
+        HostIdentity {
+            name: Some(self.host.as_str()),
+            address: self.peer.ip(),
+        }
+    }
+
+    pub(crate) fn target(&self) -> Option<&TargetName> {
+        self.member.target()
+    }
+
+    /// Tells the session what its host may do now; nothing ends it.
+    pub(crate) fn set_grant(&self, grant: Grant) {
+        match &self.member {
+            Member::Controller(offered, controller, _) => {
+                offered.with(|subsystem| subsystem.set_access(*controller, grant.access));
+            }
+            Member::Iscsi(member, _) => member.set_grant(grant),
+        }
+    }
+
+    pub(crate) fn info(&self, id: SessionId) -> SessionInfo {
+        SessionInfo {
+            id,
+            target: self.target().cloned(),
+            host: self.host.clone(),
+            peer: self.peer,
+            local: self.local,
+            protocol: match &self.member {
+                Member::Controller(_, controller, transport) => SessionProtocol::Nvme {
+                    transport: *transport,
+                    controller: controller.0,
+                },
+                Member::Iscsi(member, negotiated) => SessionProtocol::Iscsi {
+                    transport: negotiated.transport,
+                    isid: negotiated.isid,
+                    tsih: member.tsih(),
+                    state: member.state(),
+                    parameters: negotiated.keys.clone(),
+                    connections: self.links.iter().map(Link::info).collect(),
+                },
+            },
+            connections: self.connections,
+            since: self.since,
+            statistics: self.totals.sum(),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! iSCSI: its portals, who its initiators are, and what SendTargets tells.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use block::{Access, HostIdentity};
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
+use iscsi::{
+    Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
+};
+use net::{Accepted, Acceptor, Driven, drive};
+use nvme::controller::PortId;
+
+use super::targets::{Service, TargetEntry};
+use super::{Core, Server, State};
+use crate::access::{Grant, is_told};
+use crate::iscsi::{IscsiBackend, IscsiPortalId, IscsiTarget, LOGIN_BYTES, reachable};
+use crate::{
+    ChapDefinition, ChapSecret, HostName, PortalGroup, Protocol, TargetName, ToldBy, Transport,
+};
+
+/// A portal that speaks iSCSI, over TCP or over RDMA.
+pub(super) struct IscsiPortal {
+    pub(super) core: Arc<Core>,
+    pub(super) id: IscsiPortalId,
+}
+
+/// The most requests of an iSER connection that are posted at once: a response and two pieces of data for half the
+/// command window, beyond which more would only wait elsewhere.
+const ISER_SENDS: u16 = 192;
+
+impl Acceptor for IscsiPortal {
+    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
+        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
+        Some(drive(Connection::new(), backend))
+    }
+}
+
+impl MessageAcceptor for IscsiPortal {
+    fn accept(
+        &self,
+        _: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        if request.reads_max == 0 {
+            return Err(Refusal::Protocol {
+                error: "it takes no RDMA READs, by which its writes would be fetched".into(),
+                private_data: Vec::new(),
+            });
+        }
+        let charge = self.core.budget.reserve(LOGIN_BYTES);
+        let charge = charge.map_err(|_| Refusal::NoResources)?;
+        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
+        let (agreed, private_data) = iser::accept(request.private_data);
+        let config = iser::TargetConfig::default();
+        let reads = request.reads_max.min(config.reads_max as u8);
+        Ok(Admitted {
+            driven: drive_messages(iser::TargetSession::new(agreed, config), backend),
+            shape: QueueShape {
+                receives: config.receives(),
+                receive_len_bytes: iser::TargetConfig::RECEIVE_LEN_BYTES,
+                sends: ISER_SENDS,
+                reads,
+            },
+            private_data: private_data.to_vec(),
+        })
+    }
+}
+
+impl Core {
+    /// The iSCSI target of this name, where it is reached through portals of `group`, and what the host `who` may do with
+    /// it.
+    pub(crate) fn open_iscsi(
+        &self,
+        name: &str,
+        group: PortalGroup,
+        who: HostIdentity<'_>,
+    ) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
+        let name: TargetName = name.parse().map_err(|_| OpenError::NotFound)?;
+        let state = self.state();
+        if state.is_stopping {
+            return Err(OpenError::Unavailable);
+        }
+        let entry = state.targets.get(&name).ok_or(OpenError::NotFound)?;
+        match &entry.service {
+            Service::Iscsi(target) if entry.definition.logins.is_reached(group) => {
+                Ok((Arc::clone(target), entry.access.grant(who)))
+            }
+            Service::Iscsi(_) | Service::Nvme(_) => Err(OpenError::NotFound),
+        }
+    }
+
+    /// What the host `who` may do with a target now; nothing, where it was removed.
+    pub(crate) fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
+        let state = self.state();
+        match state.targets.get(target.name()) {
+            Some(entry) if entry.service.is_iscsi(target) => entry.access.grant(who),
+            _ => Grant::all(Access::Denied),
+        }
+    }
+
+    /// Tells the initiators of all targets that the memory budget becomes short, once each time.
+    pub(crate) fn tell_of_short_space(&self) {
+        let crossings = self.budget.soft_crossings();
+        let told = &self.told_of_short_space;
+        // Looked at in each turn: written only where there is something to tell.
+        if told.load(Ordering::Relaxed) == crossings
+            || told.swap(crossings, Ordering::Relaxed) == crossings
+        {
+            return;
+        }
+        tracing::warn!(
+            used_bytes = self.budget.used_bytes(),
+            total_bytes = self.budget.total_bytes(),
+            "the memory budget becomes short; remove volumes, or raise --memory"
+        );
+        for entry in self.state().targets.values() {
+            if let Service::Iscsi(target) = &entry.service {
+                target.space_becomes_short();
+            }
+        }
+    }
+
+    /// What the host `who` has to prove to `target`, or for discovery. It is told by the name that it claims to have;
+    /// hosts that are told by address come after that, and at last what the target asks of everyone.
+    pub(crate) fn authentication(
+        &self,
+        who: HostIdentity<'_>,
+        target: Option<&str>,
+    ) -> Authentication {
+        let state = self.state();
+        let by_name = who
+            .name
+            .and_then(|name| name.parse::<HostName>().ok())
+            .and_then(|name| state.hosts.get(&name))
+            .filter(|host| host.told_by == ToldBy::Name);
+        let by_address = || {
+            let mut hosts = state.hosts.values();
+            hosts.find(|host| {
+                host.told_by == ToldBy::Address && host.chap.is_some() && is_told(host, who)
+            })
+        };
+        let by_target = || {
+            let name: TargetName = target?.parse().ok()?;
+            state.targets.get(&name)?.definition.logins.chap.as_ref()
+        };
+        let chap = by_name
+            .or_else(by_address)
+            .and_then(|host| host.chap.as_ref())
+            .or_else(by_target);
+        chap.map_or_else(Authentication::default, credentials)
+    }
+
+    /// What SendTargets tells the host `who` that came to the address `local`: the portals of the transport that it came by,
+    /// since an address does not say its transport.
+    pub(crate) fn iscsi_targets(
+        &self,
+        who: HostIdentity<'_>,
+        (transport, local): (Transport, IpAddr),
+    ) -> Vec<TargetRecord> {
+        let state = self.state();
+        let portals = state.portals.keys();
+        let addresses: Vec<_> = portals
+            .filter(|portal| portal.transport == transport)
+            .filter_map(|portal| {
+                let address = TargetAddress {
+                    ip: reachable(portal.address.ip(), local)?,
+                    port: portal.address.port(),
+                    group: portal.group.tag(),
+                };
+                Some((portal.group, address))
+            })
+            .collect();
+        let targets = state.targets.iter().filter(|(_, entry)| {
+            matches!(entry.service, Service::Iscsi(_)) && entry.access.check(who) > Access::Denied
+        });
+        let record = |(name, entry): (&TargetName, &TargetEntry)| {
+            let logins = &entry.definition.logins;
+            let reached = addresses
+                .iter()
+                .filter(|(group, _)| logins.is_reached(*group));
+            TargetRecord {
+                name: name.as_str().to_owned(),
+                addresses: reached.map(|(_, address)| *address).collect(),
+            }
+        };
+        // Without an address the discovery portal's own would be meant.
+        let records = targets.map(record);
+        records
+            .filter(|record| !record.addresses.is_empty())
+            .collect()
+    }
+}
+
+impl Server {
+    /// Asks all iSCSI initiators to log out, waits for that, for `patience` at the most, and drops those that have not.
+    pub(super) fn dismiss_initiators(&self, patience: Duration) {
+        let sessions = self.core().registry.iscsi_sessions();
+        for session in &sessions {
+            session.end(patience);
+        }
+        let registry = &self.core().registry;
+        wait_until(patience, || registry.iscsi_sessions().is_empty());
+        for session in registry.iscsi_sessions() {
+            session.drop_out(None);
+        }
+    }
+
+    /// Drops the connections that came through an iSCSI portal, and waits until they have been told, for
+    /// [`FAREWELL_PATIENCE`] at the most.
+    pub(super) fn drop_through(&self, portal: PortId) {
+        let registry = &self.core().registry;
+        for (connection, session) in registry.iscsi_connections(portal) {
+            session.drop_out(Some(connection));
+        }
+        let is_done = || registry.iscsi_connections(portal).is_empty();
+        wait_until(FAREWELL_PATIENCE, is_done);
+    }
+}
+
+/// How long connections may take to tell their peers that they are dropped.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+
+fn wait_until(patience: Duration, is_done: impl Fn() -> bool) {
+    const INTERVAL: Duration = Duration::from_millis(2);
+    let until = Instant::now() + patience;
+    while !is_done() && Instant::now() < until {
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+impl State {
+    /// The groups of the portals that speak iSCSI.
+    pub(super) fn iscsi_groups(&self) -> BTreeSet<PortalGroup> {
+        let portals = self.portals.keys();
+        portals
+            .filter(|portal| portal.transport.protocol() == Protocol::Iscsi)
+            .map(|portal| portal.group)
+            .collect()
+    }
+}
+
+fn credentials(chap: &ChapDefinition) -> Authentication {
+    let of = |name: &str, secret: &ChapSecret| Credentials {
+        name: name.to_owned(),
+        secret: secret.bytes().to_vec(),
+    };
+    let mutual = chap.mutual.as_ref();
+    Authentication {
+        initiator: Some(of(&chap.user, &chap.secret)),
+        target: mutual.map(|(name, secret)| of(name, secret)),
+    }
+}

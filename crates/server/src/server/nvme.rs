@@ -1,0 +1,130 @@
+//! NVMe: its portals, and what its discovery service tells.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fabric::LinkLayer;
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
+use net::{Accepted, Acceptor, Driven, drive};
+use nvme::controller::{DiscoveryRecord, Limits, PortId};
+use nvme::rdma::wire::ConnectReject;
+use nvme::wire::discovery::{RdmaProvider, SubsystemType};
+use nvme::wire::fabrics::NqnField;
+use nvme::{rdma, tcp};
+use zerocopy::IntoBytes;
+
+use super::targets::Service;
+use super::{Core, State};
+use crate::backend::{ConnectionBackend, NvmePortalId, transport_type};
+use crate::capacity::CONNECTION_BYTES;
+use crate::names::DISCOVERY_NQN;
+use crate::{Protocol, RdmaInfo};
+
+/// A portal that speaks NVMe, over TCP or over RDMA.
+pub(super) struct NvmePortal {
+    pub(super) core: Arc<Core>,
+    pub(super) id: NvmePortalId,
+}
+
+impl NvmePortal {
+    /// `None` where the budget has no room for another connection.
+    fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
+        let charge = self.core.budget.reserve(CONNECTION_BYTES).ok()?;
+        let core = Arc::clone(&self.core);
+        Some(ConnectionBackend::new(core, *accepted, self.id, charge))
+    }
+}
+
+impl Acceptor for NvmePortal {
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+        let session = tcp::ControllerSession::new(now, tcp::ControllerConfig::default());
+        Some(drive(session, self.backend(accepted)?))
+    }
+}
+
+impl MessageAcceptor for NvmePortal {
+    fn accept(
+        &self,
+        now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let config = rdma::ControllerConfig::default();
+        let (private_data, reads_max) = (request.private_data, request.reads_max);
+        let agreed = rdma::ControllerSession::accept(now, &config, private_data, reads_max)
+            .map_err(|status| Refusal::Protocol {
+                error: Box::new(status),
+                private_data: ConnectReject::new(status).as_bytes().to_vec(),
+            })?;
+        let backend = self.backend(accepted).ok_or(Refusal::NoResources)?;
+        Ok(Admitted {
+            driven: drive_messages(agreed.session, backend),
+            shape: QueueShape {
+                receives: agreed.receives,
+                receive_len_bytes: agreed.receive_len_bytes,
+                sends: agreed.sends,
+                reads: agreed.reads,
+            },
+            private_data: agreed.reply.as_bytes().to_vec(),
+        })
+    }
+}
+
+impl Core {
+    /// Makes the discovery log tell of the targets and portals as they are now.
+    pub(super) fn publish_to_nvme(&self, state: &State) {
+        let mut records = Vec::new();
+        let portals = state.portals.iter();
+        for (portal, entry) in
+            portals.filter(|(portal, _)| portal.transport.protocol() == Protocol::Nvme)
+        {
+            let record = DiscoveryRecord {
+                kind: SubsystemType::Current,
+                subsystem_nqn: nqn_field(DISCOVERY_NQN),
+                transport: transport_type(portal.transport),
+                rdma_provider: provider_type(entry.rdma()),
+                address: portal.address.ip(),
+                service_port: portal.address.port(),
+                port: entry.port,
+                admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
+                visible_to: None,
+            };
+            records.push(record.clone());
+            let targets = state.targets.iter();
+            let targets = targets.filter(|(_, target)| matches!(target.service, Service::Nvme(_)));
+            records.extend(targets.map(|(name, target)| DiscoveryRecord {
+                kind: SubsystemType::Nvm,
+                subsystem_nqn: nqn_field(name.as_str()),
+                visible_to: Some(target.access.clone()),
+                ..record.clone()
+            }));
+        }
+        records.extend(state.referrals.iter().map(|referral| DiscoveryRecord {
+            kind: SubsystemType::Referral,
+            subsystem_nqn: nqn_field(DISCOVERY_NQN),
+            transport: transport_type(referral.transport),
+            rdma_provider: provider_type(None),
+            address: referral.address.ip(),
+            service_port: referral.address.port(),
+            // Another machine's portals have numbers of their own, which are not known here.
+            port: PortId(0),
+            admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
+            visible_to: None,
+        }));
+        self.discovery
+            .with(|subsystem| subsystem.set_discovery_records(records));
+    }
+}
+
+/// What NVMe calls a provider of RDMA. The kernel's connection manager takes RoCEv2 where an adapter can do several kinds.
+fn provider_type(rdma: Option<&RdmaInfo>) -> RdmaProvider {
+    match rdma.and_then(|rdma| rdma.link_layer.as_ref()) {
+        Some(LinkLayer::InfiniBand) => RdmaProvider::InfiniBand,
+        Some(LinkLayer::Ethernet) => RdmaProvider::RoceV2,
+        Some(LinkLayer::Other(_)) | None => RdmaProvider::NotSpecified,
+    }
+}
+
+fn nqn_field(name: &str) -> NqnField {
+    NqnField::new(name).expect("target names are not longer than NQNs")
+}

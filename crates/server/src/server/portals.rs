@@ -1,0 +1,219 @@
+//! Portals: where protocols listen, and what makes sessions of the connections that come there.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fabric::runtime::MessageAcceptor;
+use net::{Acceptor, ListenerId};
+use nvme::controller::PortId;
+
+use super::iscsi::IscsiPortal;
+use super::nvme::NvmePortal;
+use super::rdma::Carrier;
+use super::{Server, State};
+use crate::backend::NvmePortalId;
+use crate::iscsi::IscsiPortalId;
+use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport};
+
+/// An open portal.
+pub(super) struct PortalEntry {
+    pub(super) port: PortId,
+    listening: Listening,
+}
+
+/// What takes a portal's connections.
+#[derive(Debug)]
+enum Listening {
+    /// The reactors.
+    Tcp(ListenerId),
+    /// The threads for RDMA of its address.
+    Rdma(Carrier),
+}
+
+impl PortalEntry {
+    /// What carries RDMA; none for transports that have none.
+    pub(super) fn rdma(&self) -> Option<&RdmaInfo> {
+        self.carrier().map(|carrier| &carrier.info)
+    }
+
+    fn carrier(&self) -> Option<&Carrier> {
+        match &self.listening {
+            Listening::Tcp(_) => None,
+            Listening::Rdma(carrier) => Some(carrier),
+        }
+    }
+}
+
+/// The most portals.
+const PORTALS_MAX: usize = 256;
+
+impl Server {
+    /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other machines
+    /// reach is refused while a target has no host list.
+    pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
+        if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
+            return Err(ServerError::NoRdma(portal));
+        }
+        self.forget_failed_portals();
+        let port = {
+            let mut state = self.state();
+            state.check_new_portal(&portal)?;
+            state.take_port()
+        };
+        let (listening, address) = self.listen(&portal, port)?;
+        let portal = PortalDefinition { address, ..portal };
+        let mut state = self.state();
+        // What was so before the socket was opened may have changed meanwhile. Reactors are never spoken to under the
+        // lock, since they may be waiting for it.
+        if let Err(error) = state.check_new_portal(&portal) {
+            drop(state);
+            self.unlisten(&portal, &listening);
+            return Err(error);
+        }
+        state
+            .portals
+            .insert(portal, PortalEntry { port, listening });
+        self.core().publish(&state);
+        Ok(portal)
+    }
+
+    /// Closes a portal; the connections that came through it end.
+    pub fn remove_portal(&self, portal: PortalDefinition) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        let Some(entry) = state.portals.remove(&portal) else {
+            return Err(ServerError::UnknownPortal(portal));
+        };
+        self.core().publish(&state);
+        drop(state);
+        self.drop_through(entry.port);
+        self.unlisten(&portal, &entry.listening);
+        Ok(())
+    }
+
+    fn listen(
+        &self,
+        portal: &PortalDefinition,
+        port: PortId,
+    ) -> Result<(Listening, SocketAddr), ServerError> {
+        let core = Arc::clone(self.core());
+        let iscsi = |core| IscsiPortal {
+            core,
+            id: IscsiPortalId {
+                port,
+                transport: portal.transport,
+                group: portal.group,
+            },
+        };
+        let nvme = |core| NvmePortal {
+            core,
+            id: NvmePortalId {
+                port,
+                transport: portal.transport,
+            },
+        };
+        let acceptor: Arc<dyn Acceptor> = match portal.transport {
+            Transport::NvmeTcp => Arc::new(nvme(core)),
+            Transport::NvmeRdma => {
+                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(nvme(core));
+                return self.listen_over_rdma(portal, &acceptor);
+            }
+            Transport::Iscsi => Arc::new(iscsi(core)),
+            Transport::Iser => {
+                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(iscsi(core));
+                return self.listen_over_rdma(portal, &acceptor);
+            }
+        };
+        let listened = self.shared.reactors.listen(portal.address, acceptor);
+        let (listener, address) = listened.map_err(|source| ServerError::Listen {
+            address: portal.address,
+            source,
+        })?;
+        Ok((Listening::Tcp(listener), address))
+    }
+
+    fn listen_over_rdma(
+        &self,
+        portal: &PortalDefinition,
+        acceptor: &Arc<dyn MessageAcceptor>,
+    ) -> Result<(Listening, SocketAddr), ServerError> {
+        let carrier = self.shared.rdma.listen(portal, acceptor, self.core())?;
+        Ok((Listening::Rdma(carrier), portal.address))
+    }
+
+    fn unlisten(&self, portal: &PortalDefinition, listening: &Listening) {
+        match listening {
+            Listening::Tcp(listener) => self.shared.reactors.unlisten(*listener),
+            Listening::Rdma(carrier) => self.shared.rdma.unlisten(portal.address, carrier.id),
+        }
+    }
+
+    /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away: nobody listens there.
+    fn forget_failed_portals(&self) {
+        let over_rdma: Vec<_> = (self.state().portals.iter())
+            .filter_map(|(portal, entry)| Some((*portal, entry.carrier()?.id)))
+            .collect();
+        // Threads are never asked under the state's lock, since they may be waiting for it.
+        let rdma = &self.shared.rdma;
+        let mut failed = over_rdma;
+        failed.retain(|(portal, id)| !rdma.is_serving(portal.address.ip(), *id));
+        if failed.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for (portal, failed) in failed {
+            let entry = state.portals.get(&portal);
+            let carrier = entry.and_then(PortalEntry::carrier);
+            if carrier.is_some_and(|carrier| carrier.id == failed) {
+                state.portals.remove(&portal);
+            }
+        }
+        self.core().publish(&state);
+    }
+
+    /// Every open portal.
+    pub fn portals(&self) -> Vec<PortalInfo> {
+        self.forget_failed_portals();
+        let state = self.state();
+        let registry = &self.core().registry;
+        state
+            .portals
+            .iter()
+            .map(|(&definition, entry)| PortalInfo {
+                definition,
+                connections: registry.connections_of(entry.port),
+                rdma: entry.rdma().cloned(),
+                rdma_statistics: entry.carrier().and_then(|carrier| carrier.meter.read()),
+            })
+            .collect()
+    }
+}
+
+impl State {
+    fn check_new_portal(&self, portal: &PortalDefinition) -> Result<(), ServerError> {
+        self.check_running()?;
+        if let Some(open) = self.portals.keys().find(|open| open.is_beside(portal)) {
+            return Err(ServerError::PortalExists(*open));
+        }
+        if self.portals.len() >= PORTALS_MAX {
+            return Err(ServerError::TooMany {
+                what: "portals",
+                max: PORTALS_MAX,
+            });
+        }
+        let targets = self.targets.values().map(|target| &target.definition);
+        Self::check_exposure(targets, std::iter::once(portal))
+    }
+
+    /// A number that no portal has, and none had of late.
+    fn take_port(&mut self) -> PortId {
+        let is_taken = |port| self.portals.values().any(|entry| entry.port == port);
+        let after = self.last_port;
+        let port = (1..=u16::MAX)
+            .map(|step| PortId(after.wrapping_add(step)))
+            .find(|&port| port.0 != 0 && !is_taken(port))
+            .expect("there are more numbers than portals");
+        self.last_port = port.0;
+        port
+    }
+}

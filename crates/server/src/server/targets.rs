@@ -1,0 +1,421 @@
+//! Targets: names under which volumes are offered.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{Core, Server, State};
+use crate::access::AccessList;
+use crate::iscsi::IscsiTarget;
+use crate::offered::{Offered, VolumeHandle, namespaces_max};
+use crate::tally::Totals;
+use crate::{
+    ChapDefinition, ChapOwner, Force, HostPolicy, LoginPolicy, NamespaceDefinition, Protocol,
+    ServerError, TargetDefinition, TargetInfo, TargetName, VolumeName, Warning,
+};
+
+/// A target: what was defined, with its namespaces in the order of their numbers, and what became of it.
+#[derive(Clone)]
+pub(super) struct TargetEntry {
+    pub(super) definition: TargetDefinition,
+    pub(super) service: Service,
+    pub(super) access: Arc<AccessList>,
+}
+
+/// A target as its protocol's connections reach it.
+#[derive(Clone)]
+pub(super) enum Service {
+    Nvme(Arc<Offered>),
+    Iscsi(Arc<IscsiTarget>),
+}
+
+impl Service {
+    fn new(name: &TargetName, core: &Core) -> Self {
+        let handle = core.handle.clone();
+        match name.protocol() {
+            Protocol::Nvme => {
+                let offered = Offered::target(name, core.machine, &core.budget, handle);
+                Self::Nvme(Arc::new(offered))
+            }
+            Protocol::Iscsi => {
+                let keeper = Arc::clone(&core.keeper);
+                Self::Iscsi(Arc::new(IscsiTarget::new(name, handle, keeper)))
+            }
+        }
+    }
+
+    pub(super) fn is_iscsi(&self, target: &Arc<IscsiTarget>) -> bool {
+        matches!(self, Self::Iscsi(mine) if Arc::ptr_eq(mine, target))
+    }
+
+    fn totals(&self) -> &Arc<Totals> {
+        match self {
+            Self::Nvme(offered) => offered.totals(),
+            Self::Iscsi(target) => target.totals(),
+        }
+    }
+
+    /// Ends every session for good.
+    fn remove(&self) {
+        match self {
+            Self::Nvme(offered) => {
+                offered.with(nvme::controller::Subsystem::delete_all_controllers);
+            }
+            Self::Iscsi(target) => target.remove(),
+        }
+    }
+
+    /// Makes a volume a namespace or LUN. The number is free and within bounds.
+    fn attach(&self, number: u32, volume: &VolumeHandle, machine: Uuid) {
+        match self {
+            Self::Nvme(offered) => offered.attach(number, volume, machine),
+            Self::Iscsi(target) => target.attach(lun(number), volume, machine),
+        }
+    }
+
+    /// Takes a namespace or LUN away.
+    pub(super) fn detach(&self, number: u32) {
+        match self {
+            Self::Nvme(offered) => offered.detach(number),
+            Self::Iscsi(target) => target.detach(lun(number)),
+        }
+    }
+
+    /// Tells hosts that a volume has changed.
+    pub(super) fn tell(&self, number: u32, change: VolumeChange) {
+        match (self, change) {
+            (Self::Nvme(offered), _) => offered.namespace_changed(number),
+            (Self::Iscsi(target), VolumeChange::Capacity) => target.capacity_changed(lun(number)),
+            (Self::Iscsi(target), VolumeChange::Lock) => target.protection_changed(lun(number)),
+        }
+    }
+}
+
+/// What has changed of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VolumeChange {
+    Capacity,
+    Lock,
+}
+
+/// The LUN of a number in an iSCSI target.
+fn lun(number: u32) -> scsi::Lun {
+    scsi::Lun::try_from(number).expect("numbers are checked where they come in")
+}
+
+fn check_logins(name: &TargetName, logins: &LoginPolicy) -> Result<(), ServerError> {
+    if name.protocol() != Protocol::Iscsi && *logins != LoginPolicy::default() {
+        return Err(ServerError::LoginPolicy(name.clone()));
+    }
+    let chap = logins.chap.as_ref().map_or(Ok(()), ChapDefinition::check);
+    chap.map_err(|fault| ServerError::Chap {
+        owner: ChapOwner::Target(name.clone()),
+        fault,
+    })
+}
+
+/// The most targets.
+const TARGETS_MAX: usize = 4096;
+
+impl Server {
+    /// Creates a target. Names that are not in NQN form are taken with a warning.
+    pub fn create_target(
+        &self,
+        mut definition: TargetDefinition,
+    ) -> Result<Vec<Warning>, ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        state.check_new_target(&definition)?;
+        check_logins(&definition.name, &definition.logins)?;
+        definition.namespaces = state.sort_namespaces(&definition)?;
+        let name = definition.name.clone();
+        let warnings = if name.is_nqn() || name.protocol() == Protocol::Iscsi {
+            Vec::new()
+        } else {
+            vec![Warning::NotAnNqn(name.clone())]
+        };
+        let core = self.core();
+        let service = Service::new(&name, core);
+        for namespace in &definition.namespaces {
+            let volume = state.volume(&namespace.volume)?;
+            service.attach(namespace.nsid, &volume.handle, core.machine);
+        }
+        let entry = TargetEntry {
+            access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
+            service,
+            definition,
+        };
+        state.targets.insert(name, entry);
+        core.publish(&state);
+        Ok(warnings)
+    }
+
+    /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the second on.
+    pub fn iscsi_names(&self, word: &str) -> impl Iterator<Item = TargetName> + use<> {
+        let machine = self.core().machine.simple().to_string();
+        let word: String = word
+            .chars()
+            .map(|c| match c.to_ascii_lowercase() {
+                c @ ('a'..='z' | '0'..='9' | '.' | '-') => c,
+                _ => '-',
+            })
+            .collect();
+        let stem = format!("iqn.2025-01.io.ramport:{}.{word}", &machine[..8]);
+        let numbered = (2_u64..).map({
+            let stem = stem.clone();
+            move |number| format!("{stem}.{number}")
+        });
+        let names = std::iter::once(stem).chain(numbered);
+        names.map(|name| name.parse().expect("made of what such names are made of"))
+    }
+
+    /// Changes who may use a target. Sessions that are no longer allowed end.
+    pub fn set_target_hosts(
+        &self,
+        name: &TargetName,
+        hosts: HostPolicy,
+    ) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        state.check_hosts(&hosts)?;
+        let changed = TargetDefinition {
+            hosts,
+            ..state.target(name)?.definition.clone()
+        };
+        State::check_exposure(std::iter::once(&changed), state.portals.keys())?;
+        state.target_mut(name)?.definition = changed;
+        state.renew_access(name);
+        self.core().publish(&state);
+        self.core().renew_sessions(&state);
+        Ok(())
+    }
+
+    /// Changes how an iSCSI target takes logins. Sessions through portals by which it is no longer reached end; others
+    /// need prove nothing anew.
+    pub fn set_target_logins(
+        &self,
+        name: &TargetName,
+        logins: LoginPolicy,
+    ) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        check_logins(name, &logins)?;
+        let entry = state.target_mut(name)?;
+        if let Service::Iscsi(target) = &entry.service {
+            target.keep_reached(&logins);
+        }
+        entry.definition.logins = logins;
+        self.core().publish(&state);
+        Ok(())
+    }
+
+    /// Removes a target; refused while it has sessions, unless forced, which ends them.
+    pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        state.target(name)?;
+        self.core().check_unused(name, force)?;
+        if let Some(entry) = state.targets.remove(name) {
+            self.core().publish(&state);
+            entry.service.remove();
+        }
+        Ok(())
+    }
+
+    /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the
+    /// number. Attached hosts are told.
+    pub fn attach_volume(
+        &self,
+        target: &TargetName,
+        volume: &VolumeName,
+        nsid: Option<u32>,
+    ) -> Result<u32, ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        let entry = state.target(target)?;
+        let nsid = match nsid {
+            Some(nsid) => nsid,
+            None => lowest_free_nsid(&entry.definition)?,
+        };
+        let namespace = NamespaceDefinition {
+            nsid,
+            volume: volume.clone(),
+        };
+        let at = place_of(&entry.definition, &namespace)?;
+        let handle = state.volume(volume)?.handle.clone();
+        let entry = state.target_mut(target)?;
+        entry.definition.namespaces.insert(at, namespace);
+        entry.service.attach(nsid, &handle, self.core().machine);
+        Ok(nsid)
+    }
+
+    /// Takes a namespace from a target; refused while the target has sessions, unless forced. Attached hosts are
+    /// told.
+    pub fn detach_volume(
+        &self,
+        target: &TargetName,
+        nsid: u32,
+        force: Force,
+    ) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.check_running()?;
+        let entry = state.target_mut(target)?;
+        let namespaces = &mut entry.definition.namespaces;
+        let Ok(at) = namespaces.binary_search_by_key(&nsid, |ns| ns.nsid) else {
+            return Err(ServerError::UnknownNamespace {
+                target: target.clone(),
+                nsid,
+            });
+        };
+        self.core().check_unused(target, force)?;
+        namespaces.remove(at);
+        entry.service.detach(nsid);
+        Ok(())
+    }
+
+    /// Every target, by name.
+    pub fn targets(&self) -> Vec<TargetInfo> {
+        let targets: Vec<_> = self.state().targets.values().cloned().collect();
+        let targets = targets.iter();
+        targets
+            .map(|target| self.core().target_info(target))
+            .collect()
+    }
+
+    /// One target.
+    pub fn target(&self, name: &TargetName) -> Result<TargetInfo, ServerError> {
+        let target = self.state().target(name)?.clone();
+        Ok(self.core().target_info(&target))
+    }
+}
+
+impl Core {
+    fn check_unused(&self, target: &TargetName, force: Force) -> Result<(), ServerError> {
+        let sessions = self.registry.sessions_of(target);
+        if sessions > 0 && force == Force::No {
+            return Err(ServerError::TargetInUse {
+                target: target.clone(),
+                sessions,
+            });
+        }
+        Ok(())
+    }
+
+    fn target_info(&self, target: &TargetEntry) -> TargetInfo {
+        TargetInfo {
+            definition: target.definition.clone(),
+            sessions: self.registry.sessions_of(&target.definition.name),
+            statistics: target.service.totals().sum(),
+        }
+    }
+}
+
+impl State {
+    fn target(&self, name: &TargetName) -> Result<&TargetEntry, ServerError> {
+        self.targets
+            .get(name)
+            .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
+    }
+
+    fn target_mut(&mut self, name: &TargetName) -> Result<&mut TargetEntry, ServerError> {
+        self.targets
+            .get_mut(name)
+            .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
+    }
+
+    /// Makes the access list of a target follow its policy and the hosts.
+    pub(super) fn renew_access(&mut self, name: &TargetName) {
+        if let Some(target) = self.targets.get_mut(name) {
+            target.access = Arc::new(AccessList::new(&target.definition.hosts, &self.hosts));
+        }
+    }
+
+    fn check_new_target(&self, definition: &TargetDefinition) -> Result<(), ServerError> {
+        if self.targets.contains_key(&definition.name) {
+            return Err(ServerError::TargetExists(definition.name.clone()));
+        }
+        if self.targets.len() >= TARGETS_MAX {
+            return Err(ServerError::TooMany {
+                what: "targets",
+                max: TARGETS_MAX,
+            });
+        }
+        self.check_hosts(&definition.hosts)?;
+        Self::check_exposure(std::iter::once(definition), self.portals.keys())
+    }
+
+    fn check_hosts(&self, hosts: &HostPolicy) -> Result<(), ServerError> {
+        let HostPolicy::Listed(list) = hosts else {
+            return Ok(());
+        };
+        match list
+            .iter()
+            .find(|allowed| !self.hosts.contains_key(&allowed.host))
+        {
+            Some(unknown) => Err(ServerError::UnknownHost(unknown.host.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The namespaces in the order of their numbers, which are within bounds and not given twice; their volumes exist.
+    fn sort_namespaces(
+        &self,
+        target: &TargetDefinition,
+    ) -> Result<Vec<NamespaceDefinition>, ServerError> {
+        let mut sorted = TargetDefinition {
+            namespaces: Vec::new(),
+            ..target.clone()
+        };
+        for namespace in &target.namespaces {
+            self.volume(&namespace.volume)?;
+            let at = place_of(&sorted, namespace)?;
+            sorted.namespaces.insert(at, namespace.clone());
+        }
+        Ok(sorted.namespaces)
+    }
+}
+
+/// Where a new namespace belongs in the order of numbers.
+fn place_of(
+    target: &TargetDefinition,
+    namespace: &NamespaceDefinition,
+) -> Result<usize, ServerError> {
+    let nsid = namespace.nsid;
+    let (min, max) = numbers(target);
+    if nsid < min || nsid > max {
+        return Err(ServerError::NamespaceId { nsid, min, max });
+    }
+    let namespaces = &target.namespaces;
+    match namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid) {
+        Err(at) => Ok(at),
+        Ok(at) => Err(ServerError::NamespaceExists {
+            target: target.name.clone(),
+            nsid,
+            volume: namespaces[at].volume.clone(),
+        }),
+    }
+}
+
+/// The lowest and the highest number of a volume in a target.
+fn numbers(target: &TargetDefinition) -> (u32, u32) {
+    let protocol = target.name.protocol();
+    let max = match protocol {
+        Protocol::Nvme => namespaces_max(),
+        Protocol::Iscsi => scsi::UNITS_MAX as u32 - 1,
+    };
+    (protocol.first_number(), max)
+}
+
+/// The first number that the sorted namespaces leave free.
+fn lowest_free_nsid(target: &TargetDefinition) -> Result<u32, ServerError> {
+    let (min, max) = numbers(target);
+    let taken = target.namespaces.iter().map(|namespace| namespace.nsid);
+    let gap = min + taken.zip(min..).take_while(|(nsid, at)| nsid == at).count() as u32;
+    if gap > max {
+        return Err(ServerError::NamespacesFull {
+            target: target.name.clone(),
+            max: max - min + 1,
+        });
+    }
+    Ok(gap)
+}

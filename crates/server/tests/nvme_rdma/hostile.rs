@@ -1,0 +1,99 @@
+//! A host that works beside peers that mean harm: they end, and it notices nothing.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use server::RdmaStatistics;
+
+use super::harm::Scene;
+use super::*;
+
+/// How often each harm is done: so often, and on until the host beside had its transfers, but not for ever.
+const ROUNDS: u32 = 10;
+const ROUNDS_MAX: u32 = 40 * ROUNDS;
+/// How often the host writes and reads meanwhile, at the least.
+const TRANSFERS: u32 = 70;
+/// The length of the host's commands.
+const LEN: usize = 4096;
+
+/// A cause for which packets were dropped or requests refused: how often at the least, and its count.
+type Provoked = (&'static str, u64, fn(&RdmaStatistics) -> u64);
+
+/// What the peers above provoke.
+const PROVOKED: [Provoked; 9] = [
+    ("malformed", 1, |of| of.endpoint.malformed),
+    ("wrong ICRC", 1, |of| of.endpoint.bad_icrc),
+    ("wrong partition", 1, |of| of.endpoint.bad_pkey),
+    ("unknown queue pair", 1, |of| of.endpoint.no_such_qp),
+    ("stranger", 1, |of| of.endpoint.stranger),
+    ("no message of the connection manager", 1, |of| {
+        of.endpoint.bad_mad
+    }),
+    ("wrong key", ROUNDS as u64, |of| of.endpoint.refused_access),
+    ("no right to it, or too long", 3 * ROUNDS as u64, |of| {
+        of.endpoint.refused_invalid
+    }),
+    ("too many connections", 1, |of| {
+        of.endpoint.cm.refused_by_limit
+    }),
+];
+
+/// The server tells of each cause that was provoked.
+fn assert_counted(fixture: &Fixture) {
+    let counted = |server: &Server| {
+        let portals = server.portals();
+        let statistics = portals.first().and_then(|portal| portal.rdma_statistics);
+        statistics.expect("software counts")
+    };
+    for (cause, min, count) in PROVOKED {
+        fixture.until(cause, |server| count(&counted(server)) >= min);
+    }
+}
+
+#[test]
+fn a_host_beside_hostile_peers_notices_nothing() {
+    let fixture = Fixture::new();
+    let (_admin, controller) = fixture.admin(2, NQN);
+    let mut io = fixture.connect(3, 1).expect("taken");
+    let status = connect_queue(&mut io, NQN, 1, controller).status();
+    assert!(status.is_success(), "{status:?}");
+    let scene = Scene {
+        portal: fixture.portal.address,
+        udp_port: fixture.udp_port,
+        first_host: Ipv4Addr::new(127, 38, 0, 4),
+        pause: Duration::from_micros(200),
+        is_over: AtomicBool::new(false),
+    };
+    let transfers = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let harms = scope.spawn(|| {
+            for round in 0..ROUNDS_MAX {
+                if round >= ROUNDS && transfers.load(Ordering::Relaxed) > TRANSFERS {
+                    break;
+                }
+                scene.harm(round);
+            }
+        });
+        scene.disturb(scope);
+        while !harms.is_finished() {
+            let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
+            io.data()[..LEN].fill(mark);
+            let status = io.command(&transfer(opcode::WRITE, 1, LEN), LEN).status();
+            assert!(status.is_success(), "{status:?}");
+            io.data()[..LEN].fill(!mark);
+            let status = io.command(&transfer(opcode::READ, 2, LEN), LEN).status();
+            assert!(status.is_success(), "{status:?}");
+            assert!(io.data()[..LEN].iter().all(|&byte| byte == mark));
+        }
+        scene.end();
+    });
+    assert!(transfers.into_inner() >= TRANSFERS);
+    assert_counted(&fixture);
+    let sessions = fixture.server.sessions();
+    let [session] = &sessions[..] else {
+        panic!("one session, not {}", sessions.len());
+    };
+    assert_eq!(session.connections, 2);
+    assert_eq!(session.statistics.kind(OpKind::Write).errors, 0);
+    assert_eq!(session.statistics.kind(OpKind::Read).errors, 0);
+}

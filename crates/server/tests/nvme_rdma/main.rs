@@ -1,0 +1,226 @@
+//! NVMe/RDMA portals of the server, reached by a small host over RoCEv2 in user space on loopback.
+
+mod harm;
+mod hostile;
+mod peer;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use block::{BlockSize, OpKind};
+use nvme::wire::discovery::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
+use nvme::wire::fabrics::{
+    Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
+};
+use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
+use peer::{Peer, Refused, transfer};
+use server::{
+    Cores, Force, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
+    Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition,
+    Transport, VolumeDefinition,
+};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+const MIB: u64 = 1 << 20;
+const NQN: &str = "nqn.2026-11.com.example:disks";
+const HOST: &str = "nqn.2026-11.com.example:host";
+const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 38, 0, 1);
+
+/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
+static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(23_500);
+
+struct Fixture {
+    server: Server,
+    udp_port: u16,
+    portal: PortalDefinition,
+}
+
+impl Fixture {
+    /// A server with a volume of 16 MiB as namespace 1, at a portal over RDMA.
+    fn new() -> Self {
+        let udp_port = NEXT_UDP_PORT.fetch_add(1, Ordering::Relaxed);
+        let server = Server::start(ServerConfig {
+            cores: Cores::Count(1),
+            memory_bytes: Some(256 * MIB),
+            rdma_udp_port: Some(udp_port),
+            rdma_threads: Some(2),
+            ..ServerConfig::default()
+        })
+        .expect("the server starts");
+        let volume = VolumeDefinition {
+            name: "disk".parse().expect("a name"),
+            len_bytes: 16 * MIB,
+            block_size: BlockSize::B512,
+            provisioning: Provisioning::Thin,
+        };
+        server.create_volume(volume, &mut |_| {}).expect("room");
+        server
+            .create_target(TargetDefinition {
+                name: NQN.parse().expect("a name"),
+                hosts: HostPolicy::Local,
+                logins: LoginPolicy::default(),
+                namespaces: vec![NamespaceDefinition {
+                    nsid: 1,
+                    volume: "disk".parse().expect("a name"),
+                }],
+            })
+            .expect("a target");
+        let portal = server.add_portal(portal(4420)).expect("a portal");
+        Self {
+            server,
+            udp_port,
+            portal,
+        }
+    }
+
+    /// A connection for a queue, from the address with this last number.
+    fn connect(&self, host: u8, queue: u16) -> Result<Peer, Refused> {
+        let from = Ipv4Addr::new(127, 38, 0, host);
+        let from = SocketAddr::new(from.into(), self.udp_port);
+        Peer::connect(from, self.portal.address, queue)
+    }
+
+    /// An admin queue of a controller of the subsystem, enabled.
+    fn admin(&self, host: u8, nqn: &str) -> (Peer, u16) {
+        let mut admin = self.connect(host, 0).expect("taken");
+        let cqe = connect_queue(&mut admin, nqn, 0, ConnectData::CONTROLLER_ANY);
+        assert!(cqe.status().is_success(), "{:?}", cqe.status());
+        let enable = u64::from(Configuration::ENABLE_NVM.0);
+        let set = PropertySqe::set(Cid(1), Property::Configuration, enable);
+        let status = admin.command(&zerocopy::transmute!(set), 0).status();
+        assert!(status.is_success(), "{status:?}");
+        (admin, cqe.dw0() as u16)
+    }
+
+    fn until(&self, what: &str, done: impl Fn(&Server) -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !done(&self.server) {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn portal(port: u16) -> PortalDefinition {
+    PortalDefinition {
+        transport: Transport::NvmeRdma,
+        address: SocketAddr::new(LOOPBACK.into(), port),
+        group: PortalGroup::default(),
+        rdma: RdmaChoice::default(),
+    }
+}
+
+fn connect_queue(peer: &mut Peer, nqn: &str, queue: u16, controller: u16) -> Cqe {
+    let name = |name| NqnField::new(name).expect("a short name");
+    let data = ConnectData::new([7; 16], controller, name(nqn), name(HOST));
+    peer.data()[..size_of::<ConnectData>()].copy_from_slice(data.as_bytes());
+    let sqe = ConnectSqe::new(Cid(0), queue, peer::ENTRIES);
+    peer.command(&zerocopy::transmute!(sqe), size_of::<ConnectData>())
+}
+
+#[test]
+fn data_go_both_ways_and_sessions_are_counted() {
+    let fixture = Fixture::new();
+    let (_admin, controller) = fixture.admin(2, NQN);
+    let mut io = fixture.connect(3, 1).expect("taken");
+    assert!(
+        connect_queue(&mut io, NQN, 1, controller)
+            .status()
+            .is_success()
+    );
+    let len = 1 << 20;
+    let data: Vec<u8> = (0..len).map(|at| (at / 13) as u8).collect();
+    io.data()[..len].copy_from_slice(&data);
+    let status = io.command(&transfer(opcode::WRITE, 1, len), len).status();
+    assert!(status.is_success(), "{status:?}");
+    io.data().fill(0);
+    let status = io.command(&transfer(opcode::READ, 2, len), len).status();
+    assert!(status.is_success(), "{status:?}");
+    assert_eq!(io.data()[..len], data);
+    // What changes elsewhere in the target has the host's rights looked up again.
+    let name = "disk".parse().expect("a name");
+    let resized = (fixture.server).resize_volume(&name, 32 * MIB, Force::No, &mut |_| {});
+    resized.expect("room");
+    io.data().fill(0);
+    let status = io.command(&transfer(opcode::READ, 3, len), len).status();
+    assert!(status.is_success(), "{status:?}");
+    assert_eq!(io.data()[..len], data);
+    let sessions = fixture.server.sessions();
+    let [session] = &sessions[..] else {
+        panic!("one session, not {}", sessions.len());
+    };
+    let protocol = SessionProtocol::Nvme {
+        transport: Transport::NvmeRdma,
+        controller,
+    };
+    assert_eq!((&session.protocol, session.connections), (&protocol, 2));
+    let written = session.statistics.kind(OpKind::Write);
+    assert_eq!((written.operations, written.bytes), (1, len as u64));
+    assert_eq!(fixture.server.portals()[0].connections, 2);
+    fixture.server.end_session(session.id).expect("it is there");
+    io.until_gone();
+    fixture.until("the session is forgotten", |s| s.sessions().is_empty());
+}
+
+#[test]
+fn discovery_tells_of_portals_over_rdma() {
+    let fixture = Fixture::new();
+    let (mut admin, _) = fixture.admin(2, DISCOVERY_NQN);
+    let len = size_of::<DiscoveryHeader>() + 2 * size_of::<DiscoveryEntry>();
+    let mut sqe = Sqe::new(0x02, Cid(5), Nsid(0));
+    sqe.cdw10 = U32::new((len as u32 / 4 - 1) << 16 | 0x70);
+    let status = admin.command(&sqe, len).status();
+    assert!(status.is_success(), "{status:?}");
+    let log = &admin.data()[..len];
+    let (header, rest) = DiscoveryHeader::ref_from_prefix(log).expect("1024 bytes");
+    assert_eq!(header.records.get(), 2);
+    let entries = <[DiscoveryEntry]>::ref_from_bytes(rest).expect("two entries");
+    let disk = entries
+        .iter()
+        .find(|entry| entry.subsystem_nqn.name() == Some(NQN));
+    let disk = disk.expect("the target is told");
+    assert_eq!((disk.transport, disk.service()), (1, Some("4420")));
+    // Connected queue pairs, RoCEv2, rdma_cm.
+    assert_eq!(disk.transport_specific[..3], [1, 4, 1]);
+}
+
+#[test]
+fn hosts_and_queues_that_are_not_allowed_are_refused_with_the_reason() {
+    let fixture = Fixture::new();
+    let refused = fixture.connect(2, 999).expect_err("no such queue");
+    assert_eq!(refused.private_data[..4], [0, 0, 3, 0]);
+    let listed = HostPolicy::Listed(Vec::new());
+    let target = NQN.parse().expect("a name");
+    fixture
+        .server
+        .set_target_hosts(&target, listed)
+        .expect("set");
+    let mut admin = fixture.connect(3, 0).expect("taken");
+    let cqe = connect_queue(&mut admin, NQN, 0, ConnectData::CONTROLLER_ANY);
+    assert_eq!(cqe.status(), Status::from(StatusCode::ConnectInvalidHost));
+}
+
+#[test]
+fn portals_need_a_port_and_come_and_go() {
+    let fixture = Fixture::new();
+    let error = fixture.server.add_portal(portal(0)).expect_err("no port");
+    assert!(matches!(error, ServerError::RdmaPort(_)), "{error}");
+    let (mut admin, _) = fixture.admin(2, NQN);
+    fixture.server.remove_portal(fixture.portal).expect("open");
+    admin.until_gone();
+    let taken = std::net::UdpSocket::bind((LOOPBACK, fixture.udp_port));
+    let taken = taken.expect("the port is free with the last portal");
+    let error = fixture
+        .server
+        .add_portal(fixture.portal)
+        .expect_err("taken");
+    assert!(error.to_string().contains("UDP port"), "{error}");
+    drop(taken);
+    fixture
+        .server
+        .add_portal(fixture.portal)
+        .expect("free again");
+    fixture.admin(3, NQN);
+}
