@@ -38,23 +38,24 @@ const fn unsafe_rule(name: &'static str, imports: &'static [&'static str]) -> Ru
 /// One row per crate; a crate without a row is a finding.
 const RULES: &[Rule] = &[
     rule("block", &[]),
+    rule("session", &["block"]),
     unsafe_rule("memory", &["block"]),
     rule("volume", &["block", "memory"]),
-    rule("nvme", &["block"]),
-    rule("roce", &["block"]),
-    unsafe_rule("net", &["block", "memory"]),
+    rule("nvme", &["block", "session"]),
+    rule("roce", &["block", "session"]),
+    unsafe_rule("net", &["block", "session", "memory"]),
     Rule {
         unsafe_code: Unsafe::ArguedIn("hw"),
-        ..rule("fabric", &["block", "memory", "net", "roce"])
+        ..rule("fabric", &["block", "session", "memory", "net", "roce"])
     },
     rule(
         "initiator",
-        &["block", "fabric", "nvme", "scsi", "iscsi", "net"],
+        &["block", "session", "fabric", "nvme", "scsi", "iscsi", "net"],
     ),
     rule(
         "server",
         &[
-            "block", "fabric", "memory", "volume", "nvme", "scsi", "iscsi", "net",
+            "block", "session", "fabric", "memory", "volume", "nvme", "scsi", "iscsi", "net",
         ],
     ),
     rule("control", &["block", "volume", "server"]),
@@ -71,9 +72,9 @@ const RULES: &[Rule] = &[
             "block",
         ],
     ),
-    rule("scsi", &["block"]),
-    rule("iscsi", &["block", "scsi"]),
-    rule("sim", &["block", "memory", "volume", "nvme"]),
+    rule("scsi", &["block", "session"]),
+    rule("iscsi", &["block", "session", "scsi"]),
+    rule("sim", &["block", "session", "memory", "volume", "nvme"]),
     rule("xtask", &[]),
 ];
 

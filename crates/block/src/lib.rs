@@ -6,10 +6,6 @@
 //!
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — what can be asked of a volume;
-//! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be copied;
-//! - [`Buffers`] — the memory of a host's own commands;
-//! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
-//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair (RDMA);
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!
 //! ```
@@ -23,21 +19,13 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod buffers;
-mod message;
 mod op;
-mod send;
-mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use buffers::{BufferRange, Buffers, SlotMemory};
-pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
-pub use send::{Placement, RegionId, Segment, SendList};
-pub use session::{Pace, StreamSession};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
 pub use volume::{Allocation, RawSpan, Volume};

@@ -1,7 +1,5 @@
-//! A volume in a vector, and a send queue that keeps what is posted to it, for tests, fuzz targets and simulations; the corpora
+//! A volume in a vector, for tests, fuzz targets and simulations; the corpora
 //! of fuzz targets, for tests.
-
-mod work;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +10,6 @@ use crate::{
     Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Lba, Op, OpKind, RawSpan, ReadDest,
     Status, Volume,
 };
-
-pub use work::{PostedWork, Work};
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were. Panics where the corpus
 /// can't be read.

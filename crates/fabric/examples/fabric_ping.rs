@@ -13,12 +13,13 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Access, CommId, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn,
     RecvRequest, Region, Remote, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{Choice, ConnectTo, Provider, SoftOptions, Wait, open};
+use session::{Placement, RegionId};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

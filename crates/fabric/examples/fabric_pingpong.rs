@@ -14,12 +14,13 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Data, Gather, PathMtu, Psn, QpConfig, Qpn, RecvRequest, SendOp, SendRequest, Signal, WorkId,
     WorkKind, WorkStatus,
 };
 use fabric::{Choice, PeerQp, Provider, SoftOptions, Wait, open};
+use session::{Placement, RegionId};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -40,8 +40,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::RegionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use session::RegionId;
 
 use crate::devices::{LinkLayer, devices};
 use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, Wait};

@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Placement, RegionId};
 use net::Source;
+use session::{Placement, RegionId};
 
 use crate::SoftStatistics;
 use crate::verbs::{

@@ -22,12 +22,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{RegionId, Segment};
 use net::{Piece, Source, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Framing, Ipv4Identification, PathMtu, UDP_PORT};
 use roce::{ConnectParams, Connection, Endpoint, EndpointConfig, Flow, Received, TransmitList};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use session::{RegionId, Segment};
 
 use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, RETRIES, Wait};
 use crate::verbs::{

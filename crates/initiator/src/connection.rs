@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{BufferRange, Buffers, Segment, SendList};
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
+use session::{BufferRange, Buffers, Segment, SendList};
 
 use crate::ConnectionError;
 use crate::socket::{Interest, sleep};

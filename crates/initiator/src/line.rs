@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::Buffers;
+use session::Buffers;
 
 use crate::iscsi_tcp::IscsiLine;
 use crate::mailbox::{Sever, Shared};

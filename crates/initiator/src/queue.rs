@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{Buffers, Geometry};
+use block::Geometry;
 use iscsi::initiator::SessionError;
+use session::Buffers;
 
 use crate::line::{Books, Line, Rescue, Standing};
 use crate::mailbox::{Letter, Mailbox, Shared};

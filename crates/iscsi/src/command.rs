@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::{Admission, BlockSize, Extent, Op, OpKind, RegionId, Status, Volume};
+use block::{Admission, BlockSize, Extent, Op, OpKind, Status, Volume};
 use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
+use session::RegionId;
 
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};

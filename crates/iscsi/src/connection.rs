@@ -2,13 +2,13 @@
 //!
 //! Read first: RFC 7143 §4.2 (sessions, numbering), §11 (PDUs).
 //!
-//! The path of a byte: [`Connection::handle_bytes`](block::StreamSession::handle_bytes) cuts the stream; `command`
+//! The path of a byte: [`Connection::handle_bytes`](session::StreamSession::handle_bytes) cuts the stream; `command`
 //! begins SCSI commands and takes their data-out, `control` answers everything else, `transmit` sends.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
-use block::{SendList, StreamSession};
+use session::{SendList, StreamSession};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backend::{Backend, Opened};
@@ -163,7 +163,7 @@ pub struct Connection<B> {
     pub(crate) sink: Sink,
     segment_crc: u32,
     started: Option<Instant>,
-    pace: block::Pace,
+    pace: session::Pace,
     /// Commands with little data that have come in this turn.
     pub(crate) short_commands: usize,
     pub(crate) last_heard: Option<Instant>,
@@ -209,7 +209,7 @@ impl<B: Backend> Connection<B> {
             sink: Sink::Gather,
             segment_crc: 0,
             started: None,
-            pace: block::Pace::default(),
+            pace: session::Pace::default(),
             short_commands: 0,
             last_heard: None,
             pinged: None,

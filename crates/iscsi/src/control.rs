@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use block::SendList;
 use scsi::{Lun, Response, ScsiStatus};
+use session::SendList;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 

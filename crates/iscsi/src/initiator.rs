@@ -21,9 +21,9 @@ mod table;
 
 use std::collections::VecDeque;
 
-use block::{BufferRange, Buffers, RegionId, SendList};
 use scsi::Lun;
 use scsi::host::{Command, CommandKey, Outcome, ReceivedSense};
+use session::{BufferRange, Buffers, RegionId, SendList};
 
 use self::discovery::Discovery;
 use self::inbound::Inbound;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use block::{BlockSize, Extent, RegionId, RemoteBuffer};
+use block::{BlockSize, Extent};
 use scsi::{Lun, Medium, Response};
+use session::{RegionId, RemoteBuffer};
 
 use crate::backend::{AbortScope, Backend};
 use crate::order::{Attribute, Place};

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use block::Access;
 use block::testing::VecVolume;
-use block::{Access, RegionId, Segment, SendList, StreamSession as _};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
+use session::{RegionId, Segment, SendList, StreamSession as _};
 
 pub use iser::{IserBed, IserInitiator, Received, laid_out};
 

@@ -4,8 +4,9 @@
 
 use std::time::Instant;
 
-use block::{ByteRange, Placement, ReadDest, SendList};
+use block::{ByteRange, ReadDest};
 use scsi::{Response, ScsiStatus, Sense};
+use session::{Placement, SendList};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
@@ -401,7 +402,7 @@ pub(crate) fn read_next(
 /// The last `len` own bytes of the list.
 fn room_of(out: &SendList, len: usize) -> &[u8] {
     match out.segments().last() {
-        Some(block::Segment::Bytes(bytes)) => &bytes[bytes.len() - len..],
+        Some(session::Segment::Bytes(bytes)) => &bytes[bytes.len() - len..],
         _ => &[],
     }
 }

@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use block::SendList;
 use rustix::net::{RecvFlags, Shutdown};
+use session::SendList;
 
 use crate::driven::{CloseReason, Driven};
 use crate::gate::{HalfOpen, Place};

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use block::{RegionId, SendList, StreamSession, Volume};
+use block::Volume;
+use session::{RegionId, SendList, StreamSession};
 
 use crate::{ConnectionId, ListenerId};
 

@@ -14,7 +14,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use block::{ByteRange, Placement, Segment, SendList};
+use block::ByteRange;
+use session::{Placement, Segment, SendList};
 
 use crate::driven::Attachment;
 

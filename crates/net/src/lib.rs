@@ -2,7 +2,7 @@
 //!
 //! The path of a byte: a [`Reactors::listen`]ing socket accepts a connection and passes it to the reactor with the
 //! fewest (`reactor`). In its turn (`connection`) the reactor receives what has come into one buffer that all its
-//! connections share, gives it to the session ([`block::StreamSession`]), asks the session for what is to be sent,
+//! connections share, gives it to the session ([`session::StreamSession`]), asks the session for what is to be sent,
 //! and sends it with one call, gathered from the session's bytes and from volumes' memory (`gather`). A connection
 //! whose peer does not read is not read either, and holds at most one send list. When nothing is left to do, the reactor
 //! polls for a while that it learns (`spin`), and then sleeps in the poller.

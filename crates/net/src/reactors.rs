@@ -250,7 +250,7 @@ pub struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Has a connection's session look at its shared state ([`block::StreamSession::handle_wake`]).
+    /// Has a connection's session look at its shared state ([`session::StreamSession::handle_wake`]).
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);

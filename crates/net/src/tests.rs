@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, BlockSize, Blocks, ByteRange, Geometry, Op, OpKind, Placement, RawSpan, RegionId,
-    SendList, Status, StreamSession, Volume,
+    Admission, BlockSize, Blocks, ByteRange, Geometry, Op, OpKind, RawSpan, Status, Volume,
 };
+use session::{Placement, RegionId, SendList, StreamSession};
 
 use crate::{
     Accepted, Acceptor, Attachment, CloseReason, ConnectionId, Driven, ReactorOptions, Reactors,

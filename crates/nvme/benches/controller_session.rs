@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use block::{BlockSize, SendList, StreamSession};
+use block::BlockSize;
 use nvme::tcp::ControllerConfig;
 use nvme::tcp::wire::PduFlags;
 use nvme::testing::{Peer, VecVolume, io_peer};
 use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
+use session::{SendList, StreamSession};
 use zerocopy::little_endian::U32;
 
 const DEPTH: u16 = 128;

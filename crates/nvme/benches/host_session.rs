@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use block::{Blocks, Extent, Lba, SendList};
+use block::{Blocks, Extent, Lba};
 use nvme::host::{BufferRange, Buffers, CommandKey, Outcome, io};
 use nvme::tcp::wire::{CapsuleResp, DataPdu, Dgst, Digest, IcResp, Layout, Pda, PduFlags, PduType};
 use nvme::tcp::{HostConfig, HostSession};
 use nvme::wire::{Cid, Cqe, Nsid, Status};
+use session::SendList;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 

@@ -17,11 +17,11 @@ mod setup;
 mod shutdown;
 mod upkeep;
 
-pub use block::{BufferRange, Buffers};
 pub(crate) use command::Generation;
 pub use command::{Command, CommandKey, NoRoom, Outcome, Transfer};
 pub use connect::{HostName, connect_admin, connect_io};
 pub use discovery::{DiscoveryError, LogReader, LogStep};
+pub use session::{BufferRange, Buffers};
 pub use setup::{
     ControllerFacts, Facts, Fused, NamespaceFacts, Phase, Purpose, Setup, SetupConfig, SetupError,
     SetupStep,

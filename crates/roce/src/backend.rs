@@ -1,6 +1,6 @@
 //! What an end asks of the program around it.
 
-use block::{Placement, RegionId};
+use session::{Placement, RegionId};
 
 use crate::wire::Icrc;
 

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use block::{ByteRange, Placement};
+use block::ByteRange;
+use session::Placement;
 
 use crate::backend::Backend;
 use crate::wire::Rkey;
@@ -200,7 +201,7 @@ impl Hasher for KeyHasher {
 
 #[cfg(test)]
 mod tests {
-    use block::RegionId;
+    use session::RegionId;
 
     use super::*;
     use crate::testing::TestMemory;

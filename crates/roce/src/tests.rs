@@ -12,7 +12,7 @@ mod transfers;
 
 use std::time::Duration;
 
-use block::Placement;
+use session::Placement;
 
 use crate::testing::{Pair, TestMemory};
 use crate::wire::{PathMtu, Qpn, Rkey};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use block::{Placement, Segment};
+use session::{Placement, Segment};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::backend::{Backend, MemoryFault};

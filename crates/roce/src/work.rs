@@ -2,7 +2,8 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 10, "work requests".
 
-use block::{ByteRange, Placement};
+use block::ByteRange;
+use session::Placement;
 
 use crate::wire::{Qpn, Rkey};
 
@@ -324,7 +325,7 @@ pub struct Completion {
 
 #[cfg(test)]
 mod tests {
-    use block::RegionId;
+    use session::RegionId;
 
     use super::*;
 

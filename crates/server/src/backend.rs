@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use block::{Access, HostIdentity, RegionId, Volume};
+use block::{Access, HostIdentity, Volume};
 use net::{Accepted, Attachment, CloseReason, Reactors, Source};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
@@ -15,6 +15,7 @@ use nvme::controller::{
 };
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
+use session::RegionId;
 use volume::Charge;
 
 use crate::offered::Offered;

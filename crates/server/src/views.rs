@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{OpKind, RegionId, Volume};
+use block::{OpKind, Volume};
+use session::RegionId;
 
 use crate::tally::{Batch, Tally, Totals};
 

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use block::{Placement, RegionId};
 use rustc_hash::FxHashMap;
+use session::{Placement, RegionId};
 
 use super::HwError;
 use super::sys::{access, ibv_sge};

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::ffi::c_uint;
 
-use block::RegionId;
 use roce::RegisterError;
+use session::RegionId;
 
 use super::memory::PAGE_BYTES;
 use super::queue_pairs::Serial;

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::time::Instant;
 
-use block::{MessageSession, RemoteKey, WorkList};
 use net::{Accepted, Attachment, CloseReason};
+use session::{MessageSession, RemoteKey, WorkList};
 
 /// Makes sessions for the connections to a port. Called on the thread that will drive the connection.
 pub trait MessageAcceptor: Send + Sync {

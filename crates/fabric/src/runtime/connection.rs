@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId, RemoteKey};
+use block::ByteRange;
 use memory::Charge;
 use net::parts::{HalfOpen, Place};
 use net::{CloseReason, ConnectionId, ListenerId};
+use session::{Placement, RegionId, RemoteKey};
 
 use super::acceptor::{DrivenMessages, QueueShape};
 use super::pool::Pool;

@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use memory::{Budget, Charge};
+use session::{Placement, RegionId};
 
 use crate::Provider;
 

@@ -5,8 +5,8 @@ use std::collections::hash_map::{Entry, HashMap};
 
 use std::sync::Arc;
 
-use block::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
 use net::Source;
+use session::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
 
 use super::pool::{Chunk, Holding, PIECE_MAX_BYTES, Pool};
 use crate::Provider;

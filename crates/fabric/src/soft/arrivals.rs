@@ -1,6 +1,6 @@
 //! Memory that datagrams come into.
 
-use block::RegionId;
+use session::RegionId;
 
 use super::memory::Memory;
 

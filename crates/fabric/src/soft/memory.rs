@@ -4,11 +4,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use net::{Piece, Source};
 use roce::wire::Icrc;
 use roce::{AtomicOp, Backend, MemoryFault};
 use rustix::rand::{GetRandomFlags, getrandom};
+use session::{Placement, RegionId};
 
 /// Plain memory by number, and numbers from the system's generator.
 #[derive(Debug)]

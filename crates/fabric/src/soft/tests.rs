@@ -6,7 +6,8 @@ mod volumes;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use block::{ByteRange, Placement};
+use block::ByteRange;
+use session::Placement;
 
 use super::*;
 use crate::verbs::{Data, Inline, SendOp, Signal, WorkId, WorkKind, WorkStatus};

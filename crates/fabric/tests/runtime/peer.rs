@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Access, Completion, Data, Event, Gather, Inline, PostError, ProtectionDomain, QpConfig, Qpn,
     RecvRequest, Region, RejReason, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind,
     WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
+use session::{Placement, RegionId};
 
 use crate::toy::{PORT, Server};
 

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use block::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Volume, WorkList};
+use block::Volume;
 use fabric::runtime::{
     Admitted, MessageAcceptor, QueueShape, Refusal, Request, RuntimeOptions, Team, drive_messages,
 };
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
 use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use session::{MessageSession, RegionId, RemoteBuffer, RemoteKey, WorkList};
 
 pub const PORT: u16 = 4420;
 /// Both ends of a test share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Access, CommId, Completion, Data, Event, Gather, Inline, PostError, ProtectionDomain, QpConfig,
     QpFailure, Qpn, RecvRequest, Region, RejReason, Remote, SendOp, SendRequest, Signal, WorkId,
     WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Wait};
+use session::{Placement, RegionId};
 
 const PORT: u16 = 4420;
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use block::Buffers;
 use iscsi::initiator::{DiscoveredTarget, Event, PortalAddress};
+use session::Buffers;
 
 use super::login::Plan;
 use crate::{ConnectError, DeviceOptions, Scheme, Url};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use block::{BufferRange, Buffers, SendList};
 use iscsi::initiator::{Abort, Event, Session, SessionError};
 use scsi::host::{Attention, CommandFailure, CommandKey, Outcome, ReceivedSense, Setup, io};
 use scsi::{Lun, ScsiStatus};
+use session::{BufferRange, Buffers, SendList};
 
 use super::TAIL_BYTES;
 use crate::connection::{Connection, Core};

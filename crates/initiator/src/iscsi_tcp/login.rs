@@ -2,12 +2,12 @@
 
 use std::{fs, io, net::SocketAddr, thread, time::Duration};
 
-use block::Buffers;
 use iscsi::Digest;
 use iscsi::initiator::{Event, LoginError, PortalAddress, Session, SessionConfig, SessionError};
 use rustix::rand::GetRandomFlags;
 use scsi::Lun;
 use scsi::host::{Command, Outcome, Setup, SetupStep, UnitFacts};
+use session::Buffers;
 
 use super::credentials::Secrets;
 use crate::connection::{Connection, Sizes};

@@ -1,8 +1,8 @@
 //! A connection of an I/O queue, and requests as commands of it.
 
-use block::{BufferRange, Buffers};
 use nvme::host::{CommandKey, io};
 use nvme::wire::{Nsid, Status, StatusCode};
+use session::{BufferRange, Buffers};
 
 use super::transport::NvmeConnection;
 use crate::line::{Books, Standing};

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use block::{BufferRange, Buffers, SendList};
 use nvme::host::{Command, CommandKey, NoRoom, Outcome};
 use nvme::tcp::wire::Dgst;
 use nvme::tcp::{HostConfig, HostError, HostSession};
+use session::{BufferRange, Buffers, SendList};
 
 use super::line::NvmeLine;
 use super::transport::{NvmeConnection, QueueShape, Transport};

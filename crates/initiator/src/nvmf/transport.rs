@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::Buffers;
 use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
+use session::Buffers;
 
 use crate::error::QueueName;
 use crate::line::Line;

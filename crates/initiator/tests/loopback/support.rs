@@ -12,7 +12,7 @@ use std::{
 };
 
 use block::testing::VecVolume;
-use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest, Segment, SendList, StreamSession};
+use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest};
 use initiator::{
     Backoff, CommandError, Completion, DeviceOptions, Operation, Queue, Request, Slot, Url,
     WaitStrategy,
@@ -22,6 +22,7 @@ use iscsi::testing::TestTarget;
 use nvme::controller::{Limits, Subsystem};
 use nvme::tcp::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
+use session::{Segment, SendList, StreamSession};
 
 pub const BLOCK: usize = 512;
 /// How long a test waits for what must come.

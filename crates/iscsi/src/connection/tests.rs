@@ -12,9 +12,10 @@ use crate::wire::data::{DataIn, R2t};
 use crate::wire::{FINAL, response};
 use block::{
     Access, Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
-    ReadDest, RegionId, Segment, Status, Volume,
+    ReadDest, Status, Volume,
 };
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
+use session::{RegionId, Segment};
 use std::sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 

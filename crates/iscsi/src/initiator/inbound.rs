@@ -1,8 +1,8 @@
 //! What the target sends: PDUs in any chunking, each field checked before it is used.
 
-use block::{BufferRange, Buffers};
 use scsi::ScsiStatus;
 use scsi::host::{CommandFailure, Outcome, ReceivedSense, Transfer};
+use session::{BufferRange, Buffers};
 use zerocopy::FromBytes;
 
 use super::login::Next;

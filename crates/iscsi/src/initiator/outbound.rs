@@ -1,8 +1,9 @@
 //! What goes to the target: control PDUs, data-out, commands with immediate data.
 
-use block::{BufferRange, Buffers, ByteRange, Placement, SendList};
+use block::ByteRange;
 use scsi::Lun;
 use scsi::host::Transfer;
+use session::{BufferRange, Buffers, Placement, SendList};
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes as _, IntoBytes};
 

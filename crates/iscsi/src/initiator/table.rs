@@ -1,7 +1,7 @@
 //! The commands in flight of one session, by key.
 
-use block::{BufferRange, Buffers};
 use scsi::host::{Command, CommandKey, Outcome, Transfer};
+use session::{BufferRange, Buffers};
 
 use super::{Abort, Session};
 

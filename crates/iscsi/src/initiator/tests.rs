@@ -2,9 +2,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::testing::VecVolume;
-use block::{BlockSize, Blocks, Extent, Lba, Segment, StreamSession as _};
+use block::{BlockSize, Blocks, Extent, Lba};
 use proptest::prelude::*;
 use scsi::host::{CommandFailure, Setup, SetupStep, io};
+use session::{Segment, StreamSession as _};
 
 use super::*;
 use crate::backend::Authentication;

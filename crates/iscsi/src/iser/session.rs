@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use block::{MessageSession, RemoteBuffer, RemoteKey, StreamSession as _, WorkList};
+use session::{MessageSession, RemoteBuffer, RemoteKey, StreamSession as _, WorkList};
 use zerocopy::FromBytes;
 
 use super::SEGMENT_LEN_MAX_BYTES;

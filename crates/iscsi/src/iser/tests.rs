@@ -1,8 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::testing::{VecVolume, Work};
-use block::{Admission, BlockSize, ByteRange, MessageSession as _, RemoteKey};
+use ::session::testing::Work;
+use ::session::{MessageSession as _, RemoteKey};
+use block::testing::VecVolume;
+use block::{Admission, BlockSize, ByteRange};
 use zerocopy::IntoBytes;
 
 use super::wire::{Hello, HelloReply, Layout, Message, Tag};

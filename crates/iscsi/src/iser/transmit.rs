@@ -7,8 +7,9 @@
 
 use std::time::Instant;
 
-use block::{RemoteKey, Status, WorkList};
+use block::Status;
 use scsi::{NexusId, Response, Sense, SenseKey};
+use session::{RemoteKey, WorkList};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 

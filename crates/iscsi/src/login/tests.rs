@@ -71,7 +71,7 @@ impl Backend for Gate {
         call(&mut scsi::Device::new(String::new(), Vec::new()))
     }
 
-    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, block::RegionId)> {
+    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, session::RegionId)> {
         None
     }
 

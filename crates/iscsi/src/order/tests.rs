@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use block::BlockSize;
 use block::testing::VecVolume;
-use block::{BlockSize, StreamSession as _};
 use proptest::prelude::*;
+use session::StreamSession as _;
 
 use crate::connection::GAP_TIMEOUT;
 use crate::testing::{TestBackend, TestTarget};

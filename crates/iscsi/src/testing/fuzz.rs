@@ -6,8 +6,9 @@ mod target;
 
 use std::time::Instant;
 
+use ::session::StreamSession as _;
+use block::BlockSize;
 use block::testing::VecVolume;
-use block::{BlockSize, StreamSession as _};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

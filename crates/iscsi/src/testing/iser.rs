@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::testing::{PostedWork, Work};
-use block::{MessageSession as _, RemoteBuffer, RemoteKey};
+use session::testing::{PostedWork, Work};
+use session::{MessageSession as _, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{TestBackend, TestTarget};

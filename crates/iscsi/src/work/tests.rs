@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::testing::VecVolume;
-use block::{BlockSize, ByteRange, StreamSession as _};
+use block::{BlockSize, ByteRange};
+use session::StreamSession as _;
 
 use crate::Connection;
 use crate::testing::{TestBackend, TestTarget};

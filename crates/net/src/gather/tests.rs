@@ -7,9 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use block::{
-    Admission, BlockSize, Blocks, Geometry, Op, OpKind, RawSpan, RegionId, Status, Volume,
-};
+use block::{Admission, BlockSize, Blocks, Geometry, Op, OpKind, RawSpan, Status, Volume};
+use session::RegionId;
 
 use super::*;
 use crate::CloseReason;

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use block::{Access, RegionId, Volume};
+use block::{Access, Volume};
+use session::RegionId;
 
 use super::{Completed, ControllerId, Permit, Subsystem};
 use crate::wire::Nsid;

@@ -5,7 +5,8 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Geometry, Lba, OpKind, RegionId, Unmap};
+use block::{Admission, Blocks, Extent, Geometry, Lba, OpKind, Unmap};
+use session::RegionId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

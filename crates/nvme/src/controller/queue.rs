@@ -24,7 +24,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{Admission, Op, OpKind, Placement, ReadDest};
+use block::{Admission, Op, OpKind, ReadDest};
+use session::Placement;
 use zerocopy::little_endian::U16;
 
 use self::control::Role;

@@ -19,7 +19,7 @@ mod sgl;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use block::{MessageSession, RemoteKey, WorkList};
+use session::{MessageSession, RemoteKey, WorkList};
 use zerocopy::FromBytes;
 
 use self::inbound::Inbound;

@@ -17,7 +17,7 @@ mod table;
 
 use std::collections::VecDeque;
 
-use block::{RemoteBuffer, RemoteKey};
+use session::{RemoteBuffer, RemoteKey};
 use zerocopy::FromBytes;
 
 use self::table::Table;

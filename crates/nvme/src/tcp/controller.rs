@@ -19,7 +19,7 @@ mod transmit;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use block::{Pace, SendList, StreamSession};
+use session::{Pace, SendList, StreamSession};
 
 use self::receive::Receiver;
 use self::transfer::Transfers;

@@ -17,7 +17,7 @@ mod table;
 
 use std::collections::VecDeque;
 
-use block::{RegionId, SendList};
+use session::{RegionId, SendList};
 
 use self::inbound::Inbound;
 use self::outbound::{Answer, LastWord};

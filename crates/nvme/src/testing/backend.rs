@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{Access, RegionId, Volume};
+use block::{Access, Volume};
+use session::RegionId;
 
 use super::VecVolume;
 use crate::controller::{

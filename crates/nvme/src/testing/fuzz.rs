@@ -7,7 +7,8 @@ mod rdma_host;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Admission, BlockSize, StreamSession};
+use block::{Admission, BlockSize};
+use session::StreamSession;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 

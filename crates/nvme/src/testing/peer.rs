@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use block::{Segment, SendList, StreamSession, Volume};
+use block::Volume;
+use session::{Segment, SendList, StreamSession};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use block::testing::{PostedWork, Work};
-use block::{MessageSession, RemoteBuffer, RemoteKey};
+use session::testing::{PostedWork, Work};
+use session::{MessageSession, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::peer::read;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use block::Placement;
+use session::Placement;
 
 use super::requester::Requester;
 use super::{Context, Dropped, QpFailure};

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::Placement;
+use session::Placement;
 
 use super::retry::Retry;
 use super::window::Window;

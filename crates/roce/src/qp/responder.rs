@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use block::{ByteRange, Placement};
+use block::ByteRange;
+use session::Placement;
 
 use super::responses::Responses;
 use super::{Context, Dropped, QpConfig, QpFailure, first_sequence, rnr_timer};

@@ -1,6 +1,7 @@
 //! Memory that is a vector.
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
+use session::{Placement, RegionId};
 
 use crate::backend::{AtomicOp, Backend, MemoryFault};
 use crate::wire::Icrc;

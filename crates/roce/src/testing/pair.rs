@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use block::Segment;
+use session::Segment;
 
 use super::TestMemory;
 use crate::Flow;

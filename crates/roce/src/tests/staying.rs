@@ -1,6 +1,7 @@
 //! What may stay where it came.
 
-use block::{ByteRange, RegionId};
+use block::ByteRange;
+use session::RegionId;
 
 use super::*;
 

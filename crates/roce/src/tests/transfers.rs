@@ -182,8 +182,8 @@ fn large_writes_leave_in_runs_of_equal_packets_without_a_copy() {
         .batches()
         .flat_map(|b| b.parts().collect::<Vec<_>>())
         .map(|part| match part {
-            block::Segment::Bytes(bytes) => bytes.len(),
-            block::Segment::Place(_) => 0,
+            session::Segment::Bytes(bytes) => bytes.len(),
+            session::Segment::Place(_) => 0,
         })
         .sum();
     assert_eq!(own, 25 * 32, "headers and checksums only");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use block::BufferRange;
+use session::BufferRange;
 
 use super::ReceivedSense;
 

@@ -2,7 +2,8 @@
 //!
 //! Read first: SBC-4, "Direct access block device commands".
 
-use block::{BufferRange, Extent, Unmap};
+use block::{Extent, Unmap};
+use session::BufferRange;
 
 use super::{Command, Transfer};
 

@@ -9,7 +9,8 @@
 
 use std::fmt;
 
-use block::{BlockSize, Blocks, BufferRange, Geometry};
+use block::{BlockSize, Blocks, Geometry};
+use session::BufferRange;
 
 use super::{Command, CommandFailure, CommandKey, Outcome, io};
 use crate::{Asc, Lun, ScsiStatus};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use block::{Access, HostIdentity, RegionId, Volume};
+use block::{Access, HostIdentity, Volume};
 use iscsi::{
     Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
     Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
@@ -16,6 +16,7 @@ use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortId;
 use rustix::rand::{GetRandomFlags, getrandom};
 use scsi::{Device, Lun, NexusId, SanitizeWork, Turn, View};
+use session::RegionId;
 use volume::Charge;
 
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Access, Completion, Data, Event, Gather, PostError, ProtectionDomain, QpConfig, Qpn,
     RecvRequest, Region, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
@@ -13,6 +13,7 @@ use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use iscsi::iser::wire::{Layout, Tag};
 use iscsi::testing::{IserInitiator, Received, laid_out};
 use iscsi::wire::response;
+use session::{Placement, RegionId};
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 const DATA_BYTES: usize = 1 << 20;
@@ -243,7 +244,7 @@ impl Peer {
         }
         let start = (completion.id.0 * MESSAGE_BYTES) as usize;
         let bytes = &self.soft.bytes(self.receives)[start..][..completion.len_bytes as usize];
-        let key = completion.invalidated.map(|key| block::RemoteKey(key.0));
+        let key = completion.invalidated.map(|key| session::RemoteKey(key.0));
         self.inbox
             .push_back(Received::parse(bytes, self.addresses.layout(), key));
         self.post_recv(completion.id.0);

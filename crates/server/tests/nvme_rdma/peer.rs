@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use block::{ByteRange, Placement, RegionId};
+use block::ByteRange;
 use fabric::verbs::{
     Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest,
     Region, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
@@ -12,6 +12,7 @@ use fabric::verbs::{
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use nvme::rdma::wire::ConnectRequest;
 use nvme::wire::{Cid, Cqe, Invalidate, Nsid, Sgl, Sqe};
+use session::{Placement, RegionId};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 

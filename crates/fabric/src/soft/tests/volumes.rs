@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::testing::VecVolume;
-use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Op, Placement, Volume};
+use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Op, Volume};
 use net::Source;
+use session::Placement;
 
 use super::*;
 use crate::verbs::{Access, Data, Gather, ProtectionDomain, SendOp, Signal, WorkId, WorkStatus};

@@ -8,9 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{
-    BufferRange, Buffers, ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, SlotMemory,
-};
+use block::ByteRange;
 use fabric::verbs::{
     Access, Completion, Data, Event, Gather, Inline, PathMtu, PostError, ProtectionDomain,
     QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey, SendOp, SendRequest, Signal, WorkId,
@@ -21,6 +19,7 @@ use nvme::host::{Command, CommandKey, NoRoom, Outcome, Transfer};
 use nvme::rdma::wire::{ConnectReject, ConnectReply, ConnectRequest};
 use nvme::rdma::{HostConfig, HostSession, HostWork, Reach};
 use nvme::wire::Sqe;
+use session::{BufferRange, Buffers, Placement, RegionId, RemoteBuffer, RemoteKey, SlotMemory};
 use zerocopy::IntoBytes as _;
 
 use super::port::{Drive, End, News, Port};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::testing::VecVolume;
-use block::{Access, BlockSize, RegionId, Volume};
+use block::{Access, BlockSize, Volume};
 use fabric::runtime::{
     Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
     drive_messages,
@@ -24,6 +24,7 @@ use nvme::rdma::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
 use nvme::wire::Nsid;
 use nvme::wire::discovery::TransportType;
+use session::RegionId;
 use zerocopy::IntoBytes as _;
 
 use crate::nvme::NvmeTarget;

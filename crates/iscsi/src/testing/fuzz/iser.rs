@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use block::{Admission, MessageSession as _};
+use block::Admission;
+use session::MessageSession as _;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::target::odd_cdb;

@@ -1,7 +1,8 @@
 //! The initiator's end: a session against a target that says what the input tells it to.
 
-use block::{Blocks, BufferRange, Buffers, Extent, Lba, Segment, SendList};
+use block::{Blocks, Extent, Lba};
 use scsi::host::{CommandKey, Outcome, io};
+use session::{BufferRange, Buffers, Segment, SendList};
 use zerocopy::IntoBytes as _;
 use zerocopy::big_endian::U32;
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use block::{Admission, StreamSession as _};
+use block::Admission;
+use session::StreamSession as _;
 use zerocopy::IntoBytes as _;
 
 use super::{pdus, take, test_target, wire};

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use block::{Blocks, Extent, Lba, OpKind, RegionId};
+use block::{Blocks, Extent, Lba, OpKind};
+use session::RegionId;
 
 use crate::controller::FailedCommand;
 use crate::controller::io::Action;

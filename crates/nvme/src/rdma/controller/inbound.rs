@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use block::WorkList;
+use session::WorkList;
 
 use super::sgl::Places;
 use crate::controller::SlotId;

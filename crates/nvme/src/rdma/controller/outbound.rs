@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::{RemoteKey, WorkList};
+use session::{RemoteKey, WorkList};
 use zerocopy::IntoBytes;
 
 use super::sgl::Places;

@@ -2,7 +2,7 @@
 //!
 //! Read first: NVM Express Base 2.0, "Scatter Gather List (SGL)"; NVMe RDMA Transport 1.0, "Data Transfers".
 
-use block::{RemoteBuffer, RemoteKey};
+use session::{RemoteBuffer, RemoteKey};
 use zerocopy::FromBytes;
 
 use crate::controller::{DataPointer, Limits};

@@ -1,6 +1,6 @@
 //! The commands in flight of one queue pair, by key.
 
-use block::RemoteKey;
+use session::RemoteKey;
 use zerocopy::little_endian::U16;
 
 use super::HostSession;

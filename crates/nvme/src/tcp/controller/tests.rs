@@ -12,7 +12,8 @@ mod violations;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{BlockSize, StreamSession};
+use block::BlockSize;
+use session::StreamSession;
 use zerocopy::little_endian::U32;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use block::SendList;
+use session::SendList;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 

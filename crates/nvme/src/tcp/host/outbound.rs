@@ -1,6 +1,7 @@
 //! What goes to the controller: ICReq, command capsules, answers to R2Ts, and the last word.
 
-use block::{ByteRange, Placement, SendList};
+use block::ByteRange;
+use session::{Placement, SendList};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 

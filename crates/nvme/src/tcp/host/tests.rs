@@ -1,6 +1,7 @@
 //! The rules of the host's end, each by name, against PDUs made by hand.
 
-use block::{Blocks, Extent, Lba, Segment};
+use block::{Blocks, Extent, Lba};
+use session::Segment;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 

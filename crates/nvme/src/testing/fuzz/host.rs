@@ -1,7 +1,8 @@
 //! The host's end: a session against a controller that says what the input tells it to, and the reader of discovery
 //! logs.
 
-use block::{Blocks, Extent, Lba, Segment, SendList};
+use block::{Blocks, Extent, Lba};
+use session::{Segment, SendList};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, MessageSession};
+use block::BlockSize;
+use session::MessageSession;
 use zerocopy::IntoBytes;
 
 use super::{BLOCKS, ENTRIES, odd_command, take};

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use block::{Blocks, Extent, Lba, RemoteBuffer, RemoteKey};
+use block::{Blocks, Extent, Lba};
+use session::{RemoteBuffer, RemoteKey};
 use zerocopy::IntoBytes;
 
 use super::take;

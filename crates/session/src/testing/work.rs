@@ -1,6 +1,8 @@
 //! A send queue that keeps what is posted to it.
 
-use crate::{ByteRange, Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use block::ByteRange;
+
+use crate::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
 
 /// Something that a session has posted.
 #[derive(Clone, Debug, PartialEq, Eq)]

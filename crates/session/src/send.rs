@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ByteRange;
+use block::ByteRange;
 
 /// Which of a connection's volumes a placement is in: an index that the connection's backend gave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,24 @@
+//! What a runtime drives: a protocol's end of one connection, and the lists of what that end sends.
+//!
+//! On the path of a byte this crate stands between a runtime (`net` over sockets, `fabric` over queue pairs) and a
+//! protocol core. It has no socket, queue pair, clock, lock or thread, and it knows no command of any protocol.
+//!
+//! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
+//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair (RDMA);
+//! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be copied;
+//! - [`Buffers`] — the memory of a host's own commands;
+//! - [`Pace`] — how much a session takes in at a time.
+
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod message;
+mod send;
+mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use buffers::{BufferRange, Buffers, SlotMemory};
+pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
+pub use send::{Placement, RegionId, Segment, SendList};
+pub use stream::{Pace, StreamSession};
