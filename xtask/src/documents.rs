@@ -8,7 +8,8 @@ use crate::sources;
 
 /// The documents that say which test holds what they promise.
 const DOCUMENTS: [&str; 2] = ["docs/nvme.md", "docs/tests.md"];
-/// Whatever has so many words joined by `_` between back quotes is a test's name; shorter ones are fields and files.
+/// Whatever has so many words joined by `_` between back quotes is a test's name; shorter ones are
+/// fields and files.
 const WORDS_MIN: usize = 3;
 
 /// Which names in the documents no test has.

@@ -1,85 +1,13 @@
-//! Which crate of ours may import which, and which may contain unsafe code (ARCHITECTURE.md, "Crates").
+//! Which crate of ours may import which, and which may contain unsafe code (ARCHITECTURE.md,
+//! "Crates").
 
 use std::fs;
 use std::path::Path;
 
-/// What one crate may do.
-struct Rule {
-    name: &'static str,
-    /// The crates of ours that it may depend on outside of its tests.
-    imports: &'static [&'static str],
-    unsafe_code: Unsafe,
-}
-
-#[derive(PartialEq)]
-enum Unsafe {
-    Forbidden,
-    /// In this module only.
-    ArguedIn(&'static str),
-    Argued,
-}
-
-const fn rule(name: &'static str, imports: &'static [&'static str]) -> Rule {
-    Rule {
-        name,
-        imports,
-        unsafe_code: Unsafe::Forbidden,
-    }
-}
-
-const fn unsafe_rule(name: &'static str, imports: &'static [&'static str]) -> Rule {
-    Rule {
-        name,
-        imports,
-        unsafe_code: Unsafe::Argued,
-    }
-}
-
-/// One row per crate; a crate without a row is a finding.
-const RULES: &[Rule] = &[
-    rule("block", &[]),
-    rule("session", &["block"]),
-    unsafe_rule("memory", &["block"]),
-    rule("volume", &["block", "memory"]),
-    rule("nvme", &["block", "session"]),
-    rule("roce", &["block", "session"]),
-    unsafe_rule("net", &["block", "session", "memory"]),
-    Rule {
-        unsafe_code: Unsafe::ArguedIn("hw"),
-        ..rule("fabric", &["block", "session", "memory", "net", "roce"])
-    },
-    rule(
-        "initiator",
-        &["block", "session", "fabric", "nvme", "scsi", "iscsi", "net"],
-    ),
-    rule(
-        "server",
-        &[
-            "block", "session", "fabric", "memory", "volume", "nvme", "scsi", "iscsi", "net",
-        ],
-    ),
-    rule("control", &["block", "volume", "server"]),
-    rule("bench", &["block", "initiator", "net", "nvme"]),
-    rule(
-        "ramport",
-        &[
-            "bench",
-            "control",
-            "fabric",
-            "initiator",
-            "server",
-            "volume",
-            "block",
-        ],
-    ),
-    rule("scsi", &["block", "session"]),
-    rule("iscsi", &["block", "session", "scsi"]),
-    rule("sim", &["block", "session", "memory", "volume", "nvme"]),
-    rule("xtask", &[]),
-];
+use crate::architecture::{Architecture, Rule, Unsafe};
 
 /// What in the manifests and crate roots breaks the rules.
-pub fn check(root: &Path) -> Vec<String> {
+pub fn check(root: &Path, architecture: &Architecture) -> Vec<String> {
     let mut findings = Vec::new();
     let mut folders: Vec<_> = fs::read_dir(root.join("crates"))
         .expect("the workspace has crates/")
@@ -92,19 +20,31 @@ pub fn check(root: &Path) -> Vec<String> {
             .file_name()
             .expect("a crate has a name")
             .to_string_lossy();
-        match RULES.iter().find(|rule| rule.name == name) {
-            None => findings.push(format!("crates/{name}: no rule says what it may import")),
-            Some(rule) => check_crate(folder, rule, &mut findings),
+        match architecture.rule(&name) {
+            None => findings.push(format!("{name}: ARCHITECTURE.md has no row for this crate")),
+            Some(rule) => check_crate(folder, rule, architecture, &mut findings),
+        }
+    }
+    for rule in &architecture.crates {
+        if !folders.iter().any(|folder| folder.ends_with(&rule.name)) {
+            findings.push(format!(
+                "{}: ARCHITECTURE.md has a row for this crate, which does not exist",
+                rule.name
+            ));
         }
     }
     findings
 }
 
-fn check_crate(folder: &Path, rule: &Rule, findings: &mut Vec<String>) {
+fn check_crate(
+    folder: &Path,
+    rule: &Rule,
+    architecture: &Architecture,
+    findings: &mut Vec<String>,
+) {
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     for name in dependencies(&manifest) {
-        let ours = RULES.iter().any(|other| other.name == name);
-        if ours && !rule.imports.contains(&name.as_str()) {
+        if architecture.rule(&name).is_some() && !rule.imports.contains(&name) {
             findings.push(format!("{} must not depend on {name}", rule.name));
         }
     }
@@ -112,7 +52,7 @@ fn check_crate(folder: &Path, rule: &Rule, findings: &mut Vec<String>) {
         .iter()
         .find_map(|file| fs::read_to_string(folder.join(file)).ok())
         .unwrap_or_default();
-    let (wanted, module) = match rule.unsafe_code {
+    let (wanted, module) = match &rule.unsafe_code {
         Unsafe::Forbidden => ("#![forbid(unsafe_code)]", None),
         Unsafe::ArguedIn(module) => ("#![deny(unsafe_code)]", Some(module)),
         Unsafe::Argued => return,
@@ -121,7 +61,7 @@ fn check_crate(folder: &Path, rule: &Rule, findings: &mut Vec<String>) {
         findings.push(format!("{}: its root lacks {wanted}", rule.name));
     }
     if let Some(module) = module {
-        check_unsafe_outside(&folder.join("src"), module, rule.name, findings);
+        check_unsafe_outside(&folder.join("src"), module, &rule.name, findings);
     }
 }
 
@@ -163,6 +103,46 @@ fn dependencies(manifest: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn rule(name: &str, imports: &[&str], unsafe_code: Unsafe) -> Rule {
+        Rule {
+            name: name.to_owned(),
+            imports: imports.iter().map(|&name| name.to_owned()).collect(),
+            unsafe_code,
+        }
+    }
+
+    /// A workspace of two crates.
+    fn workspace() -> Architecture {
+        Architecture {
+            crates: ["block", "net"]
+                .map(|name| rule(name, &[], Unsafe::Forbidden))
+                .into(),
+            ..Architecture::default()
+        }
+    }
+
+    #[test]
+    fn crates_and_rows_that_do_not_match_are_found() {
+        let root = std::env::temp_dir().join(format!("tidy-crates-{}", std::process::id()));
+        fs::create_dir_all(root.join("crates/volume")).expect("temp folder");
+        let architecture = Architecture {
+            crates: vec![
+                rule("xtask", &[], Unsafe::Argued),
+                rule("gone", &[], Unsafe::Argued),
+            ],
+            ..Architecture::default()
+        };
+        let findings = check(&root, &architecture);
+        fs::remove_dir_all(&root).expect("clean up");
+        assert_eq!(
+            findings,
+            [
+                "volume: ARCHITECTURE.md has no row for this crate",
+                "gone: ARCHITECTURE.md has a row for this crate, which does not exist"
+            ]
+        );
+    }
+
     #[test]
     fn a_protocol_core_that_imports_net_is_found() {
         let folder = std::env::temp_dir().join(format!("tidy-{}", std::process::id()));
@@ -174,11 +154,8 @@ mod tests {
         .expect("manifest");
         fs::write(folder.join("src/lib.rs"), "//! A core.\n").expect("root");
         let mut findings = Vec::new();
-        let nvme = RULES
-            .iter()
-            .find(|rule| rule.name == "nvme")
-            .expect("nvme has a rule");
-        check_crate(&folder, nvme, &mut findings);
+        let nvme = rule("nvme", &["block"], Unsafe::Forbidden);
+        check_crate(&folder, &nvme, &workspace(), &mut findings);
         fs::remove_dir_all(&folder).expect("clean up");
         assert_eq!(
             findings,
@@ -198,12 +175,11 @@ mod tests {
         write("src/hw.rs", "fn f() { unsafe { g() } }\n");
         write("src/hw/verbs.rs", "unsafe impl Send for X {}\n");
         let mut findings = Vec::new();
-        let fabric = RULES.iter().find(|rule| rule.name == "fabric");
-        let fabric = fabric.expect("fabric has a rule");
-        check_crate(&folder, fabric, &mut findings);
+        let fabric = rule("fabric", &[], Unsafe::ArguedIn("hw".to_owned()));
+        check_crate(&folder, &fabric, &workspace(), &mut findings);
         assert_eq!(findings, [""; 0]);
         write("src/soft.rs", "fn f() { unsafe { g() } }\n");
-        check_crate(&folder, fabric, &mut findings);
+        check_crate(&folder, &fabric, &workspace(), &mut findings);
         fs::remove_dir_all(&folder).expect("clean up");
         let [finding] = &findings[..] else {
             panic!("{findings:?}");

@@ -1,25 +1,42 @@
-//! Developer tasks: `cargo xtask tidy` holds what the compiler does not, `cargo xtask bench` measures.
+//! Developer tasks: `cargo xtask tidy` holds what the compiler does not, `cargo xtask bench`
+//! measures.
 
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod bench;
+mod dependencies;
 mod documents;
+mod exceptions;
 mod imports;
 mod sources;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use architecture::Architecture;
+use exceptions::Exceptions;
+
+const USAGE: &str = "\
+usage: cargo xtask tidy [--shrink]  checks imports between crates, dependencies and their licences,
+                                    lengths of files and functions, leftovers, documents;
+                                    --shrink first lowers or removes exceptions that got shorter
+       cargo xtask bench            compares with the bare exchange and SPDK_DIR";
+
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
-        Some("tidy") => tidy(),
+        Some("tidy") => match args.next().as_deref() {
+            None => tidy(),
+            Some("--shrink") => shrink(),
+            Some(other) => {
+                eprintln!("tidy: unknown option {other}; the only option is --shrink");
+                ExitCode::from(2)
+            }
+        },
         Some("bench") => measure(args),
         _ => {
-            eprintln!(
-                "usage: cargo xtask tidy   (checks imports between crates, file lengths, leftovers, documents)"
-            );
-            eprintln!("       cargo xtask bench  (compares with the bare exchange and SPDK_DIR)");
+            eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }
@@ -42,11 +59,34 @@ fn measure(args: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-fn tidy() -> ExitCode {
+/// All findings of `tidy`.
+fn findings(root: &Path) -> Vec<String> {
+    let mut findings = Vec::new();
+    let architecture = Architecture::read(root, &mut findings);
+    let exceptions = Exceptions::read(root, &mut findings);
+    findings.extend(imports::check(root, &architecture));
+    findings.extend(dependencies::check(root, &architecture));
+    findings.extend(sources::check(root, &exceptions));
+    findings.extend(documents::check(root));
+    findings
+}
+
+/// Lowers the exceptions to the present sizes, then checks.
+fn shrink() -> ExitCode {
     let root = workspace_root();
-    let mut findings = imports::check(&root);
-    findings.extend(sources::check(&root));
-    findings.extend(documents::check(&root));
+    let exceptions = Exceptions::read(&root, &mut Vec::new());
+    let (_, excesses) = sources::survey(&root);
+    match exceptions.shrunk(&excesses).write(&root) {
+        Ok(()) => tidy(),
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tidy() -> ExitCode {
+    let findings = findings(&workspace_root());
     for finding in &findings {
         eprintln!("tidy: {finding}");
     }
@@ -73,10 +113,7 @@ mod tests {
 
     #[test]
     fn the_tree_is_tidy() {
-        let root = workspace_root();
-        let mut findings = imports::check(&root);
-        findings.extend(sources::check(&root));
-        findings.extend(documents::check(&root));
+        let findings = findings(&workspace_root());
         assert!(findings.is_empty(), "{}", findings.join("\n"));
     }
 }

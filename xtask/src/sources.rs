@@ -1,14 +1,14 @@
-//! Lengths of files and functions, and leftovers in them.
+//! Lengths of files and functions, and leftovers in sources (STYLE.md, "Shape").
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest file that is not only tests, in lines.
-const FILE_LINES_MAX: usize = 900;
-/// The longest file of tests, in lines.
-const TEST_FILE_LINES_MAX: usize = 1500;
+use crate::exceptions::Exceptions;
+
+/// The longest file, in lines.
+const FILE_LINES_MAX: usize = 800;
 /// The longest function, in lines from its `fn` to its closing brace.
-const FUNCTION_LINES_MAX: usize = 80;
+const FUNCTION_LINES_MAX: usize = 60;
 
 /// What must not stand in a source file, spelled so that this file itself is clean.
 const LEFTOVERS: &[(&str, &str)] = &[
@@ -20,9 +20,28 @@ const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("allow(dead", "_code)"), "dead code is removed"),
 ];
 
-/// What in the sources breaks the rules.
-pub fn check(root: &Path) -> Vec<String> {
+/// What is longer than its limit.
+#[derive(Debug, PartialEq)]
+pub struct Excess {
+    /// The file, and after `:` the function.
+    pub place: String,
+    /// Lines of the file or function.
+    pub size: usize,
+    /// What is wrong, for a reader.
+    pub finding: String,
+}
+
+/// What in the sources breaks the rules, except what `exceptions` lists.
+pub fn check(root: &Path, exceptions: &Exceptions) -> Vec<String> {
+    let (mut findings, excesses) = survey(root);
+    findings.extend(exceptions.apply(excesses));
+    findings
+}
+
+/// The leftovers as findings, and what is longer than its limit.
+pub fn survey(root: &Path) -> (Vec<String>, Vec<Excess>) {
     let mut findings = Vec::new();
+    let mut excesses = Vec::new();
     for file in files(root) {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let shown = file
@@ -30,9 +49,10 @@ pub fn check(root: &Path) -> Vec<String> {
             .unwrap_or(&file)
             .display()
             .to_string();
-        check_file(&shown, &text, &mut findings);
+        find_leftovers(&shown, &text, &mut findings);
+        measure_file(&shown, &text, &mut excesses);
     }
-    findings
+    (findings, excesses)
 }
 
 /// The source files, in order.
@@ -67,17 +87,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn check_file(name: &str, text: &str, findings: &mut Vec<String>) {
-    let lines = text.lines().count();
-    let is_tests = name.contains("/tests/") || name.ends_with("tests.rs");
-    let max = if is_tests {
-        TEST_FILE_LINES_MAX
-    } else {
-        FILE_LINES_MAX
-    };
-    if lines > max {
-        findings.push(format!("{name}: {lines} lines, {max} are the most"));
-    }
+fn find_leftovers(name: &str, text: &str, findings: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         for (word, why) in LEFTOVERS {
             if line.contains(word) {
@@ -85,50 +95,68 @@ fn check_file(name: &str, text: &str, findings: &mut Vec<String>) {
             }
         }
     }
-    if Path::new(name)
+}
+
+fn measure_file(name: &str, text: &str, excesses: &mut Vec<Excess>) {
+    let size = text.lines().count();
+    if size > FILE_LINES_MAX {
+        excesses.push(Excess {
+            place: name.to_owned(),
+            size,
+            finding: format!("{name}: {size} lines exceed the limit of {FILE_LINES_MAX}"),
+        });
+    }
+    let is_rust = Path::new(name)
         .extension()
-        .is_some_and(|ending| ending == "rs")
-    {
-        check_functions(name, text, findings);
+        .is_some_and(|ending| ending == "rs");
+    if is_rust {
+        measure_functions(name, text, excesses);
     }
 }
 
-/// Finds functions by their indentation, which rustfmt guarantees: the closing brace of a function stands in
-/// the column of its first line.
-fn check_functions(name: &str, text: &str, findings: &mut Vec<String>) {
+/// Finds functions by their indentation, which rustfmt guarantees: the closing brace of a function
+/// stands in the column of its first line. Of functions with one name in one file only the longest
+/// counts.
+fn measure_functions(name: &str, text: &str, excesses: &mut Vec<Excess>) {
     let lines: Vec<&str> = text.lines().collect();
     for (start, line) in lines.iter().enumerate() {
         let indent = line.len() - line.trim_start().len();
-        if !is_function_head(line.trim_start()) {
-            continue;
-        }
-        let closing = format!("{}}}", " ".repeat(indent));
-        let Some(len) = lines[start..].iter().position(|l| {
-            *l == closing || l.ends_with(';') && { l.len() - l.trim_start().len() == indent }
-        }) else {
+        let Some(function) = function_name(line.trim_start()) else {
             continue;
         };
-        if len + 1 > FUNCTION_LINES_MAX {
-            findings.push(format!(
-                "{name}:{}: a function of {} lines, {FUNCTION_LINES_MAX} are the most",
-                start + 1,
-                len + 1
-            ));
+        let closing = format!("{}}}", " ".repeat(indent));
+        let end = lines[start..].iter().position(|l| {
+            *l == closing || l.ends_with(';') && { l.len() - l.trim_start().len() == indent }
+        });
+        let size = end.map_or(0, |end| end + 1);
+        if size <= FUNCTION_LINES_MAX {
+            continue;
+        }
+        let excess = Excess {
+            place: format!("{name}:{function}"),
+            size,
+            finding: format!(
+                "{name}:{}: the {size} lines of {function} exceed the limit of {FUNCTION_LINES_MAX}",
+                start + 1
+            ),
+        };
+        match excesses.iter_mut().find(|e| e.place == excess.place) {
+            Some(other) if other.size < size => *other = excess,
+            Some(_) => {}
+            None => excesses.push(excess),
         }
     }
 }
 
-fn is_function_head(line: &str) -> bool {
+/// The name of the function that begins in `line`.
+fn function_name(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     loop {
-        match words.next() {
-            Some("fn") => return true,
-            Some(word)
-                if matches!(
-                    word,
-                    "pub" | "const" | "unsafe" | "async" | "extern" | "\"C\""
-                ) || word.starts_with("pub(") => {}
-            _ => return false,
+        match words.next()? {
+            "fn" => return words.next()?.split(['(', '<']).next(),
+            "pub" | "const" | "unsafe" | "async" | "extern" | "\"C\"" => {}
+            word if word.starts_with("pub(") => {}
+            _ => return None,
         }
     }
 }
@@ -137,26 +165,44 @@ fn is_function_head(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn findings_of(name: &str, text: &str) -> Vec<String> {
-        let mut findings = Vec::new();
-        check_file(name, text, &mut findings);
-        findings
+    fn excesses_of(text: &str) -> Vec<Excess> {
+        let mut excesses = Vec::new();
+        measure_file("a.rs", text, &mut excesses);
+        excesses
     }
 
     #[test]
     fn a_leftover_is_found_with_its_line() {
         let text = format!("fn f() {{\n    {}();\n}}\n", concat!("to", "do!"));
-        assert_eq!(findings_of("a.rs", &text).len(), 1);
-        assert!(findings_of("a.rs", &text)[0].starts_with("a.rs:2:"));
+        let mut findings = Vec::new();
+        find_leftovers("a.rs", &text, &mut findings);
+        let [finding] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(finding.starts_with("a.rs:2:"), "{finding}");
     }
 
     #[test]
     fn a_long_function_is_found_and_a_short_one_after_it_is_not() {
         let body = "    work();\n".repeat(FUNCTION_LINES_MAX);
-        let text = format!("pub(crate) fn long() {{\n{body}}}\n\nfn short() {{\n    work();\n}}\n");
-        let found = findings_of("a.rs", &text);
+        let text =
+            format!("pub(crate) fn long<T>() {{\n{body}}}\n\nfn short() {{\n    work();\n}}\n");
+        let found = excesses_of(&text);
+        let [long] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(long.place, "a.rs:long");
+        assert_eq!(long.size, FUNCTION_LINES_MAX + 2);
+        assert!(long.finding.contains("a.rs:1:"), "{}", long.finding);
+    }
+
+    #[test]
+    fn of_functions_with_one_name_the_longest_counts() {
+        let function = |lines| format!("fn f() {{\n{}}}\n", "    work();\n".repeat(lines));
+        let text = function(FUNCTION_LINES_MAX) + &function(FUNCTION_LINES_MAX + 5);
+        let found = excesses_of(&text);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("a.rs:1:"));
+        assert_eq!(found[0].size, FUNCTION_LINES_MAX + 7);
     }
 
     #[test]
@@ -174,7 +220,13 @@ mod tests {
     #[test]
     fn a_long_file_is_found() {
         let text = "// line\n".repeat(FILE_LINES_MAX + 1);
-        assert_eq!(findings_of("a.rs", &text).len(), 1);
-        assert!(findings_of("a/tests/b.rs", &text).is_empty());
+        let found = excesses_of(&text);
+        let [long] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (long.place.as_str(), long.size),
+            ("a.rs", FILE_LINES_MAX + 1)
+        );
     }
 }

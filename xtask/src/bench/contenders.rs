@@ -263,7 +263,8 @@ impl Drop for Spdk {
     }
 }
 
-/// The bare exchange of a shape, both ends polling, where the server's data are in so much memory; none for mixed I/O.
+/// The bare exchange of a shape, both ends polling, where the server's data are in so much memory;
+/// none for mixed I/O.
 pub fn bare(
     root: &Path,
     shape: Shape,
