@@ -1,8 +1,9 @@
 //! The waist between protocols and volumes.
 //!
-//! A protocol core (NVMe, SCSI, …) turns what a peer sends into [`Op`]s on a [`Volume`] and turns the
-//! [`Status`] that comes back into its own words. A volume knows no protocol; a protocol knows no kind of
-//! volume; neither knows sockets, threads or clocks. What both may say to each other is on this page:
+//! A protocol core (NVMe, SCSI, …) turns what a peer sends into [`Op`]s on a [`Volume`] and turns
+//! the [`Status`] that comes back into its own words. A volume knows no protocol; a protocol knows
+//! no kind of volume; neither knows sockets, threads or clocks. What both may say to each other is
+//! on this page:
 //!
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — what can be asked of a volume;

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use crate::{Extent, Lba};
 
-/// One operation on a volume. Extents are in the volume's own blocks; data lengths are whole blocks and equal
-/// the extent's. A command of a protocol may be executed as several `Op`s of whole blocks.
+/// One operation on a volume. Extents are in the volume's own blocks; data lengths are whole blocks
+/// and equal the extent's. A command of a protocol may be executed as several `Op`s of whole
+/// blocks.
 #[derive(Debug)]
 pub enum Op<'a> {
     /// Read blocks.
@@ -48,8 +49,8 @@ pub enum Op<'a> {
         /// What they should hold.
         data: &'a [u8],
     },
-    /// Compare blocks with `compare` and, where all are equal, write `write`; atomic towards every other
-    /// operation on these blocks.
+    /// Compare blocks with `compare` and, where all are equal, write `write`; atomic towards every
+    /// other operation on these blocks.
     CompareAndWrite {
         /// Which blocks.
         extent: Extent,
@@ -58,7 +59,8 @@ pub enum Op<'a> {
         /// What they hold afterwards.
         write: &'a [u8],
     },
-    /// Copy blocks inside the volume. Overlapping source and destination behave as if through a buffer.
+    /// Copy blocks inside the volume. Overlapping source and destination behave as if through a
+    /// buffer.
     Copy {
         /// The source.
         from: Extent,
@@ -72,7 +74,8 @@ pub enum Op<'a> {
 pub enum ReadDest<'a> {
     /// Into this buffer, now; its length is the extent's in bytes.
     Copy(&'a mut [u8]),
-    /// Nowhere yet: only check the extent. The bytes are fetched by [`crate::Volume::pin`] when they are sent.
+    /// Nowhere yet: only check the extent. The bytes are fetched by [`crate::Volume::pin`] when
+    /// they are sent.
     InPlace,
 }
 
@@ -103,7 +106,8 @@ impl OpKind {
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Discard, Self::Flush];
 }
 
-/// A volume's word on a command as a whole, before any of its data moves (see [`crate::Volume::admit`]).
+/// A volume's word on a command as a whole, before any of its data moves (see
+/// [`crate::Volume::admit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Execute; complete as soon as done.

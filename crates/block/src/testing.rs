@@ -11,8 +11,8 @@ use crate::{
     Status, Volume,
 };
 
-/// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were. Panics where the corpus
-/// can't be read.
+/// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.
+/// Panics where the corpus can't be read.
 pub fn replay(name: &str, target: fn(&[u8])) -> usize {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")

@@ -6,7 +6,8 @@ use crate::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lba(pub u64);
 
-/// A count of logical blocks. Always 1's-based: 0's-based wire fields are converted where they are parsed.
+/// A count of logical blocks. Always 1's-based: 0's-based wire fields are converted where they are
+/// parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Blocks(pub u64);
 
@@ -43,8 +44,8 @@ impl BlockSize {
     }
 }
 
-/// A run of logical blocks. May be empty; may lie outside of every volume until [`Geometry::byte_range`] has
-/// said otherwise.
+/// A run of logical blocks. May be empty; may lie outside of every volume until
+/// [`Geometry::byte_range`] has said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first block.
@@ -95,7 +96,8 @@ impl Geometry {
         self.blocks.0 << self.block_size.shift()
     }
 
-    /// The bytes of `extent`, or [`Status::LbaOutOfRange`] where any block of it lies beyond the end.
+    /// The bytes of `extent`, or [`Status::LbaOutOfRange`] where any block of it lies beyond the
+    /// end.
     pub fn byte_range(self, extent: Extent) -> Result<ByteRange, Status> {
         let end = extent
             .lba

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{HostMemory, MemoryError, Overcommit, PagePolicy};
 
-/// How much memory volumes and connections may take in all, how much they have taken, and in which manner it is
-/// taken from the host. Shared by everything that allocates in proportion to what users or peers ask for.
+/// How much memory volumes and connections may take in all, how much they have taken, and in which
+/// manner it is taken from the host. Shared by everything that allocates in proportion to what
+/// users or peers ask for.
 #[derive(Debug)]
 pub struct Budget {
     total_bytes: AtomicU64,
@@ -57,8 +58,9 @@ impl Budget {
         self.total_bytes().saturating_sub(self.used_bytes())
     }
 
-    /// How often what is used has grown beyond [`SOFT_THRESHOLD_PERCENT`](Self::SOFT_THRESHOLD_PERCENT): whoever remembers the
-    /// number learns by another that users should be warned.
+    /// How often what is used has grown beyond
+    /// [`SOFT_THRESHOLD_PERCENT`](Self::SOFT_THRESHOLD_PERCENT): whoever remembers the number
+    /// learns by another that users should be warned.
     pub fn soft_crossings(&self) -> u64 {
         self.soft_crossings.load(Ordering::Relaxed)
     }
@@ -122,8 +124,9 @@ impl Budget {
         })
     }
 
-    /// Takes `len_bytes` whether they are left or not, until the [`Charge`] drops: for what is in use already, and is
-    /// bounded by other means. Beyond the bound, everything else waits until it is given back.
+    /// Takes `len_bytes` whether they are left or not, until the [`Charge`] drops: for what is in
+    /// use already, and is bounded by other means. Beyond the bound, everything else waits until it
+    /// is given back.
     pub fn overdraw(self: &Arc<Self>, len_bytes: u64) -> Charge {
         self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         Charge {

@@ -46,10 +46,11 @@ enum TakenBack {
     Nothing,
 }
 
-// SAFETY: `base` is an address of a private mapping that this value alone owns; no thread-local state is behind it.
+// SAFETY: `base` is an address of a private mapping that this value alone owns; no thread-local
+// state is behind it.
 unsafe impl Send for Chunk {}
-// SAFETY: through `&Chunk` bytes are reached only by the unsafe functions below, whose callers hold the locks that
-// exclude races; the states are atomics.
+// SAFETY: through `&Chunk` bytes are reached only by the unsafe functions below, whose callers hold
+// the locks that exclude races; the states are atomics.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
@@ -80,13 +81,15 @@ impl Chunk {
         })
     }
 
-    /// Whether the slab has memory. While any granule of the slab is locked, memory is not taken from it.
+    /// Whether the slab has memory. While any granule of the slab is locked, memory is not taken
+    /// from it.
     pub(crate) fn is_allocated(&self, slab: usize) -> bool {
         self.states[slab].load(Ordering::Acquire) == ALLOCATED
     }
 
-    /// Gives the slab memory, charged by `charge`, where it has none; says whether it was this call that did.
-    /// The caller holds the write lock of a granule of this slab, or owns the slab otherwise.
+    /// Gives the slab memory, charged by `charge`, where it has none; says whether it was this call
+    /// that did. The caller holds the write lock of a granule of this slab, or owns the slab
+    /// otherwise.
     pub(crate) fn allocate(
         &self,
         slab: usize,
@@ -110,8 +113,8 @@ impl Chunk {
         made
     }
 
-    /// Takes the slab's memory away; says whether it had any, and lost it. Where the host does not take it (pages
-    /// locked in memory), the slab is zeroed and stays allocated.
+    /// Takes the slab's memory away; says whether it had any, and lost it. Where the host does not
+    /// take it (pages locked in memory), the slab is zeroed and stays allocated.
     ///
     /// # Safety
     ///
@@ -122,7 +125,8 @@ impl Chunk {
         }
         let offset = slab * self.slab_bytes;
         let start = self.at(offset, self.slab_bytes).cast();
-        // SAFETY: the range is whole pages of the mapping, and the caller excludes everyone from it.
+        // SAFETY: the range is whole pages of the mapping, and the caller excludes everyone from
+        // it.
         match unsafe { self.take_back(start) } {
             TakenBack::Memory => {}
             TakenBack::Contents => return false,
@@ -140,7 +144,8 @@ impl Chunk {
     pub(crate) fn populate(&self, slab: usize) -> Result<(), MemoryError> {
         assert!(self.is_allocated(slab));
         let start = self.at(slab * self.slab_bytes, self.slab_bytes).cast();
-        // SAFETY: the range is inside the mapping and, being allocated, writable; the call changes no byte.
+        // SAFETY: the range is inside the mapping and, being allocated, writable; the call changes
+        // no byte.
         match unsafe { rustix::mm::madvise(start, self.slab_bytes, Advice::LinuxPopulateWrite) } {
             // Before Linux 5.14 there is no such advice: pages come with the first write instead.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -155,8 +160,9 @@ impl Chunk {
     /// The caller holds read or write locks of these bytes, and their slabs are allocated.
     pub(crate) unsafe fn copy_out(&self, offset: usize, dest: &mut [u8]) {
         let from = self.at(offset, dest.len());
-        // SAFETY: `from` is valid for `dest.len()` bytes, nobody writes them (the caller's locks), and a caller's
-        // buffer is never inside a mapping, since no reference into one is ever made.
+        // SAFETY: `from` is valid for `dest.len()` bytes, nobody writes them (the caller's locks),
+        // and a caller's buffer is never inside a mapping, since no reference into one is ever
+        // made.
         unsafe { std::ptr::copy_nonoverlapping(from, dest.as_mut_ptr(), dest.len()) };
     }
 
@@ -202,7 +208,8 @@ impl Chunk {
         let from = self.at(offset, len);
         for line in (0..len.min(PREFETCH_BYTES_MAX)).step_by(CACHE_LINE_BYTES) {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch reads nothing that the program sees and never faults, whatever the address.
+            // SAFETY: a prefetch reads nothing that the program sees and never faults, whatever the
+            // address.
             unsafe {
                 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
                 _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast());
@@ -234,7 +241,8 @@ impl Chunk {
                 Err(_) => TakenBack::Nothing,
             };
         }
-        // A fresh inaccessible mapping gives the commit charge back too, which dropping pages does not.
+        // A fresh inaccessible mapping gives the commit charge back too, which dropping pages does
+        // not.
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: it replaces a part of our own mapping that nobody uses.
         let replaced = unsafe {
@@ -247,7 +255,8 @@ impl Chunk {
         }
         match drop_pages() {
             Ok(()) => TakenBack::Contents,
-            // The failed replacement left nothing there; a later allocation fails, which is an answer, too.
+            // The failed replacement left nothing there; a later allocation fails, which is an
+            // answer, too.
             Err(Errno::NOMEM) => TakenBack::Memory,
             Err(_) => TakenBack::Nothing,
         }
@@ -267,8 +276,8 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and `&mut self` says that nobody uses it. Unmapping a whole mapping of our own
-        // does not fail, so there is no answer to look at.
+        // SAFETY: the mapping is ours, and `&mut self` says that nobody uses it. Unmapping a whole
+        // mapping of our own does not fail, so there is no answer to look at.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -280,8 +289,8 @@ impl Drop for Chunk {
 /// The range is a mapping of ours.
 unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
     for advice in [pages, Advice::LinuxDontDump] {
-        // SAFETY: the caller's; neither advice changes contents. A kernel built without huge pages refuses the first,
-        // which changes nothing either, so the answer does not matter.
+        // SAFETY: the caller's; neither advice changes contents. A kernel built without huge pages
+        // refuses the first, which changes nothing either, so the answer does not matter.
         let _refused = unsafe { rustix::mm::madvise(start, len, advice) };
     }
 }
@@ -311,8 +320,9 @@ fn map_aligned(
     let tail = room - head - len;
     for (offset, surplus) in [(0, head), (head + len, tail)] {
         if surplus > 0 {
-            // SAFETY: both parts lie inside the mapping just made and outside of what is returned. Should the kernel
-            // refuse (too many mappings), address space stays reserved in vain, and nothing else happens.
+            // SAFETY: both parts lie inside the mapping just made and outside of what is returned.
+            // Should the kernel refuse (too many mappings), address space stays reserved in vain,
+            // and nothing else happens.
             let _refused = unsafe { rustix::mm::munmap(start.byte_add(offset), surplus) };
         }
     }

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use crate::chunk::Chunk;
 
-/// Segments; segment `n` has 2^n chunks, so a small store has a small directory and none is ever moved.
+/// Segments; segment `n` has 2^n chunks, so a small store has a small directory and none is ever
+/// moved.
 const SEGMENTS: usize = 17;
 
 /// The chunks of a store that exist, by number. Chunks are added and never removed.

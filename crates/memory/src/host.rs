@@ -12,8 +12,8 @@ const CGROUP_LEVELS_MAX: usize = 64;
 /// What the host says about its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
-    /// What could be taken now without swapping: the host's estimate, or what this process's control groups
-    /// leave, whichever is less.
+    /// What could be taken now without swapping: the host's estimate, or what this process's
+    /// control groups leave, whichever is less.
     pub available_bytes: u64,
     /// Which pages the host's settings suggest.
     pub pages: PagePolicy,
@@ -63,8 +63,9 @@ impl HostMemory {
     }
 }
 
-/// How much of this process's memory is in huge pages at present: what it got, where [`PagePolicy`] says what it
-/// asked for. It walks all of the process's memory, so it is for reports, not for loops.
+/// How much of this process's memory is in huge pages at present: what it got, where [`PagePolicy`]
+/// says what it asked for. It walks all of the process's memory, so it is for reports, not for
+/// loops.
 pub fn huge_bytes_in_use() -> io::Result<u64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
     Ok(field_bytes(&rollup, "AnonHugePages:").unwrap_or(0))
@@ -122,7 +123,8 @@ fn group_available_bytes(group: &Path) -> Option<u64> {
     ))
 }
 
-/// The limit less what is used, where inactive file pages count as unused: the host drops them when asked for more.
+/// The limit less what is used, where inactive file pages count as unused: the host drops them when
+/// asked for more.
 fn left_in_group(max_bytes: u64, current_bytes: u64, stat: &str) -> u64 {
     let reclaimable_bytes: u64 = stat
         .lines()

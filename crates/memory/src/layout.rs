@@ -15,16 +15,18 @@ impl Layout {
     /// What volumes use; `docs/design/0002-volume-memory.md` has the measurements.
     pub const DEFAULT: Self = Self::new(1 << 30, 2 << 20, 64 << 10, 1024);
 
-    /// The smallest granule, so that every block lies inside one granule and slabs consist of whole pages.
+    /// The smallest granule, so that every block lies inside one granule and slabs consist of whole
+    /// pages.
     pub const GRANULE_BYTES_MIN: u64 = 4096;
 
-    /// A layout that reserves `chunk_bytes` of address space at a time, allocates by `slab_bytes` and locks by
-    /// `granule_bytes`, with a table of `locks` locks over which granules are spread.
+    /// A layout that reserves `chunk_bytes` of address space at a time, allocates by `slab_bytes`
+    /// and locks by `granule_bytes`, with a table of `locks` locks over which granules are spread.
     ///
     /// # Panics
     ///
-    /// Where a size is no power of two, or a granule is larger than a slab or a slab than a chunk, or a granule
-    /// smaller than [`GRANULE_BYTES_MIN`](Self::GRANULE_BYTES_MIN). A slab must consist of the host's pages.
+    /// Where a size is no power of two, or a granule is larger than a slab or a slab than a chunk,
+    /// or a granule smaller than [`GRANULE_BYTES_MIN`](Self::GRANULE_BYTES_MIN). A slab must
+    /// consist of the host's pages.
     pub const fn new(chunk_bytes: u64, slab_bytes: u64, granule_bytes: u64, locks: u32) -> Self {
         assert!(chunk_bytes.is_power_of_two() && slab_bytes.is_power_of_two());
         assert!(granule_bytes.is_power_of_two() && locks.is_power_of_two());

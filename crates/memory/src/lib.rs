@@ -1,11 +1,12 @@
 //! The memory behind volumes: sparse stores, their locks, and the budget they all draw on.
 //!
-//! On the data path this is the last stop: `volume` turns blocks into byte offsets, and a [`Store`] copies bytes in
-//! and out of memory, or says by address where they are so that the operating system can send them. It knows
-//! neither blocks' sizes nor protocols, sockets or files.
+//! On the data path this is the last stop: `volume` turns blocks into byte offsets, and a [`Store`]
+//! copies bytes in and out of memory, or says by address where they are so that the operating
+//! system can send them. It knows neither blocks' sizes nor protocols, sockets or files.
 //!
-//! A store reserves address space by the *chunk* (1 GiB) when a chunk is first written, takes memory from the
-//! [`Budget`] by the *slab* (2 MiB), and excludes writers from readers by the *granule* (64 KiB); see [`Layout`].
+//! A store reserves address space by the *chunk* (1 GiB) when a chunk is first written, takes
+//! memory from the [`Budget`] by the *slab* (2 MiB), and excludes writers from readers by the
+//! *granule* (64 KiB); see [`Layout`].
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -25,21 +26,23 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Unsafe code stands in `chunk` (mappings and raw copies), in `store` (which calls them), and nowhere else. The
-//! argument has three parts:
+//! Unsafe code stands in `chunk` (mappings and raw copies), in `store` (which calls them), and
+//! nowhere else. The argument has three parts:
 //!
-//! 1. **The addresses are valid.** A chunk's mapping is made once and unmapped only when its store drops, which
-//!    needs `&mut` and so cannot happen while any operation borrows the store. Each copy checks its range against
-//!    the chunk's length. Under strict overcommit a slab is accessible only while its state is *allocated*; the
-//!    state changes under the locks of part 2.
-//! 2. **There are no data races.** Bytes of a granule are read under its read lock and changed under its write lock
-//!    (`locks`). A slab is freed under the write locks of all its granules. `pin` holds read locks until `unpin`;
-//!    meanwhile the operating system, or the pinning thread through raw pointers, reads the bytes, and nobody
-//!    writes them. Filling a slab's pages in advance (`MADV_POPULATE_WRITE`) changes no byte.
-//! 3. **No reference to volume bytes is ever made.** Bytes move between a mapping and a caller's buffer by raw copies;
-//!    what leaves this crate is a `block::RawSpan`. So a span that its holder keeps too long can show newer
-//!    bytes of the same store, but not break the language's aliasing rules; and since a chunk stays mapped as
-//!    long as the store lives, it cannot show another volume's bytes.
+//! 1. **The addresses are valid.** A chunk's mapping is made once and unmapped only when its store
+//!    drops, which needs `&mut` and so cannot happen while any operation borrows the store. Each
+//!    copy checks its range against the chunk's length. Under strict overcommit a slab is
+//!    accessible only while its state is *allocated*; the state changes under the locks of part 2.
+//! 2. **There are no data races.** Bytes of a granule are read under its read lock and changed
+//!    under its write lock (`locks`). A slab is freed under the write locks of all its granules.
+//!    `pin` holds read locks until `unpin`; meanwhile the operating system, or the pinning thread
+//!    through raw pointers, reads the bytes, and nobody writes them. Filling a slab's pages in
+//!    advance (`MADV_POPULATE_WRITE`) changes no byte.
+//! 3. **No reference to volume bytes is ever made.** Bytes move between a mapping and a caller's
+//!    buffer by raw copies; what leaves this crate is a `block::RawSpan`. So a span that its holder
+//!    keeps too long can show newer bytes of the same store, but not break the language's aliasing
+//!    rules; and since a chunk stays mapped as long as the store lives, it cannot show another
+//!    volume's bytes.
 
 mod budget;
 mod chunk;

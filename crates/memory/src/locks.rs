@@ -1,18 +1,21 @@
 //! Reader/writer locks over granules.
 //!
-//! A volume has a fixed table of lock words, over which its granules are spread, so the locks of the largest volume
-//! stay in a core's cache and exist before any memory does. A word counts readers and has a bit for a
-//! writer and one for a writer that waits. Who does not get a lock spins, then yields: no lock is held longer than
-//! a copy of a granule or, for pins, a system call that does not wait.
+//! A volume has a fixed table of lock words, over which its granules are spread, so the locks of
+//! the largest volume stay in a core's cache and exist before any memory does. A word counts
+//! readers and has a bit for a writer and one for a writer that waits. Who does not get a lock
+//! spins, then yields: no lock is held longer than a copy of a granule or, for pins, a system call
+//! that does not wait.
 //!
 //! Why nothing deadlocks:
-//! - A writer that needs several locks never waits for one while it holds another ([`LockTable::write_all`]).
+//! - A writer that needs several locks never waits for one while it holds another
+//!   ([`LockTable::write_all`]).
 //! - So whoever waits for a writer *at work* waits for one that waits for nothing.
-//! - Who waits for a *waiting* writer, to let it go first, does so for a bounded number of looks, and not at all while
-//!   its thread holds a pin, since that may be what the writer waits for.
+//! - Who waits for a *waiting* writer, to let it go first, does so for a bounded number of looks,
+//!   and not at all while its thread holds a pin, since that may be what the writer waits for.
 //!
-//! Why nobody starves: new readers let a waiting writer go first, so readers that overlap for ever do not keep it
-//! out; and the bound ends, so writers that follow each other do not keep a reader out either.
+//! Why nobody starves: new readers let a waiting writer go first, so readers that overlap for ever
+//! do not keep it out; and the bound ends, so writers that follow each other do not keep a reader
+//! out either.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,15 +28,16 @@ const WAITING: u32 = 1 << 30;
 const SPINS_PER_YIELD: u32 = 64;
 /// Looks that a read for a copy lets pass for a waiting writer: longer than the copies of others.
 const POLITE_LOOKS_READ: u32 = 64;
-/// Looks that a pin lets pass for a waiting writer: some 200 µs, longer than the system calls of others.
+/// Looks that a pin lets pass for a waiting writer: some 200 µs, longer than the system calls of
+/// others.
 const POLITE_LOOKS_PIN: u32 = 8192;
-/// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than the table has
-/// distinct locks.
+/// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than
+/// the table has distinct locks.
 const SPREAD: u64 = 433;
 
 thread_local! {
-    /// Granules that this thread has pinned. Only manners depend on it: a pin that ends on another thread than it
-    /// began on costs fairness, nothing else.
+    /// Granules that this thread has pinned. Only manners depend on it: a pin that ends on another
+    /// thread than it began on costs fairness, nothing else.
     static PINS_HELD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -198,7 +202,8 @@ fn count_in_contended(word: &AtomicU32, polite_looks: u32) {
     await_no_writer(word);
 }
 
-/// Called by a reader that has counted itself in: no later writer gets in, so only the present one is awaited.
+/// Called by a reader that has counted itself in: no later writer gets in, so only the present one
+/// is awaited.
 fn await_no_writer(word: &AtomicU32) {
     let mut pace = Pace::default();
     while word.load(Ordering::Acquire) & WRITER != 0 {

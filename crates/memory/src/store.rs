@@ -78,8 +78,8 @@ pub enum MemoryError {
     Cancelled,
 }
 
-/// A volume's memory. All offsets and lengths are bytes; operations are atomic per granule (see [`Layout`]), so
-/// per block. Whatever was not written reads as zeros.
+/// A volume's memory. All offsets and lengths are bytes; operations are atomic per granule (see
+/// [`Layout`]), so per block. Whatever was not written reads as zeros.
 #[derive(Debug)]
 pub struct Store {
     layout: Layout,
@@ -159,7 +159,8 @@ impl Store {
         &self.budget
     }
 
-    /// Whether memory stands behind the start of `range`, and for how many bytes of it at least that holds.
+    /// Whether memory stands behind the start of `range`, and for how many bytes of it at least
+    /// that holds.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
         let end = range.offset.saturating_add(range.len);
         let allocated = self.allocated(range.offset).is_some();
@@ -180,8 +181,8 @@ impl Store {
         }
     }
 
-    /// Asks the processor to bring bytes into its cache that an operation soon needs. Changes nothing, and takes no
-    /// lock; ranges that do not exist or have no memory are passed over.
+    /// Asks the processor to bring bytes into its cache that an operation soon needs. Changes
+    /// nothing, and takes no lock; ranges that do not exist or have no memory are passed over.
     pub fn prefetch(&self, range: ByteRange) {
         let first = self.pieces(range.offset, range.len).next();
         let Some(piece) = first else { return };
@@ -203,7 +204,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `data` at `offset`. On an error each granule, so each block, is wholly old or wholly new.
+    /// Writes `data` at `offset`. On an error each granule, so each block, is wholly old or wholly
+    /// new.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Status> {
         self.check(offset, data.len() as u64)?;
         let mut rest = data;
@@ -226,7 +228,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes bytes read as zeros and, where the store is thin, gives back the slabs that lie wholly inside.
+    /// Makes bytes read as zeros and, where the store is thin, gives back the slabs that lie wholly
+    /// inside.
     pub fn discard(&self, range: ByteRange) -> Result<(), Status> {
         self.check(range.offset, range.len)?;
         match self.provision {
@@ -247,8 +250,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where the bytes from `offset` on equal `compare`, writes `write` there: all or nothing, and atomic towards
-    /// every other operation. The two must be equally long.
+    /// Where the bytes from `offset` on equal `compare`, writes `write` there: all or nothing, and
+    /// atomic towards every other operation. The two must be equally long.
     pub fn compare_and_write(
         &self,
         offset: u64,
@@ -285,12 +288,13 @@ impl Store {
         Ok(())
     }
 
-    /// Copies `from` to `to`, where the two may overlap. What has no memory in the source has none in the copy
-    /// either, as far as slabs allow.
+    /// Copies `from` to `to`, where the two may overlap. What has no memory in the source has none
+    /// in the copy either, as far as slabs allow.
     pub fn copy(&self, from: ByteRange, to: u64) -> Result<(), Status> {
         self.check(from.offset, from.len)?;
         self.check(to, from.len)?;
-        // Through the stack, so that no two locks are held at once; a piece is read before any later one is written.
+        // Through the stack, so that no two locks are held at once; a piece is read before any
+        // later one is written.
         let mut buffer = [0; COPY_BYTES];
         let forward = to <= from.offset;
         let mut done = 0;
@@ -357,9 +361,10 @@ impl Store {
         }
     }
 
-    /// Changes the length while the store is in use. Growing a thick store takes and fills the new memory before
-    /// the length changes, reports to `progress` in between, and undoes all of it where it fails. Shrinking
-    /// gives memory back at once; what was beyond the end never returns. To run where waiting does no harm.
+    /// Changes the length while the store is in use. Growing a thick store takes and fills the new
+    /// memory before the length changes, reports to `progress` in between, and undoes all of it
+    /// where it fails. Shrinking gives memory back at once; what was beyond the end never returns.
+    /// To run where waiting does no harm.
     pub fn resize(
         &self,
         len_bytes: u64,
@@ -389,7 +394,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the store empty for good and gives all memory back, while others may still refer to it.
+    /// Makes the store empty for good and gives all memory back, while others may still refer to
+    /// it.
     pub fn close(&self) {
         let mut life = self.control();
         *life = Life::Closed;
@@ -412,7 +418,8 @@ impl Store {
     /// Lowers the length. The caller holds `control`.
     fn truncate(&self, len_bytes: u64) {
         let old_bytes = self.len_bytes.swap(len_bytes, Ordering::AcqRel);
-        // Who checked the old length under a lock has finished after this, and who comes later sees the new one.
+        // Who checked the old length under a lock has finished after this, and who comes later sees
+        // the new one.
         self.locks.await_writers();
         self.vacate(ByteRange {
             offset: len_bytes,
@@ -446,14 +453,16 @@ impl Store {
         })
     }
 
-    /// The chunk of `offset`, where the slab there has memory. Stays true while a lock of the granule is held.
+    /// The chunk of `offset`, where the slab there has memory. Stays true while a lock of the
+    /// granule is held.
     fn allocated(&self, offset: u64) -> Option<&Chunk> {
         self.chunks
             .get(self.layout.chunk(offset))
             .filter(|chunk| chunk.is_allocated(self.layout.slab_in_chunk(offset)))
     }
 
-    /// Gives the slab of `offset` memory where it has none. The caller holds the write lock of a granule of it.
+    /// Gives the slab of `offset` memory where it has none. The caller holds the write lock of a
+    /// granule of it.
     fn allocate(&self, offset: u64) -> Result<&Chunk, Status> {
         if let Some(chunk) = self.allocated(offset) {
             return Ok(chunk);
@@ -537,8 +546,9 @@ impl Store {
         self.free_slabs(first..end);
     }
 
-    /// Frees the slabs from `range.start`, a slab's start, on; where the last one reaches beyond `range.end` and
-    /// is in use there, it is only zeroed up to there. Chunks that do not exist cost nothing.
+    /// Frees the slabs from `range.start`, a slab's start, on; where the last one reaches beyond
+    /// `range.end` and is in use there, it is only zeroed up to there. Chunks that do not exist
+    /// cost nothing.
     fn free_slabs(&self, range: Range<u64>) {
         let chunk_bytes = self.layout.chunk_bytes();
         for (number, chunk) in self.chunks.existing_from(self.layout.chunk(range.start)) {
@@ -580,7 +590,8 @@ impl Store {
         }
     }
 
-    /// Allocates and fills the slabs of `range`, which lies beyond the end, so that nobody else uses them.
+    /// Allocates and fills the slabs of `range`, which lies beyond the end, so that nobody else
+    /// uses them.
     fn preallocate(
         &self,
         range: Range<u64>,

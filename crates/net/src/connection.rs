@@ -35,7 +35,8 @@ pub(crate) struct Connection {
     pub(crate) is_queued: bool,
     /// When its timer fires, where one is armed.
     pub(crate) armed: Option<Instant>,
-    /// What the socket did not take. While there is any, nothing is received: a peer that does not read is not read.
+    /// What the socket did not take. While there is any, nothing is received: a peer that does not
+    /// read is not read.
     undrained: Option<Undrained>,
     /// Until the peer is admitted.
     handshake: Option<(Instant, HalfOpen)>,
@@ -268,7 +269,8 @@ impl Connection {
         let room = buffer.len();
         match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
             Ok((len, _)) => {
-                // A stream that gave less than there was room for has no more; what comes later is another event.
+                // A stream that gave less than there was room for has no more; what comes later is
+                // another event.
                 self.readable = len == room || self.has_ended;
                 Ok(Some(len))
             }
@@ -281,8 +283,8 @@ impl Connection {
         }
     }
 
-    /// Lets the session say what it has to say, and sends it, until the socket or the turn has had enough. Returns how
-    /// much was sent.
+    /// Lets the session say what it has to say, and sends it, until the socket or the turn has had
+    /// enough. Returns how much was sent.
     fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
         let mut sent_bytes = 0;
         while sent_bytes < SEND_TURN_BYTES && self.driven.wants_transmit() {

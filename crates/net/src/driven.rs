@@ -22,26 +22,29 @@ pub trait Source: Send + Sync {
 
 /// What a reactor asks of a connection's backend, besides what the session asks of it.
 pub trait Attachment {
-    /// The volume behind a placement that the session has put into a send list. It must be found until
-    /// [`handle_drained`](Self::handle_drained) has been called after that.
+    /// The volume behind a placement that the session has put into a send list. It must be found
+    /// until [`handle_drained`](Self::handle_drained) has been called after that.
     fn volume(&self, region: RegionId) -> Option<&dyn Volume>;
 
-    /// Whether the peer still may be sent bytes of this volume. Asked before each call that gathers some, since a
-    /// peer that reads slowly may have lost its right to what was placed for it; its connection is ended then.
+    /// Whether the peer still may be sent bytes of this volume. Asked before each call that gathers
+    /// some, since a peer that reads slowly may have lost its right to what was placed for it; its
+    /// connection is ended then.
     fn may_send(&self, region: RegionId) -> bool;
 
-    /// The volume of a placement that the session has just posted, to be sent from while the connection does other things, and
-    /// as often as it gets lost; `None` where that is not provided for.
+    /// The volume of a placement that the session has just posted, to be sent from while the
+    /// connection does other things, and as often as it gets lost; `None` where that is not
+    /// provided for.
     #[expect(unused_variables, reason = "byte streams have no use for it")]
     fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
         None
     }
 
-    /// Whether the peer has been admitted: until then the handshake deadline and the bound on half-open
-    /// connections hold.
+    /// Whether the peer has been admitted: until then the handshake deadline and the bound on
+    /// half-open connections hold.
     fn is_admitted(&self) -> bool;
 
-    /// What the session had to send in this turn was handed to the socket (or waits for it to take more).
+    /// What the session had to send in this turn was handed to the socket (or waits for it to take
+    /// more).
     fn handle_sent(&mut self, now: Instant);
 
     /// The socket takes no more for now: what was left of this turn is kept, in as much memory as
@@ -55,7 +58,8 @@ pub trait Attachment {
     fn handle_closed(&mut self, reason: &CloseReason);
 }
 
-/// Makes sessions for the connections of a listener. Called on the reactor that will drive the connection.
+/// Makes sessions for the connections of a listener. Called on the reactor that will drive the
+/// connection.
 pub trait Acceptor: Send + Sync {
     /// The session for a new connection; `None` closes it at once.
     fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>>;

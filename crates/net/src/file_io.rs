@@ -1,11 +1,13 @@
 //! A queue of reads and writes on a file or a block device, for one thread.
 //!
-//! It serves the load generator and stands here because its buffers are lent to the kernel while a request is in
-//! flight, which takes unsafe code. Requests go through io_uring (registered buffers and file) where the system
-//! permits it, else through plain `pread` and `pwrite`, which complete one by one at submission.
+//! It serves the load generator and stands here because its buffers are lent to the kernel while a
+//! request is in flight, which takes unsafe code. Requests go through io_uring (registered buffers
+//! and file) where the system permits it, else through plain `pread` and `pwrite`, which complete
+//! one by one at submission.
 //!
-//! Memory safety rests on one rule: a slot's buffer is the kernel's from submission to completion. [`FileIo`]
-//! refuses to lend a buffer whose slot is in flight, and its drop waits for every request before the buffers go.
+//! Memory safety rests on one rule: a slot's buffer is the kernel's from submission to completion.
+//! [`FileIo`] refuses to lend a buffer whose slot is in flight, and its drop waits for every
+//! request before the buffers go.
 
 use std::{
     fs::{File, OpenOptions},
@@ -99,7 +101,8 @@ pub enum FileError {
 pub enum FileEngine {
     /// io_uring.
     IoUring,
-    /// `pread`, `pwrite`: io_uring is not permitted here. One request at a time, whatever the depth.
+    /// `pread`, `pwrite`: io_uring is not permitted here. One request at a time, whatever the
+    /// depth.
     Plain,
 }
 
@@ -164,14 +167,15 @@ impl FileIo {
         self.in_flight_count
     }
 
-    /// The buffer of `slot`. Panics where a request is in flight in it, since the kernel may be writing it.
+    /// The buffer of `slot`. Panics where a request is in flight in it, since the kernel may be
+    /// writing it.
     pub fn buffer(&self, slot: u16) -> &[u8] {
         assert!(
             self.in_flight[usize::from(slot)].is_none(),
             "the buffer of a slot in flight is the kernel's"
         );
-        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer; `&self` keeps
-        // `submit` and `buffer_mut` away.
+        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer;
+        // `&self` keeps `submit` and `buffer_mut` away.
         unsafe { self.buffers.slot(slot) }
     }
 
@@ -181,13 +185,14 @@ impl FileIo {
             self.in_flight[usize::from(slot)].is_none(),
             "the buffer of a slot in flight is the kernel's"
         );
-        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer; `&mut self` makes
-        // this the only reference.
+        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer; `&mut
+        // self` makes this the only reference.
         unsafe { self.buffers.slot_mut(slot) }
     }
 
-    /// Starts a request on `len_bytes` bytes from `offset_bytes` on; where the system does not take it, the next
-    /// [`poll`](Self::poll) or [`wait`](Self::wait) tries again or says why. Panics where `slot` is in flight or its buffer is shorter.
+    /// Starts a request on `len_bytes` bytes from `offset_bytes` on; where the system does not take
+    /// it, the next [`poll`](Self::poll) or [`wait`](Self::wait) tries again or says why. Panics
+    /// where `slot` is in flight or its buffer is shorter.
     pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u32) {
         let state = &mut self.in_flight[usize::from(slot)];
         assert!(state.is_none(), "slot {slot} is in flight");
@@ -212,16 +217,17 @@ impl FileIo {
         match &mut self.engine {
             Engine::IoUring(ring) => {
                 ring.push(&self.buffers, request);
-                // One call each: a device that gets 32 requests at once finishes them at once and stands idle in
-                // between, which cost a quarter of the random writes of a virtual disk.
+                // One call each: a device that gets 32 requests at once finishes them at once and
+                // stands idle in between, which cost a quarter of the random writes of a virtual
+                // disk.
                 ring.start();
             }
             Engine::Plain(done) => done.push((slot, plain(&self.file, &self.buffers, request))),
         }
     }
 
-    /// Hands over what was submitted, appends what has completed to `done`, and says how many that were. Never
-    /// waits.
+    /// Hands over what was submitted, appends what has completed to `done`, and says how many that
+    /// were. Never waits.
     pub fn poll(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
         if let Engine::IoUring(ring) = &mut self.engine {
             ring.enter(Until::Now)?;
@@ -229,8 +235,9 @@ impl FileIo {
         Ok(self.reap(done))
     }
 
-    /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is over. Without a
-    /// timeout, something must be in flight; arming a timer costs a microsecond or two where the machine is virtual.
+    /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is
+    /// over. Without a timeout, something must be in flight; arming a timer costs a microsecond or
+    /// two where the machine is virtual.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -281,7 +288,8 @@ impl Drop for FileIo {
         while self.in_flight_count > 0 {
             done.clear();
             if self.wait(None, &mut done).is_err() {
-                // The ring is unusable, so what the kernel still holds is unknown: leave the buffers mapped.
+                // The ring is unusable, so what the kernel still holds is unknown: leave the
+                // buffers mapped.
                 self.buffers.leak();
                 return;
             }
@@ -290,8 +298,9 @@ impl Drop for FileIo {
 }
 
 impl AsFd for FileIo {
-    /// The descriptor to wait for (readable) for a thread that has several queues. With [`FileEngine::Plain`]
-    /// everything has completed at submission and there is nothing to wait for.
+    /// The descriptor to wait for (readable) for a thread that has several queues. With
+    /// [`FileEngine::Plain`] everything has completed at submission and there is nothing to wait
+    /// for.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.engine {
             // SAFETY: the ring owns the descriptor and lives as long as `self`.
@@ -340,7 +349,8 @@ struct Ring {
     uring: IoUring,
     /// Whether the slots' buffers are registered, each under its slot's number.
     fixed_buffers: bool,
-    /// Set up disabled, so that the thread which uses it, not the one which opened it, becomes its issuer.
+    /// Set up disabled, so that the thread which uses it, not the one which opened it, becomes its
+    /// issuer.
     disabled: bool,
     /// Why a request could not be started.
     failure: Option<io::Error>,
@@ -370,8 +380,9 @@ impl Ring {
         };
         uring.submitter().register_files(&[file.as_raw_fd()])?;
         let iovecs = buffers.iovecs();
-        // SAFETY: the buffers stay mapped as long as the ring: `FileIo` drops its engine first, and leaks the
-        // buffers where the kernel may still hold them. Registration fails where RLIMIT_MEMLOCK is too low.
+        // SAFETY: the buffers stay mapped as long as the ring: `FileIo` drops its engine first, and
+        // leaks the buffers where the kernel may still hold them. Registration fails where
+        // RLIMIT_MEMLOCK is too low.
         let fixed_buffers = unsafe { uring.submitter().register_buffers(&iovecs) }.is_ok();
         Ok(Self {
             uring,
@@ -383,8 +394,8 @@ impl Ring {
 
     fn push(&mut self, buffers: &Buffers, request: Request) {
         let entry = self.entry(buffers, request);
-        // SAFETY: the entry's buffer belongs to a slot that was just marked as in flight, so it stays mapped and
-        // unreferenced until its completion is reaped.
+        // SAFETY: the entry's buffer belongs to a slot that was just marked as in flight, so it
+        // stays mapped and unreferenced until its completion is reaped.
         let pushed = unsafe { self.uring.submission().push(&entry) };
         pushed.expect("the submission queue has an entry per slot");
     }
@@ -474,7 +485,8 @@ fn plain(file: &File, buffers: &Buffers, request: Request) -> io::Result<usize> 
     let len = request.len_bytes as usize;
     match request.op {
         FileOp::Read => {
-            // SAFETY: the caller has marked the slot as in flight and waits here: nobody else uses its buffer.
+            // SAFETY: the caller has marked the slot as in flight and waits here: nobody else uses
+            // its buffer.
             let buffer = unsafe { buffers.slot_mut_shared(request.slot) };
             file.read_at(&mut buffer[..len], request.offset_bytes)
         }

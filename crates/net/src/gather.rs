@@ -1,5 +1,5 @@
-//! Sending a [`SendList`]: one system call for many replies, gathered from the list's own bytes and from volumes'
-//! memory where it lies.
+//! Sending a [`SendList`]: one system call for many replies, gathered from the list's own bytes and
+//! from volumes' memory where it lies.
 //!
 //! ```text
 //!  SendList   [ bytes | placement | bytes | placement … ]
@@ -7,9 +7,10 @@
 //!  iovecs     [ ptr,len | ptr,len … ]  ──► sendmsg ──► Volume::unpin
 //! ```
 //!
-//! A block that was sent in part must be completed with the same version of its bytes, but the volume is pinned only
-//! for the one call. So where the socket stops inside a block, the rest of that block is copied into the
-//! connection's [`Bounce`] before the pin ends, and goes out first next time.
+//! A block that was sent in part must be completed with the same version of its bytes, but the
+//! volume is pinned only for the one call. So where the socket stops inside a block, the rest of
+//! that block is copied into the connection's [`Bounce`] before the pin ends, and goes out first
+//! next time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,7 +24,8 @@ use crate::driven::Attachment;
 const BLOCK_BYTES: u64 = 4096;
 /// The most bytes that one call offers to the socket, so that no pin lasts long.
 const SEND_MAX_BYTES: u64 = 1 << 20;
-/// No further segment is added beyond so many iovecs; a pin of [`SEND_MAX_BYTES`] adds at most 256 and one.
+/// No further segment is added beyond so many iovecs; a pin of [`SEND_MAX_BYTES`] adds at most 256
+/// and one.
 const IOVECS_FILL: usize = 512;
 /// What one call takes (`IOV_MAX` of Linux).
 const IOVECS_MAX: usize = 1024;
@@ -180,7 +182,8 @@ fn push(iovecs: &mut Vec<libc::iovec>, ptr: *const u8, len: usize) {
     });
 }
 
-/// The part of a range that one call takes: at least a block, at most about `max_bytes`, ending between blocks.
+/// The part of a range that one call takes: at least a block, at most about `max_bytes`, ending
+/// between blocks.
 fn head_of(range: ByteRange, max_bytes: u64) -> ByteRange {
     let end = (range.offset + max_bytes).next_multiple_of(BLOCK_BYTES);
     ByteRange {
@@ -189,8 +192,8 @@ fn head_of(range: ByteRange, max_bytes: u64) -> ByteRange {
     }
 }
 
-/// How many bytes are missing of the block inside which a call stopped that took `taken` bytes of `list`: 0 where
-/// it stopped between blocks or in bytes that the list holds itself.
+/// How many bytes are missing of the block inside which a call stopped that took `taken` bytes of
+/// `list`: 0 where it stopped between blocks or in bytes that the list holds itself.
 fn rest_of_block(taken: u64, list: &SendList, pins: &[Placement]) -> u64 {
     let mut left = taken;
     let mut pins = pins.iter();
@@ -216,10 +219,11 @@ fn send_iovecs(socket: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<u64
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iovecs.as_ptr().cast_mut();
     message.msg_iovlen = iovecs.len().min(IOVECS_MAX) as _;
-    // SAFETY: `message` and the iovecs live across the call, which only reads them. The memory they point to is
-    // valid for reads: bytes of the bounce buffer and of the send list are borrowed by our caller, and volume memory
-    // is pinned by it (`Volume::pin` promises validity until `unpin`). The kernel copies or references it as a
-    // peer would read it, without any Rust reference to it.
+    // SAFETY: `message` and the iovecs live across the call, which only reads them. The memory they
+    // point to is valid for reads: bytes of the bounce buffer and of the send list are borrowed by
+    // our caller, and volume memory is pinned by it (`Volume::pin` promises validity until
+    // `unpin`). The kernel copies or references it as a peer would read it, without any Rust
+    // reference to it.
     let sent = unsafe {
         libc::sendmsg(
             socket.as_raw_fd(),
@@ -230,7 +234,8 @@ fn send_iovecs(socket: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<u64
     u64::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Copies the `rest` bytes that follow the first `sent` bytes of `iovecs` into the bounce buffer, which is empty.
+/// Copies the `rest` bytes that follow the first `sent` bytes of `iovecs` into the bounce buffer,
+/// which is empty.
 fn keep(bounce: &mut Bounce, iovecs: &[libc::iovec], sent: u64, rest: u64) {
     if rest == 0 {
         return;
@@ -247,8 +252,8 @@ fn keep(bounce: &mut Bounce, iovecs: &[libc::iovec], sent: u64, rest: u64) {
             continue;
         }
         let room = &mut bytes[filled..filled + take];
-        // SAFETY: the iovec's memory is pinned (see `send_iovecs`), `skipped + take` is within it, and `room` is
-        // `take` bytes of a fresh buffer. While pinned no write changes these bytes.
+        // SAFETY: the iovec's memory is pinned (see `send_iovecs`), `skipped + take` is within it,
+        // and `room` is `take` bytes of a fresh buffer. While pinned no write changes these bytes.
         unsafe {
             let from = iovec.iov_base.cast::<u8>().add(skipped);
             std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), take);

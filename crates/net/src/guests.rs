@@ -62,7 +62,8 @@ impl Guests {
 }
 
 impl Membership {
-    /// The number that its connections carry as that of their reactor (see [`Slots::new`](crate::parts::Slots::new)).
+    /// The number that its connections carry as that of their reactor (see
+    /// [`Slots::new`](crate::parts::Slots::new)).
     pub fn index(&self) -> usize {
         self.index
     }

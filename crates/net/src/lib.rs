@@ -1,26 +1,29 @@
 //! Reactors: a thread per core, sockets, mailboxes.
 //!
-//! The path of a byte: a [`Reactors::listen`]ing socket accepts a connection and passes it to the reactor with the
-//! fewest (`reactor`). In its turn (`connection`) the reactor receives what has come into one buffer that all its
-//! connections share, gives it to the session ([`session::StreamSession`]), asks the session for what is to be sent,
-//! and sends it with one call, gathered from the session's bytes and from volumes' memory (`gather`). A connection
-//! whose peer does not read is not read either, and holds at most one send list. When nothing is left to do, the reactor
-//! polls for a while that it learns (`spin`), and then sleeps in the poller.
+//! The path of a byte: a [`Reactors::listen`]ing socket accepts a connection and passes it to the
+//! reactor with the fewest (`reactor`). In its turn (`connection`) the reactor receives what has
+//! come into one buffer that all its connections share, gives it to the session
+//! ([`session::StreamSession`]), asks the session for what is to be sent, and sends it with one
+//! call, gathered from the session's bytes and from volumes' memory (`gather`). A connection whose
+//! peer does not read is not read either, and holds at most one send list. When nothing is left to
+//! do, the reactor polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
-//! Threads that drive connections of another kind (RDMA's queue pairs) are made of the same [`parts`], and join the reactors as
-//! [`Guest`]s, so that whoever wakes or closes a connection need not know which kind it is.
+//! Threads that drive connections of another kind (RDMA's queue pairs) are made of the same
+//! [`parts`], and join the reactors as [`Guest`]s, so that whoever wakes or closes a connection
+//! need not know which kind it is.
 //!
-//! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and [`UdpSocket`], datagrams in
-//! runs for RDMA in software.
+//! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and
+//! [`UdpSocket`], datagrams in runs for RDMA in software.
 //!
 //! What this crate refuses to know: protocols, targets, who may do what.
 //!
 //! # Why the unsafe code here is sound
 //!
-//! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point to byte slices that
-//! are borrowed across the call, or to volume memory between [`block::Volume::pin`] and its `unpin`, which promise
-//! that it stays mapped and unwritten; a guard unpins however the scope is left. No Rust reference to volume memory is
-//! made. `file_io` and `udp` have their own arguments.
+//! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
+//! to byte slices that are borrowed across the call, or to volume memory between
+//! [`block::Volume::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
+//! guard unpins however the scope is left. No Rust reference to volume memory is made. `file_io`
+//! and `udp` have their own arguments.
 
 mod connection;
 mod driven;

@@ -1,4 +1,5 @@
-//! How other threads speak to a reactor: a bounded queue, and an eventfd that wakes it where it sleeps.
+//! How other threads speak to a reactor: a bounded queue, and an eventfd that wakes it where it
+//! sleeps.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -11,8 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::ConnectionId;
 
-/// A reactor's mailbox for messages `M`. Wakes are kept apart from messages: many for one connection are one, so
-/// they are bounded by the connections and posting one never waits.
+/// A reactor's mailbox for messages `M`. Wakes are kept apart from messages: many for one
+/// connection are one, so they are bounded by the connections and posting one never waits.
 pub struct Mailbox<M> {
     mail: Mutex<Mail<M>>,
     room: Condvar,
@@ -21,7 +22,8 @@ pub struct Mailbox<M> {
     /// Whether the reactor sleeps, or is about to.
     is_asleep: AtomicBool,
     event: OwnedFd,
-    /// Whether the event was raised since it was seen. It is said after raising it: so who sees it first is woken once more.
+    /// Whether the event was raised since it was seen. It is said after raising it: so who sees it
+    /// first is woken once more.
     is_rung: AtomicBool,
 }
 

@@ -269,8 +269,8 @@ impl Reactor {
         has_fired
     }
 
-    /// Gives each of those that may go on one turn. Those that become ready meanwhile wait for the next round, so none
-    /// can hold the others up.
+    /// Gives each of those that may go on one turn. Those that become ready meanwhile wait for the
+    /// next round, so none can hold the others up.
     fn give_turns(&mut self, now: Instant) -> bool {
         let mut has_worked = false;
         for _ in 0..self.ready.len() {

@@ -157,9 +157,9 @@ impl Reactors {
         Ok((id, local))
     }
 
-    /// Closes a listener and the connections that came through it. When this returns its address is free, and no
-    /// connection that it accepted is left, unless reactors are so busy that this took five seconds. Not for reactor
-    /// threads.
+    /// Closes a listener and the connections that came through it. When this returns its address is
+    /// free, and no connection that it accepted is left, unless reactors are so busy that this took
+    /// five seconds. Not for reactor threads.
     pub fn unlisten(&self, listener: ListenerId) {
         let mailboxes = &self.common.mailboxes;
         let until = Instant::now() + UNLISTEN_WAIT;
@@ -168,7 +168,8 @@ impl Reactors {
             mailboxes[at].post(Message::Unlisten(listener, done));
             let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
         };
-        // The listener goes first: what it has passed on to other reactors by then is in their mailboxes before this.
+        // The listener goes first: what it has passed on to other reactors by then is in their
+        // mailboxes before this.
         let own = self.reactor_of(listener);
         close_at(own);
         (0..mailboxes.len())
@@ -188,8 +189,8 @@ impl Reactors {
         }
     }
 
-    /// Stops: accepts no more, lets commands in progress finish, closes; what is left after `patience` is cut off.
-    /// Returns when the threads have ended. Not for reactor threads.
+    /// Stops: accepts no more, lets commands in progress finish, closes; what is left after
+    /// `patience` is cut off. Returns when the threads have ended. Not for reactor threads.
     pub fn stop(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let threads = std::mem::take(&mut *self.lock_threads());
@@ -250,7 +251,8 @@ pub struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Has a connection's session look at its shared state ([`session::StreamSession::handle_wake`]).
+    /// Has a connection's session look at its shared state
+    /// ([`session::StreamSession::handle_wake`]).
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);
@@ -268,8 +270,8 @@ impl ReactorHandle {
         }
     }
 
-    /// Lets connections that another thread drives be woken and closed through here, too; `None` where there are too many
-    /// threads.
+    /// Lets connections that another thread drives be woken and closed through here, too; `None`
+    /// where there are too many threads.
     pub fn join(&self, guest: Arc<dyn Guest>) -> Option<Membership> {
         self.common.guests.join(guest)
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A connection's or listening socket's number: which reactor, which place there, and a serial number, so that a
-/// number is not soon used again.
+/// A connection's or listening socket's number: which reactor, which place there, and a serial
+/// number, so that a number is not soon used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 

@@ -1,12 +1,15 @@
 //! How long a reactor that has run out of work polls before it sleeps.
 //!
-//! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to look again for a
-//! while. How long is learnt: the span doubles when work came while polling or soon after falling asleep, halves
-//! when polling was in vain, and ends at nothing, so that an idle reactor only sleeps.
+//! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to look
+//! again for a while. How long is learnt: the span doubles when work came while polling or soon
+//! after falling asleep, halves when polling was in vain, and ends at nothing, so that an idle
+//! reactor only sleeps.
 //!
-//! On a machine of one processor, polling would only keep it from whoever has work to send. There a reactor yields it between two
-//! looks: it goes on with what others have made meanwhile, all at once, and nobody had to wake it. Where somebody keeps the processor
-//! then, it sleeps for the next second rather than yield: a thread that is woken gets the processor sooner than one that has yielded it.
+//! On a machine of one processor, polling would only keep it from whoever has work to send. There a
+//! reactor yields it between two looks: it goes on with what others have made meanwhile, all at
+//! once, and nobody had to wake it. Where somebody keeps the processor then, it sleeps for the next
+//! second rather than yield: a thread that is woken gets the processor sooner than one that has
+//! yielded it.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -39,7 +42,8 @@ const SPAN_MIN: Duration = Duration::from_micros(50);
 const SPAN_MAX: Duration = Duration::from_micros(400);
 /// Work that comes so soon after falling asleep would have been worth polling for.
 const REGRET: Duration = Duration::from_micros(150);
-/// A processor that was yielded for so long was kept. Whoever serves or sends gives it back far sooner.
+/// A processor that was yielded for so long was kept. Whoever serves or sends gives it back far
+/// sooner.
 const KEPT: Duration = Duration::from_millis(1);
 /// How long it is not yielded then.
 const BARRED: Duration = Duration::from_secs(1);
@@ -117,7 +121,8 @@ impl Spin {
         }
     }
 
-    /// Ends polling for some time where the processor was yielded in the present quiet, and was kept.
+    /// Ends polling for some time where the processor was yielded in the present quiet, and was
+    /// kept.
     fn bar_if_kept(&mut self, now: Instant) {
         let is_kept = |since| now.duration_since(since) >= KEPT;
         let has_yielded = self.between == BetweenLooks::Yield && !self.span.is_zero();
@@ -134,7 +139,8 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    /// Lets work come every `gap`, `times` times, and returns for how long of that the reactor polled.
+    /// Lets work come every `gap`, `times` times, and returns for how long of that the reactor
+    /// polled.
     fn polled(spin: &mut Spin, start: Instant, gap: Duration, times: u32) -> Duration {
         let mut polled = Duration::ZERO;
         for turn in 0..times {
@@ -186,7 +192,8 @@ mod tests {
         assert_eq!(spin.idle(due + US, Some(due)), Wait::AtMost(Duration::ZERO));
     }
 
-    /// A reactor that has learnt to poll for work, and has looked in vain a millisecond ago; and the present.
+    /// A reactor that has learnt to poll for work, and has looked in vain a millisecond ago; and
+    /// the present.
     fn back_after_a_look(between: BetweenLooks) -> (Spin, Instant) {
         let mut spin = Spin::new(between);
         let start = Instant::now();

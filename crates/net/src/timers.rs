@@ -1,5 +1,6 @@
-//! When which connection's time has come. An entry is cheap to leave behind: the connection says whether it still
-//! means it, so deadlines that move away (keep alive) cost nothing until the old one fires.
+//! When which connection's time has come. An entry is cheap to leave behind: the connection says
+//! whether it still means it, so deadlines that move away (keep alive) cost nothing until the old
+//! one fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,8 +8,8 @@ use std::time::Instant;
 
 use crate::ConnectionId;
 
-/// The timers of one reactor. Bounded by the connections: each has at most two entries, the one it means and one
-/// that came to be earlier than that.
+/// The timers of one reactor. Bounded by the connections: each has at most two entries, the one it
+/// means and one that came to be earlier than that.
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
@@ -27,9 +28,9 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Those that are due by now, in order, for [`give_back`](Self::give_back) once each has had its time. What is armed meanwhile
-    /// is not among them: a connection that wants to go on at once, with work that it does in pieces, does so in the next
-    /// round, after the others' turns.
+    /// Those that are due by now, in order, for [`give_back`](Self::give_back) once each has had
+    /// its time. What is armed meanwhile is not among them: a connection that wants to go on at
+    /// once, with work that it does in pieces, does so in the next round, after the others' turns.
     pub fn take_due(&mut self, now: Instant) -> Vec<(Instant, ConnectionId)> {
         let mut due = std::mem::take(&mut self.spare);
         due.extend(std::iter::from_fn(|| self.pop_due(now)));

@@ -1,13 +1,15 @@
-//! Datagrams in runs: one call sends many of one size (UDP generic segmentation offload, GSO), one call receives many (GRO).
+//! Datagrams in runs: one call sends many of one size (UDP generic segmentation offload, GSO), one
+//! call receives many (GRO).
 //!
 //! Read first: `udp(7)`, `ip(7)`, `ipv6(7)`.
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg` (to a message header, an
-//! address, control data and byte ranges). All of these are locals or slices that are borrowed across the call, or volume
-//! memory that is pinned across it. Control data and addresses that come back are read by copies of whole values inside of
-//! what the kernel says it wrote.
+//! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg`
+//! (to a message header, an address, control data and byte ranges). All of these are locals or
+//! slices that are borrowed across the call, or volume memory that is pinned across it. Control
+//! data and addresses that come back are read by copies of whole values inside of what the kernel
+//! says it wrote.
 
 mod address;
 mod control;
@@ -76,8 +78,9 @@ pub struct UdpArrival {
     pub congestion_experienced: bool,
 }
 
-/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4 packets whose identification is 0, or
-/// counts from 0 in each run, which checksums over the IP header rely on.
+/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4
+/// packets whose identification is 0, or counts from 0 in each run, which checksums over the IP
+/// header rely on.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
@@ -98,8 +101,8 @@ enum Others {
 #[derive(Default)]
 struct Iovecs(Vec<libc::iovec>);
 
-// SAFETY: the pointers are meaningful only inside `Iovecs::with`, which clears them first and takes `&mut self`; between calls
-// nothing reads them.
+// SAFETY: the pointers are meaningful only inside `Iovecs::with`, which clears them first and takes
+// `&mut self`; between calls nothing reads them.
 unsafe impl Send for Iovecs {}
 
 impl Iovecs {
@@ -173,7 +176,8 @@ impl UdpSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         let socket = fd.as_fd();
-        // Larger than the system allows to anyone takes a privilege; without it the bound of the system is taken.
+        // Larger than the system allows to anyone takes a privilege; without it the bound of the
+        // system is taken.
         let bytes = i32::try_from(options.recv_buffer_bytes).unwrap_or(i32::MAX);
         if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
             set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
@@ -216,8 +220,8 @@ impl UdpSocket {
         self.local
     }
 
-    /// Sends `pieces`, one after the other, as a run of datagrams; all of them or none. The pieces are the same however often they
-    /// are gone through.
+    /// Sends `pieces`, one after the other, as a run of datagrams; all of them or none. The pieces
+    /// are the same however often they are gone through.
     pub fn send<'v>(
         &mut self,
         run: &UdpRun,
@@ -237,7 +241,8 @@ impl UdpSocket {
         })
     }
 
-    /// Receives what has come into `buffer`, which should have [`UdpSocket::ARRIVAL_LEN_MAX_BYTES`]; `None` where nothing has.
+    /// Receives what has come into `buffer`, which should have
+    /// [`UdpSocket::ARRIVAL_LEN_MAX_BYTES`]; `None` where nothing has.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>> {
         let mut name = Name::room();
         let mut control = Control::room();
@@ -324,8 +329,9 @@ fn send_message(
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = control.len() as _;
     }
-    // SAFETY: message, name, control data and iovecs live across the call, which only reads them and what the iovecs point to:
-    // slices borrowed by the caller of `Iovecs::with`, or volume memory pinned by that.
+    // SAFETY: message, name, control data and iovecs live across the call, which only reads them
+    // and what the iovecs point to: slices borrowed by the caller of `Iovecs::with`, or volume
+    // memory pinned by that.
     let sent = unsafe {
         libc::sendmsg(
             socket.as_raw_fd(),
@@ -355,8 +361,8 @@ fn receive_message(
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = control.len() as _;
-    // SAFETY: message, name, control data and the iovec live across the call; they and `buffer`, which is borrowed mutably, have
-    // as many bytes as the message says.
+    // SAFETY: message, name, control data and the iovec live across the call; they and `buffer`,
+    // which is borrowed mutably, have as many bytes as the message says.
     let received =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let len = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;

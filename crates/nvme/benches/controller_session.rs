@@ -1,5 +1,6 @@
-//! What a command costs in the NVMe/TCP target session, sockets left out: nanoseconds of one core for each, in batches
-//! of 128 as a host at queue depth 128 sends them. The volume is a vector behind a lock, which is part of the figure.
+//! What a command costs in the NVMe/TCP target session, sockets left out: nanoseconds of one core
+//! for each, in batches of 128 as a host at queue depth 128 sends them. The volume is a vector
+//! behind a lock, which is part of the figure.
 //!
 //! `cargo bench -p nvme --features testing`
 
@@ -75,7 +76,8 @@ fn run_r2t(io: &mut Peer) -> f64 {
     let mut answers = Vec::new();
     for cid in 0..DEPTH {
         commands.extend(io.capsule(&command(opcode::WRITE, cid, 16384), &[]));
-        // Slots are given out from the last to the first and back again, so the order of tags is the same each time.
+        // Slots are given out from the last to the first and back again, so the order of tags is
+        // the same each time.
         answers.push(cid);
     }
     let mut out = SendList::with_capacity(1 << 20);

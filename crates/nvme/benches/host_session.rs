@@ -1,5 +1,6 @@
-//! What a command costs in the NVMe/TCP host session, sockets left out: nanoseconds of one core for each, in batches
-//! of 128, the best of many batches, since whatever else the machine does only adds to it.
+//! What a command costs in the NVMe/TCP host session, sockets left out: nanoseconds of one core for
+//! each, in batches of 128, the best of many batches, since whatever else the machine does only
+//! adds to it.
 //!
 //! `cargo bench -p nvme --bench host_session`
 

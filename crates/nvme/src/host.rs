@@ -1,8 +1,9 @@
-//! The host side, whatever the transport: what a host sends to set up and keep an association, to do I/O, and to
-//! read a discovery log; and what it makes of the answers.
+//! The host side, whatever the transport: what a host sends to set up and keep an association, to
+//! do I/O, and to read a discovery log; and what it makes of the answers.
 //!
-//! A transport (`tcp::HostSession`, `rdma::HostSession`) carries [`Command`]s, whose data lie in [`Buffers`], and gives [`Outcome`]s back.
-//! What is to be sent is said by small state machines that know neither transport nor clock:
+//! A transport (`tcp::HostSession`, `rdma::HostSession`) carries [`Command`]s, whose data lie in
+//! [`Buffers`], and gives [`Outcome`]s back. What is to be sent is said by small state machines
+//! that know neither transport nor clock:
 //! - [`Setup`] takes a new admin queue to a controller that is ready;
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
 //! - [`Upkeep`] keeps the association alive and learns what changes;

@@ -1,6 +1,6 @@
-//! What tests, fuzz targets and simulations share: volumes and a backend in plain memory, and a host that knows just
-//! enough to drive a [`tcp`](crate::tcp::ControllerSession) session byte by byte, or an [`rdma`](crate::rdma::ControllerSession) session message by
-//! message.
+//! What tests, fuzz targets and simulations share: volumes and a backend in plain memory, and a
+//! host that knows just enough to drive a [`tcp`](crate::tcp::ControllerSession) session byte by
+//! byte, or an [`rdma`](crate::rdma::ControllerSession) session message by message.
 
 mod backend;
 pub mod fuzz;

@@ -1,6 +1,8 @@
-//! The structures of NVMe and NVMe over Fabrics as they are on the wire: little-endian, without padding.
+//! The structures of NVMe and NVMe over Fabrics as they are on the wire: little-endian, without
+//! padding.
 //!
-//! Read first: NVM Express Base 2.0, "Submission Queue Entry", "Completion Queue Entry", "SGL Descriptor".
+//! Read first: NVM Express Base 2.0, "Submission Queue Entry", "Completion Queue Entry", "SGL
+//! Descriptor".
 
 mod cqe;
 pub mod discovery;

@@ -34,7 +34,8 @@ pub(crate) struct Cli {
 /// How to reach the daemon, and how to answer.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
-    /// The daemon's Unix socket [default: /run/ramport/ramport.sock for root, $XDG_RUNTIME_DIR/ramport/ramport.sock]
+    /// The daemon's Unix socket [default: /run/ramport/ramport.sock for root,
+    /// $XDG_RUNTIME_DIR/ramport/ramport.sock]
     #[arg(
         long,
         global = true,
@@ -128,31 +129,36 @@ pub(crate) struct ServeArgs {
     /// The memory budget for volumes, buffers and connections [default: 80 % of what is available]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// Which cores serve: a number of threads (2) or cores to pin them to (0,2-3 or 1,) [default: all]
+    /// Which cores serve: a number of threads (2) or cores to pin them to (0,2-3 or 1,) [default:
+    /// all]
     #[arg(long, value_name = "N|LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
-    /// Threads for each address where RDMA is served in software, over which hosts' queues are spread: 1 to 16 [default: half
-    /// as many as cores, at most 4]
+    /// Threads for each address where RDMA is served in software, over which hosts' queues are
+    /// spread: 1 to 16 [default: half as many as cores, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=fabric::Soft::THREADS_MAX as i64))]
     pub(crate) rdma_threads: Option<u16>,
-    /// Let RDMA in software send its packets one by one, for networks whose adapters damage runs that they cut (GSO). That the
-    /// system damages them is noticed without it
+    /// Let RDMA in software send its packets one by one, for networks whose adapters damage runs
+    /// that they cut (GSO). That the system damages them is noticed without it
     #[arg(long)]
     pub(crate) rdma_gso_off: bool,
     /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,
-    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iser://192.0.2.1:3260
+    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260,
+    /// iser://192.0.2.1:3260
     #[arg(long, value_name = "URL", value_parser = parse_portal)]
     pub(crate) listen: Vec<Portal>,
-    /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined: 127.0.0.1:4420]
+    /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined:
+    /// 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
     pub(crate) nvme_tcp: Vec<Portal>,
-    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log says why, the portal is tried
-    /// again, and the others are opened. rdma is auto (as without it), hw for an adapter alone, or soft for software alone
+    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log
+    /// says why, the portal is tried again, and the others are opened. rdma is auto (as without
+    /// it), hw for an adapter alone, or soft for software alone
     #[arg(long, value_name = "ADDRESS[:PORT][?rdma=CHOICE]", value_parser = parse_nvme_rdma_portal)]
     pub(crate) nvme_rdma: Vec<Portal>,
-    /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not 1
+    /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not
+    /// 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
     pub(crate) iscsi: Vec<Portal>,
     /// A group whose members may use the socket: a name or a number
@@ -197,7 +203,8 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiscoverArgs {
-    /// The discovery service: nvme+tcp://HOST[:PORT], nvme+rdma://HOST[:PORT] or iscsi://[USER[%SECRET]@]HOST[:PORT]
+    /// The discovery service: nvme+tcp://HOST[:PORT], nvme+rdma://HOST[:PORT] or
+    /// iscsi://[USER[%SECRET]@]HOST[:PORT]
     pub(crate) url: Url,
     /// How long to wait
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
@@ -206,7 +213,8 @@ pub(crate) struct DiscoverArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricVerb {
-    /// List adapters: link, state, speed, addresses; which providers work; and the daemon's portals with what each has
+    /// List adapters: link, state, speed, addresses; which providers work; and the daemon's portals
+    /// with what each has
     #[command(visible_alias = "ls")]
     List,
 }
@@ -425,14 +433,15 @@ pub(crate) enum TargetVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetCreateArgs {
-    /// Its name, which decides the protocol: an NQN such as nqn.2025-01.com.example:rd0 for NVMe, an IQN such as
-    /// iqn.2025-01.com.example:rd0 for iSCSI
+    /// Its name, which decides the protocol: an NQN such as nqn.2025-01.com.example:rd0 for NVMe,
+    /// an IQN such as iqn.2025-01.com.example:rd0 for iSCSI
     #[arg(required_unless_present = "iscsi")]
     pub(crate) name: Option<String>,
     /// Make it an iSCSI target; without a name it gets one
     #[arg(long)]
     pub(crate) iscsi: bool,
-    /// A volume of it, in the order of namespace IDs (from 1) or LUNs (from 0), or with its number: rd0, rd1=7
+    /// A volume of it, in the order of namespace IDs (from 1) or LUNs (from 0), or with its number:
+    /// rd0, rd1=7
     #[arg(long, value_name = "VOLUME[=NUMBER]", value_parser = parse_attach)]
     pub(crate) volume: Vec<Attach>,
     #[command(flatten)]
@@ -469,7 +478,8 @@ pub(crate) struct AccessArgs {
     /// [default: all, under those numbers]
     #[arg(long, value_name = "HOST=LUN:NUMBER,…", value_parser = parse_host_luns)]
     pub(crate) luns: Vec<HostLuns>,
-    /// Reach an iSCSI target through portals of this group alone, and of others given so [default: of all]
+    /// Reach an iSCSI target through portals of this group alone, and of others given so [default:
+    /// of all]
     #[arg(long, value_name = "GROUP")]
     pub(crate) portal_group: Vec<NonZeroU16>,
     #[command(flatten)]
@@ -549,14 +559,16 @@ pub(crate) struct HostArgs {
     pub(crate) chap: ChapArgs,
 }
 
-/// What a host, or for a target every host that has none of its own, has to prove when it logs in over iSCSI.
+/// What a host, or for a target every host that has none of its own, has to prove when it logs in
+/// over iSCSI.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "CHAP (iSCSI)")]
 pub(crate) struct ChapArgs {
     /// The name that is given [default: the host's, or for a target its own]
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     pub(crate) chap_user: Option<String>,
-    /// The file with the secret, of 12 to 255 bytes (- is standard input); its last line end does not count
+    /// The file with the secret, of 12 to 255 bytes (- is standard input); its last line end does
+    /// not count
     #[arg(long, value_name = "FILE")]
     pub(crate) chap_secret_file: Option<PathBuf>,
     /// The name that targets give in return [default: ramport]
@@ -580,7 +592,8 @@ pub(crate) enum PortalVerb {
     List,
     /// Show a portal
     Show(PortalArgs),
-    /// Serve the same targets over RDMA at a portal's address, or no longer; choose an adapter or software
+    /// Serve the same targets over RDMA at a portal's address, or no longer; choose an adapter or
+    /// software
     #[command(after_help = examples::PORTAL_SET)]
     Set(PortalSetArgs),
     /// Close a portal
@@ -590,8 +603,9 @@ pub(crate) enum PortalVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
-    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for portal group 2; over RDMA
-    /// nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw for an adapter or ?rdma=soft for software alone
+    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
+    /// portal group 2; over RDMA nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw
+    /// for an adapter or ?rdma=soft for software alone
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }
@@ -601,7 +615,8 @@ pub(crate) struct PortalSetArgs {
     /// Its URL, of a portal over TCP; or over RDMA, to change what carries that
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
-    /// Whether the same targets are served over RDMA, too, at the same address and port; and what carries it
+    /// Whether the same targets are served over RDMA, too, at the same address and port; and what
+    /// carries it
     #[arg(long, value_name = "on|off|auto|hw|soft")]
     pub(crate) rdma: RdmaSwitch,
 }

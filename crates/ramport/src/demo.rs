@@ -34,8 +34,8 @@ const ISCSI_TARGET: &str = "iqn.2025-01.io.ramport:rd0";
 const PORT: u16 = 4420;
 /// iSCSI's port.
 const ISCSI_PORT: u16 = 3260;
-/// How much of the RAM disk is written and verified at most. What was never written is measured with the cost of its first
-/// write, so this is all of it unless somebody asked for a large one.
+/// How much of the RAM disk is written and verified at most. What was never written is measured
+/// with the cost of its first write, so this is all of it unless somebody asked for a large one.
 const VERIFIED_MAX_BYTES: u64 = 1 << 30;
 /// How long the daemon may take to start.
 const START_TIME: Duration = Duration::from_secs(10);
@@ -48,7 +48,8 @@ pub(crate) fn run(connection: &Connection, args: &DemoArgs) -> Result<(), Failur
     end_by_signal(Arc::clone(&daemon))?;
     let outcome = show(&daemon, args);
     if daemon.is_ending.load(Ordering::Acquire) {
-        // What was going on broke off because the daemon was told to end. Whoever told it ends this process.
+        // What was going on broke off because the daemon was told to end. Whoever told it ends this
+        // process.
         loop {
             thread::park();
         }
@@ -181,8 +182,8 @@ fn tell_how_to_attach(daemon: &DemoDaemon) -> Result<(), Failure> {
     ))
 }
 
-/// The address of this machine that other machines reach: the one that packets to them would come from. Nothing is
-/// sent.
+/// The address of this machine that other machines reach: the one that packets to them would come
+/// from. Nothing is sent.
 fn own_address() -> String {
     let address = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         // TEST-NET-1: any address beyond the local network does.
@@ -305,8 +306,8 @@ impl DemoDaemon {
     }
 }
 
-/// The default socket, so that `ramport ls` finds the daemon; one in the demonstration's folder where another daemon has
-/// that.
+/// The default socket, so that `ramport ls` finds the daemon; one in the demonstration's folder
+/// where another daemon has that.
 fn demo_socket(folder: &Path) -> PathBuf {
     let default = paths::socket();
     let taken = std::os::unix::net::UnixStream::connect(&default).is_ok();

@@ -1,4 +1,5 @@
-//! Where the daemon keeps its things when nobody says: the system's folders for root, the user's own for others.
+//! Where the daemon keeps its things when nobody says: the system's folders for root, the user's
+//! own for others.
 
 use std::env;
 use std::path::PathBuf;

@@ -99,8 +99,8 @@ fn api_config(
     Ok(ApiConfig { socket, owner, tcp })
 }
 
-/// Opens the portals that the command line names and that are not there yet; a daemon without any gets one on
-/// loopback.
+/// Opens the portals that the command line names and that are not there yet; a daemon without any
+/// gets one on loopback.
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
     let named = args.listen.iter().chain(&args.nvme_tcp);
@@ -121,7 +121,8 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
             // What carries RDMA was said anew.
             engine.remove_portal(defined.0).map_err(Failure::mistake)?;
         }
-        // RDMA may be in the way of something else on this machine; the portals over TCP are served all the same.
+        // RDMA may be in the way of something else on this machine; the portals over TCP are served
+        // all the same.
         let if_closed = if portal.0.transport.is_rdma() {
             IfClosed::Keep
         } else {

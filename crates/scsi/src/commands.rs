@@ -76,7 +76,8 @@ impl Device {
         }
     }
 
-    /// Commands to a LUN that does not exist: INQUIRY, REPORT LUNS and REQUEST SENSE answer all the same.
+    /// Commands to a LUN that does not exist: INQUIRY, REPORT LUNS and REQUEST SENSE answer all the
+    /// same.
     pub(crate) fn without_unit(
         &mut self,
         id: NexusId,
@@ -96,7 +97,8 @@ impl Device {
         }
     }
 
-    /// REQUEST SENSE: a waiting unit attention as data, which clears it; else how far a sanitize operation is.
+    /// REQUEST SENSE: a waiting unit attention as data, which clears it; else how far a sanitize
+    /// operation is.
     fn request_sense(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Vec<u8> {
         let asc = self
             .nexuses
@@ -177,7 +179,8 @@ impl Device {
             .units
             .get_mut(&lun)
             .expect("dispatch has looked the unit up");
-        // Both kinds of reservation exclude each other (SPC-2 and SPC-3, exceptions to SPC-2 reservations).
+        // Both kinds of reservation exclude each other (SPC-2 and SPC-3, exceptions to SPC-2
+        // reservations).
         if !unit.reservations.registrations.is_empty() {
             return Err(conflict);
         }
@@ -301,7 +304,8 @@ impl Device {
         Ok(Begin::Sanitize(work))
     }
 
-    /// Begins an EXTENDED COPY; `None` where there is nothing to copy. RECEIVE COPY RESULTS tells of it from now on.
+    /// Begins an EXTENDED COPY; `None` where there is nothing to copy. RECEIVE COPY RESULTS tells
+    /// of it from now on.
     pub(crate) fn begin_copy(
         &mut self,
         id: NexusId,

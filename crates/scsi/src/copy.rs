@@ -104,7 +104,8 @@ fn parse_target(target: &[u8], at: usize) -> Result<CopyTarget, Sense> {
     if target[0] != TARGET_IDENTIFICATION {
         return Err(Sense::illegal(Asc::UNSUPPORTED_TARGET_DESCRIPTOR));
     }
-    // PERIPHERAL DEVICE TYPE must be 00h (block device); LU ID TYPE and NUL are of no meaning any more (SPC-4).
+    // PERIPHERAL DEVICE TYPE must be 00h (block device); LU ID TYPE and NUL are of no meaning any
+    // more (SPC-4).
     if target[1] & 0x1F != 0 {
         return Err(Sense::invalid_parameter(at as u16 + 1));
     }

@@ -1,7 +1,9 @@
-//! The SCSI target device: logical units, the nexuses that use them, and the commands that need both.
+//! The SCSI target device: logical units, the nexuses that use them, and the commands that need
+//! both.
 //!
-//! One owner at a time holds a [`Device`]; a transport asks it about every command that is not a plain transfer,
-//! and learns by [`Device::generation`] when what it remembers of a logical unit ([`View`]) is stale.
+//! One owner at a time holds a [`Device`]; a transport asks it about every command that is not a
+//! plain transfer, and learns by [`Device::generation`] when what it remembers of a logical unit
+//! ([`View`]) is stale.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -42,7 +44,8 @@ pub enum LunMap {
 }
 
 impl LunMap {
-    /// The device's LUN behind a LUN of the nexus. Whether there is such a logical unit is another question.
+    /// The device's LUN behind a LUN of the nexus. Whether there is such a logical unit is another
+    /// question.
     fn device_lun(&self, lun: Lun) -> Option<Lun> {
         match self {
             Self::All => Some(lun),
@@ -148,7 +151,8 @@ impl Response {
 pub enum Begin {
     /// It is finished.
     Done(Response),
-    /// It moves data of the volume: the transport moves them, and executes it by a [`medium::Execution`] or on the volume.
+    /// It moves data of the volume: the transport moves them, and executes it by a
+    /// [`medium::Execution`] or on the volume.
     Medium(Medium, Arc<dyn Volume>),
     /// SANITIZE: the transport works on it in turns, whatever becomes of the command.
     Sanitize(SanitizeWork),
@@ -204,7 +208,8 @@ impl Device {
         self.generation
     }
 
-    /// Changes with everything that [`persistent_reservations`](Self::persistent_reservations) depends on.
+    /// Changes with everything that [`persistent_reservations`](Self::persistent_reservations)
+    /// depends on.
     pub fn reservations_generation(&self) -> u64 {
         self.reservations_generation
     }
@@ -269,7 +274,8 @@ impl Device {
         self.attend_all(lun, Asc::CAPACITY_CHANGED, None);
     }
 
-    /// The memory that thin logical units share becomes short: THIN PROVISIONING SOFT THRESHOLD REACHED at each of them.
+    /// The memory that thin logical units share becomes short: THIN PROVISIONING SOFT THRESHOLD
+    /// REACHED at each of them.
     pub fn space_becomes_short(&mut self) {
         let luns: Vec<Lun> = self.units.keys().copied().collect();
         for lun in luns {
@@ -289,7 +295,8 @@ impl Device {
         all.filter(|(_, reservations)| reservations.persist)
     }
 
-    /// Puts saved reservations back after a restart. PRGENERATION begins with 0 again, as after any power on.
+    /// Puts saved reservations back after a restart. PRGENERATION begins with 0 again, as after any
+    /// power on.
     pub fn restore_reservations(&mut self, lun: Lun, saved: Reservations) {
         if let Some(unit) = self.units.get_mut(&lun) {
             unit.reservations = Reservations {
@@ -374,8 +381,8 @@ impl Device {
         seen
     }
 
-    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none. The transport of `by` itself aborts that
-    /// nexus's own commands.
+    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none. The transport of `by`
+    /// itself aborts that nexus's own commands.
     pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
         let Some(lun) = self.device_lun(by, lun) else {
             return false;
@@ -399,8 +406,8 @@ impl Device {
         self.attend_all(lun, Asc::COMMANDS_CLEARED, Some(by));
     }
 
-    /// TARGET RESET by `by`: every logical unit. As with [`reset_unit`](Self::reset_unit), the transport of `by` aborts
-    /// that nexus's own commands.
+    /// TARGET RESET by `by`: every logical unit. As with [`reset_unit`](Self::reset_unit), the
+    /// transport of `by` aborts that nexus's own commands.
     pub fn reset_all(&mut self, by: NexusId) {
         let luns: Vec<Lun> = self.units.keys().copied().collect();
         for lun in luns {
@@ -586,8 +593,8 @@ impl Device {
         Ok(Begin::Done(self.run(id, lun, opcode, cdb, &[])))
     }
 
-    /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything is looked up
-    /// anew: the nexus or the logical unit may have gone in between.
+    /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything
+    /// is looked up anew: the nexus or the logical unit may have gone in between.
     pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Finish {
         let (Some(lun), Ok(opcode)) = (self.device_lun(id, lun), opcodes::find(cdb)) else {
             return Finish::Done(no_unit(cdb));

@@ -1,8 +1,8 @@
-//! The host's side of SCSI, whatever the transport: which commands set a logical unit up and do I/O on it, and what
-//! their answers mean.
+//! The host's side of SCSI, whatever the transport: which commands set a logical unit up and do I/O
+//! on it, and what their answers mean.
 //!
-//! A transport (`iscsi::initiator`) carries [`Command`]s, whose data lie in [`session::Buffers`], and gives [`Outcome`]s
-//! back. What is to be sent is said by:
+//! A transport (`iscsi::initiator`) carries [`Command`]s, whose data lie in [`session::Buffers`],
+//! and gives [`Outcome`]s back. What is to be sent is said by:
 //! - [`Setup`], which finds out what is behind a LUN;
 //! - [`io`], the commands of a disk.
 

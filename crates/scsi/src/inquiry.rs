@@ -1,6 +1,7 @@
 //! INQUIRY: standard data and vital product data pages.
 //!
-//! Read first: SPC-5, "INQUIRY command" and "Vital product data parameters"; SBC-4, its pages B0h to B2h.
+//! Read first: SPC-5, "INQUIRY command" and "Vital product data parameters"; SBC-4, its pages B0h
+//! to B2h.
 
 use block::Geometry;
 
@@ -14,14 +15,16 @@ const PRODUCT: &[u8; 16] = b"RAM DISK        ";
 /// PRODUCT REVISION LEVEL.
 const REVISION: &[u8; 4] = b"0001";
 
-/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators switch on these and on the VERSION field;
-/// they know SPC-4 (6) everywhere, and what SPC-5 adds is told by the pages and opcodes themselves.
+/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators switch on these and on the
+/// VERSION field; they know SPC-4 (6) everywhere, and what SPC-5 adds is told by the pages and
+/// opcodes themselves.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
 /// What names a logical unit for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitIdentity {
-    /// 64 bits that no other volume of this installation has; NAA and EUI-64 identifiers are made of them.
+    /// 64 bits that no other volume of this installation has; NAA and EUI-64 identifiers are made
+    /// of them.
     pub unique: u64,
     /// UNIT SERIAL NUMBER, printable ASCII.
     pub serial: String,
@@ -165,8 +168,8 @@ fn scsi_ports(subject: &Subject<'_>) -> Vec<u8> {
     body
 }
 
-/// Third-party copy page: the supported commands descriptor (EXTENDED COPY, its results) and the parameter
-/// data, supported descriptors and general copy operations descriptors.
+/// Third-party copy page: the supported commands descriptor (EXTENDED COPY, its results) and the
+/// parameter data, supported descriptors and general copy operations descriptors.
 fn third_party_copy() -> Vec<u8> {
     let descriptor = |kind: u16, body: &[u8]| {
         let padded = (body.len() + 4).next_multiple_of(4) - 4;

@@ -15,8 +15,9 @@ pub use self::execution::Execution;
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
 /// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
-/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such limit. libiscsi's suite
-/// expects that as much can be written and read by one command where this is 65536 blocks or more.
+/// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such
+/// limit. libiscsi's suite expects that as much can be written and read by one command where this
+/// is 65536 blocks or more.
 pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 16 << 20;
 /// The most block descriptors of UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
@@ -54,8 +55,8 @@ pub enum Medium {
         /// PARAMETER LIST LENGTH.
         len_bytes: u16,
     },
-    /// All blocks become zeros, and lose their memory where the volume is thin; with no blocks EXIT FAILURE MODE, which
-    /// there is none of.
+    /// All blocks become zeros, and lose their memory where the volume is thin; with no blocks EXIT
+    /// FAILURE MODE, which there is none of.
     Sanitize(Extent),
     /// Nothing is to be done for a volume in RAM but check the extent.
     PreFetch(Extent),
@@ -140,8 +141,8 @@ fn fields(cdb: &[u8; 16]) -> Fields {
     }
 }
 
-/// The fast way for plain READs and WRITEs, which a transport takes while a [`crate::View`] allows it; `None` for
-/// every other command.
+/// The fast way for plain READs and WRITEs, which a transport takes while a [`crate::View`] allows
+/// it; `None` for every other command.
 pub fn plain_transfer(cdb: &[u8; 16], geometry: Geometry) -> Option<Result<Medium, Sense>> {
     let name = match cdb[0] {
         0x08 | 0x28 | 0x88 | 0xA8 => Name::Read,
@@ -266,7 +267,8 @@ fn parse_atomic(
     cdb: &[u8; 16],
     geometry: Geometry,
 ) -> Result<Medium, Sense> {
-    // ATOMIC BOUNDARY: a non-zero boundary is not offered (its maximum in the block limits page is 0).
+    // ATOMIC BOUNDARY: a non-zero boundary is not offered (its maximum in the block limits page is
+    // 0).
     if cdb[10] != 0 || cdb[11] != 0 {
         return Err(Sense::invalid_cdb_field(10));
     }
@@ -313,8 +315,8 @@ fn parse_write_same(
     })
 }
 
-/// SANITIZE: a RAM volume forgets by whichever method. OVERWRITE is not offered: memory that was given back is not
-/// there to be overwritten.
+/// SANITIZE: a RAM volume forgets by whichever method. OVERWRITE is not offered: memory that was
+/// given back is not there to be overwritten.
 fn parse_sanitize(cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
     const EXIT_FAILURE_MODE: u8 = 0x1F;
     // ZNR is for zoned devices alone; what follows is reserved, and no parameter list is taken.

@@ -1,8 +1,9 @@
-//! The table of commands: what is implemented, how its CDB looks, and what reservations do to it. Everything
-//! else that must know which commands exist (dispatch, REPORT SUPPORTED OPERATION CODES) reads this table.
+//! The table of commands: what is implemented, how its CDB looks, and what reservations do to it.
+//! Everything else that must know which commands exist (dispatch, REPORT SUPPORTED OPERATION CODES)
+//! reads this table.
 //!
-//! Read first: SPC-5, "REPORT SUPPORTED OPERATION CODES command"; SPC-5 and SBC-4, the tables of commands that
-//! are allowed in the presence of reservations.
+//! Read first: SPC-5, "REPORT SUPPORTED OPERATION CODES command"; SPC-5 and SBC-4, the tables of
+//! commands that are allowed in the presence of reservations.
 
 /// A command that this device server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +59,14 @@ pub(crate) enum AccessClass {
     Own,
 }
 
-/// One row: an operation code, a service action where there is one, and the bits of the CDB that are used.
+/// One row: an operation code, a service action where there is one, and the bits of the CDB that
+/// are used.
 pub(crate) struct Opcode {
     pub(crate) name: Name,
     pub(crate) code: u8,
     pub(crate) service_action: Option<u16>,
-    /// CDB USAGE DATA: a 1 for each bit that the device server evaluates; byte 0 holds the opcode. Its length
-    /// is the CDB's.
+    /// CDB USAGE DATA: a 1 for each bit that the device server evaluates; byte 0 holds the opcode.
+    /// Its length is the CDB's.
     pub(crate) usage: &'static [u8],
     pub(crate) access: AccessClass,
 }
@@ -91,7 +93,8 @@ const fn row_sa(name: Name, access: AccessClass, action: u16, usage: &'static [u
 
 use AccessClass::{Always, Own, Read, Write};
 
-/// Byte 1 of reads and writes: protection (which must be 0) is not evaluated as a feature; DPO and FUA are.
+/// Byte 1 of reads and writes: protection (which must be 0) is not evaluated as a feature; DPO and
+/// FUA are.
 const DPO_FUA: u8 = 0x18;
 
 /// Every implemented command, ordered by operation code and service action.
@@ -339,7 +342,8 @@ const FIRST_ROW: [u8; 256] = {
     first
 };
 
-/// The row of `cdb`, which holds at least the bytes of its longest form (16; shorter ones are padded).
+/// The row of `cdb`, which holds at least the bytes of its longest form (16; shorter ones are
+/// padded).
 pub(crate) fn find(cdb: &[u8; 16]) -> Result<&'static Opcode, Unknown> {
     let mut unknown = Unknown::Opcode;
     let rows = &OPCODES[usize::from(FIRST_ROW[usize::from(cdb[0])])..];

@@ -115,8 +115,8 @@ fn apply(
     }
 }
 
-/// REGISTER AND MOVE has a parameter list of its own: UNREG and APTPL in byte 17, RELATIVE TARGET PORT IDENTIFIER in
-/// 18-19, the TransportID's length in 20-23.
+/// REGISTER AND MOVE has a parameter list of its own: UNREG and APTPL in byte 17, RELATIVE TARGET
+/// PORT IDENTIFIER in 18-19, the TransportID's length in 20-23.
 fn register_and_move(
     state: &mut Reservations,
     ports: &NexusPorts,

@@ -51,7 +51,8 @@ pub(crate) fn luns(select: u8, luns: &[Lun]) -> Result<Vec<u8>, Sense> {
     Ok(data)
 }
 
-/// A LUN in single-level form: peripheral addressing below 256, flat space above (SAM-5, "LUN addressing").
+/// A LUN in single-level form: peripheral addressing below 256, flat space above (SAM-5, "LUN
+/// addressing").
 pub fn lun_bytes(lun: Lun) -> [u8; 8] {
     let [high, low] = lun.to_be_bytes();
     let method = if high == 0 { 0 } else { 0x40 };
@@ -107,7 +108,8 @@ pub(crate) fn target_port_groups(ports: &[TargetPort], format: u8) -> Vec<u8> {
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS; `extended` is REPD.
 pub(crate) fn task_management(extended: bool) -> Vec<u8> {
-    // ATS, ATSS, CTSS, LURS, TRS (abort task, abort and clear task set, logical unit and target reset).
+    // ATS, ATSS, CTSS, LURS, TRS (abort task, abort and clear task set, logical unit and target
+    // reset).
     let functions = [0xDA, 0x00, 0x00, if extended { 12 } else { 0 }];
     let mut data = functions.to_vec();
     if extended {

@@ -1,6 +1,7 @@
 //! Persistent reservations of one logical unit: registrations, the reservation and who may do what.
 //!
-//! Read first: SPC-5, "Persistent reservations"; the tables of commands allowed in the presence of reservations.
+//! Read first: SPC-5, "Persistent reservations"; the tables of commands allowed in the presence of
+//! reservations.
 
 use crate::opcodes::AccessClass;
 use crate::sense::{Asc, Sense};
@@ -245,8 +246,8 @@ impl Reservations {
         }
     }
 
-    /// Removes a registration; the reservation goes with its (last) holder. Returns whom to tell that it was
-    /// released.
+    /// Removes a registration; the reservation goes with its (last) holder. Returns whom to tell
+    /// that it was released.
     fn unregister(&mut self, ports: &NexusPorts) -> Vec<Notice> {
         let held = self.holds(ports);
         self.registrations
@@ -358,7 +359,8 @@ impl Reservations {
         })
     }
 
-    /// PREEMPT and PREEMPT AND ABORT (the caller aborts what [`Outcome::abort`] names in the latter case).
+    /// PREEMPT and PREEMPT AND ABORT (the caller aborts what [`Outcome::abort`] names in the latter
+    /// case).
     pub fn preempt(
         &mut self,
         ports: &NexusPorts,

@@ -1,5 +1,5 @@
-//! SANITIZE (SBC-4, "Sanitize operations"): it goes on apart from the command that began it, and until it is over the
-//! logical unit answers little else.
+//! SANITIZE (SBC-4, "Sanitize operations"): it goes on apart from the command that began it, and
+//! until it is over the logical unit answers little else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,8 @@ const FAILED: u32 = u32::MAX - 1;
 /// AUSE: EXIT FAILURE MODE is enough.
 const FAILED_MAY_BE_LEFT: u32 = u32::MAX - 2;
 
-/// How a sanitize operation stands: known to the logical unit, and to a command that waits for its end.
+/// How a sanitize operation stands: known to the logical unit, and to a command that waits for its
+/// end.
 #[derive(Debug)]
 struct Standing(AtomicU32);
 
@@ -75,7 +76,8 @@ impl Sanitize {
     }
 }
 
-/// A sanitize operation on its way. One that is dropped before its end has failed; before it has begun, it has never been.
+/// A sanitize operation on its way. One that is dropped before its end has failed; before it has
+/// begun, it has never been.
 pub struct SanitizeWork {
     volume: Arc<dyn Volume>,
     execution: Execution,
@@ -88,7 +90,8 @@ pub struct SanitizeWork {
 }
 
 impl SanitizeWork {
-    /// That a CDB, already checked, asks for, and what the logical unit keeps of it in place of the one `before`.
+    /// That a CDB, already checked, asks for, and what the logical unit keeps of it in place of the
+    /// one `before`.
     pub(crate) fn new(
         cdb: &[u8; 16],
         command: Medium,
@@ -115,7 +118,8 @@ impl SanitizeWork {
         &self.volume
     }
 
-    /// What the command that asked for it waits for; with IMMED it waits for nothing and is answered GOOD.
+    /// What the command that asked for it waits for; with IMMED it waits for nothing and is
+    /// answered GOOD.
     pub fn outcome(&self) -> Option<SanitizeOutcome> {
         let standing = Arc::clone(&self.standing);
         (!self.is_immediate).then_some(SanitizeOutcome(standing))

@@ -1,4 +1,5 @@
-//! Turns: what may take long is done piece by piece, so that whoever drives a transport serves others in between.
+//! Turns: what may take long is done piece by piece, so that whoever drives a transport serves
+//! others in between.
 
 use crate::device::Response;
 

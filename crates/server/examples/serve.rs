@@ -1,4 +1,5 @@
-//! Serves one RAM volume over NVMe/TCP, for measurements and for hosts that are to be tried by hand.
+//! Serves one RAM volume over NVMe/TCP, for measurements and for hosts that are to be tried by
+//! hand.
 //!
 //! ```text
 //! cargo run --release -p target --example serve -- [ADDRESS [CORE]]

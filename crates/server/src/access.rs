@@ -8,8 +8,8 @@ use scsi::{Lun, LunMap};
 
 use crate::{AllowedHost, HostDefinition, HostName, HostPolicy, ToldBy};
 
-/// A target's policy with the definitions of the hosts that it names: what the check needs, as it was when policy or
-/// hosts last changed.
+/// A target's policy with the definitions of the hosts that it names: what the check needs, as it
+/// was when policy or hosts last changed.
 #[derive(Debug)]
 pub(crate) enum AccessList {
     Local,
@@ -77,8 +77,8 @@ impl AccessList {
         self.grant(who).access
     }
 
-    /// What the host `who` may do and see. Of several entries that are about it the most generous counts, and among
-    /// equals one that tells it by name.
+    /// What the host `who` may do and see. Of several entries that are about it the most generous
+    /// counts, and among equals one that tells it by name.
     pub(crate) fn grant(&self, who: HostIdentity<'_>) -> Grant {
         match self {
             Self::Local if who.address.to_canonical().is_loopback() => {

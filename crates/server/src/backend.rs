@@ -1,7 +1,8 @@
-//! What a connection's session asks of the server: the target that its host names, and the namespaces there.
+//! What a connection's session asks of the server: the target that its host names, and the
+//! namespaces there.
 //!
-//! On the data path nothing here takes a lock: namespaces are looked up once and kept until the subsystem's generation
-//! moves, and counters have one writer.
+//! On the data path nothing here takes a lock: namespaces are looked up once and kept until the
+//! subsystem's generation moves, and counters have one writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +43,8 @@ pub(crate) struct ConnectionBackend {
     /// The generation that `views` were looked up at.
     seen: u64,
     _charge: Charge,
-    /// For the output that is kept when the peer does not read: taken when that first happens, since a peer that
-    /// stalls once will again.
+    /// For the output that is kept when the peer does not read: taken when that first happens,
+    /// since a peer that stalls once will again.
     stall_charge: Option<Charge>,
 }
 
@@ -145,7 +146,8 @@ impl Backend for ConnectionBackend {
         binding.controller = Some(controller);
         self.views.count_in(totals);
         self.views.count_in(Arc::clone(binding.offered.totals()));
-        // Between the check and the session's entry in the registry, policy or target may have changed.
+        // Between the check and the session's entry in the registry, policy or target may have
+        // changed.
         let who = HostIdentity {
             name: Some(binding.host.as_str()),
             address: self.accepted.peer.ip(),
@@ -277,7 +279,8 @@ impl Source for NamespaceSource {
         if generation == self.seen.load(Ordering::Relaxed) {
             return true;
         }
-        // A peer chooses when this is sent, and how often it is sent again: of a volume that the namespace no longer is, never.
+        // A peer chooses when this is sent, and how often it is sent again: of a volume that the
+        // namespace no longer is, never.
         let now = self.offered.view(self.controller, self.nsid);
         let may = now.is_some_and(|now| {
             let is_same = std::ptr::addr_eq(Arc::as_ptr(&now.volume), Arc::as_ptr(&self.volume));
@@ -290,7 +293,8 @@ impl Source for NamespaceSource {
     }
 }
 
-/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed before still goes out, once.
+/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed
+/// before still goes out, once.
 fn may_read(offered: &Offered, controller: ControllerId, nsid: Nsid) -> bool {
     let now = offered.view(controller, nsid);
     now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok())

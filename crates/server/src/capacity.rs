@@ -23,8 +23,9 @@ pub struct Capacity {
     pub slab_bytes: u64,
 }
 
-/// What a connection is charged: what it takes with the longest queue there can be. Measured as the growth of the
-/// process over 65 connections with queues of 1,000 entries, 159 KiB each, rounded up.
+/// What a connection is charged: what it takes with the longest queue there can be. Measured as the
+/// growth of the process over 65 connections with queues of 1,000 entries, 159 KiB each, rounded
+/// up.
 pub(crate) const CONNECTION_BYTES: u64 = 192 << 10;
 /// The same with queues of 32 entries: 21 KiB; each entry takes about 140 bytes more.
 const CONNECTION_IDLE_BYTES: u64 = 36 << 10;

@@ -1,4 +1,5 @@
-//! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them real.
+//! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them
+//! real.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -81,7 +82,8 @@ pub enum HostPolicy {
 pub struct LoginPolicy {
     /// The groups of the portals that it is reached through; all, where empty.
     pub groups: BTreeSet<PortalGroup>,
-    /// What hosts have to prove of which nothing is asked by their own definition; nothing, where absent.
+    /// What hosts have to prove of which nothing is asked by their own definition; nothing, where
+    /// absent.
     pub chap: Option<ChapDefinition>,
 }
 
@@ -120,12 +122,13 @@ pub struct AllowedHost {
     pub host: HostName,
     /// What it may do.
     pub access: Access,
-    /// The LUNs that it sees (iSCSI), each with the volume's number in the target; all, under those numbers, where
-    /// absent.
+    /// The LUNs that it sees (iSCSI), each with the volume's number in the target; all, under those
+    /// numbers, where absent.
     pub luns: Option<BTreeMap<u16, u32>>,
 }
 
-/// A host. It is recognised by its name, where it has to give one, and by its address, where there are any.
+/// A host. It is recognised by its name, where it has to give one, and by its address, where there
+/// are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDefinition {
     /// Its name: the host NQN that it gives.
@@ -166,7 +169,8 @@ pub enum ChapFault {
     /// A name is empty or too long.
     #[error("a CHAP user name has 1 to 255 bytes")]
     UserLength,
-    /// Both directions have one secret, so that anyone could send a target's own challenge back to it.
+    /// Both directions have one secret, so that anyone could send a target's own challenge back to
+    /// it.
     #[error("the secrets of both directions are the same; give each its own (RFC 7143 §12.1.3)")]
     SameSecret,
 }
@@ -264,8 +268,8 @@ impl PortalDefinition {
     }
 }
 
-/// A portal group (RFC 7143 §4.2.7.1): portals that the connections of one session may be spread over. For SCSI, each
-/// group of a target is one target port. Its tag is a number from 1.
+/// A portal group (RFC 7143 §4.2.7.1): portals that the connections of one session may be spread
+/// over. For SCSI, each group of a target is one target port. Its tag is a number from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortalGroup(pub NonZeroU16);
 
@@ -366,7 +370,8 @@ impl AddressRange {
         })
     }
 
-    /// Whether `address` lies in the range. An IPv4 address mapped into IPv6 counts as the IPv4 address.
+    /// Whether `address` lies in the range. An IPv4 address mapped into IPv6 counts as the IPv4
+    /// address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (range, address) = (self.address.to_canonical(), address.to_canonical());
         if range.is_ipv4() != address.is_ipv4() {

@@ -77,7 +77,8 @@ pub struct PortalInfo {
     pub connections: usize,
     /// What carries RDMA; none for transports that have none.
     pub rdma: Option<RdmaInfo>,
-    /// What was counted of packets at its address, for all portals there; none but where software carries RDMA.
+    /// What was counted of packets at its address, for all portals there; none but where software
+    /// carries RDMA.
     pub rdma_statistics: Option<RdmaStatistics>,
 }
 
@@ -94,8 +95,8 @@ pub struct RdmaInfo {
     pub reason: String,
 }
 
-/// A session: a host connected to a target through a portal. For NVMe this is a controller with all its queues, for
-/// iSCSI a session with all its connections.
+/// A session: a host connected to a target through a portal. For NVMe this is a controller with all
+/// its queues, for iSCSI a session with all its connections.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Its number, never used twice while the server runs.

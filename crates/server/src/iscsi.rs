@@ -18,9 +18,9 @@ use crate::{IscsiState, TargetName, Transport};
 
 /// What a connection is charged until its login is done: texts, parsed and answered.
 pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
-/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, a data segment that is
-/// kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What commands gather comes on top, and over
-/// RDMA what was posted to receive messages.
+/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, a data
+/// segment that is kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What
+/// commands gather comes on top, and over RDMA what was posted to receive messages.
 pub(crate) const CONNECTION_BYTES: u64 = 640 << 10;
 
 /// Within which time an initiator is to log out that is asked to.
@@ -81,8 +81,8 @@ impl Member {
         }
     }
 
-    /// Ends the session: its initiator is asked to log out, and is dropped where it has not by then. Not for reactor
-    /// threads.
+    /// Ends the session: its initiator is asked to log out, and is dropped where it has not by
+    /// then. Not for reactor threads.
     pub(crate) fn end(&self, within: Duration) {
         match self {
             Self::Normal(target, opened) => target.ask_to_leave(*opened, within),
@@ -106,7 +106,8 @@ impl Member {
     }
 }
 
-/// The address at which a host that came to `local` reaches a portal on `portal`; none where it can't.
+/// The address at which a host that came to `local` reaches a portal on `portal`; none where it
+/// can't.
 pub(crate) fn reachable(portal: IpAddr, local: IpAddr) -> Option<IpAddr> {
     let (portal, local) = (portal.to_canonical(), local.to_canonical());
     if portal.is_unspecified() {

@@ -1,5 +1,5 @@
-//! Which reservations are to be saved: iSCSI targets post that theirs have changed, the control plane fetches, saves and
-//! acknowledges them.
+//! Which reservations are to be saved: iSCSI targets post that theirs have changed, the control
+//! plane fetches, saves and acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

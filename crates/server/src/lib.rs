@@ -1,10 +1,12 @@
-//! The server: volumes under targets, offered at portals to hosts, and the sessions that come of it.
+//! The server: volumes under targets, offered at portals to hosts, and the sessions that come of
+//! it.
 //!
-//! This crate alone binds all others. [`Server`] is what the control plane holds: synchronous, shared between
-//! threads, each call a transaction that either happens whole or leaves everything as it was. Its
-//! [`ServerError`]s tell a person the mend.
+//! This crate alone binds all others. [`Server`] is what the control plane holds: synchronous,
+//! shared between threads, each call a transaction that either happens whole or leaves everything
+//! as it was. Its [`ServerError`]s tell a person the mend.
 //!
-//! What this crate refuses to know: files of definitions, REST, and how a protocol reads on the wire.
+//! What this crate refuses to know: files of definitions, REST, and how a protocol reads on the
+//! wire.
 
 #![forbid(unsafe_code)]
 

@@ -35,12 +35,13 @@ pub enum NameFault {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
-/// A target's name: an iSCSI name (`iqn.`, `eui.`, `naa.`), an NQN, or another name of up to 223 bytes that NVMe hosts
-/// accept as one (with a warning).
+/// A target's name: an iSCSI name (`iqn.`, `eui.`, `naa.`), an NQN, or another name of up to 223
+/// bytes that NVMe hosts accept as one (with a warning).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetName(String);
 
-/// A host's name here: its NQN or iSCSI initiator name, or any label for a host that is told by its addresses.
+/// A host's name here: its NQN or iSCSI initiator name, or any label for a host that is told by its
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
@@ -64,8 +65,8 @@ impl TargetName {
         &self.0
     }
 
-    /// The protocol that the target is offered over: iSCSI for names in a form of iSCSI's (RFC 7143 §4.2.7.1), NVMe for
-    /// all others.
+    /// The protocol that the target is offered over: iSCSI for names in a form of iSCSI's (RFC 7143
+    /// §4.2.7.1), NVMe for all others.
     pub fn protocol(&self) -> Protocol {
         let forms = ["iqn.", "eui.", "naa."];
         if forms.iter().any(|form| self.0.starts_with(form)) {
@@ -75,15 +76,15 @@ impl TargetName {
         }
     }
 
-    /// Whether it has the form of an NQN (`nqn.yyyy-mm.reversed.domain[:anything]`). Linux, SPDK and QEMU accept
-    /// other names too; some other hosts do not.
+    /// Whether it has the form of an NQN (`nqn.yyyy-mm.reversed.domain[:anything]`). Linux, SPDK
+    /// and QEMU accept other names too; some other hosts do not.
     pub fn is_nqn(&self) -> bool {
         self.0.strip_prefix("nqn.").is_some_and(has_date_and_domain)
     }
 }
 
-/// The protocol that a target is offered over. A target's name decides: hosts of each protocol name targets, and
-/// themselves, in its own form.
+/// The protocol that a target is offered over. A target's name decides: hosts of each protocol name
+/// targets, and themselves, in its own form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// NVMe over Fabrics: subsystems with namespaces, numbered from 1.
@@ -167,8 +168,9 @@ impl fmt::Display for HostName {
     }
 }
 
-/// iSCSI names are compared after they were put in lower case, and have few characters (RFC 7143 §4.2.7.2); they are
-/// asked for in that form. After the date of an `iqn.` name comes the domain that gave it out.
+/// iSCSI names are compared after they were put in lower case, and have few characters (RFC 7143
+/// §4.2.7.2); they are asked for in that form. After the date of an `iqn.` name comes the domain
+/// that gave it out.
 fn check_iscsi_name(text: &str) -> Result<(), NameFault> {
     let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':');

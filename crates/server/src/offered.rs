@@ -39,7 +39,8 @@ pub(crate) struct VolumeHandle {
     pub(crate) _charge: Arc<Charge>,
 }
 
-/// Which volume is behind which namespace. A leaf among the locks: it may be taken while a subsystem is locked.
+/// Which volume is behind which namespace. A leaf among the locks: it may be taken while a
+/// subsystem is locked.
 #[derive(Default)]
 struct NamespaceBook {
     volumes: Mutex<BTreeMap<Nsid, VolumeHandle>>,
@@ -49,8 +50,8 @@ struct NamespaceBook {
 const MODEL: &str = "ramport";
 
 impl Offered {
-    /// A target without namespaces. `machine` tells machines apart, so that targets of the same name on two machines
-    /// have different serial numbers.
+    /// A target without namespaces. `machine` tells machines apart, so that targets of the same
+    /// name on two machines have different serial numbers.
     pub(crate) fn target(
         name: &TargetName,
         machine: Uuid,
@@ -169,8 +170,8 @@ impl Offered {
         self.with(|subsystem| subsystem.namespace_changed(Nsid(nsid)));
     }
 
-    /// A subsystem is complete between any two of its calls, so a panic of one session does not take the target from
-    /// the others.
+    /// A subsystem is complete between any two of its calls, so a panic of one session does not
+    /// take the target from the others.
     fn lock(&self) -> MutexGuard<'_, Subsystem> {
         self.subsystem
             .lock()

@@ -17,7 +17,8 @@ use crate::{
     HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, TargetName, Transport,
 };
 
-/// Which connections and sessions there are. A leaf among the locks; taken when connections come, log in and go.
+/// Which connections and sessions there are. A leaf among the locks; taken when connections come,
+/// log in and go.
 #[derive(Default)]
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
@@ -68,8 +69,8 @@ impl Member {
         }
     }
 
-    /// Ends the session: its connections are closed, those of iSCSI once the initiator has logged out or `within` is
-    /// over.
+    /// Ends the session: its connections are closed, those of iSCSI once the initiator has logged
+    /// out or `within` is over.
     pub(crate) fn end(&self, within: Duration) {
         match self {
             Self::Controller(offered, controller, _) => {
@@ -112,7 +113,8 @@ impl Registry {
         self.lock().connections.insert(id, entry);
     }
 
-    /// A connection has become one of a session: its first, or one more. Returns the session and its totals.
+    /// A connection has become one of a session: its first, or one more. Returns the session and
+    /// its totals.
     pub(crate) fn bind(
         &self,
         accepted: &Accepted,

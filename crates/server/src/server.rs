@@ -55,11 +55,14 @@ pub struct ServerConfig {
     pub memory_bytes: Option<u64>,
     /// The UDP port of RoCEv2; 4791, where not given. Peers use the same one.
     pub rdma_udp_port: Option<u16>,
-    /// What tells this machine from others, and identifiers of disks are derived from; [`machine`]'s, where not given.
+    /// What tells this machine from others, and identifiers of disks are derived from;
+    /// [`machine`]'s, where not given.
     pub machine: Option<Uuid>,
-    /// Threads for each address where RDMA is served in software; half as many as cores, and at most 4, where not given.
+    /// Threads for each address where RDMA is served in software; half as many as cores, and at
+    /// most 4, where not given.
     pub rdma_threads: Option<u16>,
-    /// Whether RDMA in software sends packets one by one, and leaves no run of them to the system to cut (GSO).
+    /// Whether RDMA in software sends packets one by one, and leaves no run of them to the system
+    /// to cut (GSO).
     pub rdma_gso_off: bool,
 }
 
@@ -75,8 +78,8 @@ pub enum Cores {
     Pinned(Vec<usize>),
 }
 
-/// The server. Cheap to clone; all clones are the same server. It stops when [`Server::stop`] is called or the
-/// last clone is dropped.
+/// The server. Cheap to clone; all clones are the same server. It stops when [`Server::stop`] is
+/// called or the last clone is dropped.
 #[derive(Clone)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -163,9 +166,9 @@ impl Server {
         capacity::report(&self.core().budget)
     }
 
-    /// Stops: no connection is accepted any more, commands in flight are answered, then every connection is
-    /// closed; what has not ended after `patience` is cut off. iSCSI initiators are asked to log out before. Returns when
-    /// the reactors have ended.
+    /// Stops: no connection is accepted any more, commands in flight are answered, then every
+    /// connection is closed; what has not ended after `patience` is cut off. iSCSI initiators are
+    /// asked to log out before. Returns when the reactors have ended.
     pub fn stop(&self, patience: Duration) {
         let until = Instant::now() + patience;
         self.state().is_stopping = true;
@@ -231,8 +234,8 @@ impl Core {
         }
     }
 
-    /// The state. A panic under this lock would have left it between two whole calls at worst, so the lock is
-    /// taken all the same.
+    /// The state. A panic under this lock would have left it between two whole calls at worst, so
+    /// the lock is taken all the same.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -292,7 +295,8 @@ impl State {
     }
 }
 
-/// What tells this machine from others: made of its machine ID, or, where it has none (as in containers), random.
+/// What tells this machine from others: made of its machine ID, or, where it has none (as in
+/// containers), random.
 pub fn machine() -> Uuid {
     std::fs::read_to_string("/etc/machine-id")
         .ok()

@@ -24,8 +24,9 @@ pub struct KindStatistics {
     pub latency: Latency,
 }
 
-/// How long commands took, from the arrival of their last needed byte's batch until their reply was handed to the
-/// socket. Instants are taken once per batch, so this is the server's share, not what a host sees.
+/// How long commands took, from the arrival of their last needed byte's batch until their reply was
+/// handed to the socket. Instants are taken once per batch, so this is the server's share, not what
+/// a host sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {
     buckets: [u64; Latency::BUCKETS],
@@ -57,7 +58,8 @@ impl Latency {
         }
     }
 
-    /// The shortest duration that is too long for a bucket; the last bucket takes everything that is longer.
+    /// The shortest duration that is too long for a bucket; the last bucket takes everything that
+    /// is longer.
     pub const fn bucket_end(bucket: usize) -> Duration {
         let octave = Self::FIRST_BITS + (bucket as u32 >> Self::SUB_BITS);
         let sub = bucket as u64 & ((1 << Self::SUB_BITS) - 1);
@@ -113,7 +115,8 @@ impl Latency {
         Some(Duration::from_secs_f64(variance_us2.sqrt() / 1e6))
     }
 
-    /// An upper bound of the duration that the share `quantile` (0 to 1) of all commands kept within.
+    /// An upper bound of the duration that the share `quantile` (0 to 1) of all commands kept
+    /// within.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,

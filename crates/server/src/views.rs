@@ -1,5 +1,6 @@
-//! The volumes that a connection has used, as its protocol numbers them, with the counters of what it did to each.
-//! What a connection of any protocol needs on the data path: nothing here takes a lock there.
+//! The volumes that a connection has used, as its protocol numbers them, with the counters of what
+//! it did to each. What a connection of any protocol needs on the data path: nothing here takes a
+//! lock there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use session::RegionId;
 
 use crate::tally::{Batch, Tally, Totals};
 
-/// The volumes of a connection by `K`, the protocol's number; `P` is what the protocol keeps of each.
+/// The volumes of a connection by `K`, the protocol's number; `P` is what the protocol keeps of
+/// each.
 pub(crate) struct Views<K, P> {
     entries: Vec<Entry<K, P>>,
     /// The one used last: most connections use one.
@@ -39,8 +41,8 @@ pub(crate) struct Found<P> {
     pub(crate) totals: Option<Arc<Totals>>,
 }
 
-/// The volumes that placements can name. A number is never used for another volume, and one that has gone is kept
-/// until nothing waits to be sent from it.
+/// The volumes that placements can name. A number is never used for another volume, and one that
+/// has gone is kept until nothing waits to be sent from it.
 #[derive(Default)]
 struct Regions {
     last: u32,

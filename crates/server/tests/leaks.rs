@@ -1,4 +1,5 @@
-//! What hosts leave behind that come and go. It stands alone, since it counts what its whole process has.
+//! What hosts leave behind that come and go. It stands alone, since it counts what its whole
+//! process has.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,8 +17,8 @@ const NQN: &str = "nqn.2025-01.io.ramport:leaks";
 /// Hosts that come and go before anything is counted: allocators and pools reach their size.
 const WARM_UP: usize = 100;
 const HOSTS: usize = 1000;
-/// How far resident memory may have grown, in bytes: a host that left 1 KiB behind would reach it. What is in order
-/// grows by less than a tenth of it.
+/// How far resident memory may have grown, in bytes: a host that left 1 KiB behind would reach it.
+/// What is in order grows by less than a tenth of it.
 const GROWTH_MAX_BYTES: u64 = MIB;
 
 /// What the process and the server have.

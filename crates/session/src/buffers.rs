@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// As many buffers of the same length as a queue has slots. They belong to the host's own program alone, so plain
-/// slices are given out; whoever owns the queue sees to it that nobody fills a buffer while its command is in flight.
+/// As many buffers of the same length as a queue has slots. They belong to the host's own program
+/// alone, so plain slices are given out; whoever owns the queue sees to it that nobody fills a
+/// buffer while its command is in flight.
 pub struct Buffers {
     slots: Box<[Slot]>,
     /// log2 of the distance of buffers in what [`offset`](Self::offset) gives.
@@ -51,8 +52,8 @@ impl BufferRange {
 }
 
 impl Buffers {
-    /// Slots start at the beginning of a line of the cache, and not all at the same place of a page, so that they do not fall on
-    /// the same lines.
+    /// Slots start at the beginning of a line of the cache, and not all at the same place of a
+    /// page, so that they do not fall on the same lines.
     const LINE_BYTES: usize = 64;
     const SKEWS: usize = 32;
 
@@ -78,8 +79,9 @@ impl Buffers {
         self.slots.len() as u16
     }
 
-    /// Takes the memory of a slot out, for somebody to own it meanwhile. Until it is [put back](Self::put_back), whatever looks at
-    /// the slot's buffer panics. Panics where it is out already.
+    /// Takes the memory of a slot out, for somebody to own it meanwhile. Until it is [put
+    /// back](Self::put_back), whatever looks at the slot's buffer panics. Panics where it is out
+    /// already.
     pub fn take(&mut self, slot: u16) -> SlotMemory {
         let Slot { bytes, start } = std::mem::take(&mut self.slots[usize::from(slot)]);
         assert!(
@@ -124,7 +126,8 @@ impl Buffers {
         &mut self.slot_mut(range.slot)[offset..offset + range.len_bytes as usize]
     }
 
-    /// Where a range would be if all buffers were one: placements of data to be sent name it by this offset.
+    /// Where a range would be if all buffers were one: placements of data to be sent name it by
+    /// this offset.
     pub fn offset(&self, range: BufferRange) -> u64 {
         (u64::from(range.slot) << self.stride_shift) + u64::from(range.offset)
     }

@@ -1,11 +1,14 @@
 //! What a runtime drives: a protocol's end of one connection, and the lists of what that end sends.
 //!
-//! On the path of a byte this crate stands between a runtime (`net` over sockets, `fabric` over queue pairs) and a
-//! protocol core. It has no socket, queue pair, clock, lock or thread, and it knows no command of any protocol.
+//! On the path of a byte this crate stands between a runtime (`net` over sockets, `fabric` over
+//! queue pairs) and a protocol core. It has no socket, queue pair, clock, lock or thread, and it
+//! knows no command of any protocol.
 //!
 //! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
-//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair (RDMA);
-//! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be copied;
+//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair
+//!   (RDMA);
+//! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be
+//!   copied;
 //! - [`Buffers`] — the memory of a host's own commands;
 //! - [`Pace`] — how much a session takes in at a time.
 

@@ -8,7 +8,8 @@ use crate::Placement;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
-/// Memory of the peer's, as the peer named it. Whether it may be reached is for the peer's end to judge.
+/// Memory of the peer's, as the peer named it. Whether it may be reached is for the peer's end to
+/// judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// The address of its first byte, or an offset where the peer's key is zero-based.
@@ -20,8 +21,8 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// `len_bytes` bytes of it, from `offset_bytes` on; `None` where they do not lie inside, or where the peer gave an address
-    /// so high that they have none.
+    /// `len_bytes` bytes of it, from `offset_bytes` on; `None` where they do not lie inside, or
+    /// where the peer gave an address so high that they have none.
     pub fn piece(self, offset_bytes: u32, len_bytes: u32) -> Option<Self> {
         let end_bytes = offset_bytes.checked_add(len_bytes)?;
         if end_bytes > self.len_bytes {
@@ -37,14 +38,16 @@ impl RemoteBuffer {
     }
 }
 
-/// What a session has posted to its send queue, and room to post more. The runtime implements it; its room is bounded by the
-/// depth of the send queue, by the reads that the peer answers at once, and by memory that all connections share.
+/// What a session has posted to its send queue, and room to post more. The runtime implements it;
+/// its room is bounded by the depth of the send queue, by the reads that the peer answers at once,
+/// and by memory that all connections share.
 ///
-/// What is posted is carried out in the order of posting: a message that is sent after a write arrives after it. A session
-/// does not learn when a write or a message has arrived; of a read it gets the data
-/// ([`MessageSession::handle_read`]), in the order of posting.
+/// What is posted is carried out in the order of posting: a message that is sent after a write
+/// arrives after it. A session does not learn when a write or a message has arrived; of a read it
+/// gets the data ([`MessageSession::handle_read`]), in the order of posting.
 ///
-/// Where something does not fit, nothing has changed, and the session is polled again when there is room.
+/// Where something does not fit, nothing has changed, and the session is polled again when there is
+/// room.
 pub trait WorkList {
     /// The longest write or read, in bytes: a multiple of 4096. What is longer goes in pieces.
     fn piece_max_bytes(&self) -> u32;
@@ -69,18 +72,21 @@ pub trait WorkList {
         piece_bytes(left_bytes, self.piece_max_bytes(), self.read_room_bytes())
     }
 
-    /// Posts an RDMA WRITE of as many bytes as `to` has, at most [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of
-    /// them at once: they hold old bytes.
+    /// Posts an RDMA WRITE of as many bytes as `to` has, at most
+    /// [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of them at once: they hold old
+    /// bytes.
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]>;
 
-    /// Whether bytes of a volume can be posted where they are, by [`write_placed`](Self::write_placed).
+    /// Whether bytes of a volume can be posted where they are, by
+    /// [`write_placed`](Self::write_placed).
     fn places(&self) -> bool {
         false
     }
 
-    /// Posts an RDMA WRITE of bytes that stay in a volume until they are sent, and are read there again where they must be sent
-    /// again: each time as they are then, with every block whole. Fill in where they are, as many bytes as `to` has, at once.
-    /// `None` also where the list [places](Self::places) nothing.
+    /// Posts an RDMA WRITE of bytes that stay in a volume until they are sent, and are read there
+    /// again where they must be sent again: each time as they are then, with every block whole.
+    /// Fill in where they are, as many bytes as `to` has, at once. `None` also where the list
+    /// [places](Self::places) nothing.
     #[expect(unused_variables, reason = "most lists place nothing")]
     fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
         None
@@ -89,21 +95,22 @@ pub trait WorkList {
     /// Takes the write back that was just posted (the data could not be read after all).
     fn retract(&mut self);
 
-    /// Posts an RDMA READ of `from`, at most [`piece_max_bytes`](Self::piece_max_bytes) bytes; whether it fitted. `tag` comes
-    /// back with the data.
+    /// Posts an RDMA READ of `from`, at most [`piece_max_bytes`](Self::piece_max_bytes) bytes;
+    /// whether it fitted. `tag` comes back with the data.
     #[must_use]
     fn read(&mut self, tag: u64, from: RemoteBuffer) -> bool;
 
-    /// Posts a message of `len_bytes` bytes, no longer than the peer's receives, which makes `invalidate` worthless where
-    /// there is one. Fill in all of the bytes at once: they hold old ones.
+    /// Posts a message of `len_bytes` bytes, no longer than the peer's receives, which makes
+    /// `invalidate` worthless where there is one. Fill in all of the bytes at once: they hold old
+    /// ones.
     fn send(&mut self, len_bytes: u32, invalidate: Option<RemoteKey>) -> Option<&mut [u8]>;
 }
 
 /// The shortest piece that is worth a request of its own.
 const PIECE_MIN_BYTES: u32 = 8 << 10;
 
-/// How long the next piece is: whole pages, but for a rest. It fills the room that there is; else pieces are about equal, since a
-/// short rest costs as much as a long one.
+/// How long the next piece is: whole pages, but for a rest. It fills the room that there is; else
+/// pieces are about equal, since a short rest costs as much as a long one.
 fn piece_bytes(left_bytes: u32, max_bytes: u32, room_bytes: Option<u32>) -> u32 {
     let piece_bytes = match room_bytes.map(|room| room / 4096 * 4096) {
         Some(room) if room >= PIECE_MIN_BYTES => room,
@@ -115,18 +122,21 @@ fn piece_bytes(left_bytes: u32, max_bytes: u32, room_bytes: Option<u32>) -> u32 
     piece_bytes.min(max_bytes).min(left_bytes)
 }
 
-/// A protocol's end of one connection over a reliable-connected queue pair: messages and data that were read in, requests out. It
-/// has no queue pair, clock, lock or thread, so tests feed it messages in any order and virtual time.
+/// A protocol's end of one connection over a reliable-connected queue pair: messages and data that
+/// were read in, requests out. It has no queue pair, clock, lock or thread, so tests feed it
+/// messages in any order and virtual time.
 ///
 /// The runtime calls [`handle_message`](Self::handle_message) with each message that came and
-/// [`handle_read`](Self::handle_read) with the data of each read, then [`poll_transmit`](Self::poll_transmit), and that again
-/// when there is room for more and [`wants_transmit`](Self::wants_transmit). It keeps as many receives posted as were agreed
-/// on: a message's receive is posted again as soon as `handle_message` has returned.
+/// [`handle_read`](Self::handle_read) with the data of each read, then
+/// [`poll_transmit`](Self::poll_transmit), and that again when there is room for more and
+/// [`wants_transmit`](Self::wants_transmit). It keeps as many receives posted as were agreed on: a
+/// message's receive is posted again as soon as `handle_message` has returned.
 pub trait MessageSession {
-    /// What the session asks of the program around it (volumes, access check, shared protocol state).
+    /// What the session asks of the program around it (volumes, access check, shared protocol
+    /// state).
     type Backend;
-    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says to a peer as its last word
-    /// is already queued for transmission when this is returned.
+    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says
+    /// to a peer as its last word is already queued for transmission when this is returned.
     type Error: std::error::Error;
 
     /// Takes a message in. `invalidated` is the key of ours that the peer made worthless with it.
@@ -153,14 +163,15 @@ pub trait MessageSession {
     /// Whether `poll_transmit` would post anything if there was room.
     fn wants_transmit(&self) -> bool;
 
-    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose reply was not posted.
-    /// A draining runtime closes the connection at such a moment.
+    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose
+    /// reply was not posted. A draining runtime closes the connection at such a moment.
     fn is_idle(&self) -> bool;
 
     /// Whether the connection is to be closed once everything that was posted is done.
     fn is_closing(&self) -> bool;
 
-    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look at it.
+    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look
+    /// at it.
     fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
     -> Result<(), Self::Error>;
 

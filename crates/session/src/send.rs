@@ -1,10 +1,12 @@
-//! Lists of what to send: bytes of headers and small data, and placements of data that stay where they are.
+//! Lists of what to send: bytes of headers and small data, and placements of data that stay where
+//! they are.
 
 use std::collections::VecDeque;
 
 use block::ByteRange;
 
-/// Which of a connection's volumes a placement is in: an index that the connection's backend gave out.
+/// Which of a connection's volumes a placement is in: an index that the connection's backend gave
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId(pub u32);
 
@@ -41,7 +43,8 @@ enum Part {
 }
 
 /// What a session has to send, in order. Bounded: bytes by the capacity given at creation, parts by
-/// [`SendList::PARTS_MAX`]. A runtime reuses one list for many connections as long as each drains it.
+/// [`SendList::PARTS_MAX`]. A runtime reuses one list for many connections as long as each drains
+/// it.
 #[derive(Debug)]
 pub struct SendList {
     bytes: Box<[u8]>,
@@ -91,8 +94,8 @@ impl SendList {
         self.len_bytes
     }
 
-    /// Appends room for `len` bytes, for the caller to fill in at once; `None`, and no change, where it does not
-    /// fit. The room holds old bytes, so fill all of it.
+    /// Appends room for `len` bytes, for the caller to fill in at once; `None`, and no change,
+    /// where it does not fit. The room holds old bytes, so fill all of it.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.free_bytes() {
             return None;
@@ -119,8 +122,8 @@ impl SendList {
         }
     }
 
-    /// Takes the last `len` own bytes back, which [`reserve`](Self::reserve) has just given out (the data could
-    /// not be read after all).
+    /// Takes the last `len` own bytes back, which [`reserve`](Self::reserve) has just given out
+    /// (the data could not be read after all).
     pub fn retract(&mut self, len: usize) {
         let Some(Part::Bytes { len: last }) = self.parts.back_mut() else {
             panic!("only bytes just reserved can be retracted");

@@ -4,22 +4,25 @@ use std::time::Instant;
 
 use crate::SendList;
 
-/// A protocol's end of one connection over a byte stream (TCP): bytes in, bytes and placements out. It has no
-/// socket, clock, lock or thread, so tests feed it bytes in any chunking and virtual time.
+/// A protocol's end of one connection over a byte stream (TCP): bytes in, bytes and placements out.
+/// It has no socket, clock, lock or thread, so tests feed it bytes in any chunking and virtual
+/// time.
 ///
 /// The runtime calls [`handle_bytes`](Self::handle_bytes) with what it received, then
-/// [`poll_transmit`](Self::poll_transmit) with a [`SendList`], sends, and calls `poll_transmit` again when the
-/// list has drained and [`wants_transmit`](Self::wants_transmit) says that there is more.
+/// [`poll_transmit`](Self::poll_transmit) with a [`SendList`], sends, and calls `poll_transmit`
+/// again when the list has drained and [`wants_transmit`](Self::wants_transmit) says that there is
+/// more.
 pub trait StreamSession {
-    /// What the session asks of the program around it (volumes, access check, shared protocol state).
+    /// What the session asks of the program around it (volumes, access check, shared protocol
+    /// state).
     type Backend;
-    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says to a peer as
-    /// its last word is already queued for transmission when this is returned.
+    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says
+    /// to a peer as its last word is already queued for transmission when this is returned.
     type Error: std::error::Error;
 
-    /// How many bytes to receive at most before the next call of [`handle_bytes`](Self::handle_bytes). A session
-    /// that answers many short commands wants few at a time, so that its peer can go on with the first replies
-    /// while it makes the next.
+    /// How many bytes to receive at most before the next call of
+    /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands wants few
+    /// at a time, so that its peer can go on with the first replies while it makes the next.
     fn turn_bytes(&self) -> usize {
         usize::MAX
     }
@@ -38,9 +41,9 @@ pub trait StreamSession {
     /// Whether `poll_transmit` would add anything to an empty list.
     fn wants_transmit(&self) -> bool;
 
-    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose reply is not
-    /// yet given out. A draining runtime closes the connection at such a moment. Unless it says otherwise, a session's
-    /// commands are done as soon as it has nothing to send.
+    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose
+    /// reply is not yet given out. A draining runtime closes the connection at such a moment.
+    /// Unless it says otherwise, a session's commands are done as soon as it has nothing to send.
     fn is_idle(&self) -> bool {
         !self.wants_transmit()
     }
@@ -48,7 +51,8 @@ pub trait StreamSession {
     /// Whether the connection is to be closed once everything has been sent.
     fn is_closing(&self) -> bool;
 
-    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look at it.
+    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look
+    /// at it.
     fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
     -> Result<(), Self::Error>;
 
@@ -68,8 +72,8 @@ pub trait StreamSession {
 
 /// How many bytes bring about as many commands as a session does well to answer at a time.
 ///
-/// Peers that keep many commands in flight would otherwise send them all at once, wait for all replies, and leave the
-/// session idle meanwhile.
+/// Peers that keep many commands in flight would otherwise send them all at once, wait for all
+/// replies, and leave the session idle meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes: usize,

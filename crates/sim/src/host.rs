@@ -1,4 +1,5 @@
-//! A host that reads and writes its own part of the volume, checks what it reads, and comes back when it is cut off.
+//! A host that reads and writes its own part of the volume, checks what it reads, and comes back
+//! when it is cut off.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -116,8 +116,8 @@ impl Link {
     }
 }
 
-/// The bytes of a placement, as the runtime would gather them. Placements are of whole blocks here, since lists are
-/// always drained whole.
+/// The bytes of a placement, as the runtime would gather them. Placements are of whole blocks here,
+/// since lists are always drained whole.
 fn fetch(backend: &TestBackend, place: Placement) -> Vec<u8> {
     let volume = backend
         .volume(place.region)

@@ -7,8 +7,8 @@ use block::{Extent, Lba};
 /// The mark of blocks that hold zeros.
 const ZEROS: u64 = 0;
 
-/// What the blocks of a volume may hold: the last acknowledged write, or any write whose outcome is unknown because
-/// its connection was cut. At most one write to a block is under way at a time.
+/// What the blocks of a volume may hold: the last acknowledged write, or any write whose outcome is
+/// unknown because its connection was cut. At most one write to a block is under way at a time.
 #[derive(Debug, Default)]
 pub struct Model {
     blocks: BTreeMap<u64, Content>,

@@ -1,4 +1,5 @@
-//! NVMe/TCP, both ends, over a network that cuts connections: every read is checked against the model.
+//! NVMe/TCP, both ends, over a network that cuts connections: every read is checked against the
+//! model.
 
 use nvme::tcp::wire::Dgst;
 use sim::{Plan, World};

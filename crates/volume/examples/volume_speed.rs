@@ -1,5 +1,5 @@
-//! How fast a volume's memory is on one core, by layout and pages, against plain copies without locks: the figures of
-//! `docs/design/0002-volume-memory.md`.
+//! How fast a volume's memory is on one core, by layout and pages, against plain copies without
+//! locks: the figures of `docs/design/0002-volume-memory.md`.
 //!
 //! `cargo run --release -p volume --example volume_speed`
 
@@ -147,8 +147,8 @@ fn copies(name: &str, store: &Store) {
     report(name, &rates);
 }
 
-/// Through the volume, on the pages that this host suggests; with `ahead`, each extent is named that many
-/// operations before it is used.
+/// Through the volume, on the pages that this host suggests; with `ahead`, each extent is named
+/// that many operations before it is used.
 fn executed(name: &str, ahead: usize) {
     let host = HostMemory::probe().expect("Linux");
     let budget = Arc::new(Budget::for_host(4 * GIB, &host));
@@ -335,7 +335,8 @@ fn costs() {
     }
 }
 
-/// The shortest of several runs: a virtual machine's first touch of memory is its hypervisor's time.
+/// The shortest of several runs: a virtual machine's first touch of memory is its hypervisor's
+/// time.
 fn best_time(mut run: impl FnMut()) -> Duration {
     let time = || {
         let start = Instant::now();

@@ -1,7 +1,8 @@
-//! Filters that any volume can wear: delay, faults, rate limits. They act once per command, when it is admitted.
+//! Filters that any volume can wear: delay, faults, rate limits. They act once per command, when it
+//! is admitted.
 //!
-//! Each is a plain value and a state machine without clock or randomness: instants and seeds are arguments, so a
-//! test replays what a user saw.
+//! Each is a plain value and a state machine without clock or randomness: instants and seeds are
+//! arguments, so a test replays what a user saw.
 
 mod delay;
 mod fault;
@@ -57,8 +58,8 @@ impl Filters {
         &self.spec
     }
 
-    /// Whether and when a command may complete. It waits for its rate limit, then is delayed; one that fails does
-    /// both as well.
+    /// Whether and when a command may complete. It waits for its rate limit, then is delayed; one
+    /// that fails does both as well.
     pub(crate) fn admit(&mut self, now: Instant, kind: OpKind, len_bytes: u64) -> Admission {
         let mut due = now;
         if let Some(rate_limit) = &mut self.rate_limit {

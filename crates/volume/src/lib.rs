@@ -1,8 +1,8 @@
 //! Volumes: RAM, and the filters that any volume can wear.
 //!
-//! On the data path a volume stands between a protocol core and memory: it checks extents against its geometry,
-//! refuses what its state forbids, and turns blocks into bytes of a [`memory::Store`]. It knows no protocol, no
-//! socket and no clock: instants come as arguments.
+//! On the data path a volume stands between a protocol core and memory: it checks extents against
+//! its geometry, refuses what its state forbids, and turns blocks into bytes of a
+//! [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -126,7 +126,8 @@ pub struct RamVolume {
 }
 
 impl RamVolume {
-    /// Creates a volume. A thick one takes and fills its memory now, which takes a second for a few GiB.
+    /// Creates a volume. A thick one takes and fills its memory now, which takes a second for a few
+    /// GiB.
     pub fn new(spec: RamSpec, budget: &Arc<Budget>) -> Result<Arc<Self>, VolumeError> {
         Self::with_progress(spec, budget, &mut |_| ControlFlow::Continue(()))
     }
@@ -163,8 +164,8 @@ impl RamVolume {
         self.store.allocated_bytes()
     }
 
-    /// What the volume costs beside its blocks: itself and its locks. Each GiB in which something was written adds
-    /// less than 1 KiB.
+    /// What the volume costs beside its blocks: itself and its locks. Each GiB in which something
+    /// was written adds less than 1 KiB.
     pub fn overhead_bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.store.layout().lock_table_bytes()
     }
@@ -174,14 +175,14 @@ impl RamVolume {
         self.store.layout().slab_bytes()
     }
 
-    /// Counts the changes of geometry, lock and existence, so that whoever keeps a copy of these sees by one load
-    /// that it is out of date.
+    /// Counts the changes of geometry, lock and existence, so that whoever keeps a copy of these
+    /// sees by one load that it is out of date.
     pub fn change_count(&self) -> u64 {
         self.change_count.load(Ordering::Acquire)
     }
 
-    /// Changes the size while the volume is in use. What lies beyond a smaller size is lost and its memory free. See
-    /// [`with_progress`](Self::with_progress) for thick volumes.
+    /// Changes the size while the volume is in use. What lies beyond a smaller size is lost and its
+    /// memory free. See [`with_progress`](Self::with_progress) for thick volumes.
     pub fn resize(
         &self,
         size: ByteSize,
@@ -214,8 +215,8 @@ impl RamVolume {
         self.note_change();
     }
 
-    /// The volume is removed: every later command fails with [`Status::Gone`], and its memory is free at once, even
-    /// while sessions still refer to it.
+    /// The volume is removed: every later command fails with [`Status::Gone`], and its memory is
+    /// free at once, even while sessions still refer to it.
     pub fn mark_gone(&self) {
         self.raise(GONE);
         self.note_change();
@@ -371,7 +372,8 @@ impl RamVolume {
     }
 
     fn lock_filters(&self) -> MutexGuard<'_, Filters> {
-        // Filters are replaced whole and change by single steps, so none is half done after a panic.
+        // Filters are replaced whole and change by single steps, so none is half done after a
+        // panic.
         self.filters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

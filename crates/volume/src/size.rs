@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 /// A size in bytes, written as people write it: `50G`, `512MiB`, `1.5T`, `1048576`.
 ///
-/// `K`, `M`, `G`, `T`, `P` are powers of 1024, as in lvm and coreutils, with or without `iB`; `KB`, `MB`, `GB`, `TB`,
-/// `PB` are powers of 1000, as in coreutils. Case does not matter. A fraction must come to whole bytes.
+/// `K`, `M`, `G`, `T`, `P` are powers of 1024, as in lvm and coreutils, with or without `iB`; `KB`,
+/// `MB`, `GB`, `TB`, `PB` are powers of 1000, as in coreutils. Case does not matter. A fraction
+/// must come to whole bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -92,7 +93,8 @@ impl FromStr for ByteSize {
     }
 }
 
-/// The largest unit of 1024 in which the size is a whole number: always exact, and read back as the same.
+/// The largest unit of 1024 in which the size is a whole number: always exact, and read back as the
+/// same.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let power = (self.0.trailing_zeros() / 10).min(UNITS.len() as u32);

@@ -10,7 +10,8 @@ use super::*;
 use crate::{Overcommit, PagePolicy};
 
 const KIB: u64 = 1024;
-/// Small sizes, so that a few hundred KiB cross many chunks, slabs and granules, and granules share locks.
+/// Small sizes, so that a few hundred KiB cross many chunks, slabs and granules, and granules share
+/// locks.
 const SMALL: Layout = Layout::new(64 * KIB, 16 * KIB, 4 * KIB, 8);
 
 fn small(len_bytes: u64, budget_bytes: u64, provision: Provision) -> Store {

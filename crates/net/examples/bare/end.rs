@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::Work;
 
-/// Bytes of an end's receive buffer, and of the buffer that it sends from, where its messages are not longer.
+/// Bytes of an end's receive buffer, and of the buffer that it sends from, where its messages are
+/// not longer.
 pub const BUFFER_BYTES: usize = 256 << 10;
 
 /// The parts of a message.
@@ -143,7 +144,8 @@ impl<'a> End<'a> {
             .store(before + complete as u64, Ordering::Relaxed);
     }
 
-    /// Cuts the stream into messages, reads their headers and copies their data to where these belong.
+    /// Cuts the stream into messages, reads their headers and copies their data to where these
+    /// belong.
     fn take(&mut self, mut bytes: &[u8]) -> usize {
         let Sizes { header, data } = self.incoming;
         let mut complete = 0;

@@ -1,10 +1,12 @@
-//! The limit of a machine's loopback: a bare TCP exchange with the message sizes of NVMe/TCP, without protocol and
-//! without storage. A client on one core sends requests of 72 bytes (a command capsule) and gets replies of 24 bytes
-//! with the data of a read; or it sends 72 bytes with the data of a write and gets 24 bytes. What a target reaches
-//! with the same sizes, depth and cores can be given as a share of this.
+//! The limit of a machine's loopback: a bare TCP exchange with the message sizes of NVMe/TCP,
+//! without protocol and without storage. A client on one core sends requests of 72 bytes (a command
+//! capsule) and gets replies of 24 bytes with the data of a read; or it sends 72 bytes with the
+//! data of a write and gets 24 bytes. What a target reaches with the same sizes, depth and cores
+//! can be given as a share of this.
 //!
-//! `cargo run --release -p net --example bare -- --json bare.json`; with `--memory-bytes 536870912` the server reads and writes
-//! memory as a volume of 512 MiB does, which the processor's caches do not hold.
+//! `cargo run --release -p net --example bare -- --json bare.json`; with `--memory-bytes 536870912`
+//! the server reads and writes memory as a volume of 512 MiB does, which the processor's caches do
+//! not hold.
 
 #![expect(
     clippy::cast_precision_loss,
@@ -57,7 +59,8 @@ struct Args {
         default_value = "none,server,both"
     )]
     sleepers: Vec<Sleepers>,
-    /// Bytes of memory that the server's data come from and go to, anywhere in it; how large a volume is matters
+    /// Bytes of memory that the server's data come from and go to, anywhere in it; how large a
+    /// volume is matters
     #[arg(long, default_value_t = 1 << 20)]
     memory_bytes: usize,
     /// Seconds for each measurement

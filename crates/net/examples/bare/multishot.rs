@@ -1,8 +1,8 @@
-//! An end on io_uring whose one receive yields completion after completion, each with a buffer that the kernel chose,
-//! and that sends from registered buffers, with a copy or without.
+//! An end on io_uring whose one receive yields completion after completion, each with a buffer that
+//! the kernel chose, and that sends from registered buffers, with a copy or without.
 //!
-//! Memory safety: what requests in flight refer to is dropped only after the last of them has ended; if the ring fails
-//! before that (or something panics), it is leaked.
+//! Memory safety: what requests in flight refer to is dropped only after the last of them has
+//! ended; if the ring fails before that (or something panics), it is leaked.
 
 use std::{io, mem::ManuallyDrop, net::TcpStream, os::fd::AsRawFd as _};
 
@@ -59,9 +59,11 @@ struct Connection<'a> {
     outgoing: Outgoing<'a>,
     provided: ProvidedBuffers,
     is_receiving: bool,
-    /// One send at a time, so that bytes stay in order. Its notification may come after the next send's begin.
+    /// One send at a time, so that bytes stay in order. Its notification may come after the next
+    /// send's begin.
     is_sending: bool,
-    /// Nothing more will arrive. Until then even what nobody waits for is received, or the peer's sends would not end.
+    /// Nothing more will arrive. Until then even what nobody waits for is received, or the peer's
+    /// sends would not end.
     has_ended: bool,
     /// The first failure.
     error: Option<io::Error>,
@@ -91,7 +93,8 @@ impl Connection<'_> {
         }
         if let Some((entry, buffer)) = self.outgoing.next_send(SOCKET) {
             let entry = entry.user_data(buffer as u64);
-            // SAFETY: the buffer outlives the request, see `run`, and is not written before it is released.
+            // SAFETY: the buffer outlives the request, see `run`, and is not written before it is
+            // released.
             unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
             self.is_sending = true;
         }

@@ -1,7 +1,8 @@
-//! Buffers that an end sends from, registered with its io_uring. The end writes messages into one of them; the others
-//! wait until the kernel has let go of them.
+//! Buffers that an end sends from, registered with its io_uring. The end writes messages into one
+//! of them; the others wait until the kernel has let go of them.
 //!
-//! Memory safety: a buffer is written only while no send from it is counted, and neither grows nor moves on the heap.
+//! Memory safety: a buffer is written only while no send from it is counted, and neither grows nor
+//! moves on the heap.
 
 use std::io;
 
@@ -67,8 +68,8 @@ impl<'a> Outgoing<'a> {
         unsafe { submitter.register_buffers(&all) }
     }
 
-    /// A send of what the end has to send, with the buffer that it occupies; none if there is nothing, or no buffer is
-    /// free. It occupies that until `release`.
+    /// A send of what the end has to send, with the buffer that it occupies; none if there is
+    /// nothing, or no buffer is free. It occupies that until `release`.
     pub fn next_send(&mut self, fd: types::Fixed) -> Option<(Entry, usize)> {
         if !self.end.has_to_send() || !self.has_free_buffer() {
             return None;

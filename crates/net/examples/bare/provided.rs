@@ -1,9 +1,9 @@
-//! Buffers that the kernel receives into: it takes the next of a ring, names it in the completion, and has it back
-//! after use (io_uring_register_buf_ring(3)).
+//! Buffers that the kernel receives into: it takes the next of a ring, names it in the completion,
+//! and has it back after use (io_uring_register_buf_ring(3)).
 //!
-//! Memory safety: one mapping holds the ring's entries and the buffers. The kernel writes a buffer only between its
-//! return to the ring and the completion that names it; whoever owns this value reads it only after that and unmaps
-//! nothing before the last receive has ended.
+//! Memory safety: one mapping holds the ring's entries and the buffers. The kernel writes a buffer
+//! only between its return to the ring and the completion that names it; whoever owns this value
+//! reads it only after that and unmaps nothing before the last receive has ended.
 
 use std::{
     io, ptr,
@@ -60,19 +60,22 @@ impl ProvidedBuffers {
     ///
     /// # Safety
     ///
-    /// This value must live until the io_uring is gone or no receive that names the group is in flight any more.
+    /// This value must live until the io_uring is gone or no receive that names the group is in
+    /// flight any more.
     pub unsafe fn register(&self, submitter: &Submitter<'_>) -> io::Result<()> {
-        // SAFETY: the entries lie at the start of the mapping, aligned to a page and initialized; the caller keeps them.
+        // SAFETY: the entries lie at the start of the mapping, aligned to a page and initialized;
+        // the caller keeps them.
         unsafe {
             submitter.register_buf_ring_with_flags(self.entries as u64, BUFFERS, Self::GROUP, 0)
         }
     }
 
-    /// The first `len` bytes of a buffer that a completion named; the exclusive borrow keeps it from being given back
-    /// meanwhile.
+    /// The first `len` bytes of a buffer that a completion named; the exclusive borrow keeps it
+    /// from being given back meanwhile.
     pub fn bytes(&mut self, id: u16, len: usize) -> &[u8] {
         assert!(id < BUFFERS && len <= BUFFER_BYTES);
-        // SAFETY: within the mapping, which is initialized, and the kernel has let go of the buffer.
+        // SAFETY: within the mapping, which is initialized, and the kernel has let go of the
+        // buffer.
         unsafe { std::slice::from_raw_parts(self.buffer(id), len) }
     }
 
@@ -80,21 +83,23 @@ impl ProvidedBuffers {
     pub fn give(&mut self, id: u16) {
         assert!(id < BUFFERS);
         let address = self.buffer(id) as u64;
-        // SAFETY: the entry lies in the mapping's first page, aligned. The kernel reads it only below the tail, and no
-        // buffer is given twice, so the entry at the tail is free.
+        // SAFETY: the entry lies in the mapping's first page, aligned. The kernel reads it only
+        // below the tail, and no buffer is given twice, so the entry at the tail is free.
         let entry = unsafe { &mut *self.entries.add(usize::from(self.given % BUFFERS)) };
         entry.set_addr(address);
         entry.set_len(BUFFER_BYTES as u32);
         entry.set_bid(id);
         self.given = self.given.wrapping_add(1);
-        // SAFETY: the tail is a field of the first entry, aligned to two bytes, written by this thread alone; the
-        // setters above do not touch it, and no reference to the entry is used any more.
+        // SAFETY: the tail is a field of the first entry, aligned to two bytes, written by this
+        // thread alone; the setters above do not touch it, and no reference to the entry is used
+        // any more.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entries).cast_mut()) };
         tail.store(self.given, Ordering::Release);
     }
 
     fn buffer(&self, id: u16) -> *mut u8 {
-        // SAFETY: callers check that the number is that of a buffer, so this stays inside the mapping.
+        // SAFETY: callers check that the number is that of a buffer, so this stays inside the
+        // mapping.
         unsafe {
             self.entries
                 .cast::<u8>()

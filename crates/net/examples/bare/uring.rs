@@ -1,7 +1,7 @@
 //! An end on io_uring: one receive always in flight, one send where there is something to send.
 //!
-//! Memory safety: the buffers belong to the function that drives the ring, which waits for what is in flight before it
-//! returns (the socket is shut down by then, so nothing stays in flight).
+//! Memory safety: the buffers belong to the function that drives the ring, which waits for what is
+//! in flight before it returns (the socket is shut down by then, so nothing stays in flight).
 
 use std::{io, net::TcpStream, os::fd::AsRawFd as _};
 
@@ -15,7 +15,8 @@ use crate::{
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// A ring for one thread, whose completions are made when it asks for them, where the kernel can do that (Linux 6.1).
+/// A ring for one thread, whose completions are made when it asks for them, where the kernel can do
+/// that (Linux 6.1).
 pub fn ring() -> io::Result<IoUring> {
     let (entries, completions) = (8, 64);
     let deferred = IoUring::builder()
@@ -53,8 +54,8 @@ pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
             let entry = opcode::Send::new(fd, bytes.as_ptr(), bytes.len() as u32)
                 .build()
                 .user_data(SEND);
-            // SAFETY: the end's buffer outlives the request, since this function waits for it, and the end does not
-            // touch what it gave out before it is told that it was sent.
+            // SAFETY: the end's buffer outlives the request, since this function waits for it, and
+            // the end does not touch what it gave out before it is told that it was sent.
             unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
             sending = true;
         }

@@ -57,7 +57,8 @@ impl Buffers {
     /// # Safety
     /// While the result lives, nothing writes the slot's bytes, the kernel included.
     pub(super) unsafe fn slot(&self, slot: u16) -> &[u8] {
-        // SAFETY: the slot lies inside the mapping, which is initialized (zeros); the caller keeps writers away.
+        // SAFETY: the slot lies inside the mapping, which is initialized (zeros); the caller keeps
+        // writers away.
         unsafe { slice::from_raw_parts(self.slot_ptr(slot), self.slot_bytes) }
     }
 
@@ -79,7 +80,8 @@ impl Buffers {
         reason = "slots are disjoint; the caller promises that this one is not in use"
     )]
     pub(super) unsafe fn slot_mut_shared(&self, slot: u16) -> &mut [u8] {
-        // SAFETY: the slot lies inside the mapping, which is initialized; the caller keeps others away.
+        // SAFETY: the slot lies inside the mapping, which is initialized; the caller keeps others
+        // away.
         unsafe { slice::from_raw_parts_mut(self.slot_ptr(slot), self.slot_bytes) }
     }
 
@@ -105,8 +107,8 @@ impl Drop for Buffers {
             return;
         }
         let len = self.stride_bytes * usize::from(self.count).max(1);
-        // SAFETY: the mapping is this value's own, no reference into it outlives it, and the owner has waited for
-        // the kernel's requests. Unmapping one's own mapping does not fail.
+        // SAFETY: the mapping is this value's own, no reference into it outlives it, and the owner
+        // has waited for the kernel's requests. Unmapping one's own mapping does not fail.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), len) };
     }
 }

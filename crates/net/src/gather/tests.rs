@@ -109,8 +109,8 @@ fn list(offset: u64) -> SendList {
     list
 }
 
-/// Sends `list` through a small socket buffer, reading `read_bytes` whenever it blocks. Returns all that came, and
-/// how often a block had to be kept.
+/// Sends `list` through a small socket buffer, reading `read_bytes` whenever it blocks. Returns all
+/// that came, and how often a block had to be kept.
 fn send_slowly(list: &mut SendList, volume: &Changing, read_bytes: usize) -> (Vec<u8>, usize) {
     let (ours, mut theirs) = UnixStream::pair().expect("a pair");
     ours.set_nonblocking(true).expect("nonblocking");

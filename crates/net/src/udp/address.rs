@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A `sockaddr_in` or `sockaddr_in6`, byte by byte: families and IPv6's scope are in the machine's order, ports and addresses in
-/// the network's.
+/// A `sockaddr_in` or `sockaddr_in6`, byte by byte: families and IPv6's scope are in the machine's
+/// order, ports and addresses in the network's.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct Name {
@@ -83,7 +83,8 @@ impl Name {
     }
 }
 
-/// An `in_pktinfo` or `in6_pktinfo` that says where a datagram comes from; zeros let the system choose the interface.
+/// An `in_pktinfo` or `in6_pktinfo` that says where a datagram comes from; zeros let the system
+/// choose the interface.
 pub(super) fn packet_info(source: IpAddr) -> ([u8; 20], usize) {
     let mut bytes = [0; 20];
     match source {

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::address::packet_info;
 
-/// Control data of a message. A control message is a header (length, level, type), then data; the next starts at a multiple of 8.
+/// Control data of a message. A control message is a header (length, level, type), then data; the
+/// next starts at a multiple of 8.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct Control {

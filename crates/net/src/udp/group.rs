@@ -1,4 +1,5 @@
-//! Several sockets at one place, each for a thread of its own: a program of classic BPF (cBPF) chooses for each datagram.
+//! Several sockets at one place, each for a thread of its own: a program of classic BPF (cBPF)
+//! chooses for each datagram.
 //!
 //! Read first: `socket(7)` on `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`.
 
@@ -7,8 +8,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::{Others, UdpOptions, UdpSocket, set};
 
-/// An instruction of a program that has a datagram's bytes, the UDP header not counted, and returns the number of a socket, in the
-/// order in which they were made. Loading what is not there returns 0; a number that no socket has leaves the choice to the system.
+/// An instruction of a program that has a datagram's bytes, the UDP header not counted, and returns
+/// the number of a socket, in the order in which they were made. Loading what is not there returns
+/// 0; a number that no socket has leaves the choice to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// Loads 4 bytes, in the network's order, into A.
@@ -34,7 +36,8 @@ pub enum Instruction {
     And(u32),
     /// What A leaves when divided by a constant, which is not 0.
     Modulo(u32),
-    /// Leaves out so many of the instructions that follow: some where A is equal to a value, others where not.
+    /// Leaves out so many of the instructions that follow: some where A is equal to a value, others
+    /// where not.
     SkipIf {
         /// The value.
         equal_to: u32,
@@ -70,7 +73,8 @@ impl Instruction {
 }
 
 impl UdpSocket {
-    /// One more socket where this one is. Sockets of other programs of this user could follow, if they wanted to: nobody else's.
+    /// One more socket where this one is. Sockets of other programs of this user could follow, if
+    /// they wanted to: nobody else's.
     pub fn beside(&self, options: &UdpOptions) -> io::Result<Self> {
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         Self::open(self.local, *options, Others::Allowed)
@@ -83,7 +87,8 @@ impl UdpSocket {
             len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
             filter: program.as_mut_ptr(),
         };
-        // SAFETY: `program` and the instructions that it points to, as many as it says, live across the call, which reads them.
+        // SAFETY: `program` and the instructions that it points to, as many as it says, live across
+        // the call, which reads them.
         let result = unsafe {
             libc::setsockopt(
                 self.fd.as_raw_fd(),

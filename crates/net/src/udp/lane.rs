@@ -1,4 +1,5 @@
-//! A way to one peer: its address is not looked at, and no route looked up, with each datagram that is sent.
+//! A way to one peer: its address is not looked at, and no route looked up, with each datagram that
+//! is sent.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,8 @@ use super::{Others, Piece, UdpOptions, UdpSocket, send_message};
 
 /// A connected socket that sends to one peer, from a port of its own, and receives nothing.
 ///
-/// Linux counts the identifications of its IPv4 packets on from call to call, so nothing may rely on them.
+/// Linux counts the identifications of its IPv4 packets on from call to call, so nothing may rely
+/// on them.
 #[derive(Debug)]
 pub struct UdpLane(UdpSocket);
 
@@ -25,7 +27,8 @@ impl UdpLane {
         Ok(Self(socket))
     }
 
-    /// Sends `pieces`, one after the other, as one datagram. The pieces are the same however often they are gone through.
+    /// Sends `pieces`, one after the other, as one datagram. The pieces are the same however often
+    /// they are gone through.
     pub fn send<'v>(&mut self, pieces: impl Iterator<Item = Piece<'v>> + Clone) -> io::Result<()> {
         let UdpSocket { fd, iovecs, .. } = &mut self.0;
         iovecs.with(pieces, |iovecs| {

@@ -2,9 +2,10 @@
 //!
 //! Read first: NVM Express Base 2.0, "Abort command".
 //!
-//! A command belongs to the connection that carries it, and an Abort comes on another, the admin queue. So the
-//! subsystem keeps the question, wakes the connection, and completes the Abort when that has answered. Whether the
-//! command was aborted is said by bit 0 of DW0: 0 where it was, 1 where it was not.
+//! A command belongs to the connection that carries it, and an Abort comes on another, the admin
+//! queue. So the subsystem keeps the question, wakes the connection, and completes the Abort when
+//! that has answered. Whether the command was aborted is said by bit 0 of DW0: 0 where it was, 1
+//! where it was not.
 
 use super::reply::{Answer, Location};
 use super::state::Controller;
@@ -72,8 +73,8 @@ impl Aborts {
         Some((cid, Completion::success(outcome.dw0().into())))
     }
 
-    /// The connection is gone: its own Aborts with it, and what others wanted of it was not done. Gives the admin
-    /// queues that are to hear of that.
+    /// The connection is gone: its own Aborts with it, and what others wanted of it was not done.
+    /// Gives the admin queues that are to hear of that.
     pub(super) fn forget(
         &mut self,
         connection: WakeToken,
@@ -91,7 +92,8 @@ impl Aborts {
 }
 
 impl Subsystem {
-    /// Abort. Asynchronous Event Requests are aborted here; whatever else the admin queue had is complete already.
+    /// Abort. Asynchronous Event Requests are aborted here; whatever else the admin queue had is
+    /// complete already.
     pub(super) fn abort(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
         let sq_id = QueueId(sqe.cdw10.get() as u16);
         let victim = Cid((sqe.cdw10.get() >> 16) as u16);
@@ -124,8 +126,8 @@ impl Subsystem {
         Ok(Reply::Hold)
     }
 
-    /// A command of `connection` that is to be aborted, if there is one; [`Self::answer_abort`] tells what became of
-    /// it.
+    /// A command of `connection` that is to be aborted, if there is one; [`Self::answer_abort`]
+    /// tells what became of it.
     pub(super) fn poll_abort(&self, connection: &Connection) -> Option<Cid> {
         let is_asked = |a: &&Abort| a.carrier == connection.wake && a.state == State::Asked;
         Some(self.aborts.standing.iter().find(is_asked)?.victim)

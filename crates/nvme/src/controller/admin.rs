@@ -19,8 +19,9 @@ use crate::wire::{Fuse, Psdt, Sqe, Status, StatusCode, feature, opcode};
 /// How long CSTS.RDY may take to follow CC.EN: it follows at once; this is the smallest figure.
 const READY_TIMEOUT_MS: u32 = 500;
 
-/// How many bytes of data a command of the control path carries from the host, as far as its opcode and fields tell;
-/// the transport fetches them before the command is executed, and refuses the command where its SGL differs.
+/// How many bytes of data a command of the control path carries from the host, as far as its opcode
+/// and fields tell; the transport fetches them before the command is executed, and refuses the
+/// command where its SGL differs.
 pub fn host_data_len(sqe: &Sqe) -> usize {
     match sqe.opcode {
         opcode::SET_FEATURES => feature::host_data_len(sqe),
@@ -32,7 +33,8 @@ pub fn host_data_len(sqe: &Sqe) -> usize {
     }
 }
 
-/// Whether a command on an I/O queue goes to [`Subsystem::io_control`]: Fabrics commands and reservations.
+/// Whether a command on an I/O queue goes to [`Subsystem::io_control`]: Fabrics commands and
+/// reservations.
 pub const fn is_control_command(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -45,8 +47,8 @@ pub const fn is_control_command(opcode: u8) -> bool {
 }
 
 impl Subsystem {
-    /// Executes a command of the admin queue of `controller`. `data` are the [`host_data_len`] bytes that it
-    /// carries.
+    /// Executes a command of the admin queue of `controller`. `data` are the [`host_data_len`]
+    /// bytes that it carries.
     pub fn admin(
         &mut self,
         now: Instant,
@@ -189,8 +191,8 @@ impl Subsystem {
         }
     }
 
-    /// Fabrics commands on an I/O queue. After a Disconnect the queue is gone: the transport sends the completion and
-    /// closes the connection.
+    /// Fabrics commands on an I/O queue. After a Disconnect the queue is gone: the transport sends
+    /// the completion and closes the connection.
     fn io_fabrics(&mut self, connection: &Connection, sqe: &Sqe) -> Answer {
         match sqe.fctype() {
             fctype::DISCONNECT if sqe.cdw10.get() as u16 != ConnectSqe::RECORD_FORMAT => {

@@ -1,4 +1,5 @@
-//! Asymmetric Namespace Access: how well each portal leads to the namespaces. One group holds them all.
+//! Asymmetric Namespace Access: how well each portal leads to the namespaces. One group holds them
+//! all.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,8 @@ impl Ana {
 }
 
 impl Subsystem {
-    /// Says how well the portal `port` leads to the namespaces, and tells the hosts that came through it.
+    /// Says how well the portal `port` leads to the namespaces, and tells the hosts that came
+    /// through it.
     pub fn set_ana_state(&mut self, port: PortId, state: AnaState) {
         if !self.ana.set(port, state) {
             return;

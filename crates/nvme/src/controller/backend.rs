@@ -9,14 +9,15 @@ use super::{Completed, ControllerId, Permit, Subsystem};
 use crate::wire::Nsid;
 use crate::wire::discovery::TransportType;
 
-/// One connection's way to the subsystem that it is bound to. Crate `server` implements it; tests have their own.
+/// One connection's way to the subsystem that it is bound to. Crate `server` implements it; tests
+/// have their own.
 pub trait Backend {
     /// Where the connection comes from and how to wake it.
     fn origin(&self) -> Origin;
 
-    /// Finds the subsystem named `subsystem_nqn` (the well-known discovery NQN names the discovery subsystem),
-    /// checks whether the host may use it, and binds this connection to it. Called once, by
-    /// [`connect`](super::connect).
+    /// Finds the subsystem named `subsystem_nqn` (the well-known discovery NQN names the discovery
+    /// subsystem), checks whether the host may use it, and binds this connection to it. Called
+    /// once, by [`connect`](super::connect).
     fn open(
         &mut self,
         subsystem_nqn: &str,
@@ -24,15 +25,16 @@ pub trait Backend {
         host_id: [u8; 16],
     ) -> Result<Access, OpenError>;
 
-    /// Says which controller this connection belongs to, so that [`Self::namespace`] can give its view. Called
-    /// once, by [`connect`](super::connect), after [`Self::open`] has succeeded.
+    /// Says which controller this connection belongs to, so that [`Self::namespace`] can give its
+    /// view. Called once, by [`connect`](super::connect), after [`Self::open`] has succeeded.
     fn bind(&mut self, controller: ControllerId);
 
-    /// Runs `f` with the subsystem that [`Self::open`] found, under its lock. The control path only.
+    /// Runs `f` with the subsystem that [`Self::open`] found, under its lock. The control path
+    /// only.
     fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R;
 
-    /// The namespace `nsid` as this connection's controller sees it now; `None` where it is not attached. Takes
-    /// no lock unless [`Subsystem::generation`] has moved since the last call.
+    /// The namespace `nsid` as this connection's controller sees it now; `None` where it is not
+    /// attached. Takes no lock unless [`Subsystem::generation`] has moved since the last call.
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>>;
 
     /// An I/O command was completed: for statistics. Called for each, so it must be cheap.
@@ -87,8 +89,8 @@ pub enum OpenError {
     Busy,
 }
 
-/// Figures that logs report and that only the program around the core has. Called with the subsystem locked, so it
-/// must not take a lock that is held while the subsystem's is waited for.
+/// Figures that logs report and that only the program around the core has. Called with the
+/// subsystem locked, so it must not take a lock that is held while the subsystem's is waited for.
 pub trait Statistics: Send {
     /// What the subsystem's namespaces have served since they were made.
     fn usage(&self) -> Usage;

@@ -66,7 +66,8 @@ pub enum SqFlow {
     Disabled,
 }
 
-/// Whether a controller's host has sent anything of late: shared by all its queues (traffic based keep alive).
+/// Whether a controller's host has sent anything of late: shared by all its queues (traffic based
+/// keep alive).
 #[derive(Clone, Debug, Default)]
 pub struct Activity(Arc<AtomicBool>);
 
@@ -97,8 +98,9 @@ pub(super) struct ConnectRequest {
     pub(super) access: Access,
 }
 
-/// Executes the Connect command `sqe` with its `data`, the first command on any connection. On success the
-/// completion's result is the controller ID ([`connected`]); else the error is the completion to send.
+/// Executes the Connect command `sqe` with its `data`, the first command on any connection. On
+/// success the completion's result is the controller ID ([`connected`]); else the error is the
+/// completion to send.
 pub fn connect<B: Backend>(
     now: Instant,
     sqe: &Sqe,

@@ -1,6 +1,7 @@
 //! What the discovery subsystem tells: which subsystems there are, and through which portals.
 //!
-//! Read first: NVM Express Base 2.0, "Discovery Log Page", "Discovery Controller Asynchronous Event".
+//! Read first: NVM Express Base 2.0, "Discovery Log Page", "Discovery Controller Asynchronous
+//! Event".
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,7 +38,8 @@ pub struct DiscoveryRecord {
     pub transport: TransportType,
     /// What carries RDMA there; without a meaning for other transports.
     pub rdma_provider: RdmaProvider,
-    /// The portal's address. Where it is unspecified, hosts are told the address that they themselves came to.
+    /// The portal's address. Where it is unspecified, hosts are told the address that they
+    /// themselves came to.
     pub address: IpAddr,
     /// The portal's port number (TRSVCID).
     pub service_port: u16,
@@ -134,7 +136,8 @@ impl Directory {
         self.generation
     }
 
-    /// The log page from `offset` on, up to `len` bytes, as `controller` sees it; and its whole length.
+    /// The log page from `offset` on, up to `len` bytes, as `controller` sees it; and its whole
+    /// length.
     pub(super) fn log(&self, controller: &Controller, offset: u64, len: usize) -> (Vec<u8>, u64) {
         const RECORD_BYTES: u64 = size_of::<DiscoveryEntry>() as u64;
         let visible = || {
@@ -166,9 +169,10 @@ impl Directory {
 const _: () = assert!(size_of::<DiscoveryHeader>() == size_of::<DiscoveryEntry>());
 
 impl Subsystem {
-    /// Replaces the records of a discovery subsystem. The generation counter (GENCTR) moves for those connected hosts
-    /// alone whose own log differs from before, and they are told. It goes up by as many changes as there were in all,
-    /// which a host can't tell from changes that were undone again.
+    /// Replaces the records of a discovery subsystem. The generation counter (GENCTR) moves for
+    /// those connected hosts alone whose own log differs from before, and they are told. It goes up
+    /// by as many changes as there were in all, which a host can't tell from changes that were
+    /// undone again.
     pub fn set_discovery_records(&mut self, records: Vec<DiscoveryRecord>) {
         let Role::Discovery(directory) = &mut self.role else {
             return;

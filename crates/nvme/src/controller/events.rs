@@ -1,6 +1,7 @@
 //! Asynchronous events of one controller: what is pending, what is masked, which requests wait.
 //!
-//! Read first: NVM Express Base 2.0, "Asynchronous Event Request command", "Asynchronous Event Configuration".
+//! Read first: NVM Express Base 2.0, "Asynchronous Event Request command", "Asynchronous Event
+//! Configuration".
 //!
 //! ```text
 //!            raise                 request at hand            log read without RAE
@@ -34,8 +35,8 @@ impl Event {
         Self::ReservationLogAvailable,
     ];
 
-    /// The bit that enables it in Asynchronous Event Configuration and announces it in OAES; none where another
-    /// feature masks it.
+    /// The bit that enables it in Asynchronous Event Configuration and announces it in OAES; none
+    /// where another feature masks it.
     pub(super) const fn enable_bit(self) -> Option<u32> {
         match self {
             Self::NamespaceAttributeChanged => Some(1 << 8),
@@ -92,7 +93,8 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Events of which `supported` (bits of Asynchronous Event Configuration) exist, all of them enabled.
+    /// Events of which `supported` (bits of Asynchronous Event Configuration) exist, all of them
+    /// enabled.
     pub(super) fn new(supported: u32) -> Self {
         Self {
             configuration: supported,

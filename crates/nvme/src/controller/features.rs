@@ -108,7 +108,8 @@ pub(super) struct Features {
     error_recovery: BTreeMap<Nsid, u16>,
     write_atomicity: u32,
     timestamp: Option<(u64, Instant)>,
-    /// Advanced Command Retry Enable and the other bytes of Host Behavior Support that hosts may set.
+    /// Advanced Command Retry Enable and the other bytes of Host Behavior Support that hosts may
+    /// set.
     host_behavior: [u8; 512],
     /// Reservation Notification Mask of namespaces where it is not 0.
     notification_masks: BTreeMap<Nsid, u32>,
@@ -257,7 +258,8 @@ impl Subsystem {
             .ok_or(unknown)
     }
 
-    /// The Number of Queues that any host gets: as many completion queues as submission queues, 0's based.
+    /// The Number of Queues that any host gets: as many completion queues as submission queues, 0's
+    /// based.
     fn queues_granted(&self) -> u32 {
         let minus_1 = u32::from(self.config.limits.io_queues_max.saturating_sub(1));
         minus_1 << 16 | minus_1
@@ -320,7 +322,8 @@ impl Subsystem {
         };
         let invalid = StatusCode::InvalidField.at(Location::CDW11);
         match fid {
-            // Deallocated or Unwritten Logical Block Error is not supported: only the time limit may be set.
+            // Deallocated or Unwritten Logical Block Error is not supported: only the time limit
+            // may be set.
             feature::ERROR_RECOVERY if value > 0xFFFF => return Err(invalid),
             feature::RESERVATION_NOTIFICATION_MASK if value & !NOTICES != 0 => {
                 return Err(invalid);
@@ -387,7 +390,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Advanced Command Retry may be enabled; the formats that the other bytes would enable do not exist.
+    /// Advanced Command Retry may be enabled; the formats that the other bytes would enable do not
+    /// exist.
     fn set_host_behavior(&mut self, data: &[u8]) -> Result<(), Failure> {
         let data: &[u8; 512] = data
             .try_into()
@@ -400,8 +404,8 @@ impl Controller {
     }
 }
 
-/// Number of Queues: how many a host asks for does not matter, it always gets the same; but it must ask before it has
-/// any.
+/// Number of Queues: how many a host asks for does not matter, it always gets the same; but it must
+/// ask before it has any.
 fn number_of_queues(controller: &Controller, value: u32, granted: u32) -> Answer {
     const RESERVED: u32 = 0xFFFF;
     if value & 0xFFFF == RESERVED || value >> 16 == RESERVED {

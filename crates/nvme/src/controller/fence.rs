@@ -1,10 +1,11 @@
-//! Fences: a reservation command that takes rights from other hosts completes only when no connection of theirs
-//! still works by its old permits.
+//! Fences: a reservation command that takes rights from other hosts completes only when no
+//! connection of theirs still works by its old permits.
 //!
-//! Connections learn of permits from their own copies. One that is in the middle of a turn while another host
-//! preempts would go on writing for a moment after the preempt was said to be complete, and the new holder would
-//! trust a volume that still changes. So the completion waits until each such connection was woken and has called
-//! [`Subsystem::acknowledge`], which it does between two turns.
+//! Connections learn of permits from their own copies. One that is in the middle of a turn while
+//! another host preempts would go on writing for a moment after the preempt was said to be
+//! complete, and the new holder would trust a volume that still changes. So the completion waits
+//! until each such connection was woken and has called [`Subsystem::acknowledge`], which it does
+//! between two turns.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,8 @@ impl Fences {
         self.leaving.extend(connections);
     }
 
-    /// The connection works by what is true now. Gives the connections whose commands need wait no longer.
+    /// The connection works by what is true now. Gives the connections whose commands need wait no
+    /// longer.
     fn acknowledge(&mut self, connection: WakeToken) -> impl Iterator<Item = WakeToken> {
         self.leaving.remove(&connection);
         self.standing.iter_mut().filter_map(move |fence| {
@@ -69,8 +71,8 @@ impl Subsystem {
             .collect()
     }
 
-    /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once where nobody lost
-    /// any, else when all who did have noticed.
+    /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once
+    /// where nobody lost any, else when all who did have noticed.
     pub(super) fn fence(
         &mut self,
         issuer: &Connection,
@@ -99,8 +101,9 @@ impl Subsystem {
         Ok(Reply::Hold)
     }
 
-    /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request or an Abort of
-    /// an admin queue, a reservation command of an I/O queue. Ask until `None` when woken and after every command of the control path.
+    /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request or
+    /// an Abort of an admin queue, a reservation command of an I/O queue. Ask until `None` when
+    /// woken and after every command of the control path.
     pub fn poll_kept(&mut self, connection: &Connection) -> Option<(Cid, Completion)> {
         if connection.queue.is_admin() {
             let controller = self.controllers.get_mut(&connection.controller)?;
@@ -111,8 +114,8 @@ impl Subsystem {
         Some((cid, Completion::SUCCESS))
     }
 
-    /// The connection was woken, is between two turns, and will look at its namespaces anew before it touches them.
-    /// `false` where it is no queue of its controller any more and must be closed.
+    /// The connection was woken, is between two turns, and will look at its namespaces anew before
+    /// it touches them. `false` where it is no queue of its controller any more and must be closed.
     pub fn acknowledge(&mut self, connection: &Connection) -> bool {
         self.wakes.extend(self.fences.acknowledge(connection.wake));
         self.is_connected(connection)

@@ -24,8 +24,8 @@ use crate::wire::{Nsid, Sqe, StatusCode};
 
 /// The ANA group that every namespace is in.
 pub(super) const ANA_GROUP: u32 = 1;
-/// Reservation Capabilities (RESCAP): all six types in bits 6:1, Ignore Existing Key as of 1.3 in bit 7; not through
-/// power loss.
+/// Reservation Capabilities (RESCAP): all six types in bits 6:1, Ignore Existing Key as of 1.3 in
+/// bit 7; not through power loss.
 const RESERVATION_CAPABILITIES: u8 = 0xFE;
 /// Namespace Features (NSFEAT): thin provisioning, identifiers are never reused.
 const NAMESPACE_FEATURES: u8 = 0b1001;
@@ -140,8 +140,8 @@ impl Subsystem {
         structure.controller_type = 1;
         structure.multipath = SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA;
         structure.ana_transition_s = 10;
-        // All five states. That namespaces stay in their group (bit 6) goes unsaid, though they do: nvme-cli 2.3
-        // then asks for a log too short to hold any namespaces.
+        // All five states. That namespaces stay in their group (bit 6) goes unsaid, though they do:
+        // nvme-cli 2.3 then asks for a log too short to hold any namespaces.
         structure.ana_capabilities = 0b001_1111;
         structure.ana_group_max = U32::new(ANA_GROUP);
         structure.ana_groups = U32::new(ANA_GROUP);
@@ -272,8 +272,8 @@ fn attributes(controller: &Controller, namespace: &Namespace) -> u8 {
     }
 }
 
-/// SGL Support (SGLS): SGLs in bits 1:0, offsets into the capsule in bit 20; over RDMA Keyed Data Blocks in bit 2, over TCP
-/// Transport Data Blocks in bit 21.
+/// SGL Support (SGLS): SGLs in bits 1:0, offsets into the capsule in bit 20; over RDMA Keyed Data
+/// Blocks in bit 2, over TCP Transport Data Blocks in bit 21.
 const fn sgl_support(transport: TransportType) -> u32 {
     let of_transport = match transport {
         TransportType::Rdma => 1 << 2,

@@ -1,7 +1,8 @@
-//! I/O commands of the NVM command set: a submission queue entry, checked, as something to be done on a volume.
+//! I/O commands of the NVM command set: a submission queue entry, checked, as something to be done
+//! on a volume.
 //!
-//! Read first: NVM Command Set 1.0, "NVM Command Set Commands". No field of a command is trusted before it went
-//! through here.
+//! Read first: NVM Command Set 1.0, "NVM Command Set Commands". No field of a command is trusted
+//! before it went through here.
 
 use std::time::Instant;
 
@@ -283,7 +284,8 @@ fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Com
     Ok(measured.unadmitted(geometry, &namespace))
 }
 
-/// Invalid Protection Information, do not retry. It and the next share their numbers with statuses of Connect.
+/// Invalid Protection Information, do not retry. It and the next share their numbers with statuses
+/// of Connect.
 const INVALID_PROTECTION_INFORMATION: Status = Status::from_field(0x4181);
 /// Command Size Limit Exceeded, do not retry.
 pub(super) const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status::from_field(0x4183);
@@ -359,7 +361,8 @@ fn check_pointer(context: &Context, sqe: &Sqe) -> Result<DataPointer, Status> {
     }
 }
 
-/// Lists of ranges may stand in a longer buffer (Linux always sends a whole page); only the list is fetched.
+/// Lists of ranges may stand in a longer buffer (Linux always sends a whole page); only the list is
+/// fetched.
 fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, Status> {
     if pointer.len_bytes() < len_bytes {
         return Err(StatusCode::DataSglLengthInvalid.into());

@@ -19,8 +19,8 @@ pub struct Limits {
     pub mdts: u8,
     /// Largest in-capsule data of an I/O queue over TCP, in bytes; a multiple of 16.
     pub in_capsule_data_max_bytes: u32,
-    /// The same over RDMA, where each entry of a queue has a receive of that size: a multiple of 16, at least 16 for each of
-    /// [`Self::RDMA_SGL_DESCRIPTORS_MAX`].
+    /// The same over RDMA, where each entry of a queue has a receive of that size: a multiple of
+    /// 16, at least 16 for each of [`Self::RDMA_SGL_DESCRIPTORS_MAX`].
     pub rdma_in_capsule_data_max_bytes: u32,
 }
 
@@ -34,8 +34,8 @@ impl Limits {
     /// Abort commands at once of one controller (ACL, 1's-based).
     pub const ABORTS_MAX: u8 = 4;
 
-    /// log2 of the most that hosts should zero by one Write Zeroes, in units of [`Self::PAGE_BYTES`] (WZSL): 32 MiB.
-    /// Longer ones are executed all the same.
+    /// log2 of the most that hosts should zero by one Write Zeroes, in units of
+    /// [`Self::PAGE_BYTES`] (WZSL): 32 MiB. Longer ones are executed all the same.
     pub const WRITE_ZEROES_MAX_SHIFT: u8 = 13;
 
     /// Largest in-capsule data of an I/O queue over this transport, in bytes.

@@ -47,8 +47,8 @@ pub enum Gate {
     PathChanging,
 }
 
-/// What a controller's host may do with a namespace. The volume's own write lock is not in here: volumes refuse
-/// writes themselves.
+/// What a controller's host may do with a namespace. The volume's own write lock is not in here:
+/// volumes refuse writes themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
     /// For [`CommandClass::Read`].

@@ -1,5 +1,5 @@
-//! A queue of a controller: the commands of one connection, from submission queue entry to completion, whatever the
-//! transport.
+//! A queue of a controller: the commands of one connection, from submission queue entry to
+//! completion, whatever the transport.
 //!
 //! ```text
 //!               begin                  data … data_done            (filters)
@@ -9,10 +9,10 @@
 //!               └─► (errors, reads, no data) ────┴───────────────────► Ready ──► retire_front ──► Free
 //! ```
 //!
-//! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order, and takes what goes
-//! to the host from the front of the ready commands. Write data are executed in whole blocks as they come; a block of
-//! which only a piece has come waits in a small buffer. Nothing is allocated for a read or a write whose blocks come
-//! whole.
+//! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order,
+//! and takes what goes to the host from the front of the ready commands. Write data are executed in
+//! whole blocks as they come; a block of which only a piece has come waits in a small buffer.
+//! Nothing is allocated for a read or a write whose blocks come whole.
 
 mod control;
 mod data;
@@ -106,7 +106,8 @@ pub struct Ready<'a> {
 pub enum Payload<'a> {
     /// Nothing (more).
     None,
-    /// Bytes of a volume, whole blocks at a time through [`Queue::copy_front`] or [`Queue::place_front`].
+    /// Bytes of a volume, whole blocks at a time through [`Queue::copy_front`] or
+    /// [`Queue::place_front`].
     Blocks {
         /// The length of a block.
         block_bytes: u32,
@@ -214,8 +215,8 @@ impl Queue {
         self.turn_cost = 0;
     }
 
-    /// Takes a command in. `pointer` is what its data pointer means to the transport, and matters only where the
-    /// command has data.
+    /// Takes a command in. `pointer` is what its data pointer means to the transport, and matters
+    /// only where the command has data.
     pub fn begin<B: Backend>(
         &mut self,
         sqe: &Sqe,
@@ -399,8 +400,8 @@ impl Queue {
         })
     }
 
-    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Where this fails, the command
-    /// is to be completed with the error.
+    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Where
+    /// this fails, the command is to be completed with the error.
     pub fn copy_front<B: Backend>(
         &mut self,
         dest: &mut [u8],
@@ -411,8 +412,8 @@ impl Queue {
             .map(|_| ())
     }
 
-    /// Where the next `len_bytes` bytes of the first ready command, a read, are. Where this fails, the command is to be
-    /// completed with the error.
+    /// Where the next `len_bytes` bytes of the first ready command, a read, are. Where this fails,
+    /// the command is to be completed with the error.
     pub fn place_front<B: Backend>(
         &mut self,
         len_bytes: u32,
@@ -494,7 +495,8 @@ impl Queue {
         Some(cqe)
     }
 
-    /// Puts an I/O command that failed into the error log. Those of the control path are there already.
+    /// Puts an I/O command that failed into the error log. Those of the control path are there
+    /// already.
     fn record_failure<B: Backend>(&self, id: SlotId, backend: &mut B) {
         let slot = &self.slots[id.index()];
         let Role::Io(connection) = &self.role else {

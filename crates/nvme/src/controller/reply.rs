@@ -41,8 +41,8 @@ impl From<StatusCode> for Completion {
 pub enum Reply {
     /// Complete it.
     Done(Completion),
-    /// Send these bytes to the host, then complete it with success and result 0. There are never more than the
-    /// command's SGL has room for.
+    /// Send these bytes to the host, then complete it with success and result 0. There are never
+    /// more than the command's SGL has room for.
     Data(Vec<u8>),
     /// Nothing now: [`Subsystem::poll_kept`](super::Subsystem::poll_kept) completes it later.
     Hold,
@@ -62,7 +62,8 @@ pub(super) struct Failure {
     pub(super) location: Location,
 }
 
-/// Parameter Error Location of the error log: the byte (bits 7:0) and bit (10:8) of the command that is wrong.
+/// Parameter Error Location of the error log: the byte (bits 7:0) and bit (10:8) of the command
+/// that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// The fault is in no single field.

@@ -1,7 +1,8 @@
 //! Reservations of one namespace: who is registered, who holds what.
 //!
-//! Read first: NVM Express Base 2.0, "Reservations". A host is its Host Identifier; its controllers share everything.
-//! Reservations live as long as the namespace: they do not persist through power loss, nor does a RAM volume.
+//! Read first: NVM Express Base 2.0, "Reservations". A host is its Host Identifier; its controllers
+//! share everything. Reservations live as long as the namespace: they do not persist through power
+//! loss, nor does a RAM volume.
 
 mod command;
 mod rules;
@@ -87,7 +88,8 @@ impl Reservations {
         }
     }
 
-    /// Replaces a host's key; where existing keys are ignored, an unregistered host becomes registered.
+    /// Replaces a host's key; where existing keys are ignored, an unregistered host becomes
+    /// registered.
     fn replace(&mut self, host: HostId, proof: Proof, key: u64) -> Result<(), StatusCode> {
         match proof {
             Proof::Ignored if !self.keys.contains_key(&host) => return self.register(host, key),
@@ -146,8 +148,8 @@ impl Reservations {
         Ok(notices)
     }
 
-    /// Makes `host` the holder of a reservation of type `kind`, and unregisters the other hosts whose keys are
-    /// `doomed`.
+    /// Makes `host` the holder of a reservation of type `kind`, and unregisters the other hosts
+    /// whose keys are `doomed`.
     fn take_over(
         &mut self,
         host: HostId,
@@ -242,7 +244,8 @@ impl Reservations {
         }
     }
 
-    /// Unregisters a host. What it held alone is released; what all hold ends with the last of them.
+    /// Unregisters a host. What it held alone is released; what all hold ends with the last of
+    /// them.
     fn remove(&mut self, host: HostId) -> Notices {
         self.keys.remove(&host);
         let Some(held) = self.held else {

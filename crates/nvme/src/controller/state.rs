@@ -113,7 +113,8 @@ impl Controller {
         self.queues.range(QueueId(1)..).map(|(_, &wake)| wake)
     }
 
-    /// A reservation changed in a way that the host is to hear of. `true` where it must be told now.
+    /// A reservation changed in a way that the host is to hear of. `true` where it must be told
+    /// now.
     pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
         if !self.features.wants(notice, nsid) {
             return false;
@@ -135,8 +136,8 @@ impl Controller {
     }
 }
 
-/// Whether a controller can work with this configuration: NVM command set (or all command sets), 4 KiB pages, round
-/// robin, entries of 64 and 16 bytes.
+/// Whether a controller can work with this configuration: NVM command set (or all command sets), 4
+/// KiB pages, round robin, entries of 64 and 16 bytes.
 fn is_acceptable(configuration: Configuration) -> bool {
     const NVM: u8 = 0b000;
     configuration.command_set() == NVM
@@ -158,7 +159,8 @@ pub(super) struct ReservationNotices {
 impl ReservationNotices {
     const ENTRIES_MAX: usize = 256;
 
-    /// Adds a notice. The oldest falls off where there are too many; its missing number tells the host.
+    /// Adds a notice. The oldest falls off where there are too many; its missing number tells the
+    /// host.
     fn push(&mut self, notice: ReservationNotice, nsid: Nsid) {
         if self.notices.len() == Self::ENTRIES_MAX {
             self.notices.pop_front();
@@ -185,8 +187,8 @@ impl ReservationNotices {
     }
 }
 
-/// The Keep Alive Timer. Any command restarts it (traffic based keep alive), so it runs out after one to two timeouts
-/// without any.
+/// The Keep Alive Timer. Any command restarts it (traffic based keep alive), so it runs out after
+/// one to two timeouts without any.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     timeout_ms: u32,

@@ -61,7 +61,8 @@ pub(super) enum Role {
     Discovery(Directory),
 }
 
-/// A number that changes whenever [`Subsystem::namespace`] or [`Subsystem::permit`] may answer otherwise.
+/// A number that changes whenever [`Subsystem::namespace`] or [`Subsystem::permit`] may answer
+/// otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Generation(Arc<AtomicU64>);
 
@@ -96,8 +97,8 @@ pub struct NamespaceIds {
 }
 
 impl NamespaceIds {
-    /// The identifiers that belong to `seed`, which must be unique to the namespace and stay with it: the UUID of
-    /// its volume.
+    /// The identifiers that belong to `seed`, which must be unique to the namespace and stay with
+    /// it: the UUID of its volume.
     pub fn from_seed(seed: [u8; 16]) -> Self {
         let mut eui64 = [0; 8];
         for (at, byte) in seed.into_iter().enumerate() {
@@ -244,8 +245,8 @@ impl Subsystem {
             .and(self.reservation_permit(controller.host.id, nsid))
     }
 
-    /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces changed, since they
-    /// show it as write protection; [`Access::Denied`] ends the controller.
+    /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces
+    /// changed, since they show it as write protection; [`Access::Denied`] ends the controller.
     pub fn set_access(&mut self, controller: ControllerId, access: Access) {
         if access == Access::Denied {
             return self.delete_controller(controller);
@@ -265,8 +266,8 @@ impl Subsystem {
         }
     }
 
-    /// The next connection to be woken: something has changed that it must look at. Ask until `None` after every
-    /// use of the subsystem.
+    /// The next connection to be woken: something has changed that it must look at. Ask until
+    /// `None` after every use of the subsystem.
     pub fn poll_wake(&mut self) -> Option<WakeToken> {
         self.wakes.pop_first()
     }
@@ -385,7 +386,8 @@ impl Subsystem {
         Ok(id)
     }
 
-    /// The next free controller ID after the last one given out, so that one is not soon used again.
+    /// The next free controller ID after the last one given out, so that one is not soon used
+    /// again.
     fn free_controller_id(&self) -> Option<ControllerId> {
         const LAST: u16 = 0xFFEF;
         let after = self.last_controller.0;

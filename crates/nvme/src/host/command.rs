@@ -3,8 +3,9 @@
 use super::BufferRange;
 use crate::wire::{Cid, Sqe, Status};
 
-/// The number by which the owner of a queue knows a command in flight: an index from 0 to the number of keys that
-/// the transport was made with. The transport makes command identifiers (CID) of it.
+/// The number by which the owner of a queue knows a command in flight: an index from 0 to the
+/// number of keys that the transport was made with. The transport makes command identifiers (CID)
+/// of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandKey(pub u16);
 
@@ -26,7 +27,8 @@ impl CommandKey {
     }
 }
 
-/// Tells the commands apart that a key carries one after the other, so that an answer to an earlier one is known as such.
+/// Tells the commands apart that a key carries one after the other, so that an answer to an earlier
+/// one is known as such.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generation(u8);
 
@@ -47,7 +49,8 @@ pub enum NoRoom {
     Closed,
 }
 
-/// A command for the transport to carry: everything in the entry but CID and SGL, which the transport sets.
+/// A command for the transport to carry: everything in the entry but CID and SGL, which the
+/// transport sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The submission queue entry.

@@ -20,8 +20,8 @@ pub struct HostName {
     pub subsystem_nqn: NqnField,
 }
 
-/// Connects an admin queue of `sq_entries` entries. Fills the first bytes of `slot`'s `buffer` with the command's data;
-/// `keep_alive_timeout_ms` 0 is none.
+/// Connects an admin queue of `sq_entries` entries. Fills the first bytes of `slot`'s `buffer` with
+/// the command's data; `keep_alive_timeout_ms` 0 is none.
 pub fn connect_admin(
     name: &HostName,
     sq_entries: u16,
@@ -34,7 +34,8 @@ pub fn connect_admin(
     connect(name, sqe, ConnectData::CONTROLLER_ANY, slot, buffer)
 }
 
-/// Connects I/O queue `queue_id` of `sq_entries` entries to the controller that the admin queue got.
+/// Connects I/O queue `queue_id` of `sq_entries` entries to the controller that the admin queue
+/// got.
 pub fn connect_io(
     name: &HostName,
     controller_id: u16,

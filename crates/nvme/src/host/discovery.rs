@@ -1,4 +1,5 @@
-//! Reading a discovery log: head, entries, head again; anew where the generation has changed meanwhile.
+//! Reading a discovery log: head, entries, head again; anew where the generation has changed
+//! meanwhile.
 //!
 //! Read first: NVM Express Base 2.0, "Discovery Log Page".
 

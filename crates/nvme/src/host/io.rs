@@ -48,8 +48,8 @@ pub fn compare(nsid: Nsid, extent: Extent, data: BufferRange) -> Command {
     }
 }
 
-/// Compare blocks with one buffer and, where equal, write another: two fused commands, to be submitted one right after
-/// the other.
+/// Compare blocks with one buffer and, where equal, write another: two fused commands, to be
+/// submitted one right after the other.
 pub fn compare_and_write(
     nsid: Nsid,
     extent: Extent,
@@ -81,7 +81,8 @@ pub fn verify(nsid: Nsid, extent: Extent) -> Command {
     without_data(entry(opcode::VERIFY, nsid, extent))
 }
 
-/// Give the memory of blocks back: Dataset Management with one range, which `buffer`, the bytes of `list`, takes.
+/// Give the memory of blocks back: Dataset Management with one range, which `buffer`, the bytes of
+/// `list`, takes.
 pub fn deallocate(nsid: Nsid, extent: Extent, list: BufferRange, buffer: &mut [u8]) -> Command {
     let mut range = [0; DEALLOCATE_RANGE_BYTES];
     range[4..8].copy_from_slice(U32::new(extent.blocks.0 as u32).as_bytes());

@@ -269,7 +269,8 @@ impl Setup {
         &self.facts
     }
 
-    /// The next step. Not to be called while a command is in flight. `buffer` is that of [`Self::SLOT`].
+    /// The next step. Not to be called while a command is in flight. `buffer` is that of
+    /// [`Self::SLOT`].
     pub fn poll(&mut self, buffer: &mut [u8]) -> SetupStep {
         assert!(!self.is_in_flight, "one command at a time");
         let command = match self.phase {
@@ -428,7 +429,8 @@ impl Setup {
         }
     }
 
-    /// DW0 holds the numbers of submission queues (NSQA) and completion queues (NCQA) granted, 0's based.
+    /// DW0 holds the numbers of submission queues (NSQA) and completion queues (NCQA) granted, 0's
+    /// based.
     fn on_queue_count(&mut self, dw0: u32) -> Result<Phase, SetupError> {
         let granted = (dw0 & 0xFFFF).min(dw0 >> 16) + 1;
         let Purpose::Io { queues, .. } = self.config.purpose else {

@@ -1,4 +1,5 @@
-//! What a host does with an admin queue that is set up: keep-alives in time, and events of the controller.
+//! What a host does with an admin queue that is set up: keep-alives in time, and events of the
+//! controller.
 //!
 //! Read first: NVM Express Base 2.0, "Keep Alive", "Asynchronous Event Request command".
 
@@ -19,7 +20,8 @@ pub struct Upkeep {
     keep_alive: KeepAlive,
     events: Events,
     read: Read,
-    /// The page of an event that came while something was read: what is read may be older than the event.
+    /// The page of an event that came while something was read: what is read may be older than the
+    /// event.
     next_page: Option<u8>,
 }
 
@@ -86,8 +88,8 @@ enum Read {
 }
 
 impl Upkeep {
-    /// Keys that its commands use: [`super::Setup::KEY`] and those up to this less one. Each has the slot of its
-    /// number as its buffer.
+    /// Keys that its commands use: [`super::Setup::KEY`] and those up to this less one. Each has
+    /// the slot of its number as its buffer.
     pub const KEYS: u16 = 4;
     const EVENT_KEY: CommandKey = CommandKey(1);
     const KEEP_ALIVE_KEY: CommandKey = CommandKey(2);
@@ -141,7 +143,8 @@ impl Upkeep {
         }
     }
 
-    /// When [`poll_command`](Self::poll_command) and [`check`](Self::check) have something to do next.
+    /// When [`poll_command`](Self::poll_command) and [`check`](Self::check) have something to do
+    /// next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.keep_alive {
             KeepAlive::Never => None,

@@ -8,9 +8,10 @@
 //!  (Connect alone)    (queue of a controller)
 //! ```
 //!
-//! [`ControllerSession`] takes a message as a command capsule, keeps where each command's data are in the host's memory (`sgl`,
-//! `inbound`) and posts RDMA WRITEs and response capsules (`outbound`); what a command means is the affair of
-//! [`Queue`]. There is no termination message: a host that breaks the protocol is disconnected.
+//! [`ControllerSession`] takes a message as a command capsule, keeps where each command's data are
+//! in the host's memory (`sgl`, `inbound`) and posts RDMA WRITEs and response capsules
+//! (`outbound`); what a command means is the affair of [`Queue`]. There is no termination message:
+//! a host that breaks the protocol is disconnected.
 
 mod inbound;
 mod outbound;
@@ -59,7 +60,8 @@ pub enum SessionError {
     /// The host submitted more commands than it may.
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
-    /// Connect names another queue, another controller or a longer queue than the request for the connection did.
+    /// Connect names another queue, another controller or a longer queue than the request for the
+    /// connection did.
     #[error("Connect is not for the queue that the connection was asked for")]
     OtherQueue,
     /// The data of a read were not asked for, or are too many.
@@ -123,8 +125,8 @@ impl<B> ControllerSession<B> {
     /// The most RDMA READs at once.
     const READS_MAX: u8 = 64;
 
-    /// Looks at the private data of a request for a connection by a host that answers `reads_max` RDMA READs at once. Bytes
-    /// behind the record are padding.
+    /// Looks at the private data of a request for a connection by a host that answers `reads_max`
+    /// RDMA READs at once. Bytes behind the record are padding.
     pub fn accept(
         now: Instant,
         config: &ControllerConfig,
@@ -328,7 +330,8 @@ impl<B: Backend> ControllerSession<B> {
         result
     }
 
-    /// Connect has to be for the queue that the connection was asked for: its receives are as many as that has entries.
+    /// Connect has to be for the queue that the connection was asked for: its receives are as many
+    /// as that has entries.
     fn check_queue(&mut self) -> Result<(), SessionError> {
         let (Stage::Started, Some(connection)) = (self.stage, self.queue.connection()) else {
             return Ok(());

@@ -1,17 +1,21 @@
-//! The host's end of one NVMe/RDMA queue pair: command capsules go out, the controller moves data by RDMA, outcomes come back.
+//! The host's end of one NVMe/RDMA queue pair: command capsules go out, the controller moves data
+//! by RDMA, outcomes come back.
 //!
-//! Read first: NVMe RDMA Transport 1.0, the sections on capsules and data transfer; NVM Express Base 2.0, "SGL Descriptor"
-//! (keyed data blocks).
+//! Read first: NVMe RDMA Transport 1.0, the sections on capsules and data transfer; NVM Express
+//! Base 2.0, "SGL Descriptor" (keyed data blocks).
 //!
-//! Each command with data opens exactly its bytes of the queue's buffers to the controller, in one direction, under a key of its
-//! own, which nobody can guess. The controller is asked to make the key worthless with the response (remote invalidation), and
-//! where it does not, the session does before the outcome is given out. So whatever comes late by RDMA meets no memory. One key
-//! to all buffers would save the registration, and let a controller write into buffers that the caller uses for something else.
+//! Each command with data opens exactly its bytes of the queue's buffers to the controller, in one
+//! direction, under a key of its own, which nobody can guess. The controller is asked to make the
+//! key worthless with the response (remote invalidation), and where it does not, the session does
+//! before the outcome is given out. So whatever comes late by RDMA meets no memory. One key to all
+//! buffers would save the registration, and let a controller write into buffers that the caller
+//! uses for something else.
 //!
-//! Flow control by SQHD is not used: never more commands are in flight than the controller's queue takes.
+//! Flow control by SQHD is not used: never more commands are in flight than the controller's queue
+//! takes.
 //!
-//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] asks for through [`HostWork`], and hands in the
-//! messages that come.
+//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] asks for through
+//! [`HostWork`], and hands in the messages that come.
 
 mod table;
 
@@ -41,12 +45,14 @@ pub struct HostConfig {
     pub keys: u16,
     /// How many commands the controller's queue takes at once: its entries less one.
     pub in_flight_max: u16,
-    /// The most data that go inside a command capsule (from IOCCSZ, and only where SGLS allows offsets into it). Fabrics
-    /// commands have theirs never there: an admin queue need not take them.
+    /// The most data that go inside a command capsule (from IOCCSZ, and only where SGLS allows
+    /// offsets into it). Fabrics commands have theirs never there: an admin queue need not take
+    /// them.
     pub in_capsule_max_bytes: u32,
-    /// How many commands may be posted at once for data of more than [`HostSession::SHORT_BYTES`] to go inside of capsules; those of
-    /// more are read by the controller. In software, short capsules and the data read then leave in long runs of packets of one
-    /// length, and capsules of two packets in runs of their own.
+    /// How many commands may be posted at once for data of more than [`HostSession::SHORT_BYTES`]
+    /// to go inside of capsules; those of more are read by the controller. In software, short
+    /// capsules and the data read then leave in long runs of packets of one length, and capsules of
+    /// two packets in runs of their own.
     pub in_capsule_batch_max: u16,
 }
 
@@ -61,14 +67,16 @@ pub enum Reach {
 
 /// What a session asks of its queue pair and of the memory behind it.
 pub trait HostWork {
-    /// Opens the data of command `key`, a range of the queue's buffers, to the controller; `None` where that is not possible now.
+    /// Opens the data of command `key`, a range of the queue's buffers, to the controller; `None`
+    /// where that is not possible now.
     fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
 
     /// Makes a key worthless. When this returns, nothing reaches the range any more.
     fn close(&mut self, key: RemoteKey);
 
-    /// Posts a command capsule, `sqe` and a copy of the bytes of `data` behind it, and whether there was room. A capsule may have
-    /// to be sent again although its command has been answered, so it does not look at the buffers later.
+    /// Posts a command capsule, `sqe` and a copy of the bytes of `data` behind it, and whether
+    /// there was room. A capsule may have to be sent again although its command has been answered,
+    /// so it does not look at the buffers later.
     fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool;
 }
 
@@ -128,13 +136,14 @@ impl HostSession {
         }
     }
 
-    /// See [`HostConfig::in_capsule_batch_max`]: how long packets may be is known once the connection is made.
+    /// See [`HostConfig::in_capsule_batch_max`]: how long packets may be is known once the
+    /// connection is made.
     pub fn set_in_capsule_batch_max(&mut self, commands: u16) {
         self.config.in_capsule_batch_max = commands;
     }
 
-    /// Takes a command. Panics where `key` is out of range or in flight, or where the data are longer than
-    /// [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
+    /// Takes a command. Panics where `key` is out of range or in flight, or where the data are
+    /// longer than [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
     pub fn submit(&mut self, key: CommandKey, command: &Command) -> Result<(), NoRoom> {
         if self.state == State::Closed {
             return Err(NoRoom::Closed);
@@ -182,8 +191,8 @@ impl HostSession {
         }
     }
 
-    /// Takes a message in, with the key that the controller made worthless by it, and appends to `done` what has ended.
-    /// Where this fails, the connection is to be closed.
+    /// Takes a message in, with the key that the controller made worthless by it, and appends to
+    /// `done` what has ended. Where this fails, the connection is to be closed.
     pub fn handle_message<W: HostWork + ?Sized>(
         &mut self,
         message: &[u8],
@@ -201,7 +210,8 @@ impl HostSession {
         result
     }
 
-    /// The connection has ended: every key that is left is made worthless. No outcome is given out any more.
+    /// The connection has ended: every key that is left is made worthless. No outcome is given out
+    /// any more.
     pub fn handle_close<W: HostWork + ?Sized>(&mut self, work: &mut W) {
         self.state = State::Closed;
         for key in self.table.take_keys() {

@@ -1,6 +1,7 @@
 //! Private data of the connection manager's messages, record format 0.
 //!
-//! Read first: NVMe RDMA Transport 1.0, "Fabric Dependent Settings", the tables on RDMA_CM private data.
+//! Read first: NVMe RDMA Transport 1.0, "Fabric Dependent Settings", the tables on RDMA_CM private
+//! data.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,7 +21,8 @@ pub struct ConnectRequest {
     pub queue: U16,
     /// RDMA QP Host Receive Queue Size (HRQSIZE): receives that the host keeps posted, entries.
     pub host_receives: U16,
-    /// RDMA QP Host Send Queue Size (HSQSIZE): commands that the host may have sent, 0's based as SQSIZE is.
+    /// RDMA QP Host Send Queue Size (HSQSIZE): commands that the host may have sent, 0's based as
+    /// SQSIZE is.
     pub host_sends_minus_1: U16,
     /// Controller ID (CNTLID) of an I/O queue; 0 where it is not said.
     pub controller: U16,
@@ -57,7 +59,8 @@ impl ConnectRequest {
 pub struct ConnectReply {
     /// Record format (RECFMT): 0.
     pub record_format: U16,
-    /// RDMA QP Controller Receive Queue Size (CRQSIZE): receives that the controller keeps posted, entries.
+    /// RDMA QP Controller Receive Queue Size (CRQSIZE): receives that the controller keeps posted,
+    /// entries.
     pub controller_receives: U16,
     reserved: [u8; 28],
 }
@@ -104,7 +107,8 @@ impl ConnectReject {
         }
     }
 
-    /// What private data say; `None` where they are too short. A refusal is one in any record format.
+    /// What private data say; `None` where they are too short. A refusal is one in any record
+    /// format.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(private_data).ok()?.0)
     }

@@ -9,8 +9,8 @@
 //!                     alone)
 //! ```
 //!
-//! [`ControllerSession`] cuts the byte stream into PDUs (`receive`), keeps the book of transfers (`transfer`) and writes
-//! PDUs (`transmit`); what a command means is the affair of [`Queue`].
+//! [`ControllerSession`] cuts the byte stream into PDUs (`receive`), keeps the book of transfers
+//! (`transfer`) and writes PDUs (`transmit`); what a command means is the affair of [`Queue`].
 
 mod receive;
 mod transfer;
@@ -36,9 +36,10 @@ pub struct ControllerConfig {
     pub cpda: Pda,
     /// The most data of one H2CData (MAXH2CDATA): a multiple of 4, at least 4096.
     pub maxh2cdata_bytes: u32,
-    /// The most data that one R2T asks for, of a host that takes several R2Ts of a command at once; a multiple of 4096.
-    /// Longer commands need several, of which as many are outstanding as the host takes. A host that takes one at a time
-    /// is asked for everything at once, since every further R2T would cost it a round trip.
+    /// The most data that one R2T asks for, of a host that takes several R2Ts of a command at once;
+    /// a multiple of 4096. Longer commands need several, of which as many are outstanding as the
+    /// host takes. A host that takes one at a time is asked for everything at once, since every
+    /// further R2T would cost it a round trip.
     pub r2t_max_bytes: u32,
     /// Reads of at least this many bytes are placed into the send list; shorter ones are copied.
     pub place_min_bytes: u32,
@@ -230,7 +231,8 @@ impl<B: Backend> StreamSession for ControllerSession<B> {
 }
 
 impl<B> ControllerSession<B> {
-    /// Ends the connection, with a last word where the host is to blame and has not had the last word itself.
+    /// Ends the connection, with a last word where the host is to blame and has not had the last
+    /// word itself.
     fn close(&mut self, error: SessionError) {
         self.stage = Stage::Closing;
         let violation = match error {

@@ -1,6 +1,8 @@
-//! The host's end of one NVMe/TCP connection: commands go out, data are put where they belong, outcomes come back.
+//! The host's end of one NVMe/TCP connection: commands go out, data are put where they belong,
+//! outcomes come back.
 //!
-//! Read first: NVMe/TCP 1.1, the sections on connection establishment, data transfer and error handling.
+//! Read first: NVMe/TCP 1.1, the sections on connection establishment, data transfer and error
+//! handling.
 //!
 //! ```text
 //!              ICResp, terms accepted                    C2HTermReq, violation
@@ -8,8 +10,9 @@
 //!       └────────── C2HTermReq, violation, digests refused ─────────────────────────►
 //! ```
 //!
-//! No socket, no clock: the owner gives what was received to [`HostSession::handle_bytes`] and sends what
-//! [`HostSession::poll_transmit`] puts into a [`SendList`], whose placements are offsets into the queue's [`Buffers`].
+//! No socket, no clock: the owner gives what was received to [`HostSession::handle_bytes`] and
+//! sends what [`HostSession::poll_transmit`] puts into a [`SendList`], whose placements are offsets
+//! into the queue's [`Buffers`].
 
 mod inbound;
 mod outbound;
@@ -43,7 +46,8 @@ pub struct HostSession {
     inbound: Inbound,
     hello: Hello,
     last_word: Option<LastWord>,
-    /// Bytes that were put into the send list, and bytes that the owner has sent, since the connection began.
+    /// Bytes that were put into the send list, and bytes that the owner has sent, since the
+    /// connection began.
     emitted_bytes: u64,
     sent_bytes: u64,
     /// Outcomes of commands whose data are still in the send list.
@@ -59,14 +63,16 @@ pub struct HostConfig {
     pub keys: u16,
     /// How many commands the controller's queue takes at once: its entries less one.
     pub in_flight_max: u16,
-    /// The most data that go inside a command capsule (from IOCCSZ); Fabrics commands have a limit of their own.
+    /// The most data that go inside a command capsule (from IOCCSZ); Fabrics commands have a limit
+    /// of their own.
     pub in_capsule_max_bytes: u32,
 }
 
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The controller broke the protocol; a terminate connection request that says so is to be sent.
+    /// The controller broke the protocol; a terminate connection request that says so is to be
+    /// sent.
     #[error(
         "the controller sent a PDU of type {pdu_type:#04x} that breaks the protocol: {violation}"
     )]
@@ -146,8 +152,8 @@ impl HostSession {
         }
     }
 
-    /// Takes a command; it is emitted when the connection is ready. Panics where `key` is out of range or in flight,
-    /// or where the command's data lie outside of `buffers`.
+    /// Takes a command; it is emitted when the connection is ready. Panics where `key` is out of
+    /// range or in flight, or where the command's data lie outside of `buffers`.
     pub fn submit(
         &mut self,
         key: CommandKey,
@@ -173,9 +179,9 @@ impl HostSession {
             .saturating_sub(self.table.in_flight())
     }
 
-    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends what has ended to `done`.
-    /// Where this fails, what [`poll_transmit`](Self::poll_transmit) gives next is the last word, and the connection is
-    /// to be closed after it.
+    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends what has ended
+    /// to `done`. Where this fails, what [`poll_transmit`](Self::poll_transmit) gives next is the
+    /// last word, and the connection is to be closed after it.
     pub fn handle_bytes(
         &mut self,
         input: &[u8],
@@ -196,8 +202,8 @@ impl HostSession {
         Ok(())
     }
 
-    /// Where the next received bytes belong, as long as they are data of a long read: the owner receives at most that
-    /// many bytes there, then calls [`handle_placed`](Self::handle_placed).
+    /// Where the next received bytes belong, as long as they are data of a long read: the owner
+    /// receives at most that many bytes there, then calls [`handle_placed`](Self::handle_placed).
     pub fn direct(&self) -> Option<BufferRange> {
         self.inbound.direct()
     }
@@ -207,8 +213,8 @@ impl HostSession {
         self.on_placed(len_bytes, buffers, done);
     }
 
-    /// Whether most of what will arrive are data of long reads, so that little should be received at once that is not
-    /// in place.
+    /// Whether most of what will arrive are data of long reads, so that little should be received
+    /// at once that is not in place.
     pub fn expects_bulk(&self) -> bool {
         self.table.expects_bulk()
     }
@@ -247,7 +253,8 @@ impl HostSession {
         self.table.in_flight()
     }
 
-    /// The PDU whose header is `header` breaks the protocol: says so to the controller, and to the caller.
+    /// The PDU whose header is `header` breaks the protocol: says so to the controller, and to the
+    /// caller.
     fn violated(&mut self, header: &[u8], violation: Violation) -> HostError {
         self.state = State::Closed;
         self.last_word = Some(LastWord::new(violation, header));
@@ -257,8 +264,8 @@ impl HostSession {
         }
     }
 
-    /// Ends a command. Its outcome waits where its data are still in the send list, since the caller may use the
-    /// buffer again as soon as it has the outcome.
+    /// Ends a command. Its outcome waits where its data are still in the send list, since the
+    /// caller may use the buffer again as soon as it has the outcome.
     fn end(&mut self, key: u16, outcome: Outcome, done: &mut Vec<Outcome>) {
         let ended = self.table.remove(key);
         if ended.has_open_r2ts {

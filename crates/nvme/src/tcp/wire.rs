@@ -1,8 +1,8 @@
 //! The protocol data units (PDUs) of NVMe/TCP 1.1, shared by both ends.
 //!
 //! Every PDU is `header [header digest] [padding] [data] [data digest]`. The header starts with a
-//! [`CommonHeader`], whose [`shape`](CommonHeader::shape) says, checked, where the other parts are. All integers
-//! are little-endian.
+//! [`CommonHeader`], whose [`shape`](CommonHeader::shape) says, checked, where the other parts are.
+//! All integers are little-endian.
 
 mod capsule;
 mod common;
@@ -28,8 +28,8 @@ pub const PFV: u16 = 0;
 /// The largest header of any PDU, digest not counted: that of ICReq and ICResp.
 pub const HLEN_MAX_BYTES: usize = size_of::<IcReq>();
 
-/// The most capsule bytes that every controller takes on the admin queue without being asked: command and
-/// in-capsule data of up to 8192 bytes.
+/// The most capsule bytes that every controller takes on the admin queue without being asked:
+/// command and in-capsule data of up to 8192 bytes.
 pub const ADMIN_IN_CAPSULE_DATA_BYTES: u32 = 8192;
 
 #[cfg(test)]

@@ -125,8 +125,8 @@ fn run_session(chunks: Chunks, bytes: &[u8]) -> (Option<SessionError>, Vec<u8>) 
     (error, peer.received().to_vec())
 }
 
-/// A connected I/O queue, driven by a script of steps: commands with odd fields, data for the R2Ts that came, bare bytes,
-/// time, and changes of the volume.
+/// A connected I/O queue, driven by a script of steps: commands with odd fields, data for the R2Ts
+/// that came, bare bytes, time, and changes of the volume.
 pub fn queue(input: &[u8]) {
     let Some(([config, chunk], script)) = input.split_first_chunk() else {
         return;

@@ -1,4 +1,5 @@
-//! A host of few words: it builds PDUs, feeds them to a session in any chunking, and cuts what comes back into PDUs.
+//! A host of few words: it builds PDUs, feeds them to a session in any chunking, and cuts what
+//! comes back into PDUs.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -264,8 +265,8 @@ impl Peer {
         self.assemble(PduType::H2cData, pdu.as_bytes(), data)
     }
 
-    /// Sends one command and gives its data and status. Data for the controller go in the capsule where the command
-    /// says so, else R2Ts are answered with H2CData of up to `piece` bytes.
+    /// Sends one command and gives its data and status. Data for the controller go in the capsule
+    /// where the command says so, else R2Ts are answered with H2CData of up to `piece` bytes.
     pub fn command(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> (Vec<u8>, Status) {
         let bytes = self.capsule(sqe, in_capsule);
         self.send(&bytes).expect("a good capsule");
@@ -288,8 +289,8 @@ impl Peer {
         (data, status.expect("the command was completed"))
     }
 
-    /// Sends one command whose data R2Ts ask for, answers them with H2CData of up to `piece` bytes, and gives its
-    /// status.
+    /// Sends one command whose data R2Ts ask for, answers them with H2CData of up to `piece` bytes,
+    /// and gives its status.
     pub fn write_by_r2t(&mut self, sqe: &Sqe, data: &[u8], piece: usize) -> Status {
         let bytes = self.capsule(sqe, &[]);
         self.send(&bytes).expect("a good capsule");
@@ -347,8 +348,8 @@ pub fn io_peer(
     host(config, &subsystem, [7; 16], 1, sq_entries)
 }
 
-/// Connections `wake` (admin) and `wake + 1` (I/O) of a host: an I/O queue of `sq_entries` entries, and the admin queue
-/// of its controller.
+/// Connections `wake` (admin) and `wake + 1` (I/O) of a host: an I/O queue of `sq_entries` entries,
+/// and the admin queue of its controller.
 pub fn host(
     config: ControllerConfig,
     subsystem: &Arc<Mutex<Subsystem>>,

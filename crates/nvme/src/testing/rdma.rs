@@ -1,4 +1,5 @@
-//! A host that knows just enough to drive an NVMe/RDMA session: its memory, its capsules, and what the session does to both.
+//! A host that knows just enough to drive an NVMe/RDMA session: its memory, its capsules, and what
+//! the session does to both.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -103,7 +104,8 @@ impl RdmaHost {
         result
     }
 
-    /// Lets the session post for as long as it has something and finds room: room there is again after each call.
+    /// Lets the session post for as long as it has something and finds room: room there is again
+    /// after each call.
     pub fn poll(&mut self) {
         while self.session.wants_transmit() {
             let (now, backend) = (self.now, &mut self.backend);

@@ -51,8 +51,8 @@ pub struct DiscoveryEntry {
     pub address_family: u8,
     /// Subsystem Type (SUBTYPE): see [`SubsystemType`].
     pub subsystem_type: u8,
-    /// Transport Requirements (TREQ): secure channel in bits 1:0 (2 is not required), SQ flow control may be disabled
-    /// in bit 2.
+    /// Transport Requirements (TREQ): secure channel in bits 1:0 (2 is not required), SQ flow
+    /// control may be disabled in bit 2.
     pub requirements: u8,
     /// Port ID (PORTID).
     pub port: U16,
@@ -60,7 +60,8 @@ pub struct DiscoveryEntry {
     pub controller: U16,
     /// Admin Max SQ Size (ASQSZ), entries.
     pub admin_sq_entries_max: U16,
-    /// Entry Flags (EFLAGS): duplicate information in bit 0, explicit persistent connections in bit 1.
+    /// Entry Flags (EFLAGS): duplicate information in bit 0, explicit persistent connections in bit
+    /// 1.
     pub flags: U16,
     reserved1: [u8; 20],
     /// Transport Service Identifier (TRSVCID): the port number in decimal, ended by a zero byte.
@@ -70,8 +71,8 @@ pub struct DiscoveryEntry {
     pub subsystem_nqn: NqnField,
     /// Transport Address (TRADDR), ended by a zero byte.
     pub address: [u8; 256],
-    /// Transport Specific Address Subtype (TSAS). TCP: Security Type (SECTYPE) in byte 0, 0 is none. RDMA: see
-    /// [`RdmaAddress`].
+    /// Transport Specific Address Subtype (TSAS). TCP: Security Type (SECTYPE) in byte 0, 0 is
+    /// none. RDMA: see [`RdmaAddress`].
     pub transport_specific: [u8; 256],
 }
 
@@ -132,7 +133,8 @@ impl RdmaAddress {
     }
 }
 
-/// RDMA Provider Type (RDMA_PRTYPE): what carries RDMA. The specification knows RoCE (3) and iWARP (5), too.
+/// RDMA Provider Type (RDMA_PRTYPE): what carries RDMA. The specification knows RoCE (3) and iWARP
+/// (5), too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RdmaProvider {

@@ -46,8 +46,8 @@ pub struct ConnectSqe {
     pub queue_id: U16,
     /// Submission Queue Size (SQSIZE), 0's based.
     pub sq_size_minus_1: U16,
-    /// Connect Attributes (CATTR): priority class in bits 1:0, disable SQ flow control in bit 2, individual I/O
-    /// queue deletion in bit 3.
+    /// Connect Attributes (CATTR): priority class in bits 1:0, disable SQ flow control in bit 2,
+    /// individual I/O queue deletion in bit 3.
     pub attributes: u8,
     reserved2: u8,
     /// Keep Alive Timeout (KATO) in milliseconds; 0 is none. Admin queue only.
@@ -99,8 +99,8 @@ impl ConnectSqe {
 pub struct ConnectData {
     /// Host Identifier (HOSTID).
     pub host_id: [u8; 16],
-    /// Controller ID (CNTLID): [`Self::CONTROLLER_ANY`] on the admin queue of the dynamic model; on I/O queues that of
-    /// the admin queue's controller.
+    /// Controller ID (CNTLID): [`Self::CONTROLLER_ANY`] on the admin queue of the dynamic model; on
+    /// I/O queues that of the admin queue's controller.
     pub controller_id: U16,
     reserved1: [u8; 238],
     /// NVM Subsystem NVMe Qualified Name (SUBNQN), ended by a zero byte.
@@ -314,8 +314,8 @@ impl Property {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// CAP of a Fabrics controller with the NVM command set: queues of up to `queue_entries_max`, contiguous queues
-    /// required, ready within `timeout_ms`, memory pages of 4 KiB only.
+    /// CAP of a Fabrics controller with the NVM command set: queues of up to `queue_entries_max`,
+    /// contiguous queues required, ready within `timeout_ms`, memory pages of 4 KiB only.
     pub const fn new(queue_entries_max: u32, timeout_ms: u32) -> Self {
         let mqes = (queue_entries_max - 1) as u64 & 0xFFFF;
         let contiguous_queues_required = 1 << 16;
@@ -340,7 +340,8 @@ impl Capabilities {
 pub struct Configuration(pub u32);
 
 impl Configuration {
-    /// What a host writes to enable a controller with the NVM command set: SQ entries of 64 bytes, CQ entries of 16.
+    /// What a host writes to enable a controller with the NVM command set: SQ entries of 64 bytes,
+    /// CQ entries of 16.
     pub const ENABLE_NVM: Self = Self(4 << 20 | 6 << 16 | 1);
 
     /// Enable (EN).

@@ -1,6 +1,7 @@
 //! Data structures of the Identify command, 4096 bytes each.
 //!
-//! Read first: NVM Express Base 2.0, "Identify command"; NVM Command Set 1.0, "Identify Namespace Data Structure".
+//! Read first: NVM Express Base 2.0, "Identify command"; NVM Command Set 1.0, "Identify Namespace
+//! Data Structure".
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -62,8 +63,8 @@ pub struct IdentifyController {
     pub arbitration_burst: u8,
     /// IEEE OUI Identifier (IEEE).
     pub ieee_oui: [u8; 3],
-    /// Controller Multi-Path I/O and Namespace Sharing Capabilities (CMIC): several ports in bit 0, several
-    /// controllers in bit 1, ANA reporting in bit 3.
+    /// Controller Multi-Path I/O and Namespace Sharing Capabilities (CMIC): several ports in bit 0,
+    /// several controllers in bit 1, ANA reporting in bit 3.
     pub multipath: u8,
     /// Maximum Data Transfer Size (MDTS), log2 of units of the smallest page; 0 is no limit.
     pub mdts: u8,
@@ -77,7 +78,8 @@ pub struct IdentifyController {
     pub rtd3_entry_us: U32,
     /// Optional Asynchronous Events Supported (OAES), bits as in Asynchronous Event Configuration.
     pub events: U32,
-    /// Controller Attributes (CTRATT): 128-bit host identifiers in bit 0, traffic based keep alive in bit 6.
+    /// Controller Attributes (CTRATT): 128-bit host identifiers in bit 0, traffic based keep alive
+    /// in bit 6.
     pub attributes: U32,
     reserved1: [u8; 11],
     /// Controller Type (CNTRLTYPE): 1 I/O, 2 discovery.
@@ -155,7 +157,8 @@ pub struct IdentifyController {
     pub fused: U16,
     /// Format NVM Attributes (FNA).
     pub format_attributes: u8,
-    /// Volatile Write Cache (VWC): present in bit 0; whether Flush takes the broadcast NSID in bits 2:1.
+    /// Volatile Write Cache (VWC): present in bit 0; whether Flush takes the broadcast NSID in bits
+    /// 2:1.
     pub volatile_write_cache: u8,
     /// Atomic Write Unit Normal (AWUN), blocks, 0's based.
     pub atomic_write_blocks_minus_1: U16,
@@ -169,7 +172,8 @@ pub struct IdentifyController {
     pub atomic_compare_write_blocks_minus_1: U16,
     /// Optional Copy Formats Supported (OCFS): format 0 in bit 0.
     pub copy_formats: U16,
-    /// SGL Support (SGLS): supported in bits 1:0, offsets in bit 20, transport data blocks in bit 21.
+    /// SGL Support (SGLS): supported in bits 1:0, offsets in bit 20, transport data blocks in bit
+    /// 21.
     pub sgls: U32,
     /// Maximum Number of Allowed Namespaces (MNAN).
     pub namespaces_max: U32,
@@ -288,8 +292,8 @@ pub struct IdentifyNamespace {
     pub reservations: u8,
     /// Format Progress Indicator (FPI).
     pub format_progress: u8,
-    /// Deallocate Logical Block Features (DLFEAT): what deallocated blocks read as in bits 2:0 (1 is zeros), Write
-    /// Zeroes may deallocate in bit 3.
+    /// Deallocate Logical Block Features (DLFEAT): what deallocated blocks read as in bits 2:0 (1
+    /// is zeros), Write Zeroes may deallocate in bit 3.
     pub deallocate: u8,
     /// Namespace Atomic Write Unit Normal, Power Fail, Compare & Write (NAWUN, NAWUPF, NACWU).
     pub atomic_units: [U16; 3],
@@ -431,7 +435,8 @@ impl NamespaceDescriptor {
                 Self::Uuid(id) => (3, id),
                 Self::CommandSet(csi) => (4, std::slice::from_ref(csi)),
             };
-            // Namespace Identifier Type (NIDT), Namespace Identifier Length (NIDL), two reserved bytes.
+            // Namespace Identifier Type (NIDT), Namespace Identifier Length (NIDL), two reserved
+            // bytes.
             bytes.extend_from_slice(&[kind, value.len() as u8, 0, 0]);
             bytes.extend_from_slice(value);
         }

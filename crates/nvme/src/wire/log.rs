@@ -87,7 +87,8 @@ impl GetLogPage {
         }
     }
 
-    /// Writes the fields into `sqe`, whose opcode becomes Get Log Page. The length is a multiple of 4 above 0.
+    /// Writes the fields into `sqe`, whose opcode becomes Get Log Page. The length is a multiple of
+    /// 4 above 0.
     pub fn apply(&self, sqe: &mut Sqe) {
         let dwords_minus_1 = self.len_bytes / 4 - 1;
         let retain = u32::from(self.event == RetainEvent::Retain) << 15;
@@ -119,7 +120,8 @@ pub struct ErrorEntry {
     pub cid: U16,
     /// Status Field, above the phase tag.
     pub status: U16,
-    /// Parameter Error Location: byte in bits 7:0, bit in bits 10:8; all ones where it is no single field.
+    /// Parameter Error Location: byte in bits 7:0, bit in bits 10:8; all ones where it is no single
+    /// field.
     pub location: U16,
     /// LBA.
     pub lba: U64,
@@ -147,8 +149,8 @@ const _: () = assert!(std::mem::offset_of!(ErrorEntry, lba) == 16);
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SmartLog {
-    /// Critical Warning: available spare below threshold in bit 0, temperature beyond a threshold in bit 1, media
-    /// read-only in bit 3.
+    /// Critical Warning: available spare below threshold in bit 0, temperature beyond a threshold
+    /// in bit 1, media read-only in bit 3.
     pub critical_warning: u8,
     /// Composite Temperature, kelvin. No value says that it is not measured.
     pub temperature_k: U16,

@@ -1,6 +1,7 @@
 //! Reservation commands and their data.
 //!
-//! Read first: NVM Express Base 2.0, "Reservations", "Reservation Acquire command" and its neighbours.
+//! Read first: NVM Express Base 2.0, "Reservations", "Reservation Acquire command" and its
+//! neighbours.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -86,7 +87,8 @@ pub const IGNORE_EXISTING_KEY: u32 = 1 << 3;
 /// Extended Data Structure (EDS) of Reservation Report: CDW11 bit 0.
 pub const EXTENDED_DATA_STRUCTURE: u32 = 1;
 
-/// The data of Reservation Register and Reservation Acquire, 16 bytes; Reservation Release has the first key alone.
+/// The data of Reservation Register and Reservation Acquire, 16 bytes; Reservation Release has the
+/// first key alone.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -100,8 +102,8 @@ pub struct ReservationKeys {
 
 const _: () = assert!(size_of::<ReservationKeys>() == 16);
 
-/// The head of the extended Reservation Status data structure, 64 bytes; a [`RegisteredController`] for each
-/// registered controller follows.
+/// The head of the extended Reservation Status data structure, 64 bytes; a [`RegisteredController`]
+/// for each registered controller follows.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

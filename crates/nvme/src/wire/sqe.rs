@@ -274,7 +274,8 @@ impl Sgl {
         }
     }
 
-    /// Memory of the host's, up to 2^24 - 1 bytes; its key is to be invalidated by the completion where `invalidate` says so.
+    /// Memory of the host's, up to 2^24 - 1 bytes; its key is to be invalidated by the completion
+    /// where `invalidate` says so.
     pub fn keyed(address: u64, len_bytes: u32, key: u32, invalidate: Invalidate) -> Self {
         let [k0, k1, k2, k3] = key.to_le_bytes();
         Self {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The Status Field: Status Code in bits 7:0, Status Code Type in 10:8, Command Retry Delay in 12:11, More in 13,
-/// Do Not Retry in 14. Any value that a peer sends is kept.
+/// The Status Field: Status Code in bits 7:0, Status Code Type in 10:8, Command Retry Delay in
+/// 12:11, More in 13, Do Not Retry in 14. Any value that a peer sends is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
@@ -187,7 +187,8 @@ pub enum StatusCode {
     CommandSetNotSupported = 0x129,
     /// Invalid I/O command set.
     InvalidCommandSet = 0x12c,
-    // NVM and Fabrics command specific status; the two share numbers, and the command tells which is meant.
+    // NVM and Fabrics command specific status; the two share numbers, and the command tells which
+    // is meant.
     /// Connect: incompatible format; or conflicting attributes.
     ConnectIncompatibleFormat = 0x180,
     /// Connect: controller busy; or invalid protection information.

@@ -1,5 +1,5 @@
-//! Worked examples, which stand at the end of `--help` and of the manual pages. A test parses each of them and, for
-//! `apply`, the file.
+//! Worked examples, which stand at the end of `--help` and of the manual pages. A test parses each
+//! of them and, for `apply`, the file.
 
 pub(crate) const SERVE: &str = "\
 Examples:

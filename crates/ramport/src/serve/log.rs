@@ -1,4 +1,5 @@
-//! The log: lines on standard error, written by a thread of their own, so that nobody waits for them.
+//! The log: lines on standard error, written by a thread of their own, so that nobody waits for
+//! them.
 
 use std::io::{self, IsTerminal};
 

@@ -46,8 +46,8 @@ fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure
     })
 }
 
-/// What is to be proved, as the arguments say; it stays as it was `before` where they say nothing of it. Where no user is
-/// given, it is that of the name `own`.
+/// What is to be proved, as the arguments say; it stays as it was `before` where they say nothing
+/// of it. Where no user is given, it is that of the name `own`.
 pub(super) fn chap(
     given: &ChapArgs,
     own: &str,

@@ -26,7 +26,8 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     }
 }
 
-/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA. What is so already stays.
+/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA.
+/// What is so already stays.
 fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     let portal = args.url.0;
     let asked = match args.rdma {

@@ -74,7 +74,8 @@ fn protocol_of(target: &str) -> Protocol {
     name.map_or(Protocol::Nvme, |name| name.protocol())
 }
 
-/// Changes who may use a target, and how. What nothing is said of stays as it was; who may use it is said as a whole.
+/// Changes who may use a target, and how. What nothing is said of stays as it was; who may use it
+/// is said as a whole.
 fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
     let says_who = args.local || !args.access.is_empty();
     let chap = &args.access.chap;

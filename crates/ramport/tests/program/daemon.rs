@@ -53,8 +53,8 @@ impl Daemon {
         self.wait()
     }
 
-    /// Kills the daemon and starts it again. Returns how long it took from then until it had answered with `volumes`
-    /// volumes, all of them without their contents.
+    /// Kills the daemon and starts it again. Returns how long it took from then until it had
+    /// answered with `volumes` volumes, all of them without their contents.
     pub(crate) fn kill_and_restart_with(&mut self, volumes: usize) -> Duration {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");

@@ -1,4 +1,5 @@
-//! The daemon over iSCSI, spoken to in bare PDUs: what no stock initiator can be made to do on demand.
+//! The daemon over iSCSI, spoken to in bare PDUs: what no stock initiator can be made to do on
+//! demand.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -152,7 +153,8 @@ impl Initiator {
         }
     }
 
-    /// The next Asynchronous Message: its event and its parameters; none where the connection was closed.
+    /// The next Asynchronous Message: its event and its parameters; none where the connection was
+    /// closed.
     fn event(&mut self) -> Option<(u8, [u16; 3])> {
         let pdu = self.receive()?;
         assert_eq!(pdu.header[0], 0x32, "an asynchronous message");

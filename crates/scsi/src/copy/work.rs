@@ -11,8 +11,8 @@ use crate::medium::piece;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
-/// An EXTENDED COPY on its way. The ends of its segments were looked up when it began. One that is dropped before its end has
-/// failed.
+/// An EXTENDED COPY on its way. The ends of its segments were looked up when it began. One that is
+/// dropped before its end has failed.
 pub struct CopyWork {
     /// What is left to do: the ends of a segment, or why it can't be done.
     segments: VecDeque<Result<SegmentEnds, Sense>>,

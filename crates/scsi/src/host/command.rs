@@ -6,8 +6,8 @@ use session::BufferRange;
 
 use super::ReceivedSense;
 
-/// The number by which the owner of a session knows a command in flight: an index from 0 to the number of keys that
-/// the transport was made with. The transport makes task tags of it.
+/// The number by which the owner of a session knows a command in flight: an index from 0 to the
+/// number of keys that the transport was made with. The transport makes task tags of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandKey(pub u16);
 
@@ -46,7 +46,8 @@ impl Transfer {
 pub struct Outcome {
     /// The command.
     pub key: CommandKey,
-    /// With GOOD: how many bytes of data were transferred, which may be fewer than the buffer has. Else why not.
+    /// With GOOD: how many bytes of data were transferred, which may be fewer than the buffer has.
+    /// Else why not.
     pub result: Result<u32, CommandFailure>,
 }
 

@@ -85,8 +85,8 @@ impl ReceivedSense {
         })
     }
 
-    /// Whether this is a unit attention, which tells of an event and says nothing about the command: that was not
-    /// executed.
+    /// Whether this is a unit attention, which tells of an event and says nothing about the
+    /// command: that was not executed.
     pub fn attention(&self) -> Option<Attention> {
         (self.key == UNIT_ATTENTION).then_some(match self.asc {
             Asc::CAPACITY_CHANGED | INQUIRY_DATA_CHANGED => Attention::Capacity,

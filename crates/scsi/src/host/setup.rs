@@ -1,6 +1,8 @@
-//! Finding out what is behind a LUN: whether it is a disk that is ready, how large, and what it takes in one command.
+//! Finding out what is behind a LUN: whether it is a disk that is ready, how large, and what it
+//! takes in one command.
 //!
-//! Read first: SPC-5, "INQUIRY command", "Vital product data parameters"; SBC-4, "READ CAPACITY (16) command".
+//! Read first: SPC-5, "INQUIRY command", "Vital product data parameters"; SBC-4, "READ CAPACITY
+//! (16) command".
 //!
 //! ```text
 //!  Ready ─► Inquiry ─► Serial ─► Identification ─► BlockLimits ─► Provisioning ─► Capacity16 ─► Done
@@ -53,7 +55,8 @@ pub struct UnitFacts {
     pub revision: String,
     /// The unit serial number page, where there is one.
     pub serial: String,
-    /// The unit's worldwide designator: NAA, else EUI-64, else vendor identification; empty where it has none.
+    /// The unit's worldwide designator: NAA, else EUI-64, else vendor identification; empty where
+    /// it has none.
     pub designator: Vec<u8>,
     /// Block size and capacity; always there after [`SetupStep::Done`].
     pub geometry: Option<Geometry>,
@@ -61,8 +64,8 @@ pub struct UnitFacts {
     pub limits: Limits,
 }
 
-/// The most blocks of one command, by command; 0 where the command is not supported, `u64::MAX` where no limit is
-/// reported.
+/// The most blocks of one command, by command; 0 where the command is not supported, `u64::MAX`
+/// where no limit is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// READ, WRITE, VERIFY.

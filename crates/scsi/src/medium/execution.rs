@@ -27,10 +27,11 @@ impl Execution {
         }
     }
 
-    /// Goes on until the command is done or the turn is over. `data` are those of the whole command.
+    /// Goes on until the command is done or the turn is over. `data` are those of the whole
+    /// command.
     ///
-    /// READ and WRITE, whose data move in pieces, are executed by the transport on the [`piece`](super::piece)s that it
-    /// has.
+    /// READ and WRITE, whose data move in pieces, are executed by the transport on the
+    /// [`piece`](super::piece)s that it has.
     pub fn go_on(&mut self, data: &[u8], volume: &dyn Volume, turn: &mut Turn) -> Step {
         match self.try_go_on(data, volume, turn) {
             Ok(true) => Step::Over(Response::good()),
@@ -109,7 +110,8 @@ fn range_of(command: Medium, data: &[u8], number: usize) -> Option<Extent> {
 const PATTERN_LEN_BYTES: u64 = 64 << 10;
 /// Bytes of zeros that are written at once.
 const ZEROS_LEN_BYTES: u64 = 1 << 20;
-/// Bytes that are discarded at once. Pieces end at multiples of this, since memory is given back in aligned slabs.
+/// Bytes that are discarded at once. Pieces end at multiples of this, since memory is given back in
+/// aligned slabs.
 const DISCARD_LEN_BYTES: u64 = 16 << 20;
 /// How many bytes may be discarded at the cost of writing one.
 const DISCARD_PER_COST: u64 = 4;
@@ -261,8 +263,8 @@ fn or_block(block: Extent, mask: &[u8], volume: &dyn Volume) -> Result<(), Sense
     Err(Sense::of_volume(block::Status::Busy))
 }
 
-/// UNMAP's parameter list: an 8-byte header, then 16-byte descriptors {LBA 8, blocks 4, reserved 4}. All are
-/// checked before the first is executed.
+/// UNMAP's parameter list: an 8-byte header, then 16-byte descriptors {LBA 8, blocks 4, reserved
+/// 4}. All are checked before the first is executed.
 fn check_unmap(command: Medium, list: &[u8], volume: &dyn Volume) -> Result<(), Sense> {
     if !matches!(command, Medium::Unmap { .. }) || list.is_empty() {
         return Ok(());

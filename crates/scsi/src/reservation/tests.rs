@@ -30,7 +30,8 @@ fn who_may_do_what_under_each_type() {
         ExclusiveAccess, ExclusiveAccessAllRegistrants, ExclusiveAccessRegistrantsOnly,
         WriteExclusive, WriteExclusiveAllRegistrants, WriteExclusiveRegistrantsOnly,
     };
-    // For each type: (registrant reads, registrant writes, stranger reads, stranger writes) is a conflict.
+    // For each type: (registrant reads, registrant writes, stranger reads, stranger writes) is a
+    // conflict.
     let table = [
         (WriteExclusive, [false, true, false, true]),
         (ExclusiveAccess, [true, true, true, true]),

@@ -1,4 +1,5 @@
-//! What the fuzz target of the device server runs. `cargo test` runs the same function over the corpus.
+//! What the fuzz target of the device server runs. `cargo test` runs the same function over the
+//! corpus.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ const BLOCKS: u64 = 128;
 /// Bytes of volumes that one run moves at most: a run is to be short.
 const WORK_BYTES_MAX: u64 = 64 << 20;
 
-/// A device with two logical units and two hosts, driven by a script of CDBs, parameter lists and events.
+/// A device with two logical units and two hosts, driven by a script of CDBs, parameter lists and
+/// events.
 pub fn cdb(input: &[u8]) {
     let mut run = Run::new();
     let mut script = input;

@@ -1,7 +1,8 @@
-//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the LUNs there.
+//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the
+//! LUNs there.
 //!
-//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until the target's
-//! generation moves.
+//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until
+//! the target's generation moves.
 
 use std::sync::Arc;
 use std::thread;
@@ -233,7 +234,8 @@ impl Backend for IscsiBackend {
         self.is_admitted = true;
         self.register(login);
         if let (SessionKind::Normal(opened), Some(binding)) = (&login.kind, &self.binding) {
-            // Between the check and the session's entry in the registry, policy or target may have changed.
+            // Between the check and the session's entry in the registry, policy or target may have
+            // changed.
             let who = self.who(&login.initiator);
             let grant = self.core.iscsi_grant(&binding.target, who);
             if grant != binding.grant {
@@ -347,8 +349,8 @@ impl Attachment for IscsiBackend {
         self.views.volume(region)
     }
 
-    /// A session that was ended may be sent nothing more. What a reservation forbids since is another matter: it does
-    /// not touch commands that have begun.
+    /// A session that was ended may be sent nothing more. What a reservation forbids since is
+    /// another matter: it does not touch commands that have begun.
     fn may_send(&self, _: RegionId) -> bool {
         let Some(binding) = &self.binding else {
             return false;

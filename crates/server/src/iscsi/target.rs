@@ -81,8 +81,8 @@ struct Connected {
     oldest_abort: u64,
 }
 
-/// The most aborts that wait for a connection: one by other sessions for each LUN, and as many by its own. Beyond them,
-/// all of its commands are aborted.
+/// The most aborts that wait for a connection: one by other sessions for each LUN, and as many by
+/// its own. Beyond them, all of its commands are aborted.
 const ABORTS_MAX: usize = 2 * scsi::UNITS_MAX;
 
 impl IscsiTarget {
@@ -167,7 +167,8 @@ impl IscsiTarget {
         }
     }
 
-    /// Joins a further connection to a session, in the place of one of the same CID (RFC 7143 §6.3.4).
+    /// Joins a further connection to a session, in the place of one of the same CID (RFC 7143
+    /// §6.3.4).
     pub(crate) fn join(
         &self,
         ends: SessionEnds<'_>,
@@ -226,8 +227,9 @@ impl IscsiTarget {
         }
     }
 
-    /// Whether all connections have taken the aborts that were asked for up to now; else `connection` is woken when
-    /// they have. Aborts that wait for that connection itself are none of its own.
+    /// Whether all connections have taken the aborts that were asked for up to now; else
+    /// `connection` is woken when they have. Aborts that wait for that connection itself are none
+    /// of its own.
     pub(crate) fn aborts_done(&self, connection: ConnectionId) -> bool {
         let mut inner = self.lock();
         let round = inner.aborts;
@@ -264,8 +266,8 @@ impl IscsiTarget {
         });
     }
 
-    /// Asks a session's initiator to log out; the session is dropped where it has not done so in time, and at once
-    /// where it was asked before.
+    /// Asks a session's initiator to log out; the session is dropped where it has not done so in
+    /// time, and at once where it was asked before.
     pub(crate) fn ask_to_leave(&self, opened: Opened, within: Duration) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
@@ -390,7 +392,8 @@ impl IscsiTarget {
         }
     }
 
-    /// The number of the reservations as they are now, where someone saves them and has not done so yet.
+    /// The number of the reservations as they are now, where someone saves them and has not done so
+    /// yet.
     pub(crate) fn unsaved(&self) -> Option<u64> {
         let number = {
             let kept = &self.lock().kept;
@@ -499,8 +502,8 @@ impl IscsiTarget {
         result
     }
 
-    /// The device is complete between any two of its calls, so a panic of one session does not take the target from
-    /// the others.
+    /// The device is complete between any two of its calls, so a panic of one session does not take
+    /// the target from the others.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -556,8 +559,8 @@ impl Inner {
         is_new
     }
 
-    /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and their connections learn
-    /// of it.
+    /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and
+    /// their connections learn of it.
     fn end_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.sessions.retain(|_, session| {
             if !is_meant(session) {
@@ -569,8 +572,8 @@ impl Inner {
         });
     }
 
-    /// Closes the nexuses of sessions, so that nothing of theirs is executed any more, and has their connections say
-    /// farewell, with the last of which each ends.
+    /// Closes the nexuses of sessions, so that nothing of theirs is executed any more, and has
+    /// their connections say farewell, with the last of which each ends.
     fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.changes += 1;
         for session in self

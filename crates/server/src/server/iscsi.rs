@@ -28,8 +28,8 @@ pub(super) struct IscsiPortal {
     pub(super) id: IscsiPortalId,
 }
 
-/// The most requests of an iSER connection that are posted at once: a response and two pieces of data for half the
-/// command window, beyond which more would only wait elsewhere.
+/// The most requests of an iSER connection that are posted at once: a response and two pieces of
+/// data for half the command window, beyond which more would only wait elsewhere.
 const ISER_SENDS: u16 = 192;
 
 impl Acceptor for IscsiPortal {
@@ -73,8 +73,8 @@ impl MessageAcceptor for IscsiPortal {
 }
 
 impl Core {
-    /// The iSCSI target of this name, where it is reached through portals of `group`, and what the host `who` may do with
-    /// it.
+    /// The iSCSI target of this name, where it is reached through portals of `group`, and what the
+    /// host `who` may do with it.
     pub(crate) fn open_iscsi(
         &self,
         name: &str,
@@ -126,8 +126,9 @@ impl Core {
         }
     }
 
-    /// What the host `who` has to prove to `target`, or for discovery. It is told by the name that it claims to have;
-    /// hosts that are told by address come after that, and at last what the target asks of everyone.
+    /// What the host `who` has to prove to `target`, or for discovery. It is told by the name that
+    /// it claims to have; hosts that are told by address come after that, and at last what the
+    /// target asks of everyone.
     pub(crate) fn authentication(
         &self,
         who: HostIdentity<'_>,
@@ -156,8 +157,8 @@ impl Core {
         chap.map_or_else(Authentication::default, credentials)
     }
 
-    /// What SendTargets tells the host `who` that came to the address `local`: the portals of the transport that it came by,
-    /// since an address does not say its transport.
+    /// What SendTargets tells the host `who` that came to the address `local`: the portals of the
+    /// transport that it came by, since an address does not say its transport.
     pub(crate) fn iscsi_targets(
         &self,
         who: HostIdentity<'_>,
@@ -198,7 +199,8 @@ impl Core {
 }
 
 impl Server {
-    /// Asks all iSCSI initiators to log out, waits for that, for `patience` at the most, and drops those that have not.
+    /// Asks all iSCSI initiators to log out, waits for that, for `patience` at the most, and drops
+    /// those that have not.
     pub(super) fn dismiss_initiators(&self, patience: Duration) {
         let sessions = self.core().registry.iscsi_sessions();
         for session in &sessions {
@@ -211,8 +213,8 @@ impl Server {
         }
     }
 
-    /// Drops the connections that came through an iSCSI portal, and waits until they have been told, for
-    /// [`FAREWELL_PATIENCE`] at the most.
+    /// Drops the connections that came through an iSCSI portal, and waits until they have been
+    /// told, for [`FAREWELL_PATIENCE`] at the most.
     pub(super) fn drop_through(&self, portal: PortId) {
         let registry = &self.core().registry;
         for (connection, session) in registry.iscsi_connections(portal) {

@@ -116,7 +116,8 @@ impl Core {
     }
 }
 
-/// What NVMe calls a provider of RDMA. The kernel's connection manager takes RoCEv2 where an adapter can do several kinds.
+/// What NVMe calls a provider of RDMA. The kernel's connection manager takes RoCEv2 where an
+/// adapter can do several kinds.
 fn provider_type(rdma: Option<&RdmaInfo>) -> RdmaProvider {
     match rdma.and_then(|rdma| rdma.link_layer.as_ref()) {
         Some(LinkLayer::InfiniBand) => RdmaProvider::InfiniBand,

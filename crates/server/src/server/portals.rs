@@ -48,8 +48,8 @@ impl PortalEntry {
 const PORTALS_MAX: usize = 256;
 
 impl Server {
-    /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other machines
-    /// reach is refused while a target has no host list.
+    /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other
+    /// machines reach is refused while a target has no host list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
         if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
             return Err(ServerError::NoRdma(portal));
@@ -63,8 +63,8 @@ impl Server {
         let (listening, address) = self.listen(&portal, port)?;
         let portal = PortalDefinition { address, ..portal };
         let mut state = self.state();
-        // What was so before the socket was opened may have changed meanwhile. Reactors are never spoken to under the
-        // lock, since they may be waiting for it.
+        // What was so before the socket was opened may have changed meanwhile. Reactors are never
+        // spoken to under the lock, since they may be waiting for it.
         if let Err(error) = state.check_new_portal(&portal) {
             drop(state);
             self.unlisten(&portal, &listening);
@@ -148,7 +148,8 @@ impl Server {
         }
     }
 
-    /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away: nobody listens there.
+    /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away:
+    /// nobody listens there.
     fn forget_failed_portals(&self) {
         let over_rdma: Vec<_> = (self.state().portals.iter())
             .filter_map(|(portal, entry)| Some((*portal, entry.carrier()?.id)))

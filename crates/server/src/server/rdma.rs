@@ -1,7 +1,8 @@
 //! Threads for RDMA: some per local address, which all portals at that address share.
 //!
-//! RoCEv2 has one UDP port. What listens there belongs to an address, not to a portal: connections to portals of several
-//! protocols and ports come in together and are told apart by the connection manager.
+//! RoCEv2 has one UDP port. What listens there belongs to an address, not to a portal: connections
+//! to portals of several protocols and ports come in together and are told apart by the connection
+//! manager.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +42,8 @@ struct Serving {
     carrier: Carrier,
 }
 
-/// What carries RDMA at an address: the number of its threads, what their provider is, and what they count.
+/// What carries RDMA at an address: the number of its threads, what their provider is, and what
+/// they count.
 #[derive(Clone, Debug)]
 pub(super) struct Carrier {
     pub(super) id: ServingId,
@@ -49,7 +51,8 @@ pub(super) struct Carrier {
     pub(super) meter: Meter,
 }
 
-/// The number of an address's threads, never used twice: a portal's may have failed, and others serve its address.
+/// The number of an address's threads, never used twice: a portal's may have failed, and others
+/// serve its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServingId(u64);
 
@@ -69,8 +72,9 @@ impl Rdma {
         }
     }
 
-    /// Takes connections to a portal from now on. The first portal at an address starts its threads, with the provider that
-    /// it asks for; those that follow take that one, or are refused.
+    /// Takes connections to a portal from now on. The first portal at an address starts its
+    /// threads, with the provider that it asks for; those that follow take that one, or are
+    /// refused.
     pub(super) fn listen(
         &self,
         portal: &PortalDefinition,
@@ -185,7 +189,8 @@ impl Served {
     }
 }
 
-/// Half of the cores: the others' are the reactors' and the system's, which works as much for each packet as we do.
+/// Half of the cores: the others' are the reactors' and the system's, which works as much for each
+/// packet as we do.
 fn threads_by_cores() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).clamp(1, THREADS_DEFAULT_MAX)

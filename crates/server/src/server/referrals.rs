@@ -1,4 +1,5 @@
-//! Referrals: other discovery services, which the discovery log names beside this server's own targets.
+//! Referrals: other discovery services, which the discovery log names beside this server's own
+//! targets.
 
 use super::{Server, State};
 use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
@@ -7,7 +8,8 @@ use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
 const REFERRALS_MAX: usize = 256;
 
 impl Server {
-    /// Refers hosts that discover to the discovery service at `referral`, too. Persistent ones are told.
+    /// Refers hosts that discover to the discovery service at `referral`, too. Persistent ones are
+    /// told.
     pub fn add_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;

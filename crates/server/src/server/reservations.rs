@@ -24,8 +24,8 @@ impl ReservationFeed {
 }
 
 impl Server {
-    /// Who takes this saves reservations: from now on, commands that change those that outlive a restart are not
-    /// answered before [`reservations_saved`](Self::reservations_saved) was called.
+    /// Who takes this saves reservations: from now on, commands that change those that outlive a
+    /// restart are not answered before [`reservations_saved`](Self::reservations_saved) was called.
     pub fn reservation_feed(&self) -> ReservationFeed {
         let keeper = Arc::clone(&self.core().keeper);
         keeper.set_kept();

@@ -14,7 +14,8 @@ use crate::{
     ServerError, TargetDefinition, TargetInfo, TargetName, VolumeName, Warning,
 };
 
-/// A target: what was defined, with its namespaces in the order of their numbers, and what became of it.
+/// A target: what was defined, with its namespaces in the order of their numbers, and what became
+/// of it.
 #[derive(Clone)]
 pub(super) struct TargetEntry {
     pub(super) definition: TargetDefinition,
@@ -150,7 +151,8 @@ impl Server {
         Ok(warnings)
     }
 
-    /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the second on.
+    /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the
+    /// second on.
     pub fn iscsi_names(&self, word: &str) -> impl Iterator<Item = TargetName> + use<> {
         let machine = self.core().machine.simple().to_string();
         let word: String = word
@@ -190,8 +192,8 @@ impl Server {
         Ok(())
     }
 
-    /// Changes how an iSCSI target takes logins. Sessions through portals by which it is no longer reached end; others
-    /// need prove nothing anew.
+    /// Changes how an iSCSI target takes logins. Sessions through portals by which it is no longer
+    /// reached end; others need prove nothing anew.
     pub fn set_target_logins(
         &self,
         name: &TargetName,
@@ -222,8 +224,8 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the
-    /// number. Attached hosts are told.
+    /// Makes a volume a namespace of a target, with the lowest free number where none is given.
+    /// Returns the number. Attached hosts are told.
     pub fn attach_volume(
         &self,
         target: &TargetName,
@@ -249,8 +251,8 @@ impl Server {
         Ok(nsid)
     }
 
-    /// Takes a namespace from a target; refused while the target has sessions, unless forced. Attached hosts are
-    /// told.
+    /// Takes a namespace from a target; refused while the target has sessions, unless forced.
+    /// Attached hosts are told.
     pub fn detach_volume(
         &self,
         target: &TargetName,
@@ -357,7 +359,8 @@ impl State {
         }
     }
 
-    /// The namespaces in the order of their numbers, which are within bounds and not given twice; their volumes exist.
+    /// The namespaces in the order of their numbers, which are within bounds and not given twice;
+    /// their volumes exist.
     fn sort_namespaces(
         &self,
         target: &TargetDefinition,

@@ -31,8 +31,8 @@ pub(super) struct VolumeEntry {
 const VOLUMES_MAX: usize = 65_536;
 
 impl Server {
-    /// Creates a volume. A thick one takes its memory from the budget at once, which may take a second for a few GiB;
-    /// `progress` hears of it, and other calls go on meanwhile.
+    /// Creates a volume. A thick one takes its memory from the budget at once, which may take a
+    /// second for a few GiB; `progress` hears of it, and other calls go on meanwhile.
     pub fn create_volume(
         &self,
         definition: VolumeDefinition,
@@ -65,8 +65,8 @@ impl Server {
         Ok(())
     }
 
-    /// Grows or shrinks a volume while it is attached. Shrinking needs force, since it cuts data off. Attached
-    /// hosts are told. A thick one that grows takes its memory as at creation.
+    /// Grows or shrinks a volume while it is attached. Shrinking needs force, since it cuts data
+    /// off. Attached hosts are told. A thick one that grows takes its memory as at creation.
     pub fn resize_volume(
         &self,
         name: &VolumeName,
@@ -136,7 +136,8 @@ impl Server {
         Ok(())
     }
 
-    /// Removes a volume and its data; refused while it is attached, unless forced, which detaches it everywhere.
+    /// Removes a volume and its data; refused while it is attached, unless forced, which detaches
+    /// it everywhere.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;

@@ -34,8 +34,8 @@ fn verify(queue: &mut Queue, rounds: &AtomicUsize, ends: &AtomicBool) {
     }
 }
 
-/// Runs `attack` beside a session whose I/O is verified, while the attack lasts and while what it gives is kept. The session
-/// goes on over the same connection, and what was charged comes back.
+/// Runs `attack` beside a session whose I/O is verified, while the attack lasts and while what it
+/// gives is kept. The session goes on over the same connection, and what was charged comes back.
 fn beside_a_session<T>(fixture: &Fixture, attack: impl FnOnce() -> T) {
     let server = &fixture.server;
     let (_device, mut queue) = fixture.attach();

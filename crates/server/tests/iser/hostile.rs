@@ -1,4 +1,5 @@
-//! An initiator that works beside others that mean harm: each ends, or is told, and it notices nothing.
+//! An initiator that works beside others that mean harm: each ends, or is told, and it notices
+//! nothing.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

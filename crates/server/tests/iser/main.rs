@@ -22,7 +22,8 @@ const MIB: u64 = 1 << 20;
 const IQN: &str = "iqn.2026-11.com.example:disks";
 const HOST: &str = "iqn.2026-11.com.example:host";
 
-/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
+/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different
+/// ones.
 static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(24_000);
 
 struct Fixture {

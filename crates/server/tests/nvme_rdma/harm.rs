@@ -61,8 +61,8 @@ const HARMS: [Harm; 7] = [
 /// Datagrams of garbage, and requests for connections, at the most.
 const GARBAGE_MAX: u32 = 50_000;
 const REQUESTS_MAX: u32 = 2_000;
-/// What the numbers of a thread's first queue pair may be multiples of, but for the thread's own: two threads have room for 4096
-/// queue pairs each.
+/// What the numbers of a thread's first queue pair may be multiples of, but for the thread's own:
+/// two threads have room for 4096 queue pairs each.
 const QPN_STEP: u32 = 1 << 13;
 /// How often strangers try all of them, at the least and at the most.
 const SWEEPS: u32 = 4;
@@ -165,7 +165,8 @@ impl Scene {
         }
     }
 
-    /// Sends whole packets to queue pairs of others and to none, of other partitions, and messages that no connection manager sends.
+    /// Sends whole packets to queue pairs of others and to none, of other partitions, and messages
+    /// that no connection manager sends.
     fn send_as_a_stranger(&self) {
         let (from, to) = (self.host(3), self.target());
         let socket = UdpSocket::bind(from).expect("an address of ours");

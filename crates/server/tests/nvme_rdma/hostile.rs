@@ -8,7 +8,8 @@ use server::RdmaStatistics;
 use super::harm::Scene;
 use super::*;
 
-/// How often each harm is done: so often, and on until the host beside had its transfers, but not for ever.
+/// How often each harm is done: so often, and on until the host beside had its transfers, but not
+/// for ever.
 const ROUNDS: u32 = 10;
 const ROUNDS_MAX: u32 = 40 * ROUNDS;
 /// How often the host writes and reads meanwhile, at the least.
@@ -16,7 +17,8 @@ const TRANSFERS: u32 = 70;
 /// The length of the host's commands.
 const LEN: usize = 4096;
 
-/// A cause for which packets were dropped or requests refused: how often at the least, and its count.
+/// A cause for which packets were dropped or requests refused: how often at the least, and its
+/// count.
 type Provoked = (&'static str, u64, fn(&RdmaStatistics) -> u64);
 
 /// What the peers above provoke.

@@ -28,7 +28,8 @@ const NQN: &str = "nqn.2026-11.com.example:disks";
 const HOST: &str = "nqn.2026-11.com.example:host";
 const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 38, 0, 1);
 
-/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
+/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different
+/// ones.
 static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(23_500);
 
 struct Fixture {

@@ -1,4 +1,5 @@
-//! A wire between a host and the server that can be stalled, and that looks at what the server sends.
+//! A wire between a host and the server that can be stalled, and that looks at what the server
+//! sends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -93,8 +94,8 @@ fn clone(stream: &TcpStream) -> TcpStream {
     stream.try_clone().expect("a descriptor")
 }
 
-/// Passes bytes on until the sender ends; `look` sees them first. A receiver that is gone ends nothing, so that the rest is
-/// seen.
+/// Passes bytes on until the sender ends; `look` sees them first. A receiver that is gone ends
+/// nothing, so that the rest is seen.
 fn pass(mut from: TcpStream, mut to: TcpStream, look: impl Fn(&[u8])) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(len @ 1..) = from.read(&mut bytes) {

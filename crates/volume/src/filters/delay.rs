@@ -12,8 +12,8 @@ use super::meter::Meter;
 pub struct Delay {
     /// Added to each command.
     pub latency: Latency,
-    /// Data of reads and writes (copies among them) pass through a pipe this wide, one after the other. Discards
-    /// carry no data.
+    /// Data of reads and writes (copies among them) pass through a pipe this wide, one after the
+    /// other. Discards carry no data.
     pub bytes_per_second: Option<NonZeroU64>,
 }
 

@@ -3,13 +3,15 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// The longest that a command is held back, so that an absurd rate does not look like a lost connection for ever.
+/// The longest that a command is held back, so that an absurd rate does not look like a lost
+/// connection for ever.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 const PICOS_PER_NANO: u128 = 1_000;
 
-/// Units (commands, bytes) that may be spent at a steady rate, with some credit after a pause: a token bucket.
+/// Units (commands, bytes) that may be spent at a steady rate, with some credit after a pause: a
+/// token bucket.
 #[derive(Debug)]
 pub(super) struct Meter {
     per_second: NonZeroU64,
@@ -17,8 +19,8 @@ pub(super) struct Meter {
     credit_ps: u128,
     /// Instants are counted from the first one seen.
     origin: Option<Instant>,
-    /// When all that was spent is covered, from `origin`. Finer than a nanosecond, so that rounding does not change
-    /// a rate of gigabytes per second.
+    /// When all that was spent is covered, from `origin`. Finer than a nanosecond, so that rounding
+    /// does not change a rate of gigabytes per second.
     covered_ps: u128,
 }
 

@@ -7,15 +7,17 @@ use block::OpKind;
 
 use super::meter::Meter;
 
-/// What may be done beyond the rate after a pause, as time at that rate. At least one command always is.
+/// What may be done beyond the rate after a pause, as time at that rate. At least one command
+/// always is.
 const CREDIT: Duration = Duration::from_millis(10);
 
-/// What the bytes of one discard cost at most, as time at the rate. A file system is made with discards of the whole
-/// volume; charged in full, one of them would be held back for longer than hosts wait for any command.
+/// What the bytes of one discard cost at most, as time at the rate. A file system is made with
+/// discards of the whole volume; charged in full, one of them would be held back for longer than
+/// hosts wait for any command.
 const DISCARD_MAX: Duration = Duration::from_secs(1);
 
-/// Bounds per second. Flushes are not counted. Discards count as writes; the bytes of one discard count as what may be
-/// written in a second, at most.
+/// Bounds per second. Flushes are not counted. Discards count as writes; the bytes of one discard
+/// count as what may be written in a second, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimit {
     /// Reads alone.

@@ -1,5 +1,6 @@
-//! Commands of the control path: Connect, the admin queue, Fabrics commands and reservations on I/O queues. Their data
-//! are gathered behind their submission queue entry; then the subsystem executes them.
+//! Commands of the control path: Connect, the admin queue, Fabrics commands and reservations on I/O
+//! queues. Their data are gathered behind their submission queue entry; then the subsystem executes
+//! them.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -134,8 +135,8 @@ impl Queue {
         self.finish(id);
     }
 
-    /// Asks the subsystem what has happened: completes the commands that it had kept, and notes where the connection
-    /// no longer belongs to its controller.
+    /// Asks the subsystem what has happened: completes the commands that it had kept, and notes
+    /// where the connection no longer belongs to its controller.
     pub fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.start_turn(now);
         let Some(connection) = self.role.connection() else {
@@ -164,8 +165,8 @@ impl Queue {
         }
     }
 
-    /// Completes a command with Command Abort Requested where it is held back or worked on. One whose data are on
-    /// their way goes on, in either direction.
+    /// Completes a command with Command Abort Requested where it is held back or worked on. One
+    /// whose data are on their way goes on, in either direction.
     fn abort(&mut self, cid: Cid) -> Outcome {
         let is_victim = |slot: &Slot| {
             slot.cid == cid

@@ -9,7 +9,8 @@ use crate::controller::{Backend, CommandClass};
 use crate::wire::{Sqe, StatusCode, opcode};
 
 impl Queue {
-    /// Takes the next bytes of a command's data, in order. What comes behind a list of ranges is left out.
+    /// Takes the next bytes of a command's data, in order. What comes behind a list of ranges is
+    /// left out.
     pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         assert_eq!(slot.stage, Stage::Receiving, "data are expected");
@@ -32,7 +33,8 @@ impl Queue {
         }
     }
 
-    /// Data were lost on the way (a digest was wrong): the command fails, whatever else comes of it.
+    /// Data were lost on the way (a digest was wrong): the command fails, whatever else comes of
+    /// it.
     pub fn data_lost(&mut self, id: SlotId) {
         self.slots[id.index()].fail(StatusCode::TransientTransportError);
     }
@@ -95,8 +97,8 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// Does `op` on the command's volume, as long as that still is the one for which the command was checked, and the
-    /// host has not lost its right to it meanwhile.
+    /// Does `op` on the command's volume, as long as that still is the one for which the command
+    /// was checked, and the host has not lost its right to it meanwhile.
     pub(super) fn execute_op<B: Backend>(&mut self, op: Op<'_>, backend: &mut B) {
         match backend.namespace(self.nsid) {
             Some(namespace) if namespace.region == self.region => {

@@ -1,4 +1,5 @@
-//! Compare-and-write: a Compare and a Write, one directly after the other in the submission queue, executed as one.
+//! Compare-and-write: a Compare and a Write, one directly after the other in the submission queue,
+//! executed as one.
 //!
 //! Read first: NVM Express Base 2.0, "Fused Operations".
 

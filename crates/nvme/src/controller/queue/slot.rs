@@ -70,7 +70,8 @@ pub(super) struct Slot {
     /// How far work that is done piece by piece has come: the range, and blocks of it.
     pub(super) range_index: usize,
     pub(super) range_blocks: u64,
-    /// The piece of a block that has come; or all data of commands that need it together; or a reply.
+    /// The piece of a block that has come; or all data of commands that need it together; or a
+    /// reply.
     pub(super) buffer: Vec<u8>,
 }
 

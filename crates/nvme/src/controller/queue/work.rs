@@ -1,5 +1,5 @@
-//! Commands that have no data, or only lists of ranges, and may take long: they are executed in pieces, so that the
-//! connection's neighbours need not wait.
+//! Commands that have no data, or only lists of ranges, and may take long: they are executed in
+//! pieces, so that the connection's neighbours need not wait.
 
 use std::time::Instant;
 
@@ -53,7 +53,8 @@ impl Queue {
 }
 
 impl Slot {
-    /// Checks all ranges before the first is touched. A command that brought its ranges is admitted to its volume now.
+    /// Checks all ranges before the first is touched. A command that brought its ranges is admitted
+    /// to its volume now.
     fn check_ranges<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         let Some(namespace) = backend.namespace(self.nsid) else {
             return self.fail(StatusCode::InvalidNamespaceOrFormat);
@@ -144,8 +145,8 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and destination may
-    /// overlap.
+    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and
+    /// destination may overlap.
     fn piece_blocks(&self, cost: u64) -> u64 {
         match self.action {
             Action::WriteZeroes(Unmap::Forbidden) => (cost >> self.block_shift).max(1),

@@ -48,8 +48,8 @@ fn check_no_ignore(sqe: &Sqe) -> Result<(), Failure> {
 }
 
 impl Reservations {
-    /// Reservation Register. Change Persist Through Power Loss State (CPTPL) is read and not followed: nothing
-    /// persists, which RESCAP and PTPLS say; hosts ask for it without looking.
+    /// Reservation Register. Change Persist Through Power Loss State (CPTPL) is read and not
+    /// followed: nothing persists, which RESCAP and PTPLS say; hosts ask for it without looking.
     fn on_register(&mut self, host: HostId, sqe: &Sqe, data: &[u8]) -> Result<Notices, Failure> {
         const CPTPL_RESERVED: u32 = 0b01;
         if sqe.cdw10.get() >> 30 == CPTPL_RESERVED {
@@ -78,8 +78,9 @@ impl Reservations {
         let key = keys.current.get();
         match action(sqe) {
             acquire_action::ACQUIRE => self.acquire(host, key, kind).map(|()| Notices::new()),
-            // Both wait until the other hosts' connections know their new permits ([`Subsystem::fence`]); what is
-            // not done by then fails, so that nothing is left to abort.
+            // Both wait until the other hosts' connections know their new permits
+            // ([`Subsystem::fence`]); what is not done by then fails, so that nothing is left to
+            // abort.
             acquire_action::PREEMPT | acquire_action::PREEMPT_AND_ABORT => {
                 self.preempt(host, key, keys.other.get(), kind)
             }

@@ -26,7 +26,8 @@ const NOTHING: Permit = Permit {
     write: Gate::ReservationConflict,
 };
 
-/// For each type, in the order of its number, what a holder, a registrant and any other host may do.
+/// For each type, in the order of its number, what a holder, a registrant and any other host may
+/// do.
 const RULES: [(ReservationType, [Permit; 3]); 6] = [
     (
         ReservationType::WriteExclusive,

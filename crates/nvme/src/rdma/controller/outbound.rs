@@ -1,7 +1,7 @@
 //! From ready commands to RDMA WRITEs and response capsules.
 //!
-//! The data of all ready commands are posted first, then the responses: packets of one length that follow one another leave with one
-//! system call, where a provider in software segments by GSO.
+//! The data of all ready commands are posted first, then the responses: packets of one length that
+//! follow one another leave with one system call, where a provider in software segments by GSO.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -20,8 +20,8 @@ pub(super) struct Outbound {
     posted_bytes: u32,
     /// The rest of a block that crosses from one stretch of the host's memory to the next.
     crossing: Vec<u8>,
-    /// Responses of commands whose data were posted, in order: at most as many as the queue has slots, since a host that does not
-    /// acknowledge what it gets could go on submitting commands.
+    /// Responses of commands whose data were posted, in order: at most as many as the queue has
+    /// slots, since a host that does not acknowledge what it gets could go on submitting commands.
     responses: VecDeque<Response>,
 }
 

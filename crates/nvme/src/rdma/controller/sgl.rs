@@ -1,6 +1,7 @@
 //! Where a command's data are: in its capsule, or in the host's memory.
 //!
-//! Read first: NVM Express Base 2.0, "Scatter Gather List (SGL)"; NVMe RDMA Transport 1.0, "Data Transfers".
+//! Read first: NVM Express Base 2.0, "Scatter Gather List (SGL)"; NVMe RDMA Transport 1.0, "Data
+//! Transfers".
 
 use session::{RemoteBuffer, RemoteKey};
 use zerocopy::FromBytes;
@@ -8,7 +9,8 @@ use zerocopy::FromBytes;
 use crate::controller::{DataPointer, Limits};
 use crate::wire::{Sgl, SglKind, StatusCode};
 
-/// Where the data of one command are. Kept from command to command, so that lists need no new memory.
+/// Where the data of one command are. Kept from command to command, so that lists need no new
+/// memory.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// In the host's memory, in the order of the data.
@@ -22,7 +24,8 @@ pub(super) struct Places {
 const DESCRIPTOR_BYTES: usize = size_of::<Sgl>();
 
 impl Places {
-    /// What a command's SGL descriptor means; `in_capsule` is what follows the command in its capsule.
+    /// What a command's SGL descriptor means; `in_capsule` is what follows the command in its
+    /// capsule.
     pub(super) fn parse(
         &mut self,
         sgl: &Sgl,
@@ -55,8 +58,8 @@ impl Places {
         &in_capsule[start..start + len]
     }
 
-    /// Where in the host's memory the data from `offset_bytes` on are: up to `len_max_bytes` of them, in one stretch. `None`
-    /// beyond the end.
+    /// Where in the host's memory the data from `offset_bytes` on are: up to `len_max_bytes` of
+    /// them, in one stretch. `None` beyond the end.
     pub(super) fn piece(&self, offset_bytes: u32, len_max_bytes: u32) -> Option<RemoteBuffer> {
         let mut offset_bytes = offset_bytes;
         for buffer in &self.remote {

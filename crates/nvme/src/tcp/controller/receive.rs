@@ -1,8 +1,8 @@
 //! From bytes to PDUs, in any chunking, and from PDUs to commands and data.
 //!
-//! A header that lies whole in the input is looked at where it lies; only one that is cut is put together first. Data
-//! go on to the queue straight from the input. With data digests, data of a PDU that is cut are put together, since
-//! nothing is executed before its digest was checked.
+//! A header that lies whole in the input is looked at where it lies; only one that is cut is put
+//! together first. Data go on to the queue straight from the input. With data digests, data of a
+//! PDU that is cut are put together, since nothing is executed before its digest was checked.
 
 use std::time::Instant;
 
@@ -21,15 +21,15 @@ const CH_BYTES: usize = size_of::<CommonHeader>();
 /// Where in the stream of PDUs a connection is.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    /// The header of the PDU that is being received, as far as it was put together; after a violation, that of the PDU
-    /// in error.
+    /// The header of the PDU that is being received, as far as it was put together; after a
+    /// violation, that of the PDU in error.
     header: [u8; HLEN_MAX_BYTES + DIGEST_LEN_BYTES],
     header_len: usize,
     body: Option<Body>,
     /// Data of a PDU that were cut, where a digest follows.
     cut: Vec<u8>,
-    /// Commands with little data that have come in this turn. Those with more spend their time in the system's
-    /// copying, of which many at a time are better.
+    /// Commands with little data that have come in this turn. Those with more spend their time in
+    /// the system's copying, of which many at a time are better.
     short_commands: usize,
 }
 
@@ -314,7 +314,8 @@ impl<B: Backend> ControllerSession<B> {
         }
     }
 
-    /// `data` are the next of a PDU whose data digest follows: they are put together unless they are all.
+    /// `data` are the next of a PDU whose data digest follows: they are put together unless they
+    /// are all.
     fn on_digested(&mut self, body: &mut Body, data: &[u8], input: &mut &[u8], backend: &mut B) {
         let shape = body.shape;
         let data_end = shape.data_offset_bytes + shape.data_len_bytes;
@@ -364,7 +365,8 @@ impl<B: Backend> ControllerSession<B> {
     }
 }
 
-/// Looks at the capsules further on in the input, so that the memory that they write is on its way before it is needed.
+/// Looks at the capsules further on in the input, so that the memory that they write is on its way
+/// before it is needed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ahead {
     /// Where in the input the next PDU is that was not looked at.

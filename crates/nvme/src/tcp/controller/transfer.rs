@@ -1,7 +1,8 @@
 //! Transfers from the host that R2Ts ask for.
 //!
-//! A command's data are asked for in pieces of equal length (the last may be shorter), in order, at most as many at
-//! once as the host allows and there are tags for. The host answers the R2Ts of a command in order.
+//! A command's data are asked for in pieces of equal length (the last may be shorter), in order, at
+//! most as many at once as the host allows and there are tags for. The host answers the R2Ts of a
+//! command in order.
 
 use std::collections::VecDeque;
 
@@ -111,8 +112,8 @@ impl Transfers {
         }
     }
 
-    /// Checks the header of an H2CData that carries `data_len` bytes, and finds its command. `cid_of` gives the
-    /// identifier of the command in a slot that awaits data.
+    /// Checks the header of an H2CData that carries `data_len` bytes, and finds its command.
+    /// `cid_of` gives the identifier of the command in a slot that awaits data.
     pub(super) fn check(
         &self,
         pdu: &DataPdu,
@@ -189,7 +190,8 @@ impl Transfers {
         start + self.piece_len(transfer, start) - transfer.received
     }
 
-    /// The tag of the R2T for the piece at this offset: different for all that are outstanding at once.
+    /// The tag of the R2T for the piece at this offset: different for all that are outstanding at
+    /// once.
     fn ttag(&self, slot: SlotId, offset_bytes: u32) -> u16 {
         let piece = offset_bytes / self.piece_bytes % self.tags;
         (piece * self.by_slot.len() as u32) as u16 + slot.0

@@ -316,8 +316,8 @@ impl HostSession {
         Ok(())
     }
 
-    /// Takes bytes of the data of a C2HData, of the padding before or the digest behind them; gives back what comes
-    /// after.
+    /// Takes bytes of the data of a C2HData, of the padding before or the digest behind them; gives
+    /// back what comes after.
     pub(super) fn on_payload<'a>(
         &mut self,
         input: &'a [u8],

@@ -46,10 +46,12 @@ impl LastWord {
     }
 }
 
-/// Data up to this length are copied next to their header; longer ones are gathered from their buffer.
+/// Data up to this length are copied next to their header; longer ones are gathered from their
+/// buffer.
 pub(super) const COPY_MAX_BYTES: u32 = 4096;
 
-/// Header, digest and padding before the data of one PDU: at most the largest alignment behind the longest header.
+/// Header, digest and padding before the data of one PDU: at most the largest alignment behind the
+/// longest header.
 const HEAD_MAX_BYTES: usize = HLEN_MAX_BYTES + Pda::MAX.bytes();
 
 /// Parts of a list that one PDU takes: head, data, data digest.

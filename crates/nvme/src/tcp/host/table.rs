@@ -26,7 +26,8 @@ pub(super) struct Entry {
     /// R2Ts that have not been answered in full.
     pub(super) open_r2ts: u8,
     generation: Generation,
-    /// Data received, or the end of what was asked for by R2Ts, from the start of the command's data.
+    /// Data received, or the end of what was asked for by R2Ts, from the start of the command's
+    /// data.
     pub(super) moved_bytes: u32,
     /// Where in the stream the last of the command's data that were placed in the send list end.
     pub(super) placed_until_bytes: u64,
@@ -140,7 +141,8 @@ impl Table {
         &mut self.entries[usize::from(key)]
     }
 
-    /// The command that a controller names: one whose capsule has been emitted, and of this generation.
+    /// The command that a controller names: one whose capsule has been emitted, and of this
+    /// generation.
     pub(super) fn find(&mut self, cid: u16) -> Option<(u16, &mut Entry)> {
         let key = CommandKey::of(Cid(cid)).0;
         let entry = self.entries.get_mut(usize::from(key))?;

@@ -22,8 +22,8 @@ pub struct CommonHeader {
     pub flags: PduFlags,
     /// Header length (HLEN) in bytes, this common header included, header digest and padding not.
     pub hlen: u8,
-    /// PDU data offset (PDO): bytes from the start of the PDU to its data; 0 where it has none or its type has
-    /// no such field.
+    /// PDU data offset (PDO): bytes from the start of the PDU to its data; 0 where it has none or
+    /// its type has no such field.
     pub pdo: u8,
     /// PDU length (PLEN) in bytes: header, digests, padding and data.
     pub plen: U32,
@@ -212,8 +212,9 @@ impl BitOr for Dgst {
     }
 }
 
-/// PDU data alignment (HPDA, CPDA), 8 bits, 0's-based, in dwords: where the data of a PDU may start. The receiver
-/// of the data asks for it: HPDA binds C2HData, CPDA binds CapsuleCmd and H2CData.
+/// PDU data alignment (HPDA, CPDA), 8 bits, 0's-based, in dwords: where the data of a PDU may
+/// start. The receiver of the data asks for it: HPDA binds C2HData, CPDA binds CapsuleCmd and
+/// H2CData.
 #[derive(
     Clone,
     Copy,
@@ -268,8 +269,8 @@ impl Layout {
         pdu_type.hlen_bytes() + digest
     }
 
-    /// The common header of a PDU to be sent with `data_len_bytes` bytes of data. `flags` are those besides the
-    /// digests' flags, which this adds.
+    /// The common header of a PDU to be sent with `data_len_bytes` bytes of data. `flags` are those
+    /// besides the digests' flags, which this adds.
     pub fn common_header(
         self,
         pdu_type: PduType,
@@ -327,9 +328,10 @@ impl CommonHeader {
     const OFFSET_PDO: u32 = 3;
     const OFFSET_PLEN: u32 = 4;
 
-    /// Checks a received common header in the order of its fields: type known and meant for `receiver`, digest
-    /// flags as agreed on, HLEN as the type fixes it, PDO behind the header and aligned, PLEN enough for what it
-    /// is to hold. The data's length is not judged against any limit.
+    /// Checks a received common header in the order of its fields: type known and meant for
+    /// `receiver`, digest flags as agreed on, HLEN as the type fixes it, PDO behind the header and
+    /// aligned, PLEN enough for what it is to hold. The data's length is not judged against any
+    /// limit.
     pub fn shape(self, receiver: Receiver, layout: Layout) -> Result<PduShape, Violation> {
         let invalid = |offset| Violation {
             fes: Fes::InvalidPduHeaderField,

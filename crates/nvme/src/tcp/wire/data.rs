@@ -8,7 +8,8 @@ use super::CommonHeader;
 /// The least that a controller may advertise as MAXH2CDATA.
 pub const MAXH2CDATA_MIN_BYTES: u32 = 4096;
 
-/// Host to controller data (H2CData) and controller to host data (C2HData), 24 bytes, followed by the data.
+/// Host to controller data (H2CData) and controller to host data (C2HData), 24 bytes, followed by
+/// the data.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -18,7 +19,8 @@ pub struct DataPdu {
     pub ch: CommonHeader,
     /// Command capsule CID (CCCID): the identifier of the command that the data belong to.
     pub cccid: U16,
-    /// Transfer tag (TTAG) of the R2T that asked for the data, opaque to the host; reserved in C2HData.
+    /// Transfer tag (TTAG) of the R2T that asked for the data, opaque to the host; reserved in
+    /// C2HData.
     pub ttag: U16,
     /// Data offset (DATAO): bytes from the start of the command's data to this PDU's.
     pub datao: U32,

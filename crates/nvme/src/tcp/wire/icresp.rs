@@ -19,8 +19,8 @@ pub struct IcResp {
     pub cpda: Pda,
     /// Digests in use from now on (DGST).
     pub dgst: Dgst,
-    /// Maximum host to controller data length (MAXH2CDATA): the most data bytes of one H2CData, a multiple of 4,
-    /// at least 4096.
+    /// Maximum host to controller data length (MAXH2CDATA): the most data bytes of one H2CData, a
+    /// multiple of 4, at least 4096.
     pub maxh2cdata: U32,
     /// Reserved.
     pub reserved: [u8; 112],

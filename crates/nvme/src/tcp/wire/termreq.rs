@@ -10,8 +10,8 @@ pub(super) const TERM_PLEN_MIN_BYTES: usize = size_of::<TermReq>();
 /// The longest: header and 128 bytes of the offending PDU.
 pub(super) const TERM_PLEN_MAX_BYTES: usize = TERM_PLEN_MIN_BYTES + TermReq::DATA_MAX_BYTES;
 
-/// Terminate connection request (H2CTermReq, C2HTermReq), 24 bytes, followed by the start of the PDU that was in
-/// error: the last PDU of a connection, in either direction.
+/// Terminate connection request (H2CTermReq, C2HTermReq), 24 bytes, followed by the start of the
+/// PDU that was in error: the last PDU of a connection, in either direction.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -21,8 +21,8 @@ pub struct TermReq {
     pub ch: CommonHeader,
     /// Fatal error status (FES); see [`Fes`].
     pub fes: U16,
-    /// Fatal error information (FEI): for invalid fields and unsupported parameters the field's byte offset in
-    /// the PDU, for a header digest error the digest that came; otherwise reserved.
+    /// Fatal error information (FEI): for invalid fields and unsupported parameters the field's
+    /// byte offset in the PDU, for a header digest error the digest that came; otherwise reserved.
     pub fei: U32,
     /// Reserved.
     pub reserved: [u8; 10],
@@ -35,7 +35,8 @@ impl TermReq {
     /// The most bytes of the offending PDU that follow.
     pub const DATA_MAX_BYTES: usize = 128;
 
-    /// A request of type `pdu_type` that is followed by `data_len_bytes` bytes of the offending PDU.
+    /// A request of type `pdu_type` that is followed by `data_len_bytes` bytes of the offending
+    /// PDU.
     pub fn new(pdu_type: PduType, violation: Violation, data_len_bytes: usize) -> Self {
         assert!(data_len_bytes <= Self::DATA_MAX_BYTES, "at most 128 bytes");
         let mut ch = Layout::default().common_header(pdu_type, PduFlags::NONE, 0);

@@ -1,5 +1,5 @@
-//! The host's end: a session against a controller that says what the input tells it to, and the reader of discovery
-//! logs.
+//! The host's end: a session against a controller that says what the input tells it to, and the
+//! reader of discovery logs.
 
 use block::{Blocks, Extent, Lba};
 use session::{Segment, SendList};
@@ -24,8 +24,9 @@ const LENS: [u32; KEYS as usize] = [512, 512, 20_480, 20_480, 65_536, 12_288];
 const SLOT_BYTES: usize = 65_536;
 const MAXH2CDATA: u32 = 8192;
 
-/// A host session that gets everything at once, and one that gets the same in pieces, partly in place: both must do
-/// the same. The input tells digests, alignment, the length of pieces, and what the controller sends.
+/// A host session that gets everything at once, and one that gets the same in pieces, partly in
+/// place: both must do the same. The input tells digests, alignment, the length of pieces, and what
+/// the controller sends.
 pub fn host_session(input: &[u8]) {
     let Some(([terms, chunk], script)) = input.split_first_chunk() else {
         return;
@@ -316,7 +317,8 @@ impl Controller {
     }
 }
 
-/// A discovery log whose bytes are the input, which moves on by the first byte with each read: a log that changes.
+/// A discovery log whose bytes are the input, which moves on by the first byte with each read: a
+/// log that changes.
 pub fn discovery_log(input: &[u8]) {
     const BUFFER_BYTES: usize = 4096;
     const OK: Outcome = Outcome {

@@ -12,8 +12,9 @@ use crate::rdma::{ControllerConfig, ControllerSession};
 use crate::testing::{RdmaHost, TestBackend, VecVolume, rdma_host};
 use crate::wire::{Invalidate, Sgl, Sqe};
 
-/// Private data of a request for a connection from the first 33 bytes; a connected I/O queue driven by a script from the
-/// rest: commands with odd fields and descriptors, answers to RDMA READs, bare messages, time, and little room to post.
+/// Private data of a request for a connection from the first 33 bytes; a connected I/O queue driven
+/// by a script from the rest: commands with odd fields and descriptors, answers to RDMA READs, bare
+/// messages, time, and little room to post.
 pub fn rdma_session(input: &[u8]) {
     let mut script = input;
     let Some(private_data) = take::<33>(&mut script) else {

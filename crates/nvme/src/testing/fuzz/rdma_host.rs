@@ -18,8 +18,9 @@ const IN_CAPSULE_MAX_BYTES: u32 = 4096;
 /// Lengths of the commands by key: of each three keys one reads, one writes, one has no data.
 const LENS: [u32; KEYS as usize] = [512, 512, 0, 65_536, 12_288, 0];
 
-/// A host session whose controller and queue pair do what the input says. However they do, each command ends once, and with no
-/// key of it left open. Bare messages are private data of answers to a request for a connection, too.
+/// A host session whose controller and queue pair do what the input says. However they do, each
+/// command ends once, and with no key of it left open. Bare messages are private data of answers to
+/// a request for a connection, too.
 pub fn rdma_host_session(input: &[u8]) {
     let mut script = input;
     let mut session = HostSession::new(HostConfig {
@@ -73,7 +74,8 @@ pub fn rdma_host_session(input: &[u8]) {
     }
 }
 
-/// Private data of a reply and of a rejection, which a controller answers a request for a connection with.
+/// Private data of a reply and of a rejection, which a controller answers a request for a
+/// connection with.
 fn answer_to_connect(private_data: &[u8]) {
     if let Some(reply) = ConnectReply::parse(private_data) {
         let again = ConnectReply::new(reply.controller_receives.get());
@@ -124,7 +126,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The key that a response invalidates: most often that of its command, sometimes none, or another's.
+    /// The key that a response invalidates: most often that of its command, sometimes none, or
+    /// another's.
     fn invalidated(&mut self, index: u16, b: u8) -> Option<RemoteKey> {
         let wanted = match b % 4 {
             0 => return None,

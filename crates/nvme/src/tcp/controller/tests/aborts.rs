@@ -52,7 +52,8 @@ fn a_command_that_is_held_back_is_aborted_and_abort_says_so() {
     assert_eq!(pdus[0].cqe().cid(), Cid(5));
     assert_code(pdus[0].cqe().status(), StatusCode::AbortRequested);
     assert_eq!(abort_result(&mut io, &mut admin, 5), 1, "it is gone");
-    // The identifier is free again, the other command goes on, and what was aborted does not come back.
+    // The identifier is free again, the other command goes on, and what was aborted does not come
+    // back.
     volume.set_admission(Admission::Now);
     assert!(io.command(&read(5, 1, 1), &[]).1.is_success());
     io.advance(Duration::from_secs(3600)).expect("one is due");

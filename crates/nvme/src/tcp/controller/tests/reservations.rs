@@ -21,7 +21,8 @@ fn keys(current: u64, other: u64) -> ReservationKeys {
     }
 }
 
-/// Two hosts of one volume, the first of them registered by key 1: I/O queues, and admin queues to keep.
+/// Two hosts of one volume, the first of them registered by key 1: I/O queues, and admin queues to
+/// keep.
 fn hosts(volume: &Arc<VecVolume>) -> ([Peer; 2], [Peer; 2]) {
     let subsystem = subsystem(Limits::default(), &[Arc::clone(volume)]);
     let config = ControllerConfig::default();

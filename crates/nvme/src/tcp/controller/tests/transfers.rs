@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A session whose R2Ts ask for 4 KiB each, with a host that takes `r2ts_max` of them at once, and a write of 24 KiB.
+/// A session whose R2Ts ask for 4 KiB each, with a host that takes `r2ts_max` of them at once, and
+/// a write of 24 KiB.
 fn pieces(volume: &Arc<VecVolume>, r2ts_max: u32) -> (Peer, Peer) {
     let config = ControllerConfig {
         r2t_max_bytes: 4096,

@@ -14,7 +14,8 @@ fn fresh() -> Peer {
     )
 }
 
-/// Sends `bytes` in several chunkings to a new connection and gives the violation with which it ends.
+/// Sends `bytes` in several chunkings to a new connection and gives the violation with which it
+/// ends.
 fn violation_at_start(bytes: &[u8]) -> (Fes, u32) {
     let run = |chunks| {
         let mut io = fresh();
