@@ -1,4 +1,4 @@
-//! Tests that documents name: each has to be there.
+//! Tests and source files that documents name: each has to exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::sources;
 
-/// The documents that say which test holds what they promise.
+/// The documents that name the tests of what they promise.
 const DOCUMENTS: [&str; 2] = ["docs/nvme.md", "docs/tests.md"];
-/// Whatever has so many words joined by `_` between back quotes is a test's name; shorter ones are
-/// fields and files.
+/// A word between back quotes with at least this many parts joined by `_` is a test's name; shorter
+/// ones are fields and files.
 const WORDS_MIN: usize = 3;
 
 /// Which names in the documents no test has.
@@ -22,7 +22,10 @@ pub fn check(root: &Path) -> Vec<String> {
     let mut findings = Vec::new();
     for document in DOCUMENTS {
         match fs::read_to_string(root.join(document)) {
-            Ok(text) => findings.extend(check_document(document, &text, &tests)),
+            Ok(text) => {
+                findings.extend(check_document(document, &text, &tests));
+                findings.extend(check_files(document, &text, root));
+            }
             Err(error) => findings.push(format!("{document}: {error}")),
         }
     }
@@ -33,6 +36,20 @@ fn check_document(name: &str, text: &str, tests: &BTreeSet<String>) -> Vec<Strin
     names_in(text)
         .filter(|said| !tests.contains(*said))
         .map(|said| format!("{name}: there is no test {said}"))
+        .collect()
+}
+
+/// Finds Rust files that the document names by a path and that do not exist.
+fn check_files(name: &str, text: &str, root: &Path) -> Vec<String> {
+    let is_path = |word: &&str| {
+        let is_rust = Path::new(word).extension().is_some_and(|e| e == "rs");
+        is_rust && word.contains('/') && !word.contains('*')
+    };
+    let exists = |path: &str| root.join(path).exists() || root.join("crates").join(path).exists();
+    quoted(text)
+        .filter(is_path)
+        .filter(|path| !exists(path))
+        .map(|path| format!("{name}: there is no file {path}"))
         .collect()
 }
 
@@ -51,17 +68,20 @@ fn tests_in(text: &str) -> Vec<String> {
     text.lines().filter_map(name_of).collect()
 }
 
-/// What stands between back quotes and looks like a test's name.
+/// What looks like a test's name.
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
-    let quoted = text
-        .lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter(|word| {
+    quoted(text).filter(|word| {
         word.split('_').count() >= WORDS_MIN
             && word
                 .chars()
                 .all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
     })
+}
+
+/// What stands between back quotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
 #[cfg(test)]
@@ -76,5 +96,13 @@ mod tests {
         let text = "`what_is_there_passes`, `test_in_a_guest` and `--flag`\n`what_is_gone_is_told`";
         let found = check_document("a.md", text, &tests);
         assert_eq!(found, ["a.md: there is no test what_is_gone_is_told"]);
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_found() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = "`block/src/lib.rs`, `xtask/src/main.rs`, `block/src/*.rs`, `harm.rs`\n`block/src/gone.rs`";
+        let found = check_files("a.md", text, &root);
+        assert_eq!(found, ["a.md: there is no file block/src/gone.rs"]);
     }
 }
