@@ -113,13 +113,19 @@ image_build_kernel() {
 }
 
 # From module and directory names on stdin, the files to load, in order, each once.
+# Fails with a message when the kernel lacks a module that is not marked with "?".
 image_modules() {
-  local tree=$1 version=$2 entry
+  local tree=$1 version=$2 entry name
   while read -r entry; do
-    if [ -d "$tree/lib/modules/$version/kernel/$entry" ]; then
-      find "$tree/lib/modules/$version/kernel/$entry" -name '*.ko*' -printf '%f\n' | sed 's/\.ko.*//'
+    name=${entry#\?}
+    if [ -d "$tree/lib/modules/$version/kernel/$name" ]; then
+      find "$tree/lib/modules/$version/kernel/$name" -name '*.ko*' -printf '%f\n' | sed 's/\.ko.*//'
+    elif modprobe -d "$tree" -S "$version" --show-depends "$name" > /dev/null 2>&1; then
+      echo "$name"
+    elif [ "$entry" != "$name" ]; then
+      report_note "$IMAGE_KERNEL has no module $name; the image is built without it"
     else
-      echo "$entry"
+      report_die "$IMAGE_KERNEL has no module $name, which tests/vm/guest/modules requires"
     fi
   done | xargs modprobe -a -d "$tree" -S "$version" --show-depends |
     awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
