@@ -267,10 +267,10 @@ suite_example() {
   echo "$program"
 }
 
-# harm_from_the_wire EXAMPLE PORTAL [ARGUMENT]...: peers of crate target's examples do what they can against it for a while, on br0.
+# harm_from_the_wire EXAMPLE PORTAL [ARGUMENT]...: peers of crate server's examples do what they can against it for a while, on br0.
 harm_from_the_wire() {
   local last program first=10.77.0.64 seconds=15
-  program=$(suite_example target "$1")
+  program=$(suite_example server "$1")
   for last in 64 65 66 67; do
     ip -n "$NET_NS" address replace "${first%.*}.$last/24" dev br0
   done
