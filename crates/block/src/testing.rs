@@ -1,6 +1,7 @@
 //! A volume in a vector, for tests, fuzz targets and simulations; the corpora
-//! of fuzz targets, for tests.
+//! of fuzz targets, for tests; how a test is skipped.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,15 @@ pub fn replay(name: &str, target: fn(&[u8])) -> usize {
         inputs += 1;
     }
     inputs
+}
+
+/// Reports that the calling test is skipped because `lack` is missing on this machine; the test then returns.
+/// Panics if `CI=true`, because nobody reads the output of a test that passes there.
+pub fn skip(lack: &str) {
+    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!is_ci, "in CI a skipped test is a failure: {lack}");
+    // The test harness captures what macros print, and shows it only for tests that fail.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {lack}");
 }
 
 /// A volume in a vector, whose answers tests can change.

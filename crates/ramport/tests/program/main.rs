@@ -422,7 +422,7 @@ fn the_systemd_unit_is_valid_and_sandboxed() {
             .output()
     };
     let Ok(verified) = analyze(&["verify", "--man=no"]) else {
-        eprintln!("SKIPPED: there is no systemd-analyze here to verify the unit with");
+        block::testing::skip("systemd-analyze is not installed; the systemd unit is not verified");
         return;
     };
     let told = String::from_utf8_lossy(&verified.stderr).into_owned();

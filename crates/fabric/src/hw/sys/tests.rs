@@ -1,7 +1,6 @@
 //! The layouts against rdma-core's headers: a small C program prints what the compiler makes of them.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
@@ -425,8 +424,8 @@ fn events_and_flags() -> Vec<Fact> {
     ])
 }
 
-/// The values of the expressions by the C compiler; `None`, said loudly, where it or the headers are not here. In continuous
-/// integration, that is a failure.
+/// The values of the expressions by the C compiler. Skips the test and returns `None` if the compiler or the headers are not
+/// installed.
 fn print_in_c(facts: &[Fact]) -> Option<Vec<u64>> {
     let headers = ["infiniband/verbs.h", "rdma/rdma_cma.h"];
     let has_headers = headers
@@ -434,12 +433,9 @@ fn print_in_c(facts: &[Fact]) -> Option<Vec<u64>> {
         .all(|header| Path::new("/usr/include").join(header).exists());
     let has_compiler = Command::new("cc").arg("--version").output().is_ok();
     if !has_headers || !has_compiler {
-        let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-        let lack = "SKIPPED: layouts of rdma-core's structures are not checked, since cc, libibverbs-dev or librdmacm-dev is \
-                    not installed";
-        assert!(!is_ci, "{lack}");
-        // Not by a macro, whose output tests that pass do not show.
-        let _ = writeln!(std::io::stderr(), "{lack}");
+        block::testing::skip(
+            "cc, libibverbs-dev or librdmacm-dev is not installed; layouts of rdma-core's structures are not checked",
+        );
         return None;
     }
     let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n");
