@@ -11,8 +11,7 @@ ramport target create "$target" --volume rd0 --volume rd1 --host iqn.2025-01.com
 # A host that is not on the list does not even see the target.
 iscsi-ls "${PORTALS[0]}" > "$WORK/out"
 ! grep -q "$target" "$WORK/out" || fail "a stranger discovers the target"
-refused iscsi-inq "${PORTALS[0]}/$target/0"
-expect "Authorization" "$WORK/out"
+refused "Authorization failure(514)" iscsi-inq "${PORTALS[0]}/$target/0"
 expect "a login was refused" "$WORK/log"
 
 # On the list, with LUN 3 for number 1 alone.
@@ -25,21 +24,20 @@ iscsi-inq "${PORTALS[0]}/$target/1" > "$WORK/out" 2>&1 || true
 
 # From another address it is another host.
 ramport host set "$me" --address 192.0.2.0/24
-refused iscsi-inq "${PORTALS[0]}/$target/3"
+refused "Authorization failure(514)" iscsi-inq "${PORTALS[0]}/$target/3"
 
 # Any host may read, none may write.
 ramport target set "$target" --allow-any-host=read-only
 qemu-io -f raw -r -c 'read -P 0 0 64k' "${PORTALS[0]}/$target/0" > "$WORK/out" 2>&1
 expect "read 65536/65536" "$WORK/out"
-refused qemu-io -f raw -c 'write -P 1 0 64k' "${PORTALS[0]}/$target/0"
+refused "SOFTWARE_WRITE_PROTECTED" qemu-io -f raw -c 'write -P 1 0 64k' "${PORTALS[0]}/$target/0"
 
 # Portal groups: the target is told of, and let in to, by portals of its groups alone.
 ramport target set "$target" --portal-group 2
 iscsi-ls "${PORTALS[0]}" > "$WORK/out"
 expect "Target:$target Portal:${PORTALS[1]#iscsi://},2" "$WORK/out"
 ! grep -qF "Portal:${PORTALS[0]#iscsi://},1" "$WORK/out" || fail "a portal of another group is told"
-refused iscsi-inq "${PORTALS[0]}/$target/0"
-expect "Target not found" "$WORK/out"
+refused "Target not found(515)" iscsi-inq "${PORTALS[0]}/$target/0"
 iscsi-inq "${PORTALS[1]}/$target/0" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
 "$RAMPORT" ls > "$WORK/out"
 expect "for any (read-only), through portal groups 2" "$WORK/out"

@@ -15,11 +15,11 @@ ramport host create "$lister" --chap-user lister --chap-secret-file "$WORK/secre
 ramport target create "$target" --volume rd0 --host "$me" --host "$lister"
 address=${PORTALS[0]#iscsi://}
 
-refused iscsi-inq "iscsi://$address/$target/0"
-refused iscsi-inq "iscsi://alice%wrong-wrong-wrong@$address/$target/0"
-refused iscsi-inq "iscsi://bob%$secret@$address/$target/0"
+refused "Authentication failure(513)" iscsi-inq "iscsi://$address/$target/0"
+refused "Authentication failure(513)" iscsi-inq "iscsi://alice%wrong-wrong-wrong@$address/$target/0"
+refused "Authentication failure(513)" iscsi-inq "iscsi://bob%$secret@$address/$target/0"
 iscsi-inq "iscsi://alice%$secret@$address/$target/0" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
-refused iscsi-ls "iscsi://$address"
+refused "Authentication failure(513)" iscsi-ls "iscsi://$address"
 iscsi-ls "iscsi://lister%$secret@$address" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
 expect "$target" "$WORK/out"
 
@@ -28,20 +28,20 @@ ramport host set "$me" --chap-user alice --chap-secret-file "$WORK/secret" \
     --mutual-user ours --mutual-secret-file "$WORK/back"
 iscsi-inq "iscsi://alice%$secret@$address/$target/0?target_user=ours&target_password=$back" > "$WORK/out" 2>&1 \
     || fail "$(cat "$WORK/out")"
-refused iscsi-inq "iscsi://alice%$secret@$address/$target/0?target_user=ours&target_password=something-else"
+refused "Invalid CHAP_R response from the target" iscsi-inq "iscsi://alice%$secret@$address/$target/0?target_user=ours&target_password=something-else"
 
 # A target for any host has a secret for all that have none of their own.
 ramport target create "$target-open" --allow-any-host --volume rd0 --chap-user anyone --chap-secret-file "$WORK/open" \
     --mutual-user ours --mutual-secret-file "$WORK/back"
 open="$address/$target-open/0"
 iscsi-inq "iscsi://alice%$secret@$open?target_user=ours&target_password=$back" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
-refused iscsi-inq "iscsi://anyone%$everyones@$open"
-refused iscsi-readcapacity16 "iscsi://$open"
-refused iscsi-readcapacity16 "iscsi://anyone%$secret@$open"
+refused "Authentication failure(513)" iscsi-inq "iscsi://anyone%$everyones@$open"
+refused "Authentication failure(513)" iscsi-readcapacity16 "iscsi://$open"
+refused "Authentication failure(513)" iscsi-readcapacity16 "iscsi://anyone%$secret@$open"
 iscsi-readcapacity16 "iscsi://anyone%$everyones@$open" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
 iscsi-readcapacity16 "iscsi://anyone%$everyones@$open?target_user=ours&target_password=$back" > "$WORK/out" 2>&1 \
     || fail "$(cat "$WORK/out")"
-refused iscsi-readcapacity16 "iscsi://anyone%$everyones@$open?target_user=ours&target_password=something-else"
+refused "Invalid CHAP_R response from the target" iscsi-readcapacity16 "iscsi://anyone%$everyones@$open?target_user=ours&target_password=something-else"
 
 # Nothing tells a secret, and an export can be applied again.
 for verb in ls export "host ls" "host show $me" "--json host ls" "--json ls" "target show $target-open" "--json target ls"; do
