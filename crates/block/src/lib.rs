@@ -7,6 +7,8 @@
 //!
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — what can be asked of a volume;
+//! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once says later that it is;
+//! - [`Pinned`] — memory of a volume that can be sent from where it lies;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!
 //! ```
@@ -23,10 +25,12 @@ mod access;
 mod op;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod ticket;
 mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use op::{Admission, Op, OpKind, ReadDest, Status, Unmap};
+pub use op::{Admission, Intent, Op, OpKind, ReadDest, Status, Unmap};
+pub use ticket::{Completion, Completions, Settled, Ticket};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
-pub use volume::{Allocation, RawSpan, Volume};
+pub use volume::{Allocation, Pinned, RawSpan, Volume};

@@ -74,7 +74,7 @@ pub enum Op<'a> {
 pub enum ReadDest<'a> {
     /// Into this buffer, now; its length is the extent's in bytes.
     Copy(&'a mut [u8]),
-    /// Nowhere yet: only check the extent. The bytes are fetched by [`crate::Volume::pin`] when
+    /// Nowhere yet: only check the extent. The bytes are fetched by [`crate::Pinned::pin`] when
     /// they are sent.
     InPlace,
 }
@@ -106,8 +106,19 @@ impl OpKind {
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Discard, Self::Flush];
 }
 
-/// A volume's word on a command as a whole, before any of its data moves (see
-/// [`crate::Volume::admit`]).
+/// What a command is about to do, before any of its data moves.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// The kind of the command.
+    pub kind: OpKind,
+    /// All blocks that it reads or changes. Of a copy inside the volume, the destination stands first. Empty for a
+    /// flush.
+    pub extents: &'a [Extent],
+    /// The length of the command's work in bytes, which filters count: 0 for a flush.
+    pub len_bytes: u64,
+}
+
+/// A volume's word on a command as a whole, before any of its data moves (see [`crate::Volume::admit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Execute; complete as soon as done.
@@ -116,6 +127,10 @@ pub enum Admission {
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant where there is one.
     Fail(Status, Option<Instant>),
+    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute, and settle.
+    Later,
+    /// Execute, then settle before completing.
+    NowThenSettle,
 }
 
 /// Why a volume did not do what was asked. Each protocol has its own code for each of these.

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::{
-    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Lba, Op, OpKind, RawSpan, ReadDest,
-    Status, Volume,
+    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Lba, Op, Pinned, RawSpan,
+    ReadDest, Status, Ticket, Volume,
 };
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.
@@ -136,8 +136,9 @@ impl Volume for VecVolume {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    fn admit(&self, _now: Instant, _kind: OpKind, len_bytes: u64) -> Admission {
-        self.admitted_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+    fn admit(&self, _now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {
+        self.admitted_bytes
+            .fetch_add(intent.len_bytes, Ordering::Relaxed);
         if self.filtered.load(Ordering::Acquire) {
             self.state().admission
         } else {
@@ -160,6 +161,12 @@ impl Volume for VecVolume {
         state.execute(op)
     }
 
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        Some(self)
+    }
+}
+
+impl Pinned for VecVolume {
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         let state = self.state();
         let bytes = &state.bytes[range.offset as usize..(range.offset + range.len) as usize];

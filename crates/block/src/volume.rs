@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use crate::{Admission, ByteRange, Extent, Geometry, Op, OpKind, Status};
+use crate::{Admission, ByteRange, Extent, Geometry, Intent, Op, Settled, Status, Ticket};
 
 /// A piece of memory by address and length. It may be written by others at any time, so it is never
-/// made a slice: only the operating system or a device reads it. Valid between [`Volume::pin`] and
-/// [`Volume::unpin`].
+/// made a slice: only the operating system or a device reads it. Valid between [`Pinned::pin`] and
+/// [`Pinned::unpin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawSpan {
     /// Where it starts.
@@ -32,12 +32,17 @@ pub trait Volume: Send + Sync {
     /// Whether writes are refused at present.
     fn is_read_only(&self) -> bool;
 
-    /// Says, once per command of a protocol, whether and when the command may go on: here filters
-    /// (delay, fault, rate limit) act. `len_bytes` is the command's whole data length, 0 where it
-    /// has none.
-    fn admit(&self, now: Instant, kind: OpKind, len_bytes: u64) -> Admission;
+    /// Says, once per command of a protocol, whether and when the command may go on: here filters (delay, fault,
+    /// rate limit) act, and volumes whose blocks are not in memory begin to read them.
+    ///
+    /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on `intent.extents`: they
+    /// stay in memory until [`release`](Self::release). A lease is no lock. It may last for as long as a peer likes, so
+    /// a volume never makes one command wait for the release of another: where its memory for leases is used up, it
+    /// answers [`Admission::Fail`] with [`Status::Busy`].
+    fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission;
 
-    /// Does `op` at once.
+    /// Does `op` at once, in memory. Overlapping operations take effect in the order of these calls, whichever
+    /// connections they come from and however long their effects take to settle.
     fn execute(&self, op: Op<'_>) -> Result<(), Status>;
 
     /// How the start of `range` is backed, and for how many bytes of it. A volume that can't tell
@@ -58,12 +63,37 @@ pub trait Volume: Send + Sync {
     )]
     fn prefetch(&self, extent: Extent) {}
 
+    /// Makes the effects of an executed command safe (durable, replicated), as far as the volume promises that. Called
+    /// once for each command that was admitted with [`Admission::Later`] or [`Admission::NowThenSettle`], did not
+    /// fail, and is not of kind [`OpKind::Read`](crate::OpKind::Read). A flush settles when every operation that was
+    /// executed before it is safe.
+    ///
+    /// # Errors
+    /// The command completes with the error, whatever has become of its effects.
+    #[expect(unused_variables, reason = "memory has nothing to settle")]
+    fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
+        Ok(Settled::Done)
+    }
+
+    /// Ends a lease: its command was answered or aborted, or its connection is gone. Called exactly once for each
+    /// lease, whether or not the volume was done with the ticket.
+    #[expect(unused_variables, reason = "memory grants no leases")]
+    fn release(&self, ticket: Ticket) {}
+
+    /// The volume's memory, for sending from where bytes lie; `None` where sessions must copy.
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        None
+    }
+}
+
+/// A volume's memory that can be held still while it is sent from.
+pub trait Pinned: Send + Sync {
     /// Calls `each` with the memory of `range`, in order; the spans' lengths add up to `range.len`.
-    /// Unwritten parts give spans of a shared page of zeros. Until the matching [`Volume::unpin`],
+    /// Unwritten parts give spans of a shared page of zeros. Until the matching [`Pinned::unpin`],
     /// no write changes these bytes, so hold the pin only across one system call that does not
     /// wait. Pins may nest.
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan));
 
-    /// Ends a [`Volume::pin`] of the same range.
+    /// Ends a [`Pinned::pin`] of the same range.
     fn unpin(&self, range: ByteRange);
 }

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use block::Completion;
 use memory::Budget;
 use net::parts::{Gate, Mailbox};
 use net::{ConnectionId, Guest, ListenerId, Membership, ReactorHandle};
@@ -241,6 +242,10 @@ impl Drop for Runtime {
 impl Guest for Common {
     fn wake(&self, connection: ConnectionId) {
         self.mailbox.post_wake(connection);
+    }
+
+    fn complete(&self, completion: Completion) {
+        self.mailbox.post_completion(completion);
     }
 
     fn close(&self, connection: ConnectionId) {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::{Admission, BlockSize, Extent, Op, OpKind, Status, Volume};
+use block::{Admission, BlockSize, Extent, Intent, Op, OpKind, Status, Ticket, Volume};
 use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
 use session::RegionId;
 
@@ -586,8 +586,24 @@ fn admit(task: &mut Task, now: Instant, volume: &dyn Volume) {
     let Some(kind) = kind_of(task) else {
         return;
     };
-    match volume.admit(now, kind, task.len) {
+    let ticket = Ticket {
+        connection: 0,
+        slot: 0,
+        generation: 0,
+    };
+    let intent = Intent {
+        kind,
+        extents: &[],
+        len_bytes: task.len,
+    };
+    match volume.admit(now, &intent, ticket) {
         Admission::Now => {}
+        Admission::Later | Admission::NowThenSettle => {
+            // Tasks can't wait for a volume: the host tries again.
+            volume.release(ticket);
+            task.response = Response::check(Sense::of_volume(Status::Busy));
+            finish(task);
+        }
         Admission::NotBefore(at) => task.not_before = Some(at),
         Admission::Fail(status, at) => {
             task.not_before = at;

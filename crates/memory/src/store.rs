@@ -328,7 +328,7 @@ impl Store {
         Ok(())
     }
 
-    /// Calls `each` with the addresses of the bytes, in order; see [`block::Volume::pin`].
+    /// Calls `each` with the addresses of the bytes, in order; see [`block::Pinned::pin`].
     pub fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         for piece in self.pieces(range.offset, range.len) {
             self.locks.pin(self.layout.granule(piece.offset));

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use block::Completion;
 use rustix::net::{RecvFlags, Shutdown};
 use session::SendList;
 
@@ -188,6 +189,15 @@ impl Connection {
     pub(crate) fn wake(&mut self, now: Instant) {
         if let Phase::Open = self.phase
             && let Err(reason) = self.driven.handle_wake(now)
+        {
+            self.phase = Phase::Ending(reason);
+        }
+    }
+
+    /// A volume is done with a command that it made wait.
+    pub(crate) fn complete(&mut self, now: Instant, completion: Completion) {
+        if let Phase::Open = self.phase
+            && let Err(reason) = self.driven.handle_completion(now, completion)
         {
             self.phase = Phase::Ending(reason);
         }

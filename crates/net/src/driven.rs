@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use block::Volume;
+use block::{Completion, Pinned, Volume};
 use session::{RegionId, SendList, StreamSession};
 
 use crate::{ConnectionId, ListenerId};
@@ -22,9 +22,9 @@ pub trait Source: Send + Sync {
 
 /// What a reactor asks of a connection's backend, besides what the session asks of it.
 pub trait Attachment {
-    /// The volume behind a placement that the session has put into a send list. It must be found
+    /// The memory behind a placement that the session has put into a send list. It must be found
     /// until [`handle_drained`](Self::handle_drained) has been called after that.
-    fn volume(&self, region: RegionId) -> Option<&dyn Volume>;
+    fn memory(&self, region: RegionId) -> Option<&dyn Pinned>;
 
     /// Whether the peer still may be sent bytes of this volume. Asked before each call that gathers
     /// some, since a peer that reads slowly may have lost its right to what was placed for it; its
@@ -126,6 +126,12 @@ pub trait Driven {
     fn is_idle(&self) -> bool;
     /// See [`StreamSession::handle_wake`].
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
+    /// See [`StreamSession::handle_completion`].
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+    ) -> Result<(), CloseReason>;
     /// See [`StreamSession::poll_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
     /// See [`StreamSession::handle_timeout`].
@@ -188,6 +194,16 @@ where
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {
         self.session
             .handle_wake(now, &mut self.backend)
+            .map_err(protocol)
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+    ) -> Result<(), CloseReason> {
+        self.session
+            .handle_completion(now, completion, &mut self.backend)
             .map_err(protocol)
     }
 

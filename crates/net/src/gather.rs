@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  SendList   [ bytes | placement | bytes | placement … ]
-//!                 │        │ Volume::pin
-//!  iovecs     [ ptr,len | ptr,len … ]  ──► sendmsg ──► Volume::unpin
+//!                 │        │ Pinned::pin
+//!  iovecs     [ ptr,len | ptr,len … ]  ──► sendmsg ──► Pinned::unpin
 //! ```
 //!
 //! A block that was sent in part must be completed with the same version of its bytes, but the
@@ -83,8 +83,8 @@ struct Pins<'a> {
 impl Drop for Pins<'_> {
     fn drop(&mut self) {
         for placement in self.placements.drain(..) {
-            if let Some(volume) = self.attachment.volume(placement.region) {
-                volume.unpin(placement.range);
+            if let Some(memory) = self.attachment.memory(placement.region) {
+                memory.unpin(placement.range);
             }
         }
     }
@@ -160,10 +160,10 @@ fn fill(
                 if !attachment.may_send(placement.region) {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
-                let volume = attachment
-                    .volume(placement.region)
+                let memory = attachment
+                    .memory(placement.region)
                     .ok_or(io::ErrorKind::NotFound)?;
-                volume.pin(range, &mut |span| push(iovecs, span.ptr, span.len));
+                memory.pin(range, &mut |span| push(iovecs, span.ptr, span.len));
                 pins.push(Placement { range, ..placement });
                 offered += range.len;
                 if range.len < placement.range.len {
@@ -221,7 +221,7 @@ fn send_iovecs(socket: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<u64
     message.msg_iovlen = iovecs.len().min(IOVECS_MAX) as _;
     // SAFETY: `message` and the iovecs live across the call, which only reads them. The memory they
     // point to is valid for reads: bytes of the bounce buffer and of the send list are borrowed by
-    // our caller, and volume memory is pinned by it (`Volume::pin` promises validity until
+    // our caller, and volume memory is pinned by it (`Pinned::pin` promises validity until
     // `unpin`). The kernel copies or references it as a peer would read it, without any Rust
     // reference to it.
     let sent = unsafe {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use block::Completion;
+
 use crate::ConnectionId;
 use crate::slots::REACTORS_MAX;
 
@@ -9,6 +11,9 @@ use crate::slots::REACTORS_MAX;
 pub trait Guest: Send + Sync {
     /// Has a connection's session look at its shared state.
     fn wake(&self, connection: ConnectionId);
+
+    /// Tells a connection's session that a volume is done with one of its commands. Never waits.
+    fn complete(&self, completion: Completion);
 
     /// Ends a connection. May wait, so not for reactor threads.
     fn close(&self, connection: ConnectionId);
@@ -93,6 +98,8 @@ mod tests {
         fn wake(&self, connection: ConnectionId) {
             self.0.lock().expect("unpoisoned").push(connection);
         }
+
+        fn complete(&self, _completion: Completion) {}
 
         fn close(&self, _connection: ConnectionId) {}
     }

@@ -1,6 +1,7 @@
 //! How other threads speak to a reactor: a bounded queue, and an eventfd that wakes it where it
 //! sleeps.
 
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem;
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use block::Completion;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::ConnectionId;
@@ -33,6 +35,58 @@ pub struct Mail<M> {
     pub messages: VecDeque<M>,
     /// Connections whose sessions are to be woken.
     pub wakes: BTreeSet<ConnectionId>,
+    /// Commands that volumes are done with, those of one connection together.
+    pub completions: Completions,
+}
+
+/// Completions of volumes, at most one for each slot of each connection.
+///
+/// That bounds them by the slots of the connections, however often a slot's command is aborted and followed by
+/// another: a slot has one command at a time, so of two generations the older one was released, and its completion
+/// means nothing any more.
+#[derive(Debug, Default)]
+pub struct Completions(BTreeMap<(ConnectionId, u32), Completion>);
+
+impl Completions {
+    fn insert(&mut self, completion: Completion) {
+        let ticket = completion.ticket;
+        match self.0.entry((ConnectionId(ticket.connection), ticket.slot)) {
+            Entry::Vacant(place) => {
+                place.insert(completion);
+            }
+            Entry::Occupied(mut place) => {
+                let held = place.get().ticket.generation;
+                // Generations wrap around.
+                if ticket.generation.wrapping_sub(held) < 1 << 31 {
+                    place.insert(completion);
+                }
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl IntoIterator for Completions {
+    type Item = (ConnectionId, Completion);
+    type IntoIter = std::iter::Map<
+        std::collections::btree_map::IntoIter<(ConnectionId, u32), Completion>,
+        fn(((ConnectionId, u32), Completion)) -> (ConnectionId, Completion),
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0
+            .into_iter()
+            .map(|((connection, _), completion)| (connection, completion))
+    }
 }
 
 impl<M> Mailbox<M> {
@@ -81,6 +135,13 @@ impl<M> Mailbox<M> {
     pub fn post_wake(&self, connection: ConnectionId) {
         let mut mail = self.lock();
         mail.wakes.insert(connection);
+        self.ring(mail);
+    }
+
+    /// Reports that a volume is done with a connection's command. Never waits.
+    pub fn post_completion(&self, completion: Completion) {
+        let mut mail = self.lock();
+        mail.completions.insert(completion);
         self.ring(mail);
     }
 
@@ -141,12 +202,15 @@ impl<M> Default for Mail<M> {
         Self {
             messages: VecDeque::new(),
             wakes: BTreeSet::new(),
+            completions: Completions::default(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use block::Ticket;
+
     use super::*;
 
     fn is_rung(mailbox: &Mailbox<u32>) -> bool {
@@ -166,6 +230,37 @@ mod tests {
         assert_eq!(mail.messages, [1, 2]);
         assert_eq!(mail.wakes.len(), 1);
         assert!(mailbox.collect().is_none());
+    }
+
+    #[test]
+    fn completions_are_bounded_by_slots_and_the_newest_generation_stays() {
+        let mailbox: Mailbox<u32> = Mailbox::new().expect("an eventfd");
+        let post = |connection, slot, generation| {
+            mailbox.post_completion(Completion {
+                ticket: Ticket {
+                    connection,
+                    slot,
+                    generation,
+                },
+                result: Ok(()),
+            });
+        };
+        for generation in 0..1000 {
+            post(7, 0, generation);
+            post(7, 1, generation);
+        }
+        // One that was released before the newest began is reported late.
+        post(7, 0, 998);
+        post(8, 0, u32::MAX);
+        post(8, 0, 0);
+        let mail = mailbox.collect().expect("mail");
+        assert_eq!(mail.completions.len(), 3);
+        let kept: Vec<_> = mail
+            .completions
+            .into_iter()
+            .map(|(id, done)| (id.0, done.ticket.slot, done.ticket.generation))
+            .collect();
+        assert_eq!(kept, [(7, 0, 999), (7, 1, 999), (8, 0, 0)]);
     }
 
     #[test]

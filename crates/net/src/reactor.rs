@@ -149,6 +149,15 @@ impl Reactor {
                 }
             }
         }
+        for (id, completion) in mail.completions {
+            if let Some(Slot::Connection(connection)) = self.slots.get_mut(id) {
+                let done = catch_unwind(AssertUnwindSafe(|| connection.complete(now, completion)));
+                enqueue(&mut self.ready, id, &mut connection.is_queued);
+                if done.is_err() {
+                    self.close(now, id, &CloseReason::Panicked);
+                }
+            }
+        }
         true
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use block::{Completion, Completions};
 use rustix::thread::CpuSet;
 
 use crate::ConnectionId;
@@ -294,6 +295,18 @@ impl ReactorHandle {
     /// How many reactor threads there are.
     pub fn threads(&self) -> usize {
         self.common.mailboxes.len()
+    }
+}
+
+/// Volumes report here, whichever thread drives the connection. A connection that is gone learns nothing.
+impl Completions for ReactorHandle {
+    fn done(&self, completion: Completion) {
+        let connection = ConnectionId(completion.ticket.connection);
+        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+            mailbox.post_completion(completion);
+        } else if let Some(guest) = self.common.guests.of(connection) {
+            guest.complete(completion);
+        }
     }
 }
 

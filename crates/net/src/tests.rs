@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, BlockSize, Blocks, ByteRange, Geometry, Op, OpKind, RawSpan, Status, Volume,
+    Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
+    Volume,
 };
 use session::{Placement, RegionId, SendList, StreamSession};
 
@@ -61,7 +62,7 @@ impl Volume for TestVolume {
         false
     }
 
-    fn admit(&self, _: Instant, _: OpKind, _: u64) -> Admission {
+    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
         Admission::Now
     }
 
@@ -69,6 +70,12 @@ impl Volume for TestVolume {
         Ok(())
     }
 
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        Some(self)
+    }
+}
+
+impl Pinned for TestVolume {
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         let bytes = &self.0[range.offset as usize..(range.offset + range.len) as usize];
         each(RawSpan {
@@ -93,7 +100,7 @@ impl Attachment for TestBackend {
         true
     }
 
-    fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
+    fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
         Some(&*self.volume)
     }
 

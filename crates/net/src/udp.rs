@@ -122,7 +122,8 @@ impl Iovecs {
             match piece {
                 Piece::Bytes(bytes) => iovecs.push(iovec(bytes.as_ptr(), bytes.len())),
                 Piece::Volume(volume, range) => {
-                    volume.pin(range, &mut |span| iovecs.push(iovec(span.ptr, span.len)));
+                    let memory = volume.pinned().ok_or(io::ErrorKind::InvalidInput)?;
+                    memory.pin(range, &mut |span| iovecs.push(iovec(span.ptr, span.len)));
                 }
             }
             pinned.count += 1;
@@ -151,8 +152,10 @@ struct Pinned<'v, I: Iterator<Item = Piece<'v>> + Clone> {
 impl<'v, I: Iterator<Item = Piece<'v>> + Clone> Drop for Pinned<'v, I> {
     fn drop(&mut self) {
         for piece in self.pieces.clone().take(self.count) {
-            if let Piece::Volume(volume, range) = piece {
-                volume.unpin(range);
+            if let Piece::Volume(volume, range) = piece
+                && let Some(memory) = volume.pinned()
+            {
+                memory.unpin(range);
             }
         }
     }

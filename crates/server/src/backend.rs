@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use block::{Access, HostIdentity, Volume};
+use block::{Access, HostIdentity, Pinned, Volume};
 use net::{Accepted, Attachment, CloseReason, Reactors, Source};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
@@ -196,8 +196,8 @@ impl Backend for ConnectionBackend {
 }
 
 impl Attachment for ConnectionBackend {
-    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
-        self.views.volume(region)
+    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+        self.views.memory(region)
     }
 
     fn may_send(&self, region: RegionId) -> bool {

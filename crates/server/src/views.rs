@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{OpKind, Volume};
+use block::{OpKind, Pinned, Volume};
 use session::RegionId;
 
 use crate::tally::{Batch, Tally, Totals};
@@ -220,12 +220,12 @@ impl<K: Copy + Ord, P> Views<K, P> {
         last.or_else(|| self.entries.iter().find(is_it))
     }
 
-    /// The volume behind a placement.
-    pub(crate) fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
+    /// The memory behind a placement.
+    pub(crate) fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
         let retired = || self.regions.retired.iter().find(|(id, _)| *id == region);
         match self.of_region(region) {
-            Some(view) => Some(&*view.volume),
-            None => retired().map(|(_, volume)| &**volume),
+            Some(view) => view.volume.pinned(),
+            None => retired().and_then(|(_, volume)| volume.pinned()),
         }
     }
 }

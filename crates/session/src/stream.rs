@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use block::Completion;
+
 use crate::SendList;
 
 /// A protocol's end of one connection over a byte stream (TCP): bytes in, bytes and placements out.
@@ -55,6 +57,19 @@ pub trait StreamSession {
     /// at it.
     fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
     -> Result<(), Self::Error>;
+
+    /// A volume is done with a command that it made wait (see [`block::Completions`]): the one entry point for that.
+    /// It takes no lock and searches nothing, since the ticket names the command's slot. Completions come in any
+    /// order; one whose command is gone changes nothing. Sessions that give out no tickets get none.
+    #[expect(unused_variables, reason = "hosts and discovery give out no tickets")]
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut Self::Backend,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due next.
     fn poll_timeout(&self) -> Option<Instant>;

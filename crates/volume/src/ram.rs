@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use block::{
-    Admission, Allocation, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
-    ReadDest, Status, Unmap, Volume,
+    Admission, Allocation, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Op, OpKind,
+    Pinned, RawSpan, ReadDest, Status, Ticket, Unmap, Volume,
 };
 use memory::{Budget, Layout, MemoryError, Progress, Provision, Store};
 
@@ -255,18 +255,19 @@ impl Volume for RamVolume {
         self.flags() & READ_ONLY != 0
     }
 
-    fn admit(&self, now: Instant, kind: OpKind, len_bytes: u64) -> Admission {
+    fn admit(&self, now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {
         let flags = self.flags();
         if flags == 0 {
             return Admission::Now;
         }
-        let writes = matches!(kind, OpKind::Write | OpKind::Discard);
+        let writes = matches!(intent.kind, OpKind::Write | OpKind::Discard);
         if flags & GONE != 0 {
             Admission::Fail(Status::Gone, None)
         } else if flags & READ_ONLY != 0 && writes {
             Admission::Fail(Status::WriteProtected, None)
         } else if flags & FILTERED != 0 {
-            self.lock_filters().admit(now, kind, len_bytes)
+            self.lock_filters()
+                .admit(now, intent.kind, intent.len_bytes)
         } else {
             Admission::Now
         }
@@ -322,6 +323,12 @@ impl Volume for RamVolume {
         }
     }
 
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        Some(self)
+    }
+}
+
+impl Pinned for RamVolume {
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         self.store.pin(range, each);
     }

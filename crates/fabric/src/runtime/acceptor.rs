@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Instant;
 
+use block::Completion;
 use net::{Accepted, Attachment, CloseReason};
 use session::{MessageSession, RemoteKey, WorkList};
 
@@ -86,6 +87,12 @@ pub trait DrivenMessages {
     fn is_closing(&self) -> bool;
     /// See [`MessageSession::handle_wake`].
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
+    /// See [`MessageSession::handle_completion`].
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+    ) -> Result<(), CloseReason>;
     /// See [`MessageSession::poll_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
     /// See [`MessageSession::handle_timeout`].
@@ -155,6 +162,16 @@ where
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {
         self.session
             .handle_wake(now, &mut self.backend)
+            .map_err(protocol)
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+    ) -> Result<(), CloseReason> {
+        self.session
+            .handle_completion(now, completion, &mut self.backend)
             .map_err(protocol)
     }
 

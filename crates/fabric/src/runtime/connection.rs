@@ -234,6 +234,14 @@ impl Connection {
         }
     }
 
+    /// A volume is done with a command that it made wait.
+    pub(super) fn complete(&mut self, now: Instant, completion: block::Completion) {
+        if let Phase::Open = self.phase {
+            let result = self.driven.handle_completion(now, completion);
+            self.end_on_error(now, result);
+        }
+    }
+
     /// The armed timer has fired.
     pub(super) fn handle_timer(&mut self, now: Instant) -> Result<(), CloseReason> {
         if let Some((until, _)) = &self.handshake

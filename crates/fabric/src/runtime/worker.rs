@@ -155,6 +155,12 @@ impl<P: Provider> Worker<P> {
                 Ok(())
             });
         }
+        for (id, completion) in mail.completions {
+            self.with(now, id, |connection| {
+                connection.complete(now, completion);
+                Ok(())
+            });
+        }
         true
     }
 

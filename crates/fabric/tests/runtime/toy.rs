@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use block::Volume;
+use block::Pinned;
 use fabric::runtime::{
     Admitted, MessageAcceptor, QueueShape, Refusal, Request, RuntimeOptions, Team, drive_messages,
 };
@@ -162,7 +162,7 @@ struct ToyBackend {
 }
 
 impl Attachment for ToyBackend {
-    fn volume(&self, _region: RegionId) -> Option<&dyn Volume> {
+    fn memory(&self, _region: RegionId) -> Option<&dyn Pinned> {
         None
     }
 

@@ -11,8 +11,8 @@ use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
 use crate::wire::{FINAL, response};
 use block::{
-    Access, Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan,
-    ReadDest, Status, Volume,
+    Access, Admission, BlockSize, Blocks, Extent, Geometry, Intent, Op, ReadDest, Status, Ticket,
+    Volume,
 };
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
 use session::{RegionId, Segment};
@@ -34,7 +34,7 @@ impl Volume for Bytes {
         false
     }
 
-    fn admit(&self, _: Instant, _: OpKind, _: u64) -> Admission {
+    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
         Admission::Now
     }
 
@@ -57,10 +57,6 @@ impl Volume for Bytes {
         }
         Ok(())
     }
-
-    fn pin(&self, _: ByteRange, _: &mut dyn FnMut(RawSpan)) {}
-
-    fn unpin(&self, _: ByteRange) {}
 }
 
 struct World {

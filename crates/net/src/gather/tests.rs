@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use block::{Admission, BlockSize, Blocks, Geometry, Op, OpKind, RawSpan, Status, Volume};
+use block::{
+    Admission, BlockSize, Blocks, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket, Volume,
+};
 use session::RegionId;
 
 use super::*;
@@ -42,7 +44,7 @@ impl Volume for Changing {
         false
     }
 
-    fn admit(&self, _: Instant, _: OpKind, _: u64) -> Admission {
+    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
         Admission::Now
     }
 
@@ -50,6 +52,12 @@ impl Volume for Changing {
         Ok(())
     }
 
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        Some(self)
+    }
+}
+
+impl Pinned for Changing {
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         self.pins.fetch_add(1, Ordering::Relaxed);
         let bytes = &self.bytes[range.offset as usize..(range.offset + range.len) as usize];
@@ -79,7 +87,7 @@ impl Attachment for Changing {
         true
     }
 
-    fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
+    fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
         Some(self)
     }
 
@@ -170,7 +178,7 @@ fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
             true
         }
 
-        fn volume(&self, _: RegionId) -> Option<&dyn Volume> {
+        fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
             None
         }
         fn is_admitted(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Geometry, Lba, OpKind, Unmap};
+use block::{Admission, Blocks, Extent, Geometry, Intent, Lba, OpKind, Ticket, Unmap, Volume};
 use session::RegionId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -110,6 +110,8 @@ pub(super) struct Command {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context {
     pub(super) now: Instant,
+    /// How the volume names the command.
+    pub(super) ticket: Ticket,
     pub(super) pointer: Result<DataPointer, StatusCode>,
     /// The largest transfer (MDTS) in bytes.
     pub(super) transfer_max_bytes: u32,
@@ -188,7 +190,7 @@ fn transfer<B: Backend>(
         len_bytes: len_bytes as u32,
         from_host,
     };
-    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, len_bytes))
+    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, len_bytes))
 }
 
 fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
@@ -207,7 +209,7 @@ fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Co
     }
     let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
     let geometry = namespace.volume.geometry();
-    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, 0))
+    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, 0))
 }
 
 /// Write Zeroes and Verify.
@@ -227,7 +229,7 @@ fn without_data<B: Backend>(
     let extent = extent(sqe);
     let range = geometry.byte_range(extent)?;
     let measured = Measured::bare(action, extent);
-    Ok(measured.admit(context.now, sqe.opcode, geometry, &namespace, range.len))
+    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, range.len))
 }
 
 fn dataset_management<B: Backend>(
@@ -311,14 +313,30 @@ impl Measured {
     /// Asks the volume; filters count `work_bytes`.
     fn admit(
         self,
-        now: Instant,
+        context: &Context,
         opcode: u8,
         geometry: Geometry,
         namespace: &NamespaceRef<'_>,
         work_bytes: u64,
     ) -> Command {
         let admission = match kind(opcode) {
-            Some(kind) => namespace.volume.admit(now, kind, work_bytes),
+            Some(kind) => {
+                let extents = match self.action {
+                    Action::Flush => &[][..],
+                    _ => &[self.extent],
+                };
+                let intent = Intent {
+                    kind,
+                    extents,
+                    len_bytes: work_bytes,
+                };
+                let volume = namespace.volume;
+                ready_or_busy(
+                    volume.admit(context.now, &intent, context.ticket),
+                    volume,
+                    context.ticket,
+                )
+            }
             None => Admission::Now,
         };
         Command {
@@ -338,6 +356,21 @@ impl Measured {
             from_host: self.from_host,
             admission: Admission::Now,
         }
+    }
+}
+
+/// A command can't wait for its volume: the host tries again.
+pub(super) fn ready_or_busy(
+    admission: Admission,
+    volume: &dyn Volume,
+    ticket: Ticket,
+) -> Admission {
+    match admission {
+        Admission::Later | Admission::NowThenSettle => {
+            volume.release(ticket);
+            Admission::Fail(block::Status::Busy, None)
+        }
+        ready => ready,
     }
 }
 

@@ -24,7 +24,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{Admission, Op, OpKind, ReadDest};
+use block::{Admission, Op, OpKind, ReadDest, Ticket};
 use session::Placement;
 use zerocopy::little_endian::U16;
 
@@ -60,6 +60,8 @@ pub struct Queue {
     spare: Vec<Vec<u8>>,
     /// The last instant that was told.
     now: Instant,
+    /// How tickets for volumes name this connection.
+    volume_connection: u64,
     /// When the keep alive timer runs out; on admin queues only.
     keep_alive_deadline: Option<Instant>,
     /// The controller is gone, or the host has disconnected.
@@ -176,6 +178,7 @@ impl Queue {
             in_capsule_max_bytes: Self::ADMIN_IN_CAPSULE_BYTES,
             spare: Vec::new(),
             now,
+            volume_connection: 0,
             keep_alive_deadline: None,
             is_ended: false,
         }
@@ -243,6 +246,7 @@ impl Queue {
         slot.kind = io::kind(sqe.opcode);
         let context = Context {
             now: self.now,
+            ticket: self.ticket(id),
             pointer,
             transfer_max_bytes: self.transfer_max_bytes,
         };
@@ -252,6 +256,15 @@ impl Queue {
             Fuse::Second => self.begin_second(id, &context, sqe, backend),
             Fuse::Reserved => self.reject(id, StatusCode::InvalidField),
         })
+    }
+
+    /// How volumes name the command in a slot.
+    fn ticket(&self, id: SlotId) -> Ticket {
+        Ticket {
+            connection: self.volume_connection,
+            slot: u32::from(id.0),
+            generation: 0,
+        }
     }
 
     fn begin_io<B: Backend>(
@@ -276,7 +289,7 @@ impl Queue {
         slot.block_shift = command.block_shift;
         slot.len_bytes = command.len_bytes;
         match command.admission {
-            Admission::Now => {}
+            Admission::Now | Admission::Later | Admission::NowThenSettle => {}
             Admission::NotBefore(until) => slot.not_before = Some(until),
             Admission::Fail(status, until) => {
                 slot.not_before = until;

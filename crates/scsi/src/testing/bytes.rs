@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use block::{
-    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Op, OpKind, RawSpan, ReadDest,
-    Status, Volume,
+    Admission, BlockSize, Blocks, Extent, Geometry, Intent, Op, ReadDest, Status, Ticket, Volume,
 };
 
 pub(crate) struct Bytes {
@@ -49,7 +48,7 @@ impl Volume for Bytes {
         self.read_only
     }
 
-    fn admit(&self, _: Instant, _: OpKind, _: u64) -> Admission {
+    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
         Admission::Now
     }
 
@@ -90,10 +89,6 @@ impl Volume for Bytes {
         }
         Ok(())
     }
-
-    fn pin(&self, _: ByteRange, _: &mut dyn FnMut(RawSpan)) {}
-
-    fn unpin(&self, _: ByteRange) {}
 }
 
 fn same(have: &[u8], want: &[u8]) -> Result<(), Status> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use block::{Access, HostIdentity, Volume};
+use block::{Access, HostIdentity, Pinned};
 use iscsi::{
     Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
     Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
@@ -345,8 +345,8 @@ impl Backend for IscsiBackend {
 }
 
 impl Attachment for IscsiBackend {
-    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
-        self.views.volume(region)
+    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+        self.views.memory(region)
     }
 
     /// A session that was ended may be sent nothing more. What a reservation forbids since is

@@ -36,6 +36,21 @@ fn read(disk: &RamVolume, lba: u64, blocks: u64) -> Vec<u8> {
     buffer
 }
 
+fn admit(disk: &RamVolume, now: Instant, kind: OpKind, len_bytes: u64) -> Admission {
+    let ticket = Ticket {
+        connection: 1,
+        slot: 0,
+        generation: 0,
+    };
+    let extents = &[extent(0, len_bytes / 512)];
+    let intent = Intent {
+        kind,
+        extents,
+        len_bytes,
+    };
+    disk.admit(now, &intent, ticket)
+}
+
 #[test]
 fn sizes_that_no_volume_has_are_refused_with_the_mend() {
     let check = |size, block_size| {
@@ -165,9 +180,9 @@ fn a_locked_volume_reads_and_refuses_every_change() {
     }
     let now = Instant::now();
     let refused = Admission::Fail(Status::WriteProtected, None);
-    assert_eq!(disk.admit(now, OpKind::Write, 512), refused);
-    assert_eq!(disk.admit(now, OpKind::Discard, 0), refused);
-    assert_eq!(disk.admit(now, OpKind::Read, 512), Admission::Now);
+    assert_eq!(admit(&disk, now, OpKind::Write, 512), refused);
+    assert_eq!(admit(&disk, now, OpKind::Discard, 0), refused);
+    assert_eq!(admit(&disk, now, OpKind::Read, 512), Admission::Now);
     assert_eq!(read(&disk, 0, 1), [5; 512]);
     disk.set_write_lock(WriteLock::Writable);
     write(&disk, 0, &[6; 512]).expect("writable again");
@@ -181,7 +196,7 @@ fn a_removed_volume_answers_gone_and_holds_nothing() {
     assert_eq!(write(&disk, 0, &[5; 512]), Err(Status::Gone));
     assert_eq!(disk.execute(Op::Flush), Err(Status::Gone));
     let gone = Admission::Fail(Status::Gone, None);
-    assert_eq!(disk.admit(Instant::now(), OpKind::Read, 512), gone);
+    assert_eq!(admit(&disk, Instant::now(), OpKind::Read, 512), gone);
     assert_eq!(disk.allocated_bytes(), 0);
     let resized = disk.resize(ByteSize(16 * MIB), &mut no_progress);
     assert!(matches!(resized, Err(VolumeError::Gone)));
@@ -252,7 +267,7 @@ fn a_full_budget_fails_one_write_and_recovers() {
 fn filters_come_and_go_while_the_volume_is_in_use() {
     let disk = disk(MIB, MIB);
     let now = Instant::now();
-    assert_eq!(disk.admit(now, OpKind::Read, 512), Admission::Now);
+    assert_eq!(admit(&disk, now, OpKind::Read, 512), Admission::Now);
     let latency = Duration::from_millis(3);
     let slow = FilterSpec {
         delay: Some(Delay {
@@ -264,9 +279,9 @@ fn filters_come_and_go_while_the_volume_is_in_use() {
     disk.set_filters(slow.clone());
     assert_eq!(disk.filters(), slow);
     let due = Admission::NotBefore(now + latency + Duration::from_millis(1));
-    assert_eq!(disk.admit(now, OpKind::Read, 512), due);
+    assert_eq!(admit(&disk, now, OpKind::Read, 512), due);
     disk.set_filters(FilterSpec::default());
-    assert_eq!(disk.admit(now, OpKind::Read, 512), Admission::Now);
+    assert_eq!(admit(&disk, now, OpKind::Read, 512), Admission::Now);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::testing::VecVolume;
-use block::{Access, BlockSize, Volume};
+use block::{Access, BlockSize, Pinned, Volume};
 use fabric::runtime::{
     Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
     drive_messages,
@@ -212,8 +212,10 @@ impl Source for Shown {
 }
 
 impl Attachment for Served {
-    fn volume(&self, region: RegionId) -> Option<&dyn Volume> {
-        self.backend.volume(region).map(|volume| &**volume)
+    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+        self.backend
+            .volume(region)
+            .and_then(|volume| volume.pinned())
     }
 
     fn may_send(&self, _region: RegionId) -> bool {

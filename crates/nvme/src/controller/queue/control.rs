@@ -239,7 +239,9 @@ impl Queue {
     /// Becomes a queue of a controller.
     fn open<B: Backend>(&mut self, now: Instant, connection: Connection, backend: &mut B) {
         let limits = backend.with_subsystem(|subsystem| subsystem.config().limits);
-        let transport = backend.origin().transport;
+        let origin = backend.origin();
+        let transport = origin.transport;
+        self.volume_connection = origin.wake.0;
         self.transfer_max_bytes = u32::try_from(limits.transfer_max_bytes()).unwrap_or(u32::MAX);
         self.sq_entries = connection.sq_entries;
         self.sq_head = 1;

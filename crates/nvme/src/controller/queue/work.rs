@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Lba, Op, Unmap};
+use block::{Admission, Blocks, Extent, Intent, Lba, Op, Ticket, Unmap};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::slot::{Slot, Stage};
 use super::{Queue, SlotId};
 use crate::controller::Backend;
 use crate::controller::io::{
-    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DatasetRange,
+    self, Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DatasetRange,
 };
 use crate::wire::StatusCode;
 
@@ -31,9 +31,10 @@ enum Turn {
 impl Queue {
     /// Does the first piece, which most often is all, unless this turn has done enough.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let ticket = self.ticket(id);
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Working;
-        slot.check_ranges(self.now, backend);
+        slot.check_ranges(self.now, ticket, backend);
         self.working.push_back(id);
         self.work(backend);
     }
@@ -55,7 +56,7 @@ impl Queue {
 impl Slot {
     /// Checks all ranges before the first is touched. A command that brought its ranges is admitted
     /// to its volume now.
-    fn check_ranges<B: Backend>(&mut self, now: Instant, backend: &mut B) {
+    fn check_ranges<B: Backend>(&mut self, now: Instant, ticket: Ticket, backend: &mut B) {
         let Some(namespace) = backend.namespace(self.nsid) else {
             return self.fail(StatusCode::InvalidNamespaceOrFormat);
         };
@@ -80,8 +81,14 @@ impl Slot {
         }
         if let (Action::Copy | Action::Deallocate, Some(kind)) = (self.action, self.kind) {
             let work_bytes = blocks << self.block_shift;
-            match namespace.volume.admit(now, kind, work_bytes) {
-                Admission::Now => {}
+            let intent = Intent {
+                kind,
+                extents: &[],
+                len_bytes: work_bytes,
+            };
+            let admission = namespace.volume.admit(now, &intent, ticket);
+            match io::ready_or_busy(admission, namespace.volume, ticket) {
+                Admission::Now | Admission::Later | Admission::NowThenSettle => {}
                 Admission::NotBefore(until) => self.not_before = Some(until),
                 Admission::Fail(status, until) => {
                     self.not_before = until;

@@ -1,0 +1,51 @@
+//! How a volume that is not ready at once says later that it is.
+//!
+//! ```text
+//!  admit ──► Now ───────────────────────────────► execute ─────────────────────────────────► reply
+//!    ├─────► NowThenSettle ─────────────────────► execute ──► settle ──► Done ─────────────► reply
+//!    └─────► Later … Completions::done(ticket) ─► execute ──► settle ──► Later … done(ticket) ─► reply
+//! ```
+//!
+//! `Later` and `NowThenSettle` grant a lease. The lease ends with [`Volume::release`](crate::Volume::release).
+
+use crate::Status;
+
+/// Names one command of one connection for as long as a volume may have to answer it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    /// The connection, by the number that its runtime gave it.
+    pub connection: u64,
+    /// The command's slot in the connection's table, counted from 0.
+    pub slot: u32,
+    /// Tells the commands apart that use one slot after another.
+    pub generation: u32,
+}
+
+/// What a volume says when a command that it made wait may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The command.
+    pub ticket: Ticket,
+    /// Success, or the error with which the command completes.
+    pub result: Result<(), Status>,
+}
+
+/// Where volumes report completions. The program around the protocols implements it and gives it to each volume that
+/// may answer "later".
+///
+/// A volume calls [`done`](Self::done) once for each `Later` that it answered, from any thread, but never from inside
+/// [`Volume::admit`](crate::Volume::admit), [`Volume::settle`](crate::Volume::settle) or
+/// [`Volume::release`](crate::Volume::release). A report for a ticket that was released meanwhile is ignored.
+pub trait Completions: Send + Sync {
+    /// Reports that the command may go on, or has failed. Never waits.
+    fn done(&self, completion: Completion);
+}
+
+/// The answer of [`Volume::settle`](crate::Volume::settle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The effects are safe: the command may be answered.
+    Done,
+    /// Not yet: [`Completions::done`] says when.
+    Later,
+}
