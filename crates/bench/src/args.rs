@@ -22,11 +22,11 @@ pub struct Args {
     #[arg(long, default_value = "randread", alias = "readwrite")]
     pub rw: Pattern,
 
-    /// Reads among mixed I/O, in per cent
+    /// Share of reads in mixed I/O, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 50)]
     pub rwmixread: u8,
 
-    /// Bytes of each I/O: 512, 4k, 1m
+    /// Block size of each I/O: 512, 4k, 1m
     #[arg(long, value_name = "LEN", default_value = "4k", value_parser = parse_u32_len)]
     pub bs: u32,
 
@@ -34,28 +34,28 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub iodepth: u16,
 
-    /// Jobs per source, each with a connection (queue, session) of its own
+    /// Jobs per source, each with its own connection (queue, session)
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub numjobs: u16,
 
-    /// How long to measure: 10, 500ms, 2m; without it and with --size, until each job has done that many bytes;
-    /// without both, 10 s
+    /// How long to measure: 10, 500ms, 2m [default: with --size until each job has transferred that
+    /// many bytes, otherwise 10 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub runtime: Option<Duration>,
 
-    /// How many bytes of the source to cover [default: all]; files are laid out to that length
+    /// Size of the region to use [default: all]; files are written to that length first
     #[arg(long, value_name = "LEN", value_parser = parse_len)]
     pub size: Option<u64>,
 
-    /// Where in the source to begin
+    /// Start of the region in the source
     #[arg(long, value_name = "LEN", default_value = "0", value_parser = parse_len)]
     pub offset: u64,
 
-    /// How long to run before measuring
+    /// Warm-up time before measuring
     #[arg(long, alias = "ramp_time", value_name = "TIME", default_value = "0", value_parser = parse_time)]
     pub ramp_time: Duration,
 
-    /// At most so many I/Os per second and job; latency then counts from when an I/O was due
+    /// Limit I/Os per second and job; latency is then measured from the time an I/O was due
     #[arg(
         long,
         alias = "rate_iops",
@@ -64,11 +64,11 @@ pub struct Args {
     )]
     pub rate_iops: Option<u64>,
 
-    /// At most so many bytes per second and job
+    /// Limit bytes per second and job
     #[arg(long, value_name = "LEN", value_parser = parse_len)]
     pub rate: Option<u64>,
 
-    /// Seeds order, mix and contents
+    /// Seed for order, mix and contents
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub randseed: u64,
 
@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long, alias = "cpus_allowed", value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
 
-    /// Threads that share the jobs [default: one per job, up to the processors]
+    /// Threads that share the jobs [default: one per job, at most one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
@@ -88,19 +88,20 @@ pub struct Args {
     #[arg(long)]
     pub buffered: bool,
 
-    /// Count failed I/Os and go on, instead of ending the run
+    /// Count failed I/Os and continue instead of ending the run
     #[arg(long, alias = "continue_on_error")]
     pub continue_on_error: bool,
 
-    /// The process whose CPU time to report [default: the local owner of the connection's other end]
+    /// Process whose CPU time is reported [default: the local process at the other end of the
+    /// connection]
     #[arg(long, value_name = "PID")]
     pub daemon_pid: Option<u32>,
 
-    /// The interval at which IOPS are sampled for their deviation
+    /// Interval of IOPS samples for their standard deviation
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub interval: Duration,
 
-    /// Write a seeded pattern and check every block (with --rw read or randread: only check)
+    /// Write a seeded pattern and verify every block (with --rw read or randread: only verify)
     #[arg(long, conflicts_with_all = ["suite", "compare", "rate", "rate_iops"])]
     pub verify: bool,
 
@@ -108,7 +109,7 @@ pub struct Args {
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "sources")]
     pub compare: Option<Vec<Source>>,
 
-    /// How often --compare measures each
+    /// Runs of each source with --compare
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub runs: u32,
 
@@ -120,7 +121,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    /// Draw the latency distribution
+    /// Write the latency distribution as an SVG file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "compare", "verify"])]
     pub svg: Option<PathBuf>,
 }

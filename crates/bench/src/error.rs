@@ -39,7 +39,7 @@ pub enum BenchError {
     },
     /// The controller gives fewer queues than there are jobs.
     #[error(
-        "{source_name}: {wanted} jobs need {wanted} queues, it gives {possible}; use --numjobs {possible}"
+        "{source_name}: {wanted} jobs need {wanted} queues, but only {possible} are available; use --numjobs {possible}"
     )]
     TooFewQueues {
         /// The source.
@@ -51,7 +51,7 @@ pub enum BenchError {
     },
     /// The queue depth is beyond what the controller takes.
     #[error(
-        "{source_name}: depth {wanted} is more than it takes; use --iodepth {possible} and more --numjobs"
+        "{source_name}: depth {wanted} is too large; use --iodepth {possible} and more --numjobs"
     )]
     TooDeep {
         /// The source.
@@ -62,9 +62,7 @@ pub enum BenchError {
         possible: u16,
     },
     /// A transfer is longer than the controller takes.
-    #[error(
-        "{source_name}: transfers of {wanted} bytes are longer than it takes; use --bs {possible}"
-    )]
+    #[error("{source_name}: transfers of {wanted} bytes are too long; use --bs {possible}")]
     TransferTooLong {
         /// The source.
         source_name: String,
@@ -109,7 +107,7 @@ pub enum BenchError {
     },
     /// The region holds no whole I/O.
     #[error(
-        "{source_name}: the region of {region_bytes} bytes holds no I/O of {bs} bytes; lower --bs or raise --size"
+        "{source_name}: the region of {region_bytes} bytes is smaller than one I/O of {bs} bytes; lower --bs or raise --size"
     )]
     RegionTooSmall {
         /// The source.
@@ -120,7 +118,7 @@ pub enum BenchError {
         bs: u32,
     },
     /// An option's value is not possible.
-    #[error("--{option} {value} is not possible; {expected}")]
+    #[error("--{option} {value} is invalid; {expected}")]
     Option {
         /// The option.
         option: &'static str,
@@ -138,7 +136,7 @@ pub enum BenchError {
         conflict: &'static str,
     },
     /// Pinning a thread failed.
-    #[error("can't run on processor {cpu}: {source}; choose others with --cpus")]
+    #[error("cannot run on processor {cpu}: {source}; choose others with --cpus")]
     Pin {
         /// The processor.
         cpu: usize,
@@ -154,7 +152,7 @@ pub enum BenchError {
         source: PortError,
     },
     /// A report could not be written.
-    #[error("can't write {path}: {source}", path = path.display())]
+    #[error("cannot write {path}: {source}", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -162,7 +160,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// A picture could not be drawn.
-    #[error("can't draw {path}: {reason}", path = path.display())]
+    #[error("cannot draw {path}: {reason}", path = path.display())]
     Draw {
         /// The file.
         path: PathBuf,

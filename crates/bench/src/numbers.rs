@@ -6,19 +6,21 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberError {
     /// No length in bytes.
-    #[error("{text:?} is no length; write bytes or a multiple such as 4k, 1m, 50GiB (k is 1024)")]
+    #[error(
+        "{text:?} is not a length; write bytes or a multiple such as 4k, 1m, 50GiB (k is 1024)"
+    )]
     Len {
         /// The text.
         text: String,
     },
     /// No duration.
-    #[error("{text:?} is no time; write seconds or a unit: 10, 10s, 500ms, 2m, 1h")]
+    #[error("{text:?} is not a time; write seconds or a unit: 10, 10s, 500ms, 2m, 1h")]
     Time {
         /// The text.
         text: String,
     },
     /// No list of processors.
-    #[error("{text:?} is no list of processors; write numbers and ranges, as 0,2-3")]
+    #[error("{text:?} is not a list of processors; write numbers and ranges, as 0,2-3")]
     Cpus {
         /// The text.
         text: String,

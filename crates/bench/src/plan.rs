@@ -55,7 +55,7 @@ const PATTERNS: [(&str, Order, Kind); 9] = [
 /// A pattern that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no pattern; there are: read, write, rw, trim, randread, randwrite, randrw, randtrim"
+    "{text:?} is not a pattern; patterns are: read, write, rw, trim, randread, randwrite, randrw, randtrim"
 )]
 pub struct PatternError {
     /// The text.

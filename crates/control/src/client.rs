@@ -29,14 +29,14 @@ pub enum Endpoint {
 pub enum ClientError {
     /// No daemon is there.
     #[error(
-        "no ramport daemon answers at {endpoint}; start one with `ramport serve` (or `systemctl start ramport`), or say where it is with --socket"
+        "no ramport daemon answers at {endpoint}; start one with `ramport serve` (or `systemctl start ramport`), or give its socket with --socket"
     )]
     NotRunning {
         /// Where it was sought.
         endpoint: String,
     },
     /// The socket is not for this user.
-    #[error("{endpoint} is not for this user; use sudo, or start the daemon with --socket-group")]
+    #[error("no permission to use {endpoint}; use sudo, or start the daemon with --socket-group")]
     Forbidden {
         /// Where it is.
         endpoint: String,
@@ -50,7 +50,7 @@ pub enum ClientError {
         message: String,
     },
     /// The connection broke.
-    #[error("the connection to {endpoint} broke: {source}")]
+    #[error("the connection to {endpoint} failed: {source}")]
     Broken {
         /// Where the daemon is.
         endpoint: String,
@@ -59,7 +59,7 @@ pub enum ClientError {
     },
     /// The answer is of no known form.
     #[error(
-        "the daemon at {endpoint} answered what this version does not understand; use the same version for both ({status})"
+        "the daemon at {endpoint} sent a response that this version does not understand ({status}); use the same version for both"
     )]
     Answer {
         /// Where it is.

@@ -199,10 +199,10 @@ pub enum ToldBy {
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionsError {
     /// It is no TOML of definitions.
-    #[error("not a file of definitions: {0}")]
+    #[error("invalid definitions file: {0}")]
     Toml(#[from] toml::de::Error),
     /// It is no JSON of definitions.
-    #[error("not a file of definitions: {0}")]
+    #[error("invalid definitions file: {0}")]
     Json(#[from] serde_json::Error),
     /// Definitions contradict themselves or each other.
     #[error(transparent)]
@@ -252,7 +252,7 @@ impl Default for BlockLen {
 
 /// A block size that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("a block size of {0} bytes does not exist; choose 512 or 4096")]
+#[error("block size {0} is not supported; choose 512 or 4096")]
 pub struct BlockLenFault(u64);
 
 impl TryFrom<u64> for BlockLen {
@@ -273,7 +273,7 @@ impl From<BlockLen> for u64 {
 
 /// A text that is no namespace ID or LUN.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no namespace ID or LUN; write a number")]
+#[error("{0:?} is not a namespace ID or LUN; write a number")]
 pub struct NsidFault(String);
 
 /// How such a number may stand: JSON and TOML keys are text.

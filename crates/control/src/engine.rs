@@ -177,7 +177,7 @@ impl Engine {
         if store.wants_compaction()
             && let Err(error) = store.compact(&self.kept())
         {
-            tracing::warn!(%error, "can't compact the state file; it goes on growing");
+            tracing::warn!(%error, "cannot compact the state file; it goes on growing");
         }
         for step in destroying {
             if let Err(error) = steps::take(self.server(), &step, Force::Yes) {

@@ -175,12 +175,12 @@ impl Step {
 pub enum PlanError {
     /// A volume's block size is fixed.
     #[error(
-        "volume {0} exists with another block size, which can't change; remove the volume first, or define one of another name"
+        "volume {0} exists with another block size, which cannot change; remove the volume first, or use another name"
     )]
     BlockSize(VolumeName),
     /// A volume's provisioning is fixed.
     #[error(
-        "volume {0} exists with another provisioning, which can't change; remove the volume first, or define one of another name"
+        "volume {0} exists with another provisioning, which cannot change; remove the volume first, or use another name"
     )]
     Provisioning(VolumeName),
 }

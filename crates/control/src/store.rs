@@ -31,7 +31,7 @@ const MODE: u32 = 0o600;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
-    #[error("can't {action} {path}: {source}", path = path.display())]
+    #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
         /// What was tried.
         action: &'static str,
@@ -42,7 +42,7 @@ pub enum StoreError {
     },
     /// It has another format.
     #[error(
-        "{path} is not a state file that this version reads (it should begin with {expected:?}); use the version that wrote it, or another --state",
+        "{path} is not a state file that this version reads (it must begin with {expected:?}); use the version that wrote it, or another --state",
         path = path.display(),
         expected = HEADER.trim_end()
     )]
@@ -52,7 +52,7 @@ pub enum StoreError {
     },
     /// A line is damaged.
     #[error(
-        "{path}, line {line} is damaged: {fault}; restore the file from a copy, or move it away to start with nothing and `ramport apply` your definitions",
+        "{path}, line {line} is damaged: {fault}; restore the file from a backup, or move it away and run `ramport apply` with your definitions",
         path = path.display()
     )]
     Damaged {
@@ -65,7 +65,7 @@ pub enum StoreError {
     },
     /// Another daemon has it.
     #[error(
-        "{path} is in use by another ramport; end that one, or choose another --state",
+        "{path} is in use by another ramport; stop it, or choose another --state",
         path = path.display()
     )]
     InUse {
@@ -147,7 +147,7 @@ impl Store {
                 self.tail = Tail::FailedWrite;
                 if let Err(error) = self.cut_tail() {
                     let path = self.path.display();
-                    tracing::error!(%path, %error, "can't take back a failed write; tried again before the next one");
+                    tracing::error!(%path, %error, "cannot take back a failed write; tried again before the next one");
                 }
                 Err(failed("write", &self.path, source))
             }

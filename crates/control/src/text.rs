@@ -163,7 +163,7 @@ pub struct Period(pub Duration);
 
 /// Why a text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a whole number with a unit; write 250us, 10ms or 2s")]
+#[error("is not a whole number with a unit; write for example 250us, 10ms or 2s")]
 pub struct PeriodFault;
 
 /// Units from the largest, with their nanoseconds.
@@ -215,7 +215,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is of no protocol that is served.
     #[error(
-        "has a protocol that is not served; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -225,17 +225,15 @@ pub enum PortalFault {
     Group,
     /// What follows the question mark is nothing that a portal has.
     #[error(
-        "has something after the question mark that portals have not; write ?rdma=auto, ?rdma=hw or ?rdma=soft after one over RDMA"
+        "has an unknown option after the question mark; portals over RDMA accept ?rdma=auto, ?rdma=hw and ?rdma=soft"
     )]
     Query,
     /// What is to carry RDMA, where there is none.
-    #[error(
-        "says what carries RDMA, but is not over RDMA; write nvme+rdma:// or iser://, or leave out rdma="
-    )]
+    #[error("has rdma= but does not use RDMA; write nvme+rdma:// or iser://, or leave out rdma=")]
     NoRdma,
     /// What follows is no address.
     #[error(
-        "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (names are not looked up)"
+        "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (host names are not resolved)"
     )]
     Address,
 }
@@ -387,7 +385,7 @@ mod tests {
             "iser://192.0.2.1?path=hw",
         ] {
             let fault = shown(text).expect_err(text).to_string();
-            assert!(fault.contains("?rdma=auto, ?rdma=hw or"), "{fault}");
+            assert!(fault.contains("?rdma=auto, ?rdma=hw and"), "{fault}");
         }
         for text in ["192.0.2.1?rdma=hw", "iscsi://192.0.2.1?rdma=auto"] {
             let fault = shown(text).expect_err(text).to_string();
@@ -428,7 +426,7 @@ mod tests {
         assert!(
             fault
                 .to_string()
-                .starts_with("volume name \"a/b\" has the character '/'; use"),
+                .starts_with("volume name \"a/b\" contains '/'; use"),
             "{fault}"
         );
     }

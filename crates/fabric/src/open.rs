@@ -123,7 +123,7 @@ fn open_or<S>(
 
 /// A choice that there is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no provider of RDMA; give auto, hw (an adapter) or soft (software)")]
+#[error("{0:?} is not an RDMA provider; use auto, hw (adapter) or soft (software)")]
 pub struct NoSuchChoice(pub String);
 
 impl FromStr for Choice {
@@ -191,7 +191,7 @@ mod tests {
         assert!(opened.reason.contains("127.36.9.1"), "{}", opened.reason);
         let error = refused(Choice::Soft);
         assert!(
-            error.starts_with("UDP port 4791 of 127.36.9.1 can't be had"),
+            error.starts_with("cannot use UDP port 4791 of 127.36.9.1"),
             "{error}"
         );
         let both = refused(Choice::Auto);

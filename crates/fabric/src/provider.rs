@@ -79,10 +79,10 @@ pub enum FabricError {
     #[error(transparent)]
     Adapter(crate::HwError),
     /// The region lies outside of the memory that was allocated.
-    #[error("the region is not inside of memory that was allocated")]
+    #[error("the region is not inside allocated memory")]
     NotAllocated,
     /// Addresses of two families.
-    #[error("{peer} can't be reached from {local}: one is IPv4, the other IPv6")]
+    #[error("cannot reach {peer} from {local}: one is IPv4, the other IPv6")]
     Family {
         /// Ours.
         local: IpAddr,
@@ -91,8 +91,8 @@ pub enum FabricError {
     },
     /// The provider in software can't have its port.
     #[error(
-        "UDP port {} of {} can't be had ({error}): choose an address of this machine where neither another program nor \
-         rdma_rxe has it",
+        "cannot use UDP port {} of {} ({error}): choose an address of this machine where neither another program nor \
+         rdma_rxe uses the port",
         local.port(),
         local.ip()
     )]
@@ -104,12 +104,12 @@ pub enum FabricError {
     },
     /// What the provider in software sends does not arrive as it was.
     #[error(
-        "RDMA in software can't work at {0}: a packet that was sent to that very address came back damaged; find out which \
-         filter or driver of this machine changes UDP packets, and switch that off"
+        "software RDMA does not work at {0}: a packet sent to the address itself came back damaged; find out which \
+         filter or driver of this machine changes UDP packets, and turn it off"
     )]
     SoftPackets(SocketAddr),
     /// Neither an adapter nor software can be had.
-    #[error("{hw}, and RDMA in software does not work there either: {soft}")]
+    #[error("{hw}; software RDMA does not work either: {soft}")]
     Neither {
         /// Why no adapter.
         hw: crate::HwError,
@@ -117,7 +117,7 @@ pub enum FabricError {
         soft: Box<FabricError>,
     },
     /// No address of ours to connect from.
-    #[error("connections are asked for from a definite address, not from {0}; bind to one")]
+    #[error("connection requests need a specific local address, not {0}; bind to one")]
     NoSource(IpAddr),
 }
 

@@ -69,18 +69,16 @@ pub enum RuntimeError {
     #[error(transparent)]
     Provider(#[from] FabricError),
     /// Its thread or its event could not be made.
-    #[error("a thread for RDMA could not be made: {0}")]
+    #[error("cannot create an RDMA thread: {0}")]
     Thread(#[source] io::Error),
     /// Too many threads drive connections.
-    #[error(
-        "too many threads drive connections already; use fewer addresses, cores or RDMA threads"
-    )]
+    #[error("too many threads serve connections; use fewer addresses, cores or RDMA threads")]
     TooManyThreads,
     /// Its thread does not answer.
-    #[error("the thread for RDMA has ended or is overloaded; its log lines say why")]
+    #[error("the RDMA thread has ended or is overloaded; its log lines say why")]
     Silent,
     /// Another portal has the port.
-    #[error("another RDMA portal has port {0} of this address")]
+    #[error("another RDMA portal uses port {0} of this address")]
     PortTaken(u16),
 }
 

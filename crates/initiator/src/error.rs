@@ -24,7 +24,7 @@ pub enum CommandError {
     #[error("the connection was lost while the command was in flight")]
     ConnectionLost,
     /// There was no connection to submit the command on; it was not executed.
-    #[error("there was no connection to submit the command on")]
+    #[error("no connection was available for the command")]
     NotSubmitted,
 }
 
@@ -38,7 +38,7 @@ pub enum SubmitError {
         slot: Slot,
     },
     /// The queue has fewer slots.
-    #[error("slot {} is beyond the queue's depth of {depth}", slot.0)]
+    #[error("slot {} exceeds the queue depth of {depth}", slot.0)]
     NoSuchSlot {
         /// The slot.
         slot: Slot,
@@ -46,7 +46,7 @@ pub enum SubmitError {
         depth: u16,
     },
     /// The data are longer than the slot's buffer or than the controller takes in one command.
-    #[error("{len_bytes} bytes in one command, at most {max_bytes} are possible")]
+    #[error("a command of {len_bytes} bytes is too long; the maximum is {max_bytes} bytes")]
     TooLong {
         /// The request's data length.
         len_bytes: u64,
@@ -60,7 +60,7 @@ pub enum SubmitError {
         operation: Operation,
     },
     /// The command takes no extent of this many blocks.
-    #[error("a command of this kind has 1 to {max} blocks, not {blocks}")]
+    #[error("{blocks} blocks are out of range for this command; use 1 to {max}")]
     BlockCount {
         /// The request's count.
         blocks: u64,
@@ -89,15 +89,13 @@ pub enum QueueError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The URL names no subsystem or target where a device is wanted.
-    #[error("the URL names nothing to attach to; add it as the path, e.g. {example}")]
+    #[error("the URL has no path; add the name of the target, for example {example}")]
     NoTarget {
         /// The URL with one.
         example: String,
     },
     /// A name that does not fit into the protocol's field.
-    #[error(
-        "the name {name:?} is empty or too long for a qualified name; at most {max_bytes} bytes fit"
-    )]
+    #[error("the name {name:?} is empty or too long; a qualified name has 1 to {max_bytes} bytes")]
     Name {
         /// The name.
         name: String,
@@ -115,7 +113,7 @@ pub enum ConnectError {
         expected: &'static str,
     },
     /// The host's name has no address.
-    #[error("can't find the address of {host}: {source}; check the name, or give the address")]
+    #[error("cannot resolve {host}: {source}; check the name, or give the address")]
     Resolve {
         /// The name.
         host: String,
@@ -124,7 +122,7 @@ pub enum ConnectError {
     },
     /// No TCP connection.
     #[error(
-        "can't connect to {address}: {source}; check address and port (`ramport portal ls` there lists where it listens)"
+        "cannot connect to {address}: {source}; check address and port (`ramport portal ls` on the target lists its portals)"
     )]
     Connect {
         /// Where to.
@@ -161,7 +159,7 @@ pub enum ConnectError {
         status: Status,
     },
     /// Another namespace has taken the place of the one that was attached.
-    #[error("{address}: namespace {nsid} is another one than before")]
+    #[error("{address}: namespace {nsid} is not the same namespace as before")]
     Replaced {
         /// Where to.
         address: SocketAddr,
@@ -169,7 +167,7 @@ pub enum ConnectError {
         nsid: u32,
     },
     /// The controller grants fewer I/O queues than before.
-    #[error("{address}: the controller grants {granted} I/O queues, {needed} are in use")]
+    #[error("{address}: the controller grants {granted} I/O queues, but {needed} are in use")]
     FewerQueues {
         /// Where to.
         address: SocketAddr,
@@ -187,13 +185,13 @@ pub enum ConnectError {
         source: DiscoveryError,
     },
     /// What was asked for is not of this protocol.
-    #[error("{scheme}:// can't be asked that")]
+    #[error("{scheme}:// does not support this operation")]
     Scheme {
         /// The protocol.
         scheme: Scheme,
     },
     /// No connection over RDMA.
-    #[error("can't connect to {address} over RDMA: {source}")]
+    #[error("cannot connect to {address} over RDMA: {source}")]
     Rdma {
         /// Where to.
         address: SocketAddr,
@@ -217,7 +215,7 @@ pub enum ConnectError {
         source: scsi::host::SetupError,
     },
     /// Another logical unit has taken the place of the one that was attached.
-    #[error("{address}: LUN {lun} is another one than before")]
+    #[error("{address}: LUN {lun} is not the same logical unit as before")]
     ReplacedUnit {
         /// Where to.
         address: SocketAddr,
@@ -225,7 +223,7 @@ pub enum ConnectError {
         lun: u16,
     },
     /// Each portal sends the login on to another.
-    #[error("{host} and the portals that it names send the login on to each other")]
+    #[error("{host} and other portals redirect the login to each other")]
     MovesOn {
         /// The first host.
         host: String,
@@ -241,7 +239,7 @@ pub enum ConnectError {
         variable: &'static str,
     },
     /// The file of CHAP secrets can't be read.
-    #[error("can't read the CHAP secrets in {}: {source}", path.display())]
+    #[error("cannot read the CHAP secrets in {}: {source}", path.display())]
     SecretsFile {
         /// Which.
         path: PathBuf,
@@ -249,13 +247,13 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The file of CHAP secrets has another form.
-    #[error("{} does not hold CHAP secrets; its lines are user, secret and, where the target has to prove itself, the target's user and secret", path.display())]
+    #[error("{} does not contain CHAP secrets; its lines are user, secret and, for mutual CHAP, the target's user and secret", path.display())]
     SecretsForm {
         /// Which.
         path: PathBuf,
     },
     /// The operating system gave no thread or descriptor.
-    #[error("the operating system refused a thread or descriptor: {source}")]
+    #[error("cannot create a thread or descriptor: {source}")]
     Resources {
         /// What it says.
         source: io::Error,
@@ -309,7 +307,7 @@ pub enum ConnectionError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The controller did not answer in time.
-    #[error("no answer within {waited:?}")]
+    #[error("no response within {waited:?}")]
     Silent {
         /// How long was waited.
         waited: Duration,

@@ -88,11 +88,11 @@ pub enum UrlError {
         scheme: String,
     },
     /// There is no host.
-    #[error("the URL has no host; write it behind ://, as in nvme+tcp://HOST[:PORT]/SUBNQN")]
+    #[error("the URL has no host; write it after ://, as in nvme+tcp://HOST[:PORT]/SUBNQN")]
     NoHost,
     /// An IPv6 address without its closing bracket, or something behind it that is no port.
     #[error(
-        "{authority:?} is no HOST or HOST:PORT; an IPv6 address stands in brackets, and a port behind it: [::1]:4420"
+        "{authority:?} is not HOST or HOST:PORT; write an IPv6 address in brackets: [::1]:4420"
     )]
     Authority {
         /// What stands between `://` and the path.
@@ -105,7 +105,7 @@ pub enum UrlError {
         port: String,
     },
     /// A name is too long.
-    #[error("the name has {len_bytes} bytes; at most {max_bytes} are possible")]
+    #[error("the name has {len_bytes} bytes; the maximum is {max_bytes}")]
     NameTooLong {
         /// Its length.
         len_bytes: usize,
@@ -113,13 +113,13 @@ pub enum UrlError {
         max_bytes: usize,
     },
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8 or hold a zero.
-    #[error("{text:?} is not well percent-encoded")]
+    #[error("{text:?} has an invalid percent encoding")]
     Encoding {
         /// The text.
         text: String,
     },
     /// An option that does not exist.
-    #[error("option {option:?} does not exist; there are: {known}")]
+    #[error("unknown option {option:?}; known options: {known}")]
     UnknownOption {
         /// The option.
         option: String,
@@ -127,19 +127,19 @@ pub enum UrlError {
         known: &'static str,
     },
     /// A LUN that is not one.
-    #[error("{text:?} is no LUN; write the path as /IQN/LUN with a number from 0 to 16383")]
+    #[error("{text:?} is not a LUN; write the path as /IQN/LUN with a number from 0 to 16383")]
     Lun {
         /// What stands behind the last `/`.
         text: String,
     },
     /// A user before the host, where the protocol has none.
-    #[error("{scheme}:// has no user; only iscsi:// takes USER%SECRET@ before the host")]
+    #[error("{scheme}:// accepts no user; only iscsi:// accepts USER%SECRET@ before the host")]
     User {
         /// The protocol.
         scheme: Scheme,
     },
     /// An option's value is not possible.
-    #[error("{option}={value} is not possible; {expected}")]
+    #[error("{option}={value} is invalid; {expected}")]
     OptionValue {
         /// The option.
         option: &'static str,
@@ -676,21 +676,24 @@ mod tests {
             ("nvme+tcp://h/rd0?ns=0", "from 1 on"),
             ("nvme+tcp://h/rd0?ns=4294967295", "from 1 on"),
             ("nvme+tcp://h/rd0?hdgst=yes", "on or off"),
-            ("nvme+tcp://h/rd0?nsid=1", "there are: ns"),
+            ("nvme+tcp://h/rd0?nsid=1", "known options: ns"),
             ("nvme+tcp://h/rd0?queues=0", "1 to 65534"),
             ("iscsi://h/iqn.x/y", "/IQN/LUN"),
             ("iscsi://h/iqn.x/16384", "0 to 16383"),
-            ("iscsi://h/iqn.x/0?ns=1", "there are: hdgst"),
+            ("iscsi://h/iqn.x/0?ns=1", "known options: hdgst"),
             ("iscsi://h/iqn.x/0?sessions=0", "1 to 65534"),
             ("nvme+rdma://h/rd0?rdma=on", "auto, soft or hw"),
             ("nvme+rdma://h/rd0?local=eth0", "an address of this machine"),
-            ("nvme+rdma://h/rd0?hdgst=on", "there are: ns, rdma, local"),
-            ("nvme+tcp://h/rd0?rdma=soft", "there are: ns, hdgst"),
+            (
+                "nvme+rdma://h/rd0?hdgst=on",
+                "known options: ns, rdma, local",
+            ),
+            ("nvme+tcp://h/rd0?rdma=soft", "known options: ns, hdgst"),
             ("nvme+tcp://alice@h/rd0", "only iscsi://"),
-            ("nvme+tcp://h/rd%2", "percent-encoded"),
-            ("nvme+tcp://h/rd%00", "percent-encoded"),
-            ("nvme+tcp://h/rd%ff", "percent-encoded"),
-            (&format!("nvme+tcp://h/{name}"), "at most 223"),
+            ("nvme+tcp://h/rd%2", "percent encoding"),
+            ("nvme+tcp://h/rd%00", "percent encoding"),
+            ("nvme+tcp://h/rd%ff", "percent encoding"),
+            (&format!("nvme+tcp://h/{name}"), "maximum is 223"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(mend), "{text}: {message}");

@@ -34,16 +34,16 @@ pub struct Authentication {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// No target of that name, at this portal.
-    #[error("there is no target of that name at this portal")]
+    #[error("this portal has no target of that name")]
     NotFound,
     /// The access check refuses the host.
     #[error("the host is not allowed to use this target")]
     Forbidden,
     /// No room for another session.
-    #[error("the target has no room for another session")]
+    #[error("the target accepts no further session")]
     OutOfResources,
     /// The session has as many connections as were negotiated.
-    #[error("the session has as many connections as were negotiated")]
+    #[error("the session already has the negotiated number of connections")]
     TooManyConnections,
     /// The session that the connection would join does not exist.
     #[error("there is no session with that TSIH")]

@@ -47,10 +47,10 @@ pub enum PeerError {
     #[error("the header digest is wrong")]
     HeaderDigest,
     /// AHS longer than any that exists.
-    #[error("TotalAHSLength is {0} bytes, {AHS_LEN_MAX} are the most")]
+    #[error("TotalAHSLength is {0} bytes; the maximum is {AHS_LEN_MAX}")]
     AhsLength(usize),
     /// A data segment longer than was declared.
-    #[error("DataSegmentLength is {have} bytes, {max} are the most")]
+    #[error("DataSegmentLength is {have} bytes; the maximum is {max}")]
     SegmentLength {
         /// What came.
         have: usize,
@@ -61,25 +61,25 @@ pub enum PeerError {
     #[error("a message of {0} bytes ends before its PDU does")]
     Truncated(usize),
     /// A PDU that is not allowed before the login is done.
-    #[error("opcode {0:#04x} came during login")]
+    #[error("opcode {0:#04x} arrived during login")]
     BeforeLogin(u8),
     /// A login request in full feature phase.
-    #[error("a login request came after the login")]
+    #[error("a login request arrived after the login")]
     SecondLogin,
     /// The login took too long.
     #[error("the login took longer than {} s", LOGIN_TIMEOUT.as_secs())]
     LoginTimeout,
     /// The initiator does not answer.
-    #[error("no answer to a NOP-In within {} s", PING_TIMEOUT.as_secs())]
+    #[error("no response to a NOP-In within {} s", PING_TIMEOUT.as_secs())]
     PingTimeout,
     /// The initiator does not read that its connection is dropped.
-    #[error("the host did not read within {} s that its connection is dropped", DROP_TIMEOUT.as_secs())]
+    #[error("the host did not read the notice that its connection is dropped within {} s", DROP_TIMEOUT.as_secs())]
     DropUnread,
     /// A command is missing.
-    #[error("a command that others wait for has not come within {} s", GAP_TIMEOUT.as_secs())]
+    #[error("a command that others wait for has not arrived within {} s", GAP_TIMEOUT.as_secs())]
     Gap,
     /// More requests than answers are taken.
-    #[error("more than {REPLIES_MAX} requests wait for their answers to be read")]
+    #[error("more than {REPLIES_MAX} responses wait to be read")]
     Flood,
 }
 

@@ -162,7 +162,7 @@ pub enum Violation {
     #[error("its data digest is wrong")]
     DataDigest,
     /// The data segment is longer than was declared.
-    #[error("its data segment has {len_bytes} bytes, {max_bytes} are the most")]
+    #[error("its data segment has {len_bytes} bytes; the maximum is {max_bytes}")]
     SegmentLength {
         /// DataSegmentLength.
         len_bytes: u32,
@@ -170,13 +170,13 @@ pub enum Violation {
         max_bytes: u32,
     },
     /// The task tag names no command in flight, or one of another kind.
-    #[error("its task tag {itt:#010x} names no such task")]
+    #[error("its task tag {itt:#010x} names no outstanding task")]
     TaskTag {
         /// Initiator Task Tag.
         itt: u32,
     },
     /// DataSN or R2TSN is not the next one.
-    #[error("its number {have} is not the next one, {want}")]
+    #[error("its sequence number is {have}, but {want} is expected")]
     Number {
         /// What came.
         have: u32,
@@ -184,7 +184,7 @@ pub enum Violation {
         want: u32,
     },
     /// Data or R2T are out of order or beyond the command's data.
-    #[error("bytes {offset} to {end} are out of order or beyond the command's {len_bytes}")]
+    #[error("bytes {offset} to {end} are out of order or exceed the command's {len_bytes} bytes")]
     Range {
         /// Buffer Offset.
         offset: u64,

@@ -86,12 +86,14 @@ impl LoginStatus {
         match self {
             Self::SUCCESS => "success",
             Self::AUTHENTICATION_FAILURE => {
-                "the host did not prove that it knows its CHAP secret, or can't do CHAP"
+                "the host did not prove that it knows its CHAP secret, or cannot do CHAP"
             }
             Self::AUTHORIZATION_FAILURE => "the host is not allowed to use the target",
             Self::NOT_FOUND => "there is no such target",
             Self::UNSUPPORTED_VERSION => "the host speaks another version of iSCSI",
-            Self::TOO_MANY_CONNECTIONS => "the session has as many connections as were negotiated",
+            Self::TOO_MANY_CONNECTIONS => {
+                "the session already has the negotiated number of connections"
+            }
             Self::MISSING_PARAMETER => "the host did not give its name or the target's",
             Self::SESSION_TYPE => "the host asks for a kind of session that does not exist",
             Self::NO_SESSION => "there is no session that the connection could join",

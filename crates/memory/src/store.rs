@@ -46,7 +46,7 @@ pub struct Progress {
 pub enum MemoryError {
     /// The budget has no room.
     #[error(
-        "{wanted_bytes} bytes are wanted, but only {free_bytes} of the memory budget's {total_bytes} are free; \
+        "{wanted_bytes} bytes are needed, but only {free_bytes} of {total_bytes} bytes of the memory budget are free; \
          remove or shrink volumes, or raise --memory"
     )]
     OverBudget {
@@ -59,11 +59,11 @@ pub enum MemoryError {
     },
     /// The host gave no memory or no address space.
     #[error(
-        "the host gives no memory: {0}; see vm.overcommit_memory, vm.max_map_count and ulimit -v"
+        "the system refused to allocate memory: {0}; check vm.overcommit_memory, vm.max_map_count and ulimit -v"
     )]
     Host(#[source] std::io::Error),
     /// A store cannot be this long.
-    #[error("{wanted_bytes} bytes are more than the {max_bytes} that a volume can have")]
+    #[error("{wanted_bytes} bytes are too many; a volume has at most {max_bytes} bytes")]
     TooLong {
         /// What was asked for.
         wanted_bytes: u64,

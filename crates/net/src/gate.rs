@@ -18,7 +18,7 @@ pub struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// In all.
-    #[error("there are as many connections as there may be")]
+    #[error("the maximum number of connections is reached")]
     Full,
     /// Of its address.
     #[error("its address has too many connections that have not logged in")]

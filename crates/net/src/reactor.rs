@@ -180,7 +180,7 @@ impl Reactor {
         let ready = &mut self.ready;
         self.slots.insert_with(|id| {
             if let Err(error) = poller.add(&listener.socket, id.0) {
-                tracing::error!(%error, "a portal can't be watched and stays deaf");
+                tracing::error!(%error, "a portal cannot be watched and stays deaf");
                 return None;
             }
             let mut listener = listener;
@@ -420,7 +420,7 @@ enum TurnedAway {
     Refused(#[from] crate::gate::Refused),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("its listener takes no more connections")]
+    #[error("its listener accepts no more connections")]
     Declined,
 }
 

@@ -50,13 +50,13 @@ pub struct ListenerId(pub u32);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// None, or more than can be told apart.
-    #[error("{count} reactor threads can't be; use 1 to {REACTORS_MAX}")]
+    #[error("{count} reactor threads are out of range; use 1 to {REACTORS_MAX}")]
     ThreadCount {
         /// What was asked for.
         count: usize,
     },
     /// A core that does not exist or that this process may not use.
-    #[error("core {core} can't be used: {source}; see `nproc` and `taskset -p $$`")]
+    #[error("cannot use core {core}: {source}; check `nproc` and `taskset -p $$`")]
     Core {
         /// Its number.
         core: usize,
@@ -64,7 +64,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// A thread, or its epoll set or eventfd, could not be made.
-    #[error("a reactor thread could not be made: {0}")]
+    #[error("cannot create a reactor thread: {0}")]
     Thread(#[from] io::Error),
 }
 

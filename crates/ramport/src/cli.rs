@@ -21,7 +21,7 @@ use values::{
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range,
 };
 
-/// Lends this machine's RAM to other machines as disks
+/// Exports this machine's RAM to other machines as disks
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -31,7 +31,7 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// How to reach the daemon, and how to answer.
+/// How to reach the daemon, and the output format.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
     /// The daemon's Unix socket [default: /run/ramport/ramport.sock for root,
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
         help_heading = "Daemon"
     )]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's REST address on TCP, instead of the socket
+    /// The daemon's REST address over TCP, instead of the socket
     #[arg(
         long,
         global = true,
@@ -63,27 +63,27 @@ pub(crate) struct Connection {
         help_heading = "Daemon"
     )]
     pub(crate) api_token_file: Option<PathBuf>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Be the daemon
+    /// Run the daemon
     #[command(after_help = examples::SERVE)]
     Serve(Box<ServeArgs>),
-    /// Serve a RAM disk on this machine, check it, measure it, and go on serving
+    /// Serve a RAM disk on this machine, verify it, measure it, and keep serving
     Demo(DemoArgs),
     #[command(flatten)]
     Daemon(DaemonVerb),
-    /// Ask a discovery service what it offers
+    /// List the targets of a discovery service
     #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
     /// Measure volumes over the network, block devices and files, in fio's vocabulary
     #[command(after_help = examples::BENCH)]
     Bench(Box<bench::Args>),
-    /// RDMA on this machine: its adapters, and what works without them
+    /// Show RDMA adapters of this machine and whether software RDMA works
     #[command(subcommand)]
     Fabric(FabricVerb),
     /// Print completions for a shell
@@ -92,13 +92,13 @@ pub(crate) enum Verb {
     Man(ManArgs),
 }
 
-/// Verbs that the daemon carries out.
+/// Verbs that the daemon executes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonVerb {
     /// Volumes: block devices in RAM
     #[command(subcommand)]
     Volume(VolumeVerb),
-    /// Targets: names under which volumes are offered
+    /// Targets: names under which hosts find volumes
     #[command(subcommand)]
     Target(TargetVerb),
     /// Hosts: who may use targets
@@ -107,7 +107,7 @@ pub(crate) enum DaemonVerb {
     /// Portals: addresses where protocols listen
     #[command(subcommand)]
     Portal(PortalVerb),
-    /// Referrals: other discovery services that discovering hosts are told of
+    /// Referrals: other discovery services that discovery lists
     #[command(subcommand)]
     Referral(ReferralVerb),
     /// Sessions: hosts connected to targets
@@ -115,62 +115,59 @@ pub(crate) enum DaemonVerb {
     Session(SessionVerb),
     /// Show everything as a tree
     Ls,
-    /// Make the daemon's definitions those of a file (TOML or JSON; - is standard input)
+    /// Replace the daemon's definitions with those of a file (TOML or JSON; - is standard input)
     #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
-    /// Print everything that is defined, as a file for `apply`
+    /// Print all definitions, as a file for `apply`
     Export,
-    /// Show memory: budget, used, what one connection and one volume cost
+    /// Show memory: budget, use, and the cost of a connection and a volume
     Capacity,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The memory budget for volumes, buffers and connections [default: 80 % of what is available]
+    /// The memory budget for volumes, buffers and connections [default: 80 % of available memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// Which cores serve: a number of threads (2) or cores to pin them to (0,2-3 or 1,) [default:
-    /// all]
+    /// Serving threads: a number (2), or cores to pin threads to (0,2-3 or 1,) [default: all cores]
     #[arg(long, value_name = "N|LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
-    /// Threads for each address where RDMA is served in software, over which hosts' queues are
-    /// spread: 1 to 16 [default: half as many as cores, at most 4]
+    /// Threads per address with software RDMA; queues of hosts are spread over them: 1 to 16
+    /// [default: half the cores, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=fabric::Soft::THREADS_MAX as i64))]
     pub(crate) rdma_threads: Option<u16>,
-    /// Let RDMA in software send its packets one by one, for networks whose adapters damage runs
-    /// that they cut (GSO). That the system damages them is noticed without it
+    /// Disable segmentation offload (GSO) for software RDMA, for network adapters that damage
+    /// segmented packets. Damage by the system itself is detected without this option
     #[arg(long)]
     pub(crate) rdma_gso_off: bool,
     /// The state file [default: /var/lib/ramport/state for root, $XDG_STATE_HOME/ramport/state]
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,
-    /// A portal to be opened and kept, as a URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260,
+    /// Define a portal by URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260,
     /// iser://192.0.2.1:3260
     #[arg(long, value_name = "URL", value_parser = parse_portal)]
     pub(crate) listen: Vec<Portal>,
-    /// A portal for NVMe/TCP to be opened and kept [default where no portal is defined:
-    /// 127.0.0.1:4420]
+    /// Define an NVMe/TCP portal [default if no portal is defined: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_portal)]
     pub(crate) nvme_tcp: Vec<Portal>,
-    /// A portal for NVMe/RDMA to be opened and kept. Where RDMA can't be served, a line of the log
-    /// says why, the portal is tried again, and the others are opened. rdma is auto (as without
-    /// it), hw for an adapter alone, or soft for software alone
+    /// Define an NVMe/RDMA portal. If RDMA does not work at the address, the log says why, the
+    /// portal is retried, and the other portals are opened. rdma is auto (the default), hw (adapter
+    /// only) or soft (software only)
     #[arg(long, value_name = "ADDRESS[:PORT][?rdma=CHOICE]", value_parser = parse_nvme_rdma_portal)]
     pub(crate) nvme_rdma: Vec<Portal>,
-    /// A portal for iSCSI to be opened and kept, with the tag of its portal group where that is not
-    /// 1
+    /// Define an iSCSI portal, with the tag of its portal group if that is not 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
     pub(crate) iscsi: Vec<Portal>,
-    /// A group whose members may use the socket: a name or a number
+    /// Group whose members may use the socket: a name or a number
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
-    /// Offer REST on this TCP address too; needs --api-token-file
+    /// Serve REST on this TCP address too; requires --api-token-file
     #[arg(long, value_name = "ADDRESS:PORT", requires = "api_token_file")]
     pub(crate) api_listen: Option<SocketAddr>,
-    /// How to write the log
+    /// Log format
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) log: LogForm,
-    /// What to log: error, warn, info, debug, trace, or a filter such as info,target=debug
+    /// Log level: error, warn, info, debug, trace, or a filter such as info,server=debug
     #[arg(
         long,
         value_name = "FILTER",
@@ -178,16 +175,16 @@ pub(crate) struct ServeArgs {
         env = "RAMPORT_LOG"
     )]
     pub(crate) log_level: String,
-    /// How long commands in flight may take at the end
+    /// How long to wait for commands in flight at shutdown
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
     pub(crate) drain: Period,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
-    /// For people
+    /// Text for people
     Text,
-    /// For programs: an object per line
+    /// JSON, one object per line
     Json,
 }
 
@@ -196,7 +193,7 @@ pub(crate) struct DemoArgs {
     /// The RAM disk's size
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub(crate) size: Size,
-    /// End after the measurement
+    /// Exit after the measurement
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -213,8 +210,8 @@ pub(crate) struct DiscoverArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricVerb {
-    /// List adapters: link, state, speed, addresses; which providers work; and the daemon's portals
-    /// with what each has
+    /// List adapters with link, state, speed and addresses; whether adapters and software RDMA
+    /// work; and what each portal of the daemon uses
     #[command(visible_alias = "ls")]
     List,
 }
@@ -239,7 +236,7 @@ pub(crate) struct ApplyArgs {
     /// Only show what would change
     #[arg(long)]
     pub(crate) diff: bool,
-    /// Destroy contents and cut sessions where that is needed
+    /// Allow changes that destroy contents or end sessions
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -254,7 +251,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct RemoveArgs {
     /// Its name
     pub(crate) name: String,
-    /// Even while it is in use
+    /// Even if it is in use
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -264,7 +261,7 @@ pub(crate) enum VolumeVerb {
     /// Create a volume
     #[command(after_help = examples::VOLUME_CREATE)]
     Create(VolumeCreateArgs),
-    /// List volumes: size, used memory, where they are attached
+    /// List volumes with size, used memory and targets
     #[command(visible_alias = "ls")]
     List,
     /// Show a volume
@@ -272,17 +269,17 @@ pub(crate) enum VolumeVerb {
     /// Set a volume's size
     #[command(visible_alias = "set")]
     Resize(ResizeArgs),
-    /// Make a volume larger by an amount
+    /// Grow a volume by an amount
     Grow(ResizeByArgs),
-    /// Make a volume smaller by an amount; what lies beyond is lost
+    /// Shrink a volume by an amount; data beyond the new end are lost
     Shrink(ResizeByArgs),
     /// Make every block read as zeros
     Erase(NameArgs),
-    /// Refuse writes
+    /// Reject writes
     Lock(NameArgs),
-    /// Take writes again
+    /// Accept writes again
     Unlock(NameArgs),
-    /// Take note that a restart lost the contents
+    /// Acknowledge that a restart lost the contents
     Acknowledge(NameArgs),
     /// Filters: delay, rate limit, faults
     #[command(subcommand)]
@@ -296,16 +293,16 @@ pub(crate) enum VolumeVerb {
 pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, bytes
+    /// Its capacity: 50G, 512MiB, or bytes
     #[arg(long, short)]
     pub(crate) size: Size,
-    /// Bytes in a block: 512 or 4096
+    /// Block size in bytes: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value = "512")]
     pub(crate) block_size: Size,
-    /// Take all its memory now
+    /// Allocate all its memory now
     #[arg(long)]
     pub(crate) thick: bool,
-    /// Refuse writes
+    /// Reject writes
     #[arg(long)]
     pub(crate) read_only: bool,
 }
@@ -317,7 +314,7 @@ pub(crate) struct ResizeArgs {
     /// The new capacity
     #[arg(long, short)]
     pub(crate) size: Size,
-    /// Even if that cuts its end off
+    /// Even if that discards data at its end
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -326,19 +323,19 @@ pub(crate) struct ResizeArgs {
 pub(crate) struct ResizeByArgs {
     /// Its name
     pub(crate) name: String,
-    /// By how much
+    /// The amount
     #[arg(value_name = "SIZE")]
     pub(crate) by: Size,
-    /// Even if that cuts its end off
+    /// Even if that discards data at its end
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FilterVerb {
-    /// Set filters; those that are not named stay
+    /// Set filters; other filters stay as they are
     Set(Box<FilterSetArgs>),
-    /// Clear filters: those named, or all
+    /// Clear some filters, or all
     Clear(FilterClearArgs),
 }
 
@@ -362,31 +359,31 @@ pub(crate) struct FilterSetArgs {
     /// Delay flushes
     #[arg(long, value_name = "TIME", value_parser = parse_period, group = "filters")]
     pub(crate) delay_flush: Option<Period>,
-    /// Pass data through a pipe of so many bytes per second
+    /// Delay data as a link of this many bytes per second would
     #[arg(long, value_name = "SIZE", group = "filters")]
     pub(crate) delay_bandwidth: Option<Size>,
-    /// At most so many commands per second
+    /// Limit commands per second
     #[arg(long, value_name = "N", group = "filters")]
     pub(crate) iops: Option<u64>,
-    /// At most so many reads per second
+    /// Limit reads per second
     #[arg(long, value_name = "N", group = "filters")]
     pub(crate) read_iops: Option<u64>,
-    /// At most so many writes per second
+    /// Limit writes per second
     #[arg(long, value_name = "N", group = "filters")]
     pub(crate) write_iops: Option<u64>,
-    /// At most so many bytes per second
+    /// Limit bytes per second
     #[arg(long, value_name = "SIZE", group = "filters")]
     pub(crate) bandwidth: Option<Size>,
-    /// At most so many bytes read per second
+    /// Limit bytes read per second
     #[arg(long, value_name = "SIZE", group = "filters")]
     pub(crate) read_bandwidth: Option<Size>,
-    /// At most so many bytes written per second
+    /// Limit bytes written per second
     #[arg(long, value_name = "SIZE", group = "filters")]
     pub(crate) write_bandwidth: Option<Size>,
     /// Fail commands, KIND:STATUS[:every=N|:ppm=N]: read:read_error:ppm=100, any:busy:every=1000
     #[arg(long, value_name = "RULE", value_parser = parse_fault, group = "filters")]
     pub(crate) fault: Vec<FaultRule>,
-    /// Where the generator of faults by chance starts
+    /// Seed for random faults
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) fault_seed: u64,
 }
@@ -395,7 +392,7 @@ pub(crate) struct FilterSetArgs {
 pub(crate) struct FilterClearArgs {
     /// The volume
     pub(crate) name: String,
-    /// Which; all where none is named
+    /// Filters to clear [default: all]
     pub(crate) filters: Vec<FilterKind>,
 }
 
@@ -403,7 +400,7 @@ pub(crate) struct FilterClearArgs {
 pub(crate) enum FilterKind {
     /// Delays
     Delay,
-    /// Bounds per second
+    /// Rate limits
     RateLimit,
     /// Faults
     Fault,
@@ -419,7 +416,7 @@ pub(crate) enum TargetVerb {
     List,
     /// Show a target
     Show(NameArgs),
-    /// Say who may use a target
+    /// Change who may use a target
     #[command(visible_alias = "change")]
     Set(TargetSetArgs),
     /// Attach a volume to a target
@@ -437,11 +434,11 @@ pub(crate) struct TargetCreateArgs {
     /// an IQN such as iqn.2025-01.com.example:rd0 for iSCSI
     #[arg(required_unless_present = "iscsi")]
     pub(crate) name: Option<String>,
-    /// Make it an iSCSI target; without a name it gets one
+    /// Make it an iSCSI target; generates a name if none is given
     #[arg(long)]
     pub(crate) iscsi: bool,
-    /// A volume of it, in the order of namespace IDs (from 1) or LUNs (from 0), or with its number:
-    /// rd0, rd1=7
+    /// A volume, numbered in order by namespace IDs (from 1) or LUNs (from 0), or with an explicit
+    /// number: rd0, rd1=7
     #[arg(long, value_name = "VOLUME[=NUMBER]", value_parser = parse_attach)]
     pub(crate) volume: Vec<Attach>,
     #[command(flatten)]
@@ -454,32 +451,32 @@ pub(crate) struct TargetSetArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// Let hosts on this machine alone use it
+    /// Allow only hosts on this machine
     #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host", "luns"])]
     pub(crate) local: bool,
-    /// Reach it through portals of all groups again
+    /// Make it reachable through portals of all groups again
     #[arg(long, conflicts_with = "portal_group")]
     pub(crate) any_portal_group: bool,
 }
 
-/// Who may use a target; without any of these, hosts on this machine.
+/// Who may use a target; by default only hosts on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct AccessArgs {
-    /// Any host, from anywhere
+    /// Allow any host from any address
     #[arg(long, value_name = "ACCESS", num_args = 0..=1, default_missing_value = "read-write", require_equals = true)]
     pub(crate) allow_any_host: Option<AccessWord>,
-    /// This host alone, and others given so
+    /// Allow this host; repeat for more
     #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
     pub(crate) host: Vec<String>,
-    /// This host, for reading
+    /// Allow this host to read; repeat for more
     #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
     pub(crate) read_only_host: Vec<String>,
-    /// The LUNs that a host on the list of an iSCSI target sees, each with its number in the target
-    /// [default: all, under those numbers]
+    /// LUNs that a listed host of an iSCSI target sees, each with its number in the target
+    /// [default: all, under their own numbers]
     #[arg(long, value_name = "HOST=LUN:NUMBER,…", value_parser = parse_host_luns)]
     pub(crate) luns: Vec<HostLuns>,
-    /// Reach an iSCSI target through portals of this group alone, and of others given so [default:
-    /// of all]
+    /// Make an iSCSI target reachable only through portals of this group; repeat for more [default:
+    /// all groups]
     #[arg(long, value_name = "GROUP")]
     pub(crate) portal_group: Vec<NonZeroU16>,
     #[command(flatten)]
@@ -490,7 +487,7 @@ pub(crate) struct AccessArgs {
 pub(crate) enum AccessWord {
     /// Read and write
     ReadWrite,
-    /// Read alone
+    /// Read only
     ReadOnly,
 }
 
@@ -521,7 +518,7 @@ pub(crate) struct DetachArgs {
     /// The namespace ID, or the LUN in an iSCSI target
     #[arg(value_name = "NUMBER")]
     pub(crate) nsid: u32,
-    /// Even while hosts use it
+    /// Even if hosts use it
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -539,45 +536,44 @@ pub(crate) enum HostVerb {
     /// Change a host
     #[command(visible_alias = "change")]
     Set(HostArgs),
-    /// Remove a host that no target lists
+    /// Remove a host; no target may list it
     #[command(visible_alias = "rm")]
     Remove(NameArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Its name: the host NQN that it gives (/etc/nvme/hostnqn there), its iSCSI initiator name
-    /// (/etc/iscsi/initiatorname.iscsi there), or any word with --told-by-address
+    /// Its name: the host NQN (/etc/nvme/hostnqn on the host), the iSCSI initiator name
+    /// (/etc/iscsi/initiatorname.iscsi on the host), or any word with --told-by-address
     pub(crate) name: String,
-    /// Where it may come from: 192.0.2.7, 192.0.2.0/24 [default: anywhere]
+    /// Addresses that it may connect from: 192.0.2.7, 192.0.2.0/24 [default: any]
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     pub(crate) address: Vec<server::AddressRange>,
-    /// Recognise it by its address alone
+    /// Identify it by its address only
     #[arg(long, requires = "address")]
     pub(crate) told_by_address: bool,
     #[command(flatten)]
     pub(crate) chap: ChapArgs,
 }
 
-/// What a host, or for a target every host that has none of its own, has to prove when it logs in
-/// over iSCSI.
+/// CHAP for iSCSI logins of a host, or, for a target, of every host without CHAP settings of its
+/// own.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "CHAP (iSCSI)")]
 pub(crate) struct ChapArgs {
-    /// The name that is given [default: the host's, or for a target its own]
+    /// CHAP user name [default: the name of the host or target]
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     pub(crate) chap_user: Option<String>,
-    /// The file with the secret, of 12 to 255 bytes (- is standard input); its last line end does
-    /// not count
+    /// File with the secret of 12 to 255 bytes (- is standard input); the final line end is ignored
     #[arg(long, value_name = "FILE")]
     pub(crate) chap_secret_file: Option<PathBuf>,
-    /// The name that targets give in return [default: ramport]
+    /// Mutual CHAP: the target's user name [default: ramport]
     #[arg(long, value_name = "NAME", requires = "mutual_secret_file")]
     pub(crate) mutual_user: Option<String>,
-    /// The file with the secret that targets prove in return
+    /// Mutual CHAP: file with the target's secret
     #[arg(long, value_name = "FILE", requires = "chap_secret_file")]
     pub(crate) mutual_secret_file: Option<PathBuf>,
-    /// Ask for no proof any more
+    /// Disable CHAP
     #[arg(long, conflicts_with = "chap_secret_file")]
     pub(crate) no_chap: bool,
 }
@@ -592,7 +588,7 @@ pub(crate) enum PortalVerb {
     List,
     /// Show a portal
     Show(PortalArgs),
-    /// Serve the same targets over RDMA at a portal's address, or no longer; choose an adapter or
+    /// Start or stop serving the same targets over RDMA at a portal's address; choose adapter or
     /// software
     #[command(after_help = examples::PORTAL_SET)]
     Set(PortalSetArgs),
@@ -605,46 +601,45 @@ pub(crate) enum PortalVerb {
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
     /// portal group 2; over RDMA nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw
-    /// for an adapter or ?rdma=soft for software alone
+    /// for adapter only or ?rdma=soft for software only
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PortalSetArgs {
-    /// Its URL, of a portal over TCP; or over RDMA, to change what carries that
+    /// URL of a portal over TCP, or of a portal over RDMA to change its provider
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
-    /// Whether the same targets are served over RDMA, too, at the same address and port; and what
-    /// carries it
+    /// Serve the same targets over RDMA too, at the same address and port; or with which provider
     #[arg(long, value_name = "on|off|auto|hw|soft")]
     pub(crate) rdma: RdmaSwitch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RdmaSwitch {
-    /// Yes: as auto, where it is off
+    /// Serve over RDMA, as auto if it was off
     On,
-    /// No
+    /// Do not serve over RDMA
     Off,
-    /// By an adapter where one has the address, else in software
+    /// Use the adapter with this address; if there is none, use software
     Auto,
-    /// By an adapter, or not at all
+    /// Use an adapter only
     Hw,
-    /// In software
+    /// Use software RDMA
     Soft,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReferralVerb {
-    /// Refer hosts that discover to another discovery service, too
+    /// Add another discovery service to the discovery log
     Create(ReferralArgs),
     /// List referrals
     #[command(visible_alias = "ls")]
     List,
     /// Show a referral
     Show(ReferralArgs),
-    /// Refer hosts there no more
+    /// Remove a referral
     #[command(visible_alias = "rm")]
     Remove(ReferralArgs),
 }
@@ -685,7 +680,7 @@ pub(crate) fn write_manual(folder: &Path) -> Result<(), Failure> {
         .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
         .map_err(|error| {
             Failure::mistake(anyhow::anyhow!(
-                "can't write manual pages to {}: {error}; choose a folder that you may write to",
+                "cannot write manual pages to {}: {error}; choose a folder that you may write to",
                 folder.display()
             ))
         })

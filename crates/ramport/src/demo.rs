@@ -123,7 +123,7 @@ fn verify(source: &Source, size: Size) -> Result<(), Failure> {
         size_bytes: Some(size.0.min(VERIFIED_MAX_BYTES)),
         ..Plan::new(vec![source.clone()])
     };
-    let report = bench::verify(&plan, &bar).context("can't verify the RAM disk")?;
+    let report = bench::verify(&plan, &bar).context("cannot verify the RAM disk")?;
     bar.finish_and_clear();
     if report.differing_blocks > 0 || report.errors > 0 {
         return Err(Failure::Broken(anyhow!("verification failed:\n{report}")));
@@ -137,7 +137,7 @@ fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
         daemon_pid: Some(daemon.child().id()),
         ..Plan::new(vec![source.clone()])
     };
-    let report = bench::run_suite(&plan, SuiteKind::Quick, &bar).context("can't measure")?;
+    let report = bench::run_suite(&plan, SuiteKind::Quick, &bar).context("cannot measure")?;
     bar.finish_and_clear();
     output::line(report)
 }
@@ -214,10 +214,10 @@ impl DemoDaemon {
     fn start(socket: Option<&Path>) -> Result<Self, Failure> {
         let folder = env::temp_dir().join(format!("ramport-demo-{}", process::id()));
         fs::create_dir_all(&folder)
-            .with_context(|| format!("can't make the folder {}", folder.display()))?;
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let socket = socket.map_or_else(|| demo_socket(&folder), Path::to_path_buf);
         let (port, iscsi_port) = (free_port(PORT), free_port(ISCSI_PORT));
-        let program = env::current_exe().context("can't find the program itself")?;
+        let program = env::current_exe().context("cannot find the program itself")?;
         let child = Command::new(program)
             .args(["serve", "--log-level", "warn"])
             .arg("--socket")
@@ -231,7 +231,7 @@ impl DemoDaemon {
             // Ctrl-C reaches this process alone, which ends the daemon.
             .process_group(0)
             .spawn()
-            .context("can't start the daemon")?;
+            .context("cannot start the daemon")?;
         Ok(Self {
             child: Mutex::new(child),
             folder,

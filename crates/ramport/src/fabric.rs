@@ -28,7 +28,7 @@ struct Way {
 
 fn list(connection: &Connection) -> Result<(), Failure> {
     let devices =
-        fabric::devices().context("can't look for adapters below /sys/class/infiniband")?;
+        fabric::devices().context("cannot look for adapters below /sys/class/infiniband")?;
     let portals = Daemon::new(connection)?.portals().unwrap_or_default();
     let ways = [adapters(&devices), software(&portals)];
     if connection.json {

@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn no_cause_is_told_twice() {
-        let error = anyhow!("refused").context("can't connect: refused");
+        let error = anyhow!("refused").context("cannot connect: refused");
         assert_eq!(
-            told(&error.context("can't ask")),
-            "can't ask: can't connect: refused"
+            told(&error.context("cannot ask")),
+            "cannot ask: cannot connect: refused"
         );
     }
 }

@@ -166,7 +166,7 @@ fn group_number(group: &str) -> Result<u32, Failure> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let groups = std::fs::read_to_string("/etc/group").context("can't read /etc/group")?;
+    let groups = std::fs::read_to_string("/etc/group").context("cannot read /etc/group")?;
     groups
         .lines()
         .map(|line| line.split(':'))

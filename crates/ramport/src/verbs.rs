@@ -109,11 +109,11 @@ fn apply(daemon: &Daemon, args: &ApplyArgs) -> Result<(), Failure> {
         let mut text = String::new();
         std::io::stdin()
             .read_to_string(&mut text)
-            .context("can't read standard input")?;
+            .context("cannot read standard input")?;
         text
     } else {
         std::fs::read_to_string(&args.file)
-            .map_err(|error| Failure::Mistake(anyhow::anyhow!("can't read {shown}: {error}")))?
+            .map_err(|error| Failure::Mistake(anyhow::anyhow!("cannot read {shown}: {error}")))?
     };
     let definitions = Definitions::from_text(&text)
         .map_err(|error| Failure::Mistake(anyhow::anyhow!("{shown}: {error}")))?;
@@ -212,7 +212,7 @@ pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(
 /// iSCSI: SendTargets.
 fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     let records = initiator::discover_targets(&args.url, args.timeout.0)
-        .with_context(|| format!("can't ask {}", args.url))?;
+        .with_context(|| format!("cannot ask {}", args.url))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -250,7 +250,7 @@ fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), 
 fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     let records = initiator::discover(&args.url, args.timeout.0).map_err(|error| {
         let is_mistake = error.is_mistake();
-        let error = anyhow::Error::from(error).context(format!("can't ask {}", args.url));
+        let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
         if is_mistake {
             Failure::Mistake(error)
         } else {

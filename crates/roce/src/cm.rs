@@ -83,13 +83,13 @@ pub enum CmError {
     #[error("no such connection")]
     NoSuchConnection,
     /// The connection is not in a state for that.
-    #[error("the connection is {0:?}, where that can't be done")]
+    #[error("the connection is {0:?}, which does not permit this")]
     State(CmState),
     /// As many connections as allowed.
-    #[error("{0} connections are open, which is the most; raise the limit of connections")]
+    #[error("{0} connections are open, the maximum; raise the limit of connections")]
     TooMany(usize),
     /// More private data than the message takes.
-    #[error("{len} bytes of private data, at most {max} fit")]
+    #[error("{len} bytes of private data are too many; the maximum is {max}")]
     PrivateData {
         /// How many were given.
         len: usize,

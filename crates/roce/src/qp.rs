@@ -112,7 +112,7 @@ pub enum QpFailure {
     #[error("a request failed: {0:?}")]
     Request(WorkStatus),
     /// The peer's request was refused.
-    #[error("the peer's request was refused: {0:?}")]
+    #[error("the peer's request was rejected: {0:?}")]
     Responder(NakCode),
     /// It was closed from here.
     #[error("closed")]

@@ -70,12 +70,10 @@ pub(crate) struct Regions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The bound is reached.
-    #[error("{0} memory regions are registered, which is the most; raise the limit of regions")]
+    #[error("{0} memory regions are registered, the maximum; raise the limit of regions")]
     TooMany(usize),
     /// The region's addresses would wrap.
-    #[error(
-        "a region of {len_bytes} bytes from address {base_va:#x} on passes the end of addresses"
-    )]
+    #[error("a region of {len_bytes} bytes at address {base_va:#x} exceeds the address space")]
     Wraps {
         /// The address asked for.
         base_va: u64,

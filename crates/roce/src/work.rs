@@ -23,10 +23,10 @@ pub struct Gather {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageTooLong {
     /// Too many parts.
-    #[error("a message gathers from {0} places at most")]
+    #[error("a message gathers from at most {0} places")]
     Parts(usize),
     /// Too many bytes.
-    #[error("a message has {0} bytes at most")]
+    #[error("a message has at most {0} bytes")]
     Bytes(u32),
 }
 

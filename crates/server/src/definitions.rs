@@ -161,7 +161,7 @@ pub struct ChapSecret(Vec<u8>);
 pub enum ChapFault {
     /// A secret is too short or too long.
     #[error(
-        "a CHAP secret has {min} to {max} bytes; draw one with `head -c 12 /dev/urandom | base64`",
+        "a CHAP secret has {min} to {max} bytes; generate one with `head -c 12 /dev/urandom | base64`",
         min = ChapSecret::LEN_MIN,
         max = ChapSecret::LEN_MAX
     )]
@@ -171,7 +171,7 @@ pub enum ChapFault {
     UserLength,
     /// Both directions have one secret, so that anyone could send a target's own challenge back to
     /// it.
-    #[error("the secrets of both directions are the same; give each its own (RFC 7143 §12.1.3)")]
+    #[error("both directions have the same secret; use different secrets (RFC 7143 §12.1.3)")]
     SameSecret,
 }
 
@@ -238,10 +238,10 @@ pub struct AddressRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRangeFault {
     /// The part before `/` is no address.
-    #[error("is no IP address; write 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32")]
+    #[error("is not an IP address; write 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32")]
     Address,
     /// The part after `/` is no length of a prefix.
-    #[error("has a prefix length beyond {max_bits}; write a number from 0 to {max_bits}")]
+    #[error("has a prefix length above {max_bits}; write a number from 0 to {max_bits}")]
     Prefix {
         /// The most bits.
         max_bits: u8,

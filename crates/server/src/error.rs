@@ -39,35 +39,35 @@ pub enum ServerError {
         nsid: u32,
     },
     /// The name is taken.
-    #[error("volume {0} exists already; remove it first or choose another name")]
+    #[error("volume {0} already exists; remove it first or choose another name")]
     VolumeExists(VolumeName),
     /// The name is taken.
-    #[error("target {0} exists already; change it, or choose another name")]
+    #[error("target {0} already exists; change it, or choose another name")]
     TargetExists(TargetName),
     /// The name is taken.
-    #[error("host {0} exists already; change it, or choose another name")]
+    #[error("host {0} already exists; change it, or choose another name")]
     HostExists(HostName),
     /// There is such a portal already.
-    #[error("portal {0} exists already")]
+    #[error("portal {0} already exists")]
     PortalExists(PortalDefinition),
     /// Hosts are referred there already.
-    #[error("hosts are referred to {0} already")]
+    #[error("a referral to {0} already exists")]
     ReferralExists(PortalDefinition),
     /// The referral leads to this server.
-    #[error("{0} is a portal of this server, which tells of itself; refer to another machine")]
+    #[error(
+        "{0} is a portal of this server, which discovery lists anyway; refer to another machine"
+    )]
     ReferralToSelf(PortalDefinition),
     /// Its protocol has no referrals.
-    #[error(
-        "hosts can't be referred to {0}: only NVMe has discovery services that refer to others"
-    )]
+    #[error("a referral to {0} is not possible: only NVMe discovery supports referrals")]
     ReferralProtocol(PortalDefinition),
     /// No host can reach the referral's address.
     #[error(
-        "no host can reach {0}; give the address and port of a discovery service, such as nvme+tcp://192.0.2.7:8009"
+        "hosts cannot reach {0}; give the address and port of a discovery service, such as nvme+tcp://192.0.2.7:8009"
     )]
     ReferralAddress(PortalDefinition),
     /// The namespace ID is taken.
-    #[error("number {nsid} of {target} is volume {volume} already; choose another number")]
+    #[error("number {nsid} of {target} is already used by volume {volume}; choose another number")]
     NamespaceExists {
         /// The target.
         target: TargetName,
@@ -77,7 +77,9 @@ pub enum ServerError {
         volume: VolumeName,
     },
     /// Namespace IDs and LUNs go up to a limit.
-    #[error("a volume's number in this target is from {min} to {max}, not {nsid}")]
+    #[error(
+        "number {nsid} is out of range; volumes of this target have numbers from {min} to {max}"
+    )]
     NamespaceId {
         /// What was given.
         nsid: u32,
@@ -87,7 +89,7 @@ pub enum ServerError {
         max: u32,
     },
     /// No namespace ID or LUN is free.
-    #[error("target {target} has all {max} volumes that a target can have; use another target")]
+    #[error("target {target} already has {max} volumes, the maximum; use another target")]
     NamespacesFull {
         /// The target.
         target: TargetName,
@@ -96,7 +98,7 @@ pub enum ServerError {
     },
     /// The capacity is no whole number of blocks or out of bounds.
     #[error(
-        "a volume of {len_bytes} bytes can't be made: its size must be a multiple of {block_bytes} from {min_bytes} to {max_bytes}"
+        "size {len_bytes} is out of range; choose a multiple of {block_bytes} bytes from {min_bytes} to {max_bytes} bytes"
     )]
     VolumeSize {
         /// What was given.
@@ -110,7 +112,7 @@ pub enum ServerError {
     },
     /// The budget has no room.
     #[error(
-        "{needed_bytes} bytes are needed and {free_bytes} of the memory budget are free; remove or shrink volumes, make this one thin, or raise --memory"
+        "{needed_bytes} bytes are needed, but only {free_bytes} bytes of the memory budget are free; remove or shrink volumes, make this one thin, or raise --memory"
     )]
     OverBudget {
         /// What the request needs.
@@ -119,7 +121,7 @@ pub enum ServerError {
         free_bytes: u64,
     },
     /// The machine has no memory, though the budget has room.
-    #[error("the memory of {volume} can't be had: {source}")]
+    #[error("cannot allocate memory for {volume}: {source}")]
     Memory {
         /// The volume.
         volume: VolumeName,
@@ -140,7 +142,7 @@ pub enum ServerError {
     },
     /// Shrinking cuts data off.
     #[error(
-        "shrinking {volume} from {from_bytes} to {to_bytes} bytes cuts its end off; use --force if that is meant"
+        "shrinking {volume} from {from_bytes} to {to_bytes} bytes discards the data beyond; use --force to do it anyway"
     )]
     ShrinkLosesData {
         /// The volume.
@@ -159,7 +161,7 @@ pub enum ServerError {
         sessions: usize,
     },
     /// A target's list names the host.
-    #[error("host {host} is on the list of {target}; take it off that list first")]
+    #[error("host {host} is on the host list of {target}; remove it from the list first")]
     HostInUse {
         /// The host.
         host: HostName,
@@ -168,7 +170,7 @@ pub enum ServerError {
     },
     /// A target would be open to the network without anyone having said so.
     #[error(
-        "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NAME) or say --allow-any-host"
+        "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NAME) or use --allow-any-host"
     )]
     OpenToNetwork {
         /// The target.
@@ -186,15 +188,15 @@ pub enum ServerError {
     },
     /// Portal groups or CHAP for a target that is no iSCSI target.
     #[error(
-        "target {0} has portal groups or CHAP, which are for iSCSI alone; leave them out, or give it a name such as iqn.2025-01.com.example:rd0"
+        "target {0} has portal groups or CHAP, which only iSCSI targets have; leave them out, or use a name such as iqn.2025-01.com.example:rd0"
     )]
     LoginPolicy(TargetName),
     /// A host that is told by its address has none.
-    #[error("host {0} is told by its address but has none; give --address")]
+    #[error("host {0} is identified by its address but has none; give --address")]
     HostWithoutAddress(HostName),
     /// The system refused the address.
     #[error(
-        "can't listen on {address}: {source}; choose an address of this machine and a free port"
+        "cannot listen on {address}: {source}; choose an address of this machine and a free port"
     )]
     Listen {
         /// The address.
@@ -203,10 +205,10 @@ pub enum ServerError {
         source: io::Error,
     },
     /// A portal over RDMA without a port.
-    #[error("{0} needs a port other than 0: portals over RDMA are found by it")]
+    #[error("{0} needs a port other than 0, because hosts find RDMA portals by port")]
     RdmaPort(PortalDefinition),
     /// RDMA can't be served at the address.
-    #[error("can't serve {portal}: {source}{}", mend_of(portal))]
+    #[error("cannot serve {portal}: {source}{}", mend_of(portal))]
     Rdma {
         /// The portal.
         portal: PortalDefinition,
@@ -215,7 +217,7 @@ pub enum ServerError {
     },
     /// Other portals at the address have another provider of RDMA.
     #[error(
-        "can't serve {portal}: other portals over RDMA at its address are served by {served}, and an address has one provider for all; remove them first, or change all at once with `ramport apply`"
+        "cannot serve {portal}: other RDMA portals at its address use {served}, and an address has one provider; remove them first, or change all at once with `ramport apply`"
     )]
     RdmaProvider {
         /// The portal.
@@ -224,10 +226,10 @@ pub enum ServerError {
         served: RdmaProvider,
     },
     /// A provider of RDMA for a transport that has none.
-    #[error("{0} names a provider of RDMA; leave out rdma=, which is for portals over RDMA here")]
+    #[error("{0} has rdma=, which is only for portals of this server; leave it out")]
     NoRdma(PortalDefinition),
     /// A limit of the server.
-    #[error("there are {max} {what} already, the most that this server takes")]
+    #[error("there are already {max} {what}, the maximum of this server")]
     TooMany {
         /// Of what.
         what: &'static str,
@@ -318,10 +320,10 @@ fn mend_of(portal: &PortalDefinition) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A reactor could not be made.
-    #[error("can't start the reactors: {0}")]
+    #[error("cannot start the reactors: {0}")]
     Reactors(#[from] net::StartError),
     /// The memory of the machine could not be told.
-    #[error("can't tell how much memory is available: {0}; say it with --memory")]
+    #[error("cannot determine the available memory: {0}; set --memory")]
     AvailableMemory(#[source] io::Error),
 }
 
@@ -341,7 +343,7 @@ impl StartError {
 pub enum Warning {
     /// The target's name has not the form of an NQN.
     #[error(
-        "{0} has not the form of an NQN (nqn.2025-01.com.example:name); Linux, SPDK and QEMU accept it, some hosts do not"
+        "{0} does not have the form of an NQN (nqn.2025-01.com.example:name); Linux, SPDK and QEMU accept it, some hosts do not"
     )]
     NotAnNqn(TargetName),
 }

@@ -16,7 +16,7 @@ pub enum NameFault {
         max_bytes: usize,
     },
     /// It has a character that names of its kind do not have.
-    #[error("has the character {character:?}; use {allowed}")]
+    #[error("contains {character:?}; use {allowed}")]
     Character {
         /// The first such character.
         character: char,
@@ -24,10 +24,10 @@ pub enum NameFault {
         allowed: &'static str,
     },
     /// It begins like an iSCSI qualified name and does not go on like one.
-    #[error("is no iSCSI qualified name; write iqn.YEAR-MONTH.REVERSED.DOMAIN:WORD")]
+    #[error("is not an iSCSI qualified name; write iqn.YEAR-MONTH.REVERSED.DOMAIN:WORD")]
     NotAnIqn,
     /// It is the name of something that always exists.
-    #[error("belongs to the discovery service; choose another")]
+    #[error("is reserved for the discovery service; choose another")]
     Reserved,
 }
 

@@ -46,7 +46,7 @@ pub enum WriteLock {
 pub enum SpecError {
     /// Too small or too large.
     #[error(
-        "a volume of {given} cannot be; give a size from {} to {}",
+        "size {given} is out of range; choose a size from {} to {}",
         RamSpec::SIZE_MIN,
         RamSpec::SIZE_MAX
     )]
@@ -56,7 +56,7 @@ pub enum SpecError {
     },
     /// Not a whole number of blocks.
     #[error(
-        "{given} is no multiple of the block size, {block_bytes} bytes; the next size that is one is {next}"
+        "size {given} is not a multiple of the block size of {block_bytes} bytes; the next valid size is {next}"
     )]
     NotWholeBlocks {
         /// What was asked for.

@@ -37,7 +37,7 @@ pub enum SizeError {
         given: String,
     },
     /// More than can be counted.
-    #[error("`{given}` is more than can be counted; the largest volume is 64T")]
+    #[error("`{given}` is too large; the largest volume is 64T")]
     TooLarge {
         /// What was written.
         given: String,

@@ -24,7 +24,7 @@ pub enum SocketOwner {
 pub enum ListenError {
     /// Another daemon is there.
     #[error(
-        "another ramport serves {path}; end it, or choose another --socket",
+        "another ramport serves {path}; stop it, or choose another --socket",
         path = path.display()
     )]
     InUse {
@@ -33,7 +33,7 @@ pub enum ListenError {
     },
     /// The socket can't be made.
     #[error(
-        "can't make the socket {path}: {source}; choose another place with --socket",
+        "cannot create the socket {path}: {source}; choose another path with --socket",
         path = path.display()
     )]
     Unix {
@@ -43,9 +43,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The address can't be had.
-    #[error(
-        "can't listen for the REST interface on {address}: {source}; choose another --api-listen"
-    )]
+    #[error("cannot listen on {address} for REST: {source}; choose another --api-listen")]
     Tcp {
         /// The address.
         address: SocketAddr,
@@ -53,7 +51,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The thread can't be made.
-    #[error("can't start the control thread: {0}")]
+    #[error("cannot start the control thread: {0}")]
     Thread(#[source] io::Error),
 }
 

@@ -235,7 +235,7 @@ fn a_portal_over_rdma_says_what_carries_it_and_changes_whole_or_not_at_all() {
         "{reason}"
     );
     let taken = told("POST", &format!("{path}%3Frdma=hw"), Value::Null, 409);
-    assert!(taken.to_string().contains("exists already"), "{taken}");
+    assert!(taken.to_string().contains("already exists"), "{taken}");
     let refused = told("PATCH", &path, json!({"rdma": "hw"}), 400);
     let refused = refused.to_string();
     assert!(refused.contains("rdma=soft needs none"), "{refused}");
@@ -328,7 +328,7 @@ fn a_failed_apply_undoes_everything() {
         .raw("PUT", "/v1/definitions", &definitions)
         .expect("an answer");
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("can't listen on"), "{text}");
+    assert!(text.contains("cannot listen on"), "{text}");
     assert!(daemon.engine.definitions().is_empty());
     assert!(daemon.engine.volumes().is_empty() && daemon.engine.targets().is_empty());
 }

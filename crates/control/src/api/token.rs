@@ -19,7 +19,7 @@ pub struct Token(Vec<u8>);
 pub enum TokenError {
     /// It can't be read.
     #[error(
-        "can't read the token file {path}: {source}; make one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
+        "cannot read the token file {path}: {source}; create one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
         path = path.display()
     )]
     Read {
@@ -29,14 +29,14 @@ pub enum TokenError {
         source: io::Error,
     },
     /// Others may read it.
-    #[error("others may read the token file {path}; `chmod 600 {path}`", path = path.display())]
+    #[error("other users can read the token file {path}; run `chmod 600 {path}`", path = path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
     /// It is too short to be a secret.
     #[error(
-        "the token in {path} is shorter than {LEN_MIN_BYTES} bytes; make one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
+        "the token in {path} is shorter than {LEN_MIN_BYTES} bytes; create one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
         path = path.display()
     )]
     Short {

@@ -27,7 +27,7 @@ pub enum DefinitionFault {
     },
     /// A target names a volume that does not exist.
     #[error(
-        "namespace {nsid} of target {target} is volume {volume}, which is not defined; define it or leave the namespace out"
+        "namespace {nsid} of target {target} is volume {volume}, which is not defined; define it or remove the namespace"
     )]
     UndefinedVolume {
         /// The target.
@@ -39,7 +39,7 @@ pub enum DefinitionFault {
     },
     /// A target's list names a host that does not exist.
     #[error(
-        "target {target} lists host {host}, which is not defined; define it or take it off the list"
+        "target {target} lists host {host}, which is not defined; define it or remove it from the list"
     )]
     UndefinedHost {
         /// The target.
@@ -48,7 +48,7 @@ pub enum DefinitionFault {
         host: HostName,
     },
     /// A host is told by its address and has none.
-    #[error("host {host} is told by its address but has none; give addresses")]
+    #[error("host {host} is identified by its address but has none; give addresses")]
     HostWithoutAddress {
         /// The host.
         host: HostName,
@@ -62,14 +62,14 @@ pub enum DefinitionFault {
         fault: ChapFault,
     },
     /// A secret was left out where none is known.
-    #[error("{owner} has no secret yet that {hidden:?} could stand for; write the secret", hidden = Secret::HIDDEN)]
+    #[error("{owner} has no stored secret that {hidden:?} could refer to; write the secret", hidden = Secret::HIDDEN)]
     HiddenSecret {
         /// Whose it is.
         owner: ChapOwner,
     },
     /// Portal groups or CHAP for a target that is no iSCSI target.
     #[error(
-        "target {target} has portal_groups or chap, which are for iSCSI targets alone; leave them out"
+        "target {target} has portal_groups or chap, which only iSCSI targets have; leave them out"
     )]
     LoginPolicy {
         /// The target.
@@ -77,7 +77,7 @@ pub enum DefinitionFault {
     },
     /// Namespace IDs begin with 1.
     #[error(
-        "namespace 0 of target {target} can't be: namespace IDs begin with 1; LUNs, of targets named iqn.…, with 0"
+        "namespace 0 of target {target} is not possible: namespace IDs start at 1; only LUNs (of targets named iqn.…) start at 0"
     )]
     NamespaceZero {
         /// The target.

@@ -51,20 +51,17 @@ fn what_is_unknown_is_refused_by_name() {
 fn values_that_cannot_be_name_the_mend() {
     for (text, mend) in [
         ("[volumes.a]\nsize = \"1X\"", "use K, M, G"),
-        ("[volumes.a]\nsize = \"1K\"", "give a size from 1 MiB"),
-        (
-            "[volumes.a]\nsize = 1048577",
-            "the next size that is one is",
-        ),
+        ("[volumes.a]\nsize = \"1K\"", "choose a size from 1 MiB"),
+        ("[volumes.a]\nsize = 1048577", "the next valid size is"),
         (
             "[volumes.a]\nsize = \"1G\"\nblock_size = 1024",
             "choose 512 or 4096",
         ),
         ("[volumes.\"a b\"]\nsize = \"1G\"", "use letters"),
-        ("portals = [\"localhost\"]", "names are not looked up"),
+        ("portals = [\"localhost\"]", "host names are not resolved"),
         (
             "[targets.t]\nnamespaces = { 0 = \"a\" }",
-            "namespace IDs begin with 1",
+            "namespace IDs start at 1",
         ),
         (
             "[targets.t]\nnamespaces = { 1 = \"a\" }",

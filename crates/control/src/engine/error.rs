@@ -24,10 +24,10 @@ pub enum EngineError {
     #[error(transparent)]
     Text(#[from] TextFault),
     /// The change could not be made durable; it was undone.
-    #[error("the change was undone, since it can't be kept: {0}")]
+    #[error("the change was undone because it could not be saved: {0}")]
     Store(#[from] StoreError),
     /// Something else is being done to the volume.
-    #[error("volume {volume} is busy: {action} is under way; try again when it has ended")]
+    #[error("volume {volume} is busy: {action} is in progress; try again later")]
     Busy {
         /// The volume.
         volume: VolumeName,
@@ -35,7 +35,7 @@ pub enum EngineError {
         action: &'static str,
     },
     /// Applying a file would destroy data.
-    #[error("this would destroy the contents of {volumes}; use --force if that is meant")]
+    #[error("this would destroy the contents of {volumes}; use --force to do it anyway")]
     LosesData {
         /// The volumes, as a list for people.
         volumes: String,
@@ -64,7 +64,7 @@ pub enum OpenError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A thread could not be made.
-    #[error("can't start the thread that saves reservations: {0}")]
+    #[error("cannot start the thread that saves reservations: {0}")]
     Thread(#[source] std::io::Error),
     /// The server refused what the state file says.
     #[error(transparent)]

@@ -13,7 +13,7 @@ use crate::reservations::Kept;
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The server refused a definition.
-    #[error("can't restore {what}: {error}")]
+    #[error("cannot restore {what}: {error}")]
     Server {
         /// The definition.
         what: String,
@@ -22,7 +22,7 @@ pub enum RestoreError {
         error: Box<ServerError>,
     },
     /// The definitions contradict themselves.
-    #[error("the state file contradicts itself: {0}")]
+    #[error("the state file is inconsistent: {0}")]
     Plan(#[from] PlanError),
 }
 

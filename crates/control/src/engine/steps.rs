@@ -53,7 +53,7 @@ impl Drop for Transaction<'_> {
         while let Some(step) = self.done.pop() {
             let step = step.inverse();
             if let Err(error) = take(self.server, &step, Force::Yes) {
-                tracing::error!(?step, %error, "can't undo a step");
+                tracing::error!(?step, %error, "cannot undo a step");
             }
         }
     }

@@ -9,9 +9,7 @@ use std::ptr::NonNull;
 #[derive(Debug, thiserror::Error)]
 pub enum HwError {
     /// A library of rdma-core's is not there.
-    #[error(
-        "{name} can't be loaded ({reason}); install rdma-core's librdmacm1 and ibverbs-providers"
-    )]
+    #[error("cannot load {name} ({reason}); install rdma-core's librdmacm1 and ibverbs-providers")]
     Library {
         /// Its file.
         name: &'static str,
@@ -19,16 +17,16 @@ pub enum HwError {
         reason: Box<str>,
     },
     /// A library is too old: it has not this function, in this version.
-    #[error("there is no {0}; install rdma-core 25 or newer")]
+    #[error("{0} is missing; install rdma-core 25 or newer")]
     Symbol(Box<str>),
     /// The kernel has no connection manager for RDMA.
-    #[error("the kernel offers no RDMA adapters ({0}); load rdma_ucm and the adapter's driver")]
+    #[error("the kernel has no RDMA adapters ({0}); load rdma_ucm and the adapter's driver")]
     NoDevices(#[source] io::Error),
     /// No adapter has the address.
     #[error("no RDMA adapter has the address {0}")]
     NoSuchAddress(IpAddr),
     /// It speaks iWARP, or something that is the vendor's own.
-    #[error("adapter {0} speaks neither InfiniBand nor RoCE")]
+    #[error("adapter {0} supports neither InfiniBand nor RoCE")]
     Transport(Box<str>),
     /// A call failed.
     #[error("{call}: {error}")]
@@ -40,7 +38,7 @@ pub enum HwError {
     },
     /// Memory can't be had, or can't be pinned.
     #[error(
-        "{len_bytes} bytes can't be pinned for the adapter ({error}); raise the limit of locked memory (ulimit -l, or \
+        "cannot pin {len_bytes} bytes for the adapter ({error}); raise the limit of locked memory (ulimit -l, or \
          LimitMEMLOCK= of the service)"
     )]
     Pin {
@@ -51,16 +49,16 @@ pub enum HwError {
     },
     /// Peers can't invalidate keys of this adapter's.
     #[error(
-        "the adapter has no memory windows, so peers can't invalidate its keys; register without that"
+        "the adapter has no memory windows, so peers cannot invalidate its keys; register without remote invalidation"
     )]
     Windows,
     /// A window belongs to a queue pair.
     #[error(
-        "the key that a peer may invalidate belongs to one connected queue pair: give that a protection domain of its own"
+        "a key for remote invalidation belongs to one connected queue pair; give the queue pair its own protection domain"
     )]
     WindowOwner,
     /// More than the adapter has room for.
-    #[error("{asked} {what}, where the adapter has room for {room}")]
+    #[error("{asked} {what} are too many; the adapter supports {room}")]
     Room {
         /// Of what.
         what: &'static str,
@@ -70,7 +68,7 @@ pub enum HwError {
         room: u32,
     },
     /// It was removed, or has failed for good.
-    #[error("the adapter {0} is gone")]
+    #[error("the adapter {0} was removed")]
     Gone(Box<str>),
 }
 

@@ -15,7 +15,7 @@ use crate::{FabricError, Provider};
 /// Why a connection was not taken in.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnedAway {
-    #[error("nothing listens at the port that it asked for")]
+    #[error("no portal listens on the requested port")]
     NoSuchPort,
     #[error(transparent)]
     Gate(#[from] Refused),

@@ -55,7 +55,7 @@ pub(super) enum Unposted {
     #[error(transparent)]
     Refused(#[from] PostError),
     /// The volume of a placement is not there.
-    #[error("the volume that data were to be sent from is gone")]
+    #[error("the volume of the data to send was removed")]
     NoSource,
 }
 

@@ -50,7 +50,7 @@ impl Fault {
             }
             Self::Translated { .. } => "if so, take its UDP port out of address translation",
             Self::Damaged => {
-                "find out which filter or driver of this machine changes UDP packets, and switch that off"
+                "find out which filter or driver of this machine changes UDP packets, and turn it off"
             }
         }
     }

@@ -48,13 +48,13 @@ pub(crate) struct Rdma {
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
     /// No adapter has the address that the controller is reached from.
-    #[error("no RDMA adapter leads there: {0}; use rdma=soft, which needs none")]
+    #[error("no RDMA adapter reaches the target: {0}; use rdma=soft, which needs none")]
     NoAdapter(#[source] HwError),
     /// There is no way to the controller.
-    #[error("there is no way to it from here: {0}; check the address and this machine's routes")]
+    #[error("no route to the target: {0}; check the address and this machine's routes")]
     NoRoute(#[source] io::Error),
     /// The local address can't be used.
-    #[error("can't have UDP port 4791 of {local}: {source}{}", mend(source))]
+    #[error("cannot use UDP port 4791 of {local}: {source}{}", mend(source))]
     Bind {
         /// The address.
         local: IpAddr,
@@ -63,22 +63,22 @@ pub enum RdmaError {
     },
     /// No address of loopback was free.
     #[error(
-        "no address of 127.0.0.0/8 that was tried has UDP port 4791 free; name one with local="
+        "UDP port 4791 is in use on all tried addresses of 127.0.0.0/8; give an address with local="
     )]
     NoLoopback,
     /// The provider refuses.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The peer refuses the connection.
-    #[error("it refuses the connection: {0}")]
+    #[error("the target rejected the connection: {0}")]
     Rejected(Rejection),
     /// The peer does not answer.
     #[error(
-        "nothing answers there on RDMA (UDP port 4791); check the address, and that the target has a portal for RDMA"
+        "no response over RDMA (UDP port 4791); check the address, and that the target has a portal for RDMA"
     )]
     Unreachable,
     /// The peer's reply makes no sense.
-    #[error("its reply has private data of {len_bytes} bytes that are not NVMe's")]
+    #[error("the reply has {len_bytes} bytes of private data that are not NVMe/RDMA private data")]
     Reply {
         /// Their length.
         len_bytes: usize,

@@ -25,7 +25,7 @@ pub enum LoginError {
         address: String,
     },
     /// The target refused (status classes 2 and 3).
-    #[error("the target refused the login: {}", refusal(*class, *detail))]
+    #[error("the target rejected the login: {}", refusal(*class, *detail))]
     Refused {
         /// Status-Class.
         class: u8,
@@ -34,20 +34,20 @@ pub enum LoginError {
     },
     /// The target wants CHAP and there is no secret for it.
     #[error(
-        "the target wants CHAP; put USER%SECRET@ before the host, or set LIBISCSI_CHAP_USERNAME and _PASSWORD"
+        "the target requires CHAP; put USER%SECRET@ before the host, or set LIBISCSI_CHAP_USERNAME and _PASSWORD"
     )]
     NoSecret,
     /// The target did not prove that it knows its secret.
-    #[error("the target did not prove its identity by CHAP; check the target's user and secret")]
+    #[error("the target's CHAP response is wrong; check the target's user and secret")]
     TargetNotProven,
     /// The same secret for both directions lets anyone reflect it (RFC 7143 §12.1.3).
     #[error("the initiator's and the target's CHAP secrets must differ")]
     SameSecrets,
     /// The target must prove itself, but the initiator has no secret of its own.
-    #[error("a target's secret needs a user and secret of the initiator's, too")]
+    #[error("mutual CHAP also needs a user and secret of the initiator")]
     OneSided,
     /// The target's answer to a key is none that the key can have.
-    #[error("the target answered {key}={value}, which is not possible")]
+    #[error("the target answered {key}={value}, which is invalid")]
     Answer {
         /// The key.
         key: String,
@@ -55,7 +55,7 @@ pub enum LoginError {
         value: String,
     },
     /// The target does not use the digests that were asked for.
-    #[error("the target does not take {key}=CRC32C; leave {option} off")]
+    #[error("the target rejects {key}=CRC32C; turn {option} off")]
     NoDigest {
         /// The key.
         key: &'static str,
@@ -63,7 +63,7 @@ pub enum LoginError {
         option: &'static str,
     },
     /// A response that does not fit the stage, or text that is malformed.
-    #[error("the target's login response does not fit: {what}")]
+    #[error("the target's login response is invalid: {what}")]
     Unfit {
         /// What is wrong.
         what: &'static str,
@@ -452,7 +452,7 @@ fn refusal(class: u8, detail: u8) -> String {
         (2, 5) => "the protocol version is not supported",
         (2, 6) => "too many connections",
         (2, 7) => "a parameter is missing",
-        (2, 8) => "the connection can't join the session",
+        (2, 8) => "the connection cannot join the session",
         (2, 9) => "the session type is not supported",
         (2, 10) => "the session does not exist",
         (3, 0) => "the target failed",

@@ -38,10 +38,10 @@ pub enum PeerError {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// Another message where Hello was announced.
-    #[error("iSERHelloRequired=Yes was declared, and another message than Hello came")]
+    #[error("iSERHelloRequired=Yes was declared, but the first message is not a Hello")]
     HelloMissing,
     /// Hello where none was announced, or a HelloReply.
-    #[error("a Hello or HelloReply came where none is allowed")]
+    #[error("a Hello or HelloReply arrived where none is allowed")]
     UnexpectedHello,
 }
 

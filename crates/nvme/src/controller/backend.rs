@@ -85,7 +85,7 @@ pub enum OpenError {
     #[error("the subsystem does not admit this host")]
     HostNotAllowed,
     /// The subsystem can't take another connection at present (memory, drain).
-    #[error("the subsystem takes no more connections at present")]
+    #[error("the subsystem accepts no more connections at present")]
     Busy,
 }
 

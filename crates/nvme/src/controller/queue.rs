@@ -84,7 +84,7 @@ pub enum Begun {
 
 /// The host submitted more commands than the queue has entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more commands than the {entries} entries of the submission queue")]
+#[error("more commands than the submission queue has entries ({entries})")]
 pub struct QueueFull {
     /// Entries of the queue.
     pub entries: u32,

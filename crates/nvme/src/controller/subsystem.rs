@@ -118,7 +118,7 @@ impl NamespaceIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// Not from 1 to [`Limits::namespaces_max`].
-    #[error("namespace {nsid} can't exist; use 1 to {last}")]
+    #[error("namespace ID {nsid} is out of range; use 1 to {last}")]
     InvalidNsid {
         /// What was asked for.
         nsid: Nsid,
@@ -126,7 +126,7 @@ pub enum NamespaceError {
         last: Nsid,
     },
     /// There is one with this number.
-    #[error("namespace {0} exists already")]
+    #[error("namespace {0} already exists")]
     Exists(Nsid),
 }
 

@@ -47,7 +47,7 @@ pub enum DiscoveryError {
         record_format: u16,
     },
     /// More entries than can be meant.
-    #[error("the discovery log claims {entries} entries; at most {max} are read")]
+    #[error("the discovery log has {entries} entries; the maximum is {max}")]
     TooLong {
         /// What it claims.
         entries: u64,

@@ -160,7 +160,7 @@ pub struct NamespaceFacts {
 pub enum SetupError {
     /// The target has no such subsystem.
     #[error(
-        "the target has no subsystem of this name for this host; `discover` lists those that it has"
+        "the target has no subsystem with this name for this host; `discover` lists its subsystems"
     )]
     UnknownSubsystem,
     /// The subsystem does not admit this host.

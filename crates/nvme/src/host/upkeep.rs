@@ -55,7 +55,7 @@ pub enum UpkeepError {
         timeout: Duration,
     },
     /// The controller refused a keep-alive.
-    #[error("the controller refused a keep-alive: {status}")]
+    #[error("the controller rejected a keep-alive: {status}")]
     KeepAliveRefused {
         /// Its status.
         status: Status,

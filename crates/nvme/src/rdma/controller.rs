@@ -52,7 +52,7 @@ impl Default for ControllerConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// A message is no command capsule.
-    #[error("a message of {len_bytes} bytes is no command capsule, which has 64 at least")]
+    #[error("a message of {len_bytes} bytes is shorter than a command capsule (64 bytes)")]
     ShortCapsule {
         /// Its length.
         len_bytes: usize,
@@ -62,10 +62,10 @@ pub enum SessionError {
     QueueFull(#[from] QueueFull),
     /// Connect names another queue, another controller or a longer queue than the request for the
     /// connection did.
-    #[error("Connect is not for the queue that the connection was asked for")]
+    #[error("the Connect command names another queue than the connection request")]
     OtherQueue,
     /// The data of a read were not asked for, or are too many.
-    #[error("data came that were not asked for")]
+    #[error("data arrived that were not requested")]
     UnexpectedData,
     /// No Connect succeeded in time.
     #[error("the host did not connect in time")]

@@ -90,13 +90,13 @@ pub enum HostError {
         len_bytes: usize,
     },
     /// There is no such command.
-    #[error("the controller completed command {:#06x}, which is not in flight", cid.0)]
+    #[error("the controller completed command {:#06x}, which is not outstanding", cid.0)]
     UnknownCommand {
         /// Its identifier (CID).
         cid: Cid,
     },
     /// It is not the key of the command that is completed.
-    #[error("the controller invalidated key {:#x} with command {:#06x}, whose it is not", key.0, cid.0)]
+    #[error("the controller invalidated key {:#x}, which does not belong to command {:#06x}", key.0, cid.0)]
     WrongKey {
         /// The key that was made worthless.
         key: RemoteKey,

@@ -125,25 +125,25 @@ pub enum RejectStatus {
     #[error("its record format (RECFMT) is not 0")]
     InvalidRecordFormat = 2,
     /// There can't be such a queue.
-    #[error("its queue ID (QID) is beyond the controller's queues")]
+    #[error("its queue ID (QID) exceeds the controller's queues")]
     InvalidQueueId = 3,
     /// The submission queue is too short or too long.
-    #[error("its send queue size (HSQSIZE) is not one that the controller takes")]
+    #[error("its send queue size (HSQSIZE) is out of range")]
     InvalidHostSends = 4,
     /// No completion could be received.
     #[error("its receive queue size (HRQSIZE) is 0")]
     InvalidHostReceives = 5,
     /// No room.
-    #[error("there is no room for another queue")]
+    #[error("no resources are left for another queue")]
     NoResources = 6,
     /// The host takes no RDMA READ.
-    #[error("it takes no RDMA READ")]
+    #[error("it accepts no RDMA READ")]
     InvalidInboundReads = 7,
     /// The host wants to make too many RDMA READs at once.
-    #[error("it wants to make too many RDMA READs at once")]
+    #[error("it requests too many outstanding RDMA READs")]
     InvalidOutboundReads = 8,
     /// There is no such controller.
-    #[error("its controller ID (CNTLID) is not one that there is")]
+    #[error("its controller ID (CNTLID) does not exist")]
     InvalidControllerId = 9,
 }
 

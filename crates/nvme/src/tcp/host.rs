@@ -93,7 +93,7 @@ pub enum HostError {
         fei: u32,
     },
     /// The controller does not use the digests that were asked for.
-    #[error("asked for digests {:#x}, the controller uses {:#x}; change hdgst and ddgst", asked.0, used.0)]
+    #[error("digests {:#x} were requested, but the controller uses {:#x}; change hdgst and ddgst", asked.0, used.0)]
     Digests {
         /// What was asked for (DGST).
         asked: Dgst,

@@ -11,7 +11,7 @@ pub enum NqnError {
     #[error("the name is empty")]
     Empty,
     /// It does not fit into the field of the protocol.
-    #[error("the name has {len_bytes} bytes; at most {max} fit", max = NqnField::NAME_MAX_BYTES)]
+    #[error("the name has {len_bytes} bytes; the maximum is {max}", max = NqnField::NAME_MAX_BYTES)]
     TooLong {
         /// What it has.
         len_bytes: usize,
@@ -23,7 +23,7 @@ pub enum NqnError {
         at: usize,
     },
     /// It is the discovery subsystem's.
-    #[error("the name belongs to the discovery subsystem")]
+    #[error("the name is reserved for the discovery subsystem")]
     Discovery,
 }
 
@@ -31,10 +31,12 @@ pub enum NqnError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnWarning {
     /// It does not begin with `nqn.` and a date.
-    #[error("the name is not of the form nqn.yyyy-mm.reverse.domain:name; some hosts refuse it")]
+    #[error(
+        "the name does not have the form nqn.yyyy-mm.reverse.domain:name; some hosts reject it"
+    )]
     NotQualified,
     /// It begins like a UUID-based name, but no UUID follows.
-    #[error("no UUID follows {UUID_PREFIX}; some hosts refuse the name")]
+    #[error("no UUID follows {UUID_PREFIX}; some hosts reject the name")]
     BadUuid,
 }
 

@@ -3,30 +3,30 @@
 
 pub(crate) const SERVE: &str = "\
 Examples:
-  A portal for NVMe/TCP, and RAM as it is written, up to 80 % of what is free:
+  An NVMe/TCP portal; RAM is allocated on write, up to 80 % of available memory:
     ramport serve --nvme-tcp 192.0.2.1
   Both protocols, at most 50 GiB, pinned to two cores:
     ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 2,3
-  Without root, with everything in one folder:
+  Without root, with all files in one directory:
     ramport serve --state rd/state --socket rd/socket
-  REST over TCP too, for whoever has the token:
+  REST over TCP too, with a token:
     ramport serve --api-listen 127.0.0.1:8080 --api-token-file token";
 
 pub(crate) const VOLUME_CREATE: &str = "\
 Examples:
-  Memory is taken as it is written, and discards give it back:
+  Memory is allocated on write and freed by discards:
     ramport volume create rd0 --size 50G
-  All memory at once, and blocks of 4096 bytes:
+  All memory allocated at once, and blocks of 4096 bytes:
     ramport volume create rd1 --size 512MiB --block-size 4096 --thick";
 
 pub(crate) const TARGET_CREATE: &str = "\
 Examples:
-  For one NVMe host; its name is in /etc/nvme/hostnqn there:
+  For one NVMe host; its name is in its /etc/nvme/hostnqn:
     ramport target create nqn.2025-01.com.example:rd0 --volume rd0 \\
       --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
-  Two volumes, as namespaces 1 and 7, for every host of a network that is trusted:
+  Two volumes, as namespaces 1 and 7, for every host of a trusted network:
     ramport target create nqn.2025-01.com.example:two --volume rd0 --volume rd1=7 --allow-any-host
-  Over iSCSI, under a name that is made up; LUN 0 is rd0:
+  Over iSCSI, with a generated name; LUN 0 is rd0:
     ramport target create --iscsi --volume rd0 --host iqn.1993-08.org.debian:01:9b8e2c";
 
 pub(crate) const PORTAL_CREATE: &str = "\
@@ -38,16 +38,16 @@ Examples:
     ramport portal create iscsi://192.0.2.1:3260,2
   NVMe over RDMA:
     ramport portal create nvme+rdma://192.0.2.1:4420
-  The same, by an adapter or not at all:
+  The same, with an adapter only:
     ramport portal create nvme+rdma://192.0.2.1:4420?rdma=hw
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260";
 
 pub(crate) const PORTAL_SET: &str = "\
 Examples:
-  Serve NVMe targets over RDMA, too:
+  Serve NVMe targets over RDMA too:
     ramport portal set nvme+tcp://192.0.2.1:4420 --rdma on
-  Serve iSCSI targets by iSER, too, and no longer:
+  Serve iSCSI targets over iSER too, and stop that:
     ramport portal set iscsi://192.0.2.1:3260 --rdma on
     ramport portal set iscsi://192.0.2.1:3260 --rdma off
   Move its hosts from an adapter to software, and back:
@@ -56,10 +56,10 @@ Examples:
 
 pub(crate) const HOST: &str = "\
 Examples:
-  An NVMe host that may come from one network alone:
+  An NVMe host that may connect only from one network:
     ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 \\
       --address 192.0.2.0/24
-  An iSCSI initiator that proves itself with CHAP; the secret is the file's first line:
+  An iSCSI initiator with CHAP; the file contains the secret:
     ramport host create iqn.1993-08.org.debian:01:9b8e2c --chap-user other --chap-secret-file secret
   Any host at an address, whatever name it gives:
     ramport host create backup --address 192.0.2.7 --told-by-address
@@ -68,10 +68,10 @@ Examples:
 
 pub(crate) const APPLY: &str = "\
 Examples:
-  What would change, and then the change, whole or not at all:
+  Show what would change, then apply all of it or nothing:
     ramport apply site.toml --diff
     ramport apply site.toml
-  The definitions of one daemon for another:
+  Copy the definitions of a daemon:
     ramport export > site.toml
 A file:
   portals = [\"nvme+tcp://192.0.2.1:4420\"]
@@ -88,17 +88,17 @@ Examples:
     ramport discover nvme+tcp://192.0.2.1
     ramport discover nvme+rdma://192.0.2.1
     ramport discover iscsi://192.0.2.1:3260 --timeout 2s
-  As the CHAP user `other`, for programs:
+  As the CHAP user `other`, as JSON:
     ramport discover iscsi://other%twelve-bytes-or-more@192.0.2.1 --json";
 
 pub(crate) const BENCH: &str = "\
 Examples:
-  Random reads of 4 KiB, 32 at once, for 10 s:
+  Random reads of 4 KiB at depth 32 for 10 s:
     ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 \\
       --rw randread --bs 4k --iodepth 32 --runtime 10
-  A mix as databases make it, at a given rate, with the picture of its latencies:
+  A mixed load at a given rate, with a latency plot:
     ramport bench /dev/nvme1n1 --rw randrw --rwmixread 70 --rate-iops 20000 --svg latency.svg
-  Every block written and checked (what was there is lost):
+  Write and verify every block (existing data are lost):
     ramport bench iscsi://192.0.2.1/iqn.2025-01.com.example:rd0/0 --rw write --verify --size 1g
   Two volumes in turn, five times each:
     ramport bench --compare nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 /dev/ram0 --runs 5";

@@ -26,16 +26,16 @@ pub(crate) type Cores = server::Cores;
 /// What is wrong with a value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {
-    #[error("{0:?} is no namespace ID or LUN; write VOLUME or VOLUME=NUMBER, such as rd0=1")]
+    #[error("{0:?} is not a namespace ID or LUN; write VOLUME or VOLUME=NUMBER, such as rd0=1")]
     Nsid(String),
     #[error(
-        "{0:?} is no map of LUNs; write HOST=LUN:NUMBER,…, such as iqn.2025-01.com.example:h=0:3,1:4"
+        "{0:?} is not a LUN map; write HOST=LUN:NUMBER,…, such as iqn.2025-01.com.example:h=0:3,1:4"
     )]
     LunMap(String),
     #[error("{0:?} is neither a number of threads nor a list of cores; write 2, or 0,2-3")]
     Cores(String),
     #[error(
-        "{0:?} is no fault rule; write KIND:STATUS[:every=N|:ppm=N], where KIND is any, read, write, discard or flush, and STATUS is read_error, write_error, capacity_exceeded, write_protected or busy"
+        "{0:?} is not a fault rule; write KIND:STATUS[:every=N|:ppm=N], where KIND is any, read, write, discard or flush, and STATUS is read_error, write_error, capacity_exceeded, write_protected or busy"
     )]
     Fault(String),
 }

@@ -16,7 +16,7 @@ const LINES_MAX: usize = 10_000;
 pub(super) fn start(form: LogForm, filter: &str) -> Result<WorkerGuard, Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::Mistake(anyhow::anyhow!(
-            "--log-level {filter}: {error}; write info, debug, or info,target=debug"
+            "--log-level {filter}: {error}; write info, debug, or info,server=debug"
         ))
     })?;
     let (writer, guard) = NonBlockingBuilder::default()

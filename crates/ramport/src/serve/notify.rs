@@ -12,7 +12,7 @@ pub(super) fn tell(line: &str) {
         return;
     };
     if let Err(error) = send(&path, line) {
-        tracing::warn!(%error, "can't tell the service manager");
+        tracing::warn!(%error, "cannot tell the service manager");
     }
 }
 

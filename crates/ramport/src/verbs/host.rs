@@ -88,7 +88,7 @@ fn read_secret(file: &Path) -> Result<Secret, Failure> {
     };
     let text = text.map_err(|error| {
         Failure::Mistake(anyhow::anyhow!(
-            "can't read a secret from {}: {error}; give a file with one line of text",
+            "cannot read a secret from {}: {error}; give a file with one line of text",
             file.display()
         ))
     })?;

@@ -83,7 +83,7 @@ fn beside(args: &PortalSetArgs) -> Result<Portal, Failure> {
     });
     beside.ok_or_else(|| {
         Failure::mistake(anyhow::anyhow!(
-            "{} can't be switched to RDMA: name a portal over TCP, such as nvme+tcp://192.0.2.1:4420",
+            "{} cannot be switched to RDMA: name a portal over TCP, such as nvme+tcp://192.0.2.1:4420",
             args.url
         ))
     })

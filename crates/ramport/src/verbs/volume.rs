@@ -108,7 +108,7 @@ fn shrink(daemon: &Daemon, args: &ResizeByArgs) -> Result<(), Failure> {
     match size_bytes.checked_sub(args.by.0) {
         Some(left) => resize(daemon, &args.name, Size(left), args.force),
         None => Err(Failure::Mistake(anyhow::anyhow!(
-            "volume {} has {}; it can't shrink by {}",
+            "volume {} has {}; it cannot shrink by {}",
             args.name,
             bytes(size_bytes),
             bytes(args.by.0)

@@ -92,7 +92,7 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
         (&["volume", "create", "a b", "--size", "1M"], "use letters"),
         (
             &["volume", "create", "a", "--size", "1K"],
-            "give a size from 1 MiB",
+            "choose a size from 1 MiB",
         ),
         (
             &[
@@ -119,12 +119,12 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
         (&["host", "create", "h", "--told-by-address"], "--address"),
         (
             &["portal", "create", "localhost"],
-            "names are not looked up",
+            "host names are not resolved",
         ),
         (&["session", "remove", "7"], "it may have ended"),
         (
             &["apply", "/nonexistent.toml"],
-            "can't read /nonexistent.toml",
+            "cannot read /nonexistent.toml",
         ),
         (
             &["volume", "filter", "set", "a", "--fault", "read:broken"],

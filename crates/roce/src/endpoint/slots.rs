@@ -27,7 +27,7 @@ pub(super) struct Slot {
 
 /// No queue pair can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} queue pairs exist, which is the most; raise the limit of queue pairs")]
+#[error("{0} queue pairs exist, the maximum; raise the limit of queue pairs")]
 pub struct CreateError(u32);
 
 /// Queue pairs. A number is `offset + stride * (generation << slot_bits | slot)`: the slot is found without searching, and a

@@ -37,7 +37,7 @@ pub enum PostError {
     #[error("the queue is full")]
     Full,
     /// The peer answers no RDMA READ.
-    #[error("the peer answers no RDMA READ")]
+    #[error("the peer accepts no RDMA READ")]
     NoReads,
     /// The message is too long.
     #[error(transparent)]

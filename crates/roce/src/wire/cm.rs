@@ -52,7 +52,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMad {
     /// Not 256 bytes.
-    #[error("a management datagram of {0} bytes, 256 are right")]
+    #[error("a management datagram has {0} bytes instead of 256")]
     Length(usize),
     /// Another class, version or method.
     #[error("not a message of communication management")]

@@ -40,16 +40,16 @@ pub enum Malformed {
     #[error("the datagram is longer than any packet")]
     TooLong,
     /// Payload and pad are no multiple of 4 bytes.
-    #[error("payload and pad are {0} bytes, which is no multiple of 4")]
+    #[error("payload and pad are {0} bytes, which is not a multiple of 4")]
     Unaligned(usize),
     /// A transport header version that this crate does not know.
-    #[error("transport header version {0}, 0 is known")]
+    #[error("transport header version {0} is not supported; only 0 is")]
     Version(u8),
     /// An opcode that this crate does not take.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
     /// Payload in a packet whose opcode has none.
-    #[error("{0} bytes of payload in a packet that has none")]
+    #[error("{0} bytes of payload in a packet without payload")]
     Payload(usize),
 }
 

@@ -126,7 +126,7 @@ pub enum SetupError {
         present: Vec<Lun>,
     },
     /// The unit is no disk.
-    #[error("LUN {lun} is no disk but a device of type {device_type:#04x}")]
+    #[error("LUN {lun} is a device of type {device_type:#04x}, not a disk")]
     NotADisk {
         /// Which.
         lun: Lun,
@@ -148,7 +148,7 @@ pub enum SetupError {
         waited_ms: u32,
     },
     /// An answer is shorter than what it has to hold.
-    #[error("{phase} failed: the answer has {len_bytes} bytes only")]
+    #[error("{phase} failed: the response has only {len_bytes} bytes")]
     TooShort {
         /// Where the set-up was.
         phase: Phase,

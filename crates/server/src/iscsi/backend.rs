@@ -333,7 +333,7 @@ impl Backend for IscsiBackend {
         let go_on = move || while sanitize.go_on(&mut Turn::new()) {};
         let thread = thread::Builder::new().name("sanitize".to_owned());
         if let Err(error) = thread.spawn(go_on) {
-            tracing::error!(%error, "a SANITIZE whose initiator has gone can't go on; the logical unit wants another one");
+            tracing::error!(%error, "a SANITIZE whose initiator has gone cannot go on; the logical unit wants another one");
         }
     }
 

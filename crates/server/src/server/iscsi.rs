@@ -49,7 +49,7 @@ impl MessageAcceptor for IscsiPortal {
     ) -> Result<Admitted, Refusal> {
         if request.reads_max == 0 {
             return Err(Refusal::Protocol {
-                error: "it takes no RDMA READs, by which its writes would be fetched".into(),
+                error: "it accepts no RDMA READs, by which its writes would be fetched".into(),
                 private_data: Vec::new(),
             });
         }

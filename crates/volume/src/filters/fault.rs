@@ -59,15 +59,13 @@ pub struct Chance(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// More rules than a volume takes.
-    #[error(
-        "{given} fault rules are more than the {RULES_MAX} that a volume takes; leave some out"
-    )]
+    #[error("{given} fault rules are too many; a volume has at most {RULES_MAX}")]
     TooManyRules {
         /// How many there were.
         given: usize,
     },
     /// A probability above 1.
-    #[error("a chance of {per_million} in a million is more than certain; give at most 1000000")]
+    #[error("probability {per_million} per million is out of range; use at most 1000000")]
     AboveCertain {
         /// What was given.
         per_million: u32,

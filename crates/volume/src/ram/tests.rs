@@ -66,14 +66,14 @@ fn sizes_that_no_volume_has_are_refused_with_the_mend() {
     let small = check(MIB - 512, BlockSize::B512).expect_err("too small");
     assert_eq!(
         small.to_string(),
-        "a volume of 1048064 B cannot be; give a size from 1 MiB to 64 TiB"
+        "size 1048064 B is out of range; choose a size from 1 MiB to 64 TiB"
     );
     assert!(check((64 << 40) + 512, BlockSize::B512).is_err());
     let uneven = check(MIB + 512, BlockSize::B4096).expect_err("no whole blocks");
     assert!(
         uneven
             .to_string()
-            .ends_with("the next size that is one is 1028 KiB")
+            .ends_with("the next valid size is 1028 KiB")
     );
 }
 

@@ -16,6 +16,6 @@ rdma link delete rxe0
 kill "$hold"
 cat /tmp/hold
 grep -x disconnected /tmp/hold
-grep -x 'the provider has ended: the adapter rxe0 is gone' /tmp/hold
+grep -x 'the provider has ended: the adapter rxe0 was removed' /tmp/hold
 E
 }

@@ -62,7 +62,7 @@ pub fn login_answers(input: &[u8]) {
             return;
         }
         if rig.session.is_logged_in() {
-            assert!(!is_mutual, "the input can't know what proves a target");
+            assert!(!is_mutual, "the input cannot know what proves a target");
             return;
         }
         let sent = rig.emit();
