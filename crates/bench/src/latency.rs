@@ -1,38 +1,22 @@
-//! A latency distribution in a fixed array.
+//! A latency distribution.
 
 use std::time::Duration;
 
-/// log2 of the steps that each power of two is divided into: a step is less than 0.8 % of its value.
-const STEP_BITS: u32 = 7;
-const STEPS: usize = 1 << STEP_BITS;
-/// log2 of the nanoseconds from which on latencies count as equal (137 s).
-const RANGE_BITS: u32 = 37;
-const BUCKETS: usize = 2 * STEPS + (RANGE_BITS - STEP_BITS - 1) as usize * STEPS;
+use hdrhistogram::Histogram;
 
-/// How often which latency occurred: counts in steps that grow with the value, and exact sums. Recording is a
-/// shift, an add and three multiplications at most; nothing is allocated after creation.
+/// The number of significant decimal digits that the histogram keeps: a step is at most 0.1 % of its value.
+const SIGNIFICANT_DIGITS: u8 = 3;
+/// Latencies of this length and longer are equal: one hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Counts latencies in a histogram with steps of at most 0.1 %. Recording allocates nothing.
 #[derive(Clone, Debug)]
-pub struct Latencies {
-    counts: Box<[u64; BUCKETS]>,
-    count: u64,
-    sum_ns: u64,
-    /// Of squares; in floating point since they pass 64 bits after seconds.
-    sum_squares: f64,
-    min_ns: u64,
-    max_ns: u64,
-}
+pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        let counts = vec![0; BUCKETS].into_boxed_slice();
-        Self {
-            counts: counts.try_into().expect("BUCKETS counts were made"),
-            count: 0,
-            sum_ns: 0,
-            sum_squares: 0.0,
-            min_ns: u64::MAX,
-            max_ns: 0,
-        }
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS);
+        Self(histogram.expect("the bounds are in order and the digits are at most 5"))
     }
 }
 
@@ -40,119 +24,58 @@ impl Latencies {
     /// Counts one latency.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
-        let ns = latency.as_nanos() as u64;
-        self.counts[bucket(ns)] += 1;
-        self.count += 1;
-        self.sum_ns += ns;
-        self.sum_squares += ns as f64 * ns as f64;
-        self.min_ns = self.min_ns.min(ns);
-        self.max_ns = self.max_ns.max(ns);
+        let ns = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_NS_MAX);
+        self.0.saturating_record(ns);
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *mine += theirs;
-        }
-        self.count += other.count;
-        self.sum_ns += other.sum_ns;
-        self.sum_squares += other.sum_squares;
-        self.min_ns = self.min_ns.min(other.min_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
+        self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Forgets everything.
+    /// Removes all counts.
     pub fn clear(&mut self) {
-        self.counts.fill(0);
-        self.count = 0;
-        self.sum_ns = 0;
-        self.sum_squares = 0.0;
-        self.min_ns = u64::MAX;
-        self.max_ns = 0;
+        self.0.reset();
     }
 
-    /// How many were counted.
+    /// The number of latencies counted.
     pub fn count(&self) -> u64 {
-        self.count
+        self.0.len()
     }
 
-    /// The mean in nanoseconds; 0 where nothing was counted.
+    /// The mean in nanoseconds; 0 if nothing was counted.
     pub fn mean_ns(&self) -> f64 {
-        if self.count == 0 {
-            return 0.0;
-        }
-        self.sum_ns as f64 / self.count as f64
+        self.0.mean()
     }
 
-    /// The standard deviation in nanoseconds.
+    /// The standard deviation in nanoseconds; 0 if nothing was counted.
     pub fn stddev_ns(&self) -> f64 {
-        if self.count < 2 {
-            return 0.0;
-        }
-        let mean = self.mean_ns();
-        let variance = self.sum_squares / self.count as f64 - mean * mean;
-        variance.max(0.0).sqrt()
+        self.0.stdev()
     }
 
-    /// The shortest in nanoseconds; 0 where nothing was counted.
+    /// The shortest latency in nanoseconds, to within a step; 0 if nothing was counted.
     pub fn min_ns(&self) -> u64 {
-        if self.count == 0 { 0 } else { self.min_ns }
+        self.0.min()
     }
 
-    /// The longest in nanoseconds.
+    /// The longest latency in nanoseconds, to within a step; 0 if nothing was counted.
     pub fn max_ns(&self) -> u64 {
-        self.max_ns
+        self.0.max()
     }
 
-    /// The latency in nanoseconds that `percent` of all do not pass, to within half a step (0.4 %).
-    #[expect(
-        clippy::cast_sign_loss,
-        reason = "counts and percentages are not negative"
-    )]
+    /// The latency in nanoseconds that `percent` of all latencies do not exceed, to within a step.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
-        let wanted = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        for (index, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= wanted {
-                let (low, high) = bounds(index);
-                return low.midpoint(high).clamp(self.min_ns(), self.max_ns);
-            }
-        }
-        self.max_ns
+        self.0.value_at_percentile(percent)
     }
 
-    /// The steps that hold anything, in order: from (inclusive) and to (exclusive) in nanoseconds, and the count.
+    /// The histogram's steps that hold a count, in order: from and to (both inclusive) in nanoseconds, and the count.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(index, count)| {
-                let (low, high) = bounds(index);
-                (low, high, *count)
-            })
+        self.0.iter_recorded().map(|step| {
+            let to_ns = step.value_iterated_to();
+            let from_ns = self.0.lowest_equivalent(to_ns);
+            (from_ns, to_ns, step.count_at_value())
+        })
     }
-}
-
-#[inline]
-fn bucket(ns: u64) -> usize {
-    let ns = ns.min((1 << RANGE_BITS) - 1);
-    if ns < 2 * STEPS as u64 {
-        return ns as usize;
-    }
-    let octave = ns.ilog2() - STEP_BITS;
-    ((octave as usize) << STEP_BITS) + (ns >> octave) as usize
-}
-
-/// The first value of a bucket and the first one after it.
-fn bounds(index: usize) -> (u64, u64) {
-    if index < 2 * STEPS {
-        return (index as u64, index as u64 + 1);
-    }
-    let octave = (index >> STEP_BITS) - 1;
-    let step = (index & (STEPS - 1)) + STEPS;
-    ((step as u64) << octave, (step as u64 + 1) << octave)
 }
 
 #[cfg(test)]
@@ -160,16 +83,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_lies_in_its_step_and_steps_are_narrow() {
-        for shift in 0..RANGE_BITS {
-            for value in [1 << shift, (1 << shift) + 1, (1u64 << shift) * 3 / 2] {
-                let index = bucket(value);
-                let (low, high) = bounds(index);
-                assert!(low <= value && value < high, "{value}: {low}..{high}");
-                assert!((high - low) * 128 <= low.max(128), "{value}: {low}..{high}");
-            }
+    fn steps_cover_every_latency_and_are_narrow() {
+        for shift in 0..42 {
+            let mut latencies = Latencies::default();
+            let ns = (1_u64 << shift) * 3 / 2;
+            latencies.record(Duration::from_nanos(ns));
+            let (from_ns, to_ns, count) = latencies.steps().next().expect("one was recorded");
+            assert!(from_ns <= ns && ns <= to_ns, "{ns}: {from_ns}..={to_ns}");
+            assert!((to_ns - from_ns) * 1000 <= ns, "{ns}: {from_ns}..={to_ns}");
+            assert_eq!(count, 1);
         }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn latencies_beyond_the_range_count_as_its_end() {
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::MAX);
+        assert_eq!(latencies.count(), 1);
+        assert!(latencies.max_ns() >= LATENCY_NS_MAX);
     }
 
     #[test]
@@ -178,15 +109,23 @@ mod tests {
         for us in 1..=10_000 {
             latencies.record(Duration::from_micros(us));
         }
-        assert!((latencies.mean_ns() - 5_000_500.0).abs() < 1.0);
-        assert!((latencies.stddev_ns() - 2_886_751.0).abs() < 10.0);
-        for (percent, us) in [(50.0, 5_000.0), (99.0, 9_900.0), (99.9, 9_990.0)] {
-            let got = latencies.percentile_ns(percent) as f64 / 1000.0;
-            assert!((got / us - 1.0).abs() < 0.005, "p{percent}: {got}");
+        let is_near = |got: f64, expected: f64| (got / expected - 1.0).abs() < 0.001;
+        assert!(is_near(latencies.mean_ns(), 5_000_500.0));
+        assert!(is_near(latencies.stddev_ns(), 2_886_751.0));
+        for (percent, ns) in [(50.0, 5e6), (99.0, 9.9e6), (99.9, 9.99e6), (100.0, 1e7)] {
+            let got = latencies.percentile_ns(percent) as f64;
+            assert!(is_near(got, ns), "p{percent}: {got}");
         }
-        assert_eq!(latencies.min_ns(), 1_000);
-        assert_eq!(latencies.max_ns(), 10_000_000);
-        assert!(latencies.percentile_ns(100.0) <= 10_000_000);
+        assert!(is_near(latencies.min_ns() as f64, 1e3));
+        assert!(is_near(latencies.max_ns() as f64, 1e7));
+    }
+
+    #[test]
+    fn an_empty_distribution_has_figures_of_zero() {
+        let latencies = Latencies::default();
+        assert_eq!((latencies.min_ns(), latencies.max_ns()), (0, 0));
+        assert_eq!(latencies.percentile_ns(99.0), 0);
+        assert!(latencies.mean_ns().abs() + latencies.stddev_ns().abs() < f64::EPSILON);
     }
 
     #[test]
@@ -200,10 +139,8 @@ mod tests {
         }
         let [mut first, second] = halves;
         first.merge(&second);
-        assert_eq!(first.counts, whole.counts);
-        assert_eq!(
-            (first.count, first.sum_ns, first.min_ns, first.max_ns),
-            (whole.count, whole.sum_ns, whole.min_ns, whole.max_ns)
-        );
+        assert_eq!(first.0, whole.0);
+        first.clear();
+        assert_eq!(first.count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Counters while they are being counted: each has one writer, a connection on its reactor, and any
 //! number of readers. So a count is a plain load and store, and no two cores write to the same
-//! line.
+//! line. A `hdrhistogram::Histogram` needs exclusive access to record, so that readers would need a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
