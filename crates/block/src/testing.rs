@@ -1,5 +1,7 @@
-//! A volume in a vector, for tests, fuzz targets and simulations; the corpora
-//! of fuzz targets, for tests; how a test is skipped.
+//! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
+//! tests; how a test is skipped.
+
+mod late;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,6 +13,8 @@ use crate::{
     Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Lba, Op, Pinned, RawSpan,
     ReadDest, Status, Ticket, Volume,
 };
+
+pub use late::{LateVolume, Lateness};
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.
 /// Panics where the corpus can't be read.

@@ -46,6 +46,8 @@ pub(crate) struct ConnectionBackend {
     /// For the output that is kept when the peer does not read: taken when that first happens,
     /// since a peer that stalls once will again.
     stall_charge: Option<Charge>,
+    /// For data of commands that wait for their volume.
+    input_charge: Option<Charge>,
 }
 
 /// The target that the host has named, and who it is.
@@ -73,6 +75,7 @@ impl ConnectionBackend {
             seen: 0,
             _charge: charge,
             stall_charge: None,
+            input_charge: None,
         }
     }
 
@@ -177,10 +180,20 @@ impl Backend for ConnectionBackend {
         }
         let view = self.views.find(nsid, || look_up(nsid))?;
         Some(NamespaceRef {
-            volume: &*view.volume,
+            volume: &view.volume,
             region: view.region,
             permit: view.part,
         })
+    }
+
+    fn charge_input(&mut self, len_bytes: u64) -> bool {
+        let charged = if let Some(charge) = &mut self.input_charge {
+            charge.resize(len_bytes)
+        } else {
+            let charge = self.core.budget.reserve(len_bytes);
+            charge.map(|charge| self.input_charge = Some(charge))
+        };
+        charged.is_ok()
     }
 
     fn completed(&mut self, command: &Completed) {

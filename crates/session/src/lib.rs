@@ -9,12 +9,14 @@
 //!   (RDMA);
 //! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be
 //!   copied;
+//! - [`Leases`] — commands that wait for their volume;
 //! - [`Buffers`] — the memory of a host's own commands;
 //! - [`Pace`] — how much a session takes in at a time.
 
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod leases;
 mod message;
 mod send;
 mod stream;
@@ -22,6 +24,7 @@ mod stream;
 pub mod testing;
 
 pub use buffers::{BufferRange, Buffers, SlotMemory};
+pub use leases::{Admitted, Leases, Resumed};
 pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use send::{Placement, RegionId, Segment, SendList};
 pub use stream::{Pace, StreamSession};

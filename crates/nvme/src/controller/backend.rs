@@ -1,6 +1,7 @@
 //! What the core asks of the program around it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use block::{Access, Volume};
 use session::RegionId;
@@ -37,6 +38,11 @@ pub trait Backend {
     /// attached. Takes no lock unless [`Subsystem::generation`] has moved since the last call.
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>>;
 
+    /// Data of commands that wait for their volume take `len_bytes` of memory from now on, in place of what this
+    /// connection said before: charges the memory budget.
+    /// `false` if the budget has no room for that: then the charge stays as it was. Less than before always fits.
+    fn charge_input(&mut self, len_bytes: u64) -> bool;
+
     /// An I/O command was completed: for statistics. Called for each, so it must be cheap.
     fn completed(&mut self, command: &Completed);
 }
@@ -68,7 +74,7 @@ pub struct WakeToken(pub u64);
 #[derive(Clone, Copy)]
 pub struct NamespaceRef<'a> {
     /// The volume behind it.
-    pub volume: &'a dyn Volume,
+    pub volume: &'a Arc<dyn Volume>,
     /// How placements name the volume on this connection.
     pub region: RegionId,
     /// What the controller's host may do with it.

@@ -6,12 +6,12 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Geometry, Intent, Lba, OpKind, Ticket, Unmap, Volume};
-use session::RegionId;
+use block::{Blocks, Extent, Geometry, Intent, Lba, OpKind, Unmap};
+use session::{Admitted, Leases, RegionId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Backend, CommandClass, NamespaceRef};
+use super::{Backend, CommandClass, NamespaceRef, SlotId};
 use crate::wire::{Nsid, Psdt, Sqe, Status, StatusCode, opcode};
 
 /// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
@@ -102,16 +102,19 @@ pub(super) struct Command {
     pub(super) len_bytes: u32,
     /// Where data come from; `None` where none come from the host.
     pub(super) from_host: Option<DataPointer>,
+    /// Whether bytes may be sent from where they lie in the volume.
+    pub(super) may_place: bool,
     /// The volume's word on it.
-    pub(super) admission: Admission,
+    pub(super) admitted: Admitted,
 }
 
 /// What is known about a command besides its entry.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Context {
+#[derive(Debug)]
+pub(super) struct Context<'a> {
     pub(super) now: Instant,
-    /// How the volume names the command.
-    pub(super) ticket: Ticket,
+    /// The command's slot, and the leases of its queue.
+    pub(super) slot: SlotId,
+    pub(super) leases: &'a mut Leases,
     pub(super) pointer: Result<DataPointer, StatusCode>,
     /// The largest transfer (MDTS) in bytes.
     pub(super) transfer_max_bytes: u32,
@@ -119,7 +122,7 @@ pub(super) struct Context {
 
 /// Checks `sqe` and admits it to its volume.
 pub(super) fn parse<B: Backend>(
-    context: &Context,
+    context: &mut Context<'_>,
     sqe: &Sqe,
     backend: &mut B,
 ) -> Result<Command, Status> {
@@ -146,7 +149,7 @@ pub(super) fn parse<B: Backend>(
 
 /// Read, Write, Compare, and both halves of a compare-and-write.
 fn transfer<B: Backend>(
-    context: &Context,
+    context: &mut Context<'_>,
     sqe: &Sqe,
     backend: &mut B,
     action: Action,
@@ -193,7 +196,11 @@ fn transfer<B: Backend>(
     Ok(measured.admit(context, sqe.opcode, geometry, &namespace, len_bytes))
 }
 
-fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
+fn flush<B: Backend>(
+    context: &mut Context<'_>,
+    sqe: &Sqe,
+    backend: &mut B,
+) -> Result<Command, Status> {
     let measured = Measured::bare(Action::Flush, Extent::new(Lba(0), Blocks(0)));
     if sqe.nsid() == Nsid::ALL {
         // There is no volatile write cache, so there is nothing to be flushed in any namespace.
@@ -204,7 +211,8 @@ fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Co
             region: RegionId(0),
             len_bytes: 0,
             from_host: None,
-            admission: Admission::Now,
+            may_place: false,
+            admitted: Admitted::Now,
         });
     }
     let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
@@ -214,7 +222,7 @@ fn flush<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Co
 
 /// Write Zeroes and Verify.
 fn without_data<B: Backend>(
-    context: &Context,
+    context: &mut Context<'_>,
     sqe: &Sqe,
     backend: &mut B,
     action: Action,
@@ -233,7 +241,7 @@ fn without_data<B: Backend>(
 }
 
 fn dataset_management<B: Backend>(
-    context: &Context,
+    context: &Context<'_>,
     sqe: &Sqe,
     backend: &mut B,
 ) -> Result<Command, Status> {
@@ -257,7 +265,7 @@ fn dataset_management<B: Backend>(
     Ok(measured.unadmitted(geometry, &namespace))
 }
 
-fn copy<B: Backend>(context: &Context, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
+fn copy<B: Backend>(context: &Context<'_>, sqe: &Sqe, backend: &mut B) -> Result<Command, Status> {
     const DESCRIPTOR_FORMAT: u32 = 0xF << 8;
     const DIRECTIVE_TYPE: u32 = 0xF << 20;
     const PROTECTION: u32 = 0xF << 12 | 0xF << 26;
@@ -313,13 +321,13 @@ impl Measured {
     /// Asks the volume; filters count `work_bytes`.
     fn admit(
         self,
-        context: &Context,
+        context: &mut Context<'_>,
         opcode: u8,
         geometry: Geometry,
         namespace: &NamespaceRef<'_>,
         work_bytes: u64,
     ) -> Command {
-        let admission = match kind(opcode) {
+        let admitted = match kind(opcode) {
             Some(kind) => {
                 let extents = match self.action {
                     Action::Flush => &[][..],
@@ -330,18 +338,18 @@ impl Measured {
                     extents,
                     len_bytes: work_bytes,
                 };
-                let volume = namespace.volume;
-                ready_or_busy(
-                    volume.admit(context.now, &intent, context.ticket),
-                    volume,
-                    context.ticket,
-                )
+                let (slot, volume) = (context.slot.index(), namespace.volume);
+                context.leases.admit(slot, volume, context.now, &intent)
             }
-            None => Admission::Now,
+            None => Admitted::Now,
         };
+        let unadmitted = self.unadmitted(geometry, namespace);
+        // What a lease holds in memory may leave it before the bytes are sent.
+        let may_place = unadmitted.may_place && !context.leases.holds(context.slot.index());
         Command {
-            admission,
-            ..self.unadmitted(geometry, namespace)
+            may_place,
+            admitted,
+            ..unadmitted
         }
     }
 
@@ -354,23 +362,9 @@ impl Measured {
             region: namespace.region,
             len_bytes: self.len_bytes,
             from_host: self.from_host,
-            admission: Admission::Now,
+            may_place: namespace.volume.pinned().is_some(),
+            admitted: Admitted::Now,
         }
-    }
-}
-
-/// A command can't wait for its volume: the host tries again.
-pub(super) fn ready_or_busy(
-    admission: Admission,
-    volume: &dyn Volume,
-    ticket: Ticket,
-) -> Admission {
-    match admission {
-        Admission::Later | Admission::NowThenSettle => {
-            volume.release(ticket);
-            Admission::Fail(block::Status::Busy, None)
-        }
-        ready => ready,
     }
 }
 
@@ -387,7 +381,7 @@ fn namespace<B: Backend>(
 }
 
 /// The data pointer of a command that has data. Fabrics know SGLs only.
-fn check_pointer(context: &Context, sqe: &Sqe) -> Result<DataPointer, Status> {
+fn check_pointer(context: &Context<'_>, sqe: &Sqe) -> Result<DataPointer, Status> {
     match sqe.psdt() {
         Psdt::SglMetadataAddress | Psdt::SglMetadataSgl => Ok(context.pointer?),
         Psdt::Prp | Psdt::Reserved => Err(StatusCode::InvalidField.into()),

@@ -7,6 +7,8 @@
 //!               │                                ├─► Working ────────────┤
 //!               ├────────────────────────────────┤                       ▼
 //!               └─► (errors, reads, no data) ────┴───────────────────► Ready ──► retire_front ──► Free
+//!
+//!  on volumes that take time: Filling before Receiving, Working or Ready; Settling before Held or Ready
 //! ```
 //!
 //! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order,
@@ -18,14 +20,15 @@ mod control;
 mod data;
 mod fused;
 mod slot;
+mod waiting;
 mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{Admission, Op, OpKind, ReadDest, Ticket};
-use session::Placement;
+use block::{Op, OpKind, ReadDest};
+use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
 use self::control::Role;
@@ -60,8 +63,10 @@ pub struct Queue {
     spare: Vec<Vec<u8>>,
     /// The last instant that was told.
     now: Instant,
-    /// How tickets for volumes name this connection.
-    volume_connection: u64,
+    /// What commands hold on volumes that take time.
+    leases: Leases,
+    /// Data in capsules of commands whose volume is not ready, in bytes.
+    input_bytes: u64,
     /// When the keep alive timer runs out; on admin queues only.
     keep_alive_deadline: Option<Instant>,
     /// The controller is gone, or the host has disconnected.
@@ -117,6 +122,8 @@ pub enum Payload<'a> {
         done_bytes: u32,
         /// How many there are in all.
         len_bytes: u32,
+        /// Whether they may be sent from where they lie in the volume: by [`Queue::place_front`].
+        may_place: bool,
     },
     /// Bytes of a reply.
     Reply {
@@ -178,7 +185,8 @@ impl Queue {
             in_capsule_max_bytes: Self::ADMIN_IN_CAPSULE_BYTES,
             spare: Vec::new(),
             now,
-            volume_connection: 0,
+            leases: Leases::new(0),
+            input_bytes: 0,
             keep_alive_deadline: None,
             is_ended: false,
         }
@@ -244,37 +252,32 @@ impl Queue {
             return Ok(self.begin_control(id, sqe, pointer, backend));
         }
         slot.kind = io::kind(sqe.opcode);
-        let context = Context {
-            now: self.now,
-            ticket: self.ticket(id),
-            pointer,
-            transfer_max_bytes: self.transfer_max_bytes,
-        };
         Ok(match sqe.fuse() {
-            Fuse::None => self.begin_io(id, &context, sqe, backend),
-            Fuse::First => self.begin_first(id, &context, sqe, backend),
-            Fuse::Second => self.begin_second(id, &context, sqe, backend),
+            Fuse::None => self.begin_io(id, pointer, sqe, backend),
+            Fuse::First => self.begin_first(id, pointer, sqe, backend),
+            Fuse::Second => self.begin_second(id, pointer, sqe, backend),
             Fuse::Reserved => self.reject(id, StatusCode::InvalidField),
         })
     }
 
-    /// How volumes name the command in a slot.
-    fn ticket(&self, id: SlotId) -> Ticket {
-        Ticket {
-            connection: self.volume_connection,
-            slot: u32::from(id.0),
-            generation: 0,
+    fn context(&mut self, id: SlotId, pointer: Result<DataPointer, StatusCode>) -> Context<'_> {
+        Context {
+            now: self.now,
+            slot: id,
+            leases: &mut self.leases,
+            pointer,
+            transfer_max_bytes: self.transfer_max_bytes,
         }
     }
 
     fn begin_io<B: Backend>(
         &mut self,
         id: SlotId,
-        context: &Context,
+        pointer: Result<DataPointer, StatusCode>,
         sqe: &Sqe,
         backend: &mut B,
     ) -> Begun {
-        match io::parse(context, sqe, backend) {
+        match io::parse(&mut self.context(id, pointer), sqe, backend) {
             Ok(command) => self.start(id, &command, backend),
             Err(status) => self.reject(id, status),
         }
@@ -288,13 +291,15 @@ impl Queue {
         slot.extent = command.extent;
         slot.block_shift = command.block_shift;
         slot.len_bytes = command.len_bytes;
-        match command.admission {
-            Admission::Now | Admission::Later | Admission::NowThenSettle => {}
-            Admission::NotBefore(until) => slot.not_before = Some(until),
-            Admission::Fail(status, until) => {
+        slot.flags.may_place = command.may_place;
+        match command.admitted {
+            Admitted::Now => {}
+            Admitted::NotBefore(until) => slot.not_before = Some(until),
+            Admitted::Fail(status, until) => {
                 slot.not_before = until;
                 return self.reject(id, Status::from(status));
             }
+            Admitted::Filling => return self.start_filling(id, command.from_host, backend),
         }
         if let Some(pointer) = command.from_host {
             return Begun::Receive { slot: id, pointer };
@@ -397,6 +402,7 @@ impl Queue {
                     block_bytes: 1 << slot.block_shift,
                     done_bytes: slot.done_bytes,
                     len_bytes: slot.len_bytes,
+                    may_place: slot.flags.may_place,
                 },
                 Action::Control => Payload::Reply {
                     done_bytes: slot.done_bytes,
@@ -494,6 +500,9 @@ impl Queue {
                 started: slot.started,
                 now,
             });
+        }
+        if self.leases.holds(id.index()) {
+            self.end_lease(id, backend);
         }
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Free;

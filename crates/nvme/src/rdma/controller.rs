@@ -20,6 +20,7 @@ mod sgl;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use block::Completion;
 use session::{MessageSession, RemoteKey, WorkList};
 use zerocopy::FromBytes;
 
@@ -253,6 +254,21 @@ impl<B: Backend> MessageSession for ControllerSession<B> {
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), SessionError> {
         self.queue.handle_wake(now, backend);
         self.settle(Ok(()))
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut B,
+    ) -> Result<(), SessionError> {
+        if !self.is_closing()
+            && let Begun::Receive { slot, pointer } =
+                self.queue.handle_completion(now, completion, backend)
+        {
+            self.inbound.begin(slot, pointer.len_bytes());
+        }
+        Ok(())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -19,6 +19,7 @@ mod transmit;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use block::Completion;
 use session::{Pace, SendList, StreamSession};
 
 use self::receive::Receiver;
@@ -193,6 +194,19 @@ impl<B: Backend> StreamSession for ControllerSession<B> {
         self.queue.handle_wake(now, backend);
         if self.queue.is_ended() {
             self.stage = Stage::Closing;
+        }
+        Ok(())
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut B,
+    ) -> Result<(), SessionError> {
+        if self.stage != Stage::Closing {
+            let begun = self.queue.handle_completion(now, completion, backend);
+            self.bring_data(begun);
         }
         Ok(())
     }

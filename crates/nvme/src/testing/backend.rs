@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Access, Volume};
 use session::RegionId;
 
-use super::VecVolume;
 use crate::controller::{
     Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
     OpenError, Origin, Permit, PortId, Statistics, Subsystem, SubsystemConfig, Usage, WakeToken,
@@ -15,7 +14,7 @@ use crate::wire::Nsid;
 use crate::wire::discovery::TransportType;
 
 /// A subsystem with these volumes as namespaces 1, 2, ….
-pub fn subsystem(limits: Limits, volumes: &[Arc<VecVolume>]) -> Arc<Mutex<Subsystem>> {
+pub fn subsystem<V: Volume + 'static>(limits: Limits, volumes: &[Arc<V>]) -> Arc<Mutex<Subsystem>> {
     let config = SubsystemConfig {
         nqn: "nqn.2014-08.org.example:test".to_owned(),
         serial: "1".to_owned(),
@@ -61,6 +60,10 @@ pub struct TestBackend {
     pub transport: TransportType,
     /// What was completed, in order.
     pub completed: Vec<Completed>,
+    /// Bytes that are charged for data of commands that wait.
+    pub charged_bytes: u64,
+    /// The most bytes that may be so.
+    pub charged_max_bytes: u64,
     /// How the next [`Backend::open`] fails.
     pub open_error: Option<OpenError>,
 }
@@ -86,6 +89,8 @@ impl TestBackend {
             wake: WakeToken(wake),
             transport: TransportType::Tcp,
             completed: Vec::new(),
+            charged_bytes: 0,
+            charged_max_bytes: u64::MAX,
             open_error: None,
         }
     }
@@ -168,10 +173,18 @@ impl Backend for TestBackend {
         }
         let known = self.namespaces.iter().find(|known| known.nsid == nsid)?;
         Some(NamespaceRef {
-            volume: &*known.volume,
+            volume: &known.volume,
             region: known.region,
             permit: known.permit,
         })
+    }
+
+    fn charge_input(&mut self, len_bytes: u64) -> bool {
+        let fits = len_bytes <= self.charged_max_bytes;
+        if fits {
+            self.charged_bytes = len_bytes;
+        }
+        fits
     }
 
     fn completed(&mut self, command: &Completed) {

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use block::Volume;
+use block::{Completion, Volume};
 use session::{Segment, SendList, StreamSession};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{TestBackend, VecVolume, subsystem};
+use super::{TestBackend, subsystem};
 use crate::controller::{Limits, Subsystem};
 use crate::tcp::wire::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataPdu, Dgst, Digest, IcReq, IcResp, Layout, Pda,
@@ -155,6 +155,14 @@ impl Peer {
             result?;
         }
         Ok(())
+    }
+
+    /// A volume is done with a command that it made wait.
+    pub fn complete(&mut self, completion: Completion) {
+        self.session
+            .handle_completion(self.now, completion, &mut self.backend)
+            .expect("completions end no connection");
+        self.drain();
     }
 
     /// Takes everything that the session has to say.
@@ -339,9 +347,9 @@ impl Peer {
 }
 
 /// An I/O queue of `sq_entries` entries over `volumes`, and the admin queue of its controller.
-pub fn io_peer(
+pub fn io_peer<V: Volume + 'static>(
     config: ControllerConfig,
-    volumes: &[Arc<VecVolume>],
+    volumes: &[Arc<V>],
     sq_entries: u16,
 ) -> (Peer, Peer) {
     let subsystem = subsystem(Limits::default(), volumes);

@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use block::{Completion, Volume};
 use session::testing::{PostedWork, Work};
 use session::{MessageSession, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::peer::read;
-use super::{TestBackend, VecVolume, subsystem};
+use super::{TestBackend, subsystem};
 use crate::controller::{Limits, Subsystem};
 use crate::rdma::wire::ConnectRequest;
 use crate::rdma::{ControllerConfig, ControllerSession, SessionError};
@@ -102,6 +103,14 @@ impl RdmaHost {
             .handle_message(self.now, message, None, &mut self.backend);
         self.poll();
         result
+    }
+
+    /// A volume is done with a command that it made wait.
+    pub fn complete(&mut self, completion: Completion) {
+        self.session
+            .handle_completion(self.now, completion, &mut self.backend)
+            .expect("completions end no connection");
+        self.poll();
     }
 
     /// Lets the session post for as long as it has something and finds room: room there is again
@@ -216,7 +225,7 @@ impl RdmaHost {
 }
 
 /// An I/O queue of `entries` entries over `volumes`, and the admin queue of its controller.
-pub fn rdma_host(volumes: &[Arc<VecVolume>], entries: u16) -> (RdmaHost, RdmaHost) {
+pub fn rdma_host<V: Volume + 'static>(volumes: &[Arc<V>], entries: u16) -> (RdmaHost, RdmaHost) {
     let subsystem = subsystem(Limits::default(), volumes);
     let mut admin = RdmaHost::new(Arc::clone(&subsystem), 1, 0, 32);
     let cqe = admin

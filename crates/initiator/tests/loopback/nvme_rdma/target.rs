@@ -195,6 +195,10 @@ impl Backend for Served {
         self.backend.namespace(nsid)
     }
 
+    fn charge_input(&mut self, len_bytes: u64) -> bool {
+        self.backend.charge_input(len_bytes)
+    }
+
     fn completed(&mut self, _command: &Completed) {}
 }
 

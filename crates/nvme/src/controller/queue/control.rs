@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
+use session::Leases;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::slot::{Slot, Stage};
@@ -146,6 +147,7 @@ impl Queue {
         if self.is_ended {
             return;
         }
+        self.fail_without_namespace(backend);
         self.abort_asked(backend);
         self.complete_kept(backend);
         self.renew_deadline(backend);
@@ -158,20 +160,20 @@ impl Queue {
             else {
                 return;
             };
-            let outcome = self.abort(cid);
+            let outcome = self.abort(cid, backend);
             if let Some(connection) = self.role.connection() {
                 backend.with_subsystem(|subsystem| subsystem.answer_abort(connection, outcome));
             }
         }
     }
 
-    /// Completes a command with Command Abort Requested where it is held back or worked on. One
+    /// Completes a command with Command Abort Requested where it is held back, worked on, or waits for its volume. One
     /// whose data are on their way goes on, in either direction.
-    fn abort(&mut self, cid: Cid) -> Outcome {
+    fn abort<B: Backend>(&mut self, cid: Cid, backend: &mut B) -> Outcome {
         let is_victim = |slot: &Slot| {
             slot.cid == cid
                 && !slot.flags.cid_conflicts
-                && matches!(slot.stage, Stage::Held | Stage::Working)
+                && (matches!(slot.stage, Stage::Held | Stage::Working) || slot.waits_for_volume())
         };
         let Some(index) = self.slots.iter().position(is_victim) else {
             return Outcome::NotAborted;
@@ -179,10 +181,7 @@ impl Queue {
         let id = SlotId(index as u16);
         self.held.retain(|Reverse(held)| held.slot != id);
         self.working.retain(|&working| working != id);
-        let slot = &mut self.slots[index];
-        slot.status = StatusCode::AbortRequested.into();
-        slot.not_before = None;
-        self.finish(id);
+        self.give_up(id, StatusCode::AbortRequested, backend);
         Outcome::Aborted
     }
 
@@ -213,8 +212,9 @@ impl Queue {
         }
     }
 
-    /// The connection has ended: the subsystem forgets it.
+    /// The connection has ended: the subsystem forgets it, and volumes forget its commands.
     pub fn handle_close<B: Backend>(&mut self, backend: &mut B) {
+        self.leases.release_all();
         if let Some(connection) = self.role.connection() {
             backend.with_subsystem(|subsystem| subsystem.connection_closed(connection));
         }
@@ -241,7 +241,7 @@ impl Queue {
         let limits = backend.with_subsystem(|subsystem| subsystem.config().limits);
         let origin = backend.origin();
         let transport = origin.transport;
-        self.volume_connection = origin.wake.0;
+        self.leases = Leases::new(origin.wake.0);
         self.transfer_max_bytes = u32::try_from(limits.transfer_max_bytes()).unwrap_or(u32::MAX);
         self.sq_entries = connection.sq_entries;
         self.sq_head = 1;

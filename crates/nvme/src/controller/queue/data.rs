@@ -18,7 +18,9 @@ impl Queue {
             return;
         }
         match slot.action {
-            Action::Write | Action::Compare => self.stream(id, bytes, backend),
+            Action::Write | Action::Compare if !slot.flags.keeps_input => {
+                self.stream(id, bytes, backend);
+            }
             _ => slot.gather(bytes),
         }
     }
@@ -42,17 +44,27 @@ impl Queue {
     /// All data have come.
     pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
+        if slot.flags.keeps_input && !slot.is_failed() {
+            slot.stage = Stage::Filling;
+        } else {
+            self.data_gathered(id, backend);
+        }
+    }
+
+    /// All data have come, and the volume is ready for them.
+    pub(super) fn data_gathered<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
+        let slot = &mut self.slots[id.index()];
         match slot.action {
             Action::FusedCompare | Action::FusedWrite => self.fused_gathered(id, backend),
             _ if slot.is_failed() => self.finish(id),
             Action::Control => self.execute_control(id, backend),
             Action::Deallocate | Action::Copy => self.start_work(id, backend),
-            _ => self.finish(id),
+            _ => self.settle(id),
         }
     }
 
     /// Executes the whole blocks among `bytes` and keeps the rest.
-    fn stream<B: Backend>(&mut self, id: SlotId, mut bytes: &[u8], backend: &mut B) {
+    pub(super) fn stream<B: Backend>(&mut self, id: SlotId, mut bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         let block_bytes = 1 << slot.block_shift;
         if !slot.buffer.is_empty() {

@@ -7,8 +7,8 @@ use block::Op;
 
 use super::slot::Stage;
 use super::{Begun, Queue, SlotId};
-use crate::controller::Backend;
 use crate::controller::io::{self, Action, COMPARE_AND_WRITE_BLOCKS_MAX, Command, Context};
+use crate::controller::{Backend, DataPointer};
 use crate::wire::{Sqe, Status, StatusCode, opcode};
 
 /// Whether the command that came last was the first of a pair.
@@ -33,17 +33,18 @@ impl Queue {
     pub(super) fn begin_first<B: Backend>(
         &mut self,
         id: SlotId,
-        context: &Context,
+        pointer: Result<DataPointer, StatusCode>,
         sqe: &Sqe,
         backend: &mut B,
     ) -> Begun {
-        let begun = match Half::FIRST.parse(context, sqe, backend) {
+        let begun = match Half::FIRST.parse(&mut self.context(id, pointer), sqe, backend) {
             Ok(command) => self.start(id, &command, backend),
             Err(code) => self.reject(id, code),
         };
-        self.fused = match begun {
-            Begun::Receive { .. } => FusedFirst::Waiting(id),
-            Begun::Done => FusedFirst::Failed,
+        self.fused = if self.slots[id.index()].is_failed() {
+            FusedFirst::Failed
+        } else {
+            FusedFirst::Waiting(id)
         };
         begun
     }
@@ -51,7 +52,7 @@ impl Queue {
     pub(super) fn begin_second<B: Backend>(
         &mut self,
         id: SlotId,
-        context: &Context,
+        pointer: Result<DataPointer, StatusCode>,
         sqe: &Sqe,
         backend: &mut B,
     ) -> Begun {
@@ -65,11 +66,11 @@ impl Queue {
             self.abort_first(first, StatusCode::InvalidField, backend);
             return self.reject(id, StatusCode::InvalidField);
         }
-        let begun = match Half::SECOND.parse(context, sqe, backend) {
+        let begun = match Half::SECOND.parse(&mut self.context(id, pointer), sqe, backend) {
             Ok(command) => self.start(id, &command, backend),
             Err(code) => self.reject(id, code),
         };
-        if begun == Begun::Done {
+        if self.slots[id.index()].is_failed() {
             self.abort_first(first, StatusCode::AbortedFailedFused, backend);
             return begun;
         }
@@ -109,7 +110,7 @@ impl Queue {
         };
         self.execute_pair(first, second, backend);
         self.finish(first);
-        self.finish(second);
+        self.settle(second);
     }
 
     fn execute_pair<B: Backend>(&mut self, first: SlotId, second: SlotId, backend: &mut B) {
@@ -154,7 +155,7 @@ impl Half {
 
     fn parse<B: Backend>(
         self,
-        context: &Context,
+        context: &mut Context<'_>,
         sqe: &Sqe,
         backend: &mut B,
     ) -> Result<Command, Status> {

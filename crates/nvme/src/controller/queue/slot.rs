@@ -14,7 +14,7 @@ use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode};
 pub struct SlotId(pub u16);
 
 impl SlotId {
-    pub(super) const fn index(self) -> usize {
+    pub(in crate::controller) const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -24,12 +24,16 @@ impl SlotId {
 pub(super) enum Stage {
     /// There is none.
     Free,
+    /// Its volume brings the blocks into memory. Data that are not in the capsule were not asked for.
+    Filling,
     /// Its data are coming.
     Receiving,
     /// It is fused, has its data and waits for its partner.
     Gathered,
     /// It is executed piece by piece.
     Working,
+    /// It was executed, and its volume makes the effects safe.
+    Settling,
     /// It is done but may not be completed yet.
     Held,
     /// The subsystem will complete it.
@@ -84,6 +88,10 @@ pub(super) struct SlotFlags {
     pub(super) is_control: bool,
     /// It is a Connect.
     pub(super) is_connect: bool,
+    /// Its data may be sent from where they lie in the volume.
+    pub(super) may_place: bool,
+    /// Data of its capsule are kept, and charged, until its volume is ready.
+    pub(super) keeps_input: bool,
 }
 
 impl Slot {

@@ -3,16 +3,18 @@
 
 use std::time::Instant;
 
-use block::{Admission, Blocks, Extent, Intent, Lba, Op, Ticket, Unmap};
+use block::{Blocks, Extent, Geometry, Intent, Lba, Op, Unmap};
+use session::{Admitted, Leases};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::slot::{Slot, Stage};
 use super::{Queue, SlotId};
 use crate::controller::Backend;
 use crate::controller::io::{
-    self, Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DatasetRange,
+    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DATASET_RANGES_MAX,
+    DatasetRange,
 };
-use crate::wire::StatusCode;
+use crate::wire::{Status, StatusCode};
 
 /// What one turn may cost, in bytes of memory written.
 const TURN_COST: u64 = 4 << 20;
@@ -31,10 +33,17 @@ enum Turn {
 impl Queue {
     /// Does the first piece, which most often is all, unless this turn has done enough.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
-        let ticket = self.ticket(id);
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Working;
-        slot.check_ranges(self.now, ticket, backend);
+        match slot.admit_ranges(id, self.now, &mut self.leases, backend) {
+            Admitted::Now => {}
+            Admitted::NotBefore(until) => slot.not_before = Some(until),
+            Admitted::Fail(status, until) => {
+                slot.not_before = until;
+                slot.fail(status);
+            }
+            Admitted::Filling => return slot.stage = Stage::Filling,
+        }
         self.working.push_back(id);
         self.work(backend);
     }
@@ -47,55 +56,70 @@ impl Queue {
             };
             match self.slots[id.index()].work(&mut self.turn_cost, backend) {
                 Turn::More => self.working.push_back(id),
-                Turn::Over => self.finish(id),
+                Turn::Over => self.settle(id),
             }
         }
     }
 }
 
 impl Slot {
-    /// Checks all ranges before the first is touched. A command that brought its ranges is admitted
-    /// to its volume now.
-    fn check_ranges<B: Backend>(&mut self, now: Instant, ticket: Ticket, backend: &mut B) {
+    /// Checks all ranges before the first is touched, and notes where they fail. A command that brought its ranges is
+    /// admitted to its volume now; the others were when they began.
+    fn admit_ranges<B: Backend>(
+        &mut self,
+        id: SlotId,
+        now: Instant,
+        leases: &mut Leases,
+        backend: &mut B,
+    ) -> Admitted {
         let Some(namespace) = backend.namespace(self.nsid) else {
-            return self.fail(StatusCode::InvalidNamespaceOrFormat);
+            self.fail(StatusCode::InvalidNamespaceOrFormat);
+            return Admitted::Now;
         };
-        let geometry = namespace.volume.geometry();
-        let mut blocks = 0;
-        let mut index = 0;
-        while let Some(extent) = self.range(index) {
-            if let Err(status) = geometry.byte_range(extent) {
-                return self.fail(status);
+        let blocks = match self.check_ranges(namespace.volume.geometry()) {
+            Ok(blocks) => blocks,
+            Err(status) => {
+                self.fail(status);
+                return Admitted::Now;
             }
+        };
+        let (Action::Copy | Action::Deallocate, Some(kind)) = (self.action, self.kind) else {
+            return Admitted::Now;
+        };
+        if leases.holds(id.index()) {
+            return Admitted::Now;
+        }
+        let mut extents = [Extent::new(Lba(0), Blocks(0)); DATASET_RANGES_MAX as usize + 1];
+        let to =
+            (self.action == Action::Copy).then(|| Extent::new(self.extent.lba, Blocks(blocks)));
+        let ranges = (0..).map_while(|index| self.range(index));
+        let mut len = 0;
+        for (entry, extent) in extents.iter_mut().zip(to.into_iter().chain(ranges)) {
+            *entry = extent;
+            len += 1;
+        }
+        let intent = Intent {
+            kind,
+            extents: &extents[..len],
+            len_bytes: blocks << self.block_shift,
+        };
+        leases.admit(id.index(), namespace.volume, now, &intent)
+    }
+
+    /// How many blocks the ranges have in all.
+    fn check_ranges(&self, geometry: Geometry) -> Result<u64, Status> {
+        let mut blocks = 0;
+        for extent in (0..).map_while(|index| self.range(index)) {
+            geometry.byte_range(extent)?;
             if self.action == Action::Copy && extent.blocks.0 > u64::from(COPY_RANGE_BLOCKS_MAX) {
-                return self.fail(COMMAND_SIZE_LIMIT_EXCEEDED);
+                return Err(COMMAND_SIZE_LIMIT_EXCEEDED);
             }
             blocks += extent.blocks.0;
-            index += 1;
         }
         if self.action == Action::Copy {
-            let to = Extent::new(self.extent.lba, Blocks(blocks));
-            if let Err(status) = geometry.byte_range(to) {
-                return self.fail(status);
-            }
+            geometry.byte_range(Extent::new(self.extent.lba, Blocks(blocks)))?;
         }
-        if let (Action::Copy | Action::Deallocate, Some(kind)) = (self.action, self.kind) {
-            let work_bytes = blocks << self.block_shift;
-            let intent = Intent {
-                kind,
-                extents: &[],
-                len_bytes: work_bytes,
-            };
-            let admission = namespace.volume.admit(now, &intent, ticket);
-            match io::ready_or_busy(admission, namespace.volume, ticket) {
-                Admission::Now | Admission::Later | Admission::NowThenSettle => {}
-                Admission::NotBefore(until) => self.not_before = Some(until),
-                Admission::Fail(status, until) => {
-                    self.not_before = until;
-                    self.fail(status);
-                }
-            }
-        }
+        Ok(blocks)
     }
 
     /// The range of this number.

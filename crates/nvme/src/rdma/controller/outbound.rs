@@ -32,6 +32,15 @@ struct Response {
     invalidate: Option<RemoteKey>,
 }
 
+/// What is left of a read.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    left_bytes: u32,
+    block_bytes: u32,
+    /// Whether they may be sent from where they lie in the volume.
+    may_place: bool,
+}
+
 /// How posting went.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Posted {
@@ -90,9 +99,14 @@ impl Outbound {
                         block_bytes,
                         done_bytes,
                         len_bytes,
+                        may_place,
                     } => {
-                        let left_bytes = len_bytes - done_bytes;
-                        self.write_blocks(left_bytes, block_bytes, queue, places, backend, out)
+                        let blocks = Blocks {
+                            left_bytes: len_bytes - done_bytes,
+                            block_bytes,
+                            may_place,
+                        };
+                        self.write_blocks(blocks, queue, places, backend, out)
                     }
                     Payload::Reply { done_bytes, bytes } => {
                         let left = &bytes[done_bytes as usize..];
@@ -117,26 +131,25 @@ impl Outbound {
     /// Writes blocks to the host as far as they lie in one stretch of its memory.
     fn write_blocks<B: Backend>(
         &mut self,
-        left_bytes: u32,
-        block_bytes: u32,
+        blocks: Blocks,
         queue: &mut Queue,
         places: &Places,
         backend: &mut B,
         out: &mut dyn WorkList,
     ) -> Posted {
-        let len_max_bytes = out.write_piece_bytes(left_bytes);
+        let len_max_bytes = out.write_piece_bytes(blocks.left_bytes);
         let to = places
             .piece(self.posted_bytes, len_max_bytes)
             .expect("lengths were checked when the command began");
-        let whole_bytes = to.len_bytes - to.len_bytes % block_bytes;
+        let whole_bytes = to.len_bytes - to.len_bytes % blocks.block_bytes;
         let Some(to) = to.piece(0, whole_bytes).filter(|_| whole_bytes > 0) else {
-            self.crossing.resize(block_bytes as usize, 0);
+            self.crossing.resize(blocks.block_bytes as usize, 0);
             if queue.copy_front(&mut self.crossing, backend).is_err() {
                 self.crossing.clear();
             }
             return Posted::Some;
         };
-        let read = if out.places() {
+        let read = if blocks.may_place && out.places() {
             let Some(place) = out.write_placed(to) else {
                 return Posted::Full;
             };

@@ -1,5 +1,7 @@
 //! The session in virtual time, against a host in memory.
 
+mod waiting;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

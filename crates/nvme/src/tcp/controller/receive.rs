@@ -45,7 +45,7 @@ struct Body {
 
 /// Where the data of a PDU go.
 #[derive(Clone, Copy, Debug)]
-enum Sink {
+pub(super) enum Sink {
     /// Nowhere.
     Discard,
     /// To a command; they are all of its data.
@@ -249,7 +249,12 @@ impl<B: Backend> ControllerSession<B> {
             self.receiver.short_commands += 1;
         }
         let begun = self.queue.begin(sqe, pointer, backend)?;
-        Ok(match begun {
+        Ok(self.bring_data(begun))
+    }
+
+    /// Asks for the data of a command where the host sends them only then.
+    pub(super) fn bring_data(&mut self, begun: Begun) -> Sink {
+        match begun {
             Begun::Receive {
                 slot,
                 pointer: DataPointer::InCapsule { .. },
@@ -263,7 +268,7 @@ impl<B: Backend> ControllerSession<B> {
                 Sink::Discard
             }
             Begun::Done => Sink::Discard,
-        })
+        }
     }
 
     fn on_h2c_data(&mut self, shape: PduShape, header: &[u8]) -> Result<Sink, Violation> {

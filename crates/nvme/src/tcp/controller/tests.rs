@@ -8,6 +8,7 @@ mod model;
 mod reservations;
 mod transfers;
 mod violations;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +108,7 @@ fn a_host_that_does_not_connect_in_time_is_dropped() {
     let (mut io, _admin) = peer(&volume());
     io.advance(Duration::from_secs(60))
         .expect("it is connected");
-    let subsystem = crate::testing::subsystem(Limits::default(), &[]);
+    let subsystem = crate::testing::subsystem::<VecVolume>(Limits::default(), &[]);
     let mut late = Peer::new(ControllerConfig::default(), subsystem, 9);
     let error = late.advance(Duration::from_secs(30));
     assert_eq!(error, Err(SessionError::ConnectTimeout));

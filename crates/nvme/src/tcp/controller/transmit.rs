@@ -160,6 +160,7 @@ impl Transmitter {
             Payload::Blocks {
                 done_bytes,
                 len_bytes,
+                may_place,
                 ..
             } => {
                 let piece = Piece {
@@ -168,7 +169,7 @@ impl Transmitter {
                     left_bytes: len_bytes - done_bytes,
                     is_plain,
                 };
-                if len_bytes >= self.place_min_bytes && !self.layout.dgst.data() {
+                if may_place && len_bytes >= self.place_min_bytes && !self.layout.dgst.data() {
                     self.push_placed(now, piece, queue, backend, out)
                 } else {
                     self.push_copied(now, piece, queue, backend, out)

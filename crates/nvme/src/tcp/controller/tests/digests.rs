@@ -5,7 +5,7 @@ use crate::tcp::wire::Digest;
 
 #[test]
 fn digests_are_granted_as_asked_and_configured() {
-    let subsystem = crate::testing::subsystem(Limits::default(), &[]);
+    let subsystem = crate::testing::subsystem::<VecVolume>(Limits::default(), &[]);
     let config = ControllerConfig {
         dgst: Dgst::HEADER,
         ..ControllerConfig::default()

@@ -9,7 +9,7 @@ use crate::testing::subsystem;
 fn fresh() -> Peer {
     Peer::new(
         ControllerConfig::default(),
-        subsystem(Limits::default(), &[]),
+        subsystem::<VecVolume>(Limits::default(), &[]),
         1,
     )
 }
