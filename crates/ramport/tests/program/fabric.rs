@@ -36,7 +36,7 @@ fn fabric_ls_says_what_works_here_and_why() {
     let words = if soft["is_available"] == true {
         "soft works: UDP port 4791"
     } else {
-        "soft does not work: UDP port 4791"
+        "soft does not work: cannot use UDP port 4791"
     };
     assert!(last.starts_with(words), "{text}");
 }

@@ -7,7 +7,7 @@ test_the_adapter_is_listed_with_its_addresses() {
 grep -E '^ *rxe0 +1 +Ethernet +ACTIVE +[0-9.]+ Gb/sec .* veth0 .*10\.2\.0\.1' /tmp/list
 grep '^hw works' /tmp/list
 # rdma_rxe has the port here.
-grep '^soft does not work: UDP port 4791' /tmp/list
+grep '^soft does not work: cannot use UDP port 4791' /tmp/list
 /share/ramport fabric ls --json > /tmp/list.json
 same "$(jq -r '.devices[0].ports[0].addresses | map(select(. == "10.2.0.1" or . == "fd02::1")) | length' /tmp/list.json)" 2 addresses
 same "$(jq -r '.providers[0].is_available' /tmp/list.json)" true hw
