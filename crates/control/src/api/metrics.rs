@@ -1,118 +1,147 @@
-//! Metrics in the text format of Prometheus. Names and labels are definitions' names; no secret is among them.
+//! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names; no secret is among
+//! them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
 use server::{IoStatistics, Latency};
 
 use crate::engine::{Engine, RdmaStatisticsView};
 use crate::text::Portal;
 
-/// Buckets of the latency that are told, as log2 of their end in nanoseconds: from 2 us to 1 s.
-const BUCKET_BITS: std::ops::RangeInclusive<u32> = 11..=30;
+/// The media type of what [`render`] returns.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything.
+/// Buckets of the latency that are exposed, as log2 of their end in nanoseconds: from 2 us to 1 s.
+const BUCKET_BITS: RangeInclusive<u32> = 11..=30;
+
+/// Every metric of `engine` as it is now.
 pub(super) fn render(engine: &Engine) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(EngineCollector(engine.clone())));
     let mut text = String::new();
-    render_capacity(engine, &mut text);
-    render_volumes(engine, &mut text);
-    render_rdma(engine, &mut text);
-    let [volumes, targets, sessions] = engine.statistics();
-    let mut subjects = Vec::new();
-    subjects.extend(labelled("volume", volumes));
-    subjects.extend(labelled("target", targets));
-    subjects.extend(labelled("session", sessions));
-    render_statistics(&subjects, &mut text);
+    text::encode(&mut text, &registry).expect("writing to a string does not fail");
     text
 }
 
-/// Someone's counters: the noun, the labels, the counters.
-type Subject = (&'static str, String, IoStatistics);
+/// Reads the engine's figures at each scrape.
+struct EngineCollector(Engine);
 
-fn labelled(
-    noun: &'static str,
-    named: Vec<(String, IoStatistics)>,
-) -> impl Iterator<Item = Subject> {
-    named
-        .into_iter()
-        .map(move |(name, statistics)| (noun, format!("{noun}=\"{}\"", escaped(&name)), statistics))
+impl fmt::Debug for EngineCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineCollector")
+    }
 }
 
-fn render_capacity(engine: &Engine, text: &mut String) {
+impl Collector for EngineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let engine = &self.0;
+        encode_capacity(engine, &mut encoder)?;
+        encode_volumes(engine, &mut encoder)?;
+        encode_rdma(engine, &mut encoder)?;
+        let [volumes, targets, sessions] = engine.statistics();
+        for (noun, subjects) in [
+            ("volume", volumes),
+            ("target", targets),
+            ("session", sessions),
+        ] {
+            encode_operations(noun, &subjects, &mut encoder)?;
+            encode_latency(noun, &subjects, &mut encoder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Labels of a metric: keys and values.
+type Labels = Vec<(&'static str, String)>;
+/// Volumes, targets or sessions: the value of their label, and their counters.
+type Subjects = [(String, IoStatistics)];
+
+fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let capacity = engine.capacity();
-    let status = engine.status();
     let gauges = [
         (
             "ramport_memory_budget_bytes",
-            "What may be used",
+            "Memory budget",
             capacity.budget_bytes,
         ),
         (
             "ramport_memory_used_bytes",
-            "What is used",
+            "Memory used of the budget",
             capacity.used_bytes,
         ),
         (
             "ramport_memory_promised_bytes",
-            "What all volumes take when full",
+            "Memory that all volumes use when they are full",
             capacity.promised_bytes,
         ),
         (
             "ramport_uptime_seconds",
-            "How long the daemon has been running",
-            status.uptime_s,
+            "Time since the daemon started",
+            engine.status().uptime_s,
         ),
         (
             "ramport_volumes",
-            "How many there are",
+            "Number of volumes",
             engine.volumes().len() as u64,
         ),
         (
             "ramport_sessions",
-            "How many there are",
+            "Number of sessions",
             engine.sessions().len() as u64,
         ),
     ];
     for (name, help, value) in gauges {
-        head(text, name, "gauge", help);
-        line(text, name, "", value);
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&value)?;
     }
+    Ok(())
 }
 
 /// A gauge of a volume: name, help, value.
 type Gauge = (&'static str, &'static str, fn(&crate::VolumeView) -> u64);
-/// A figure of a latency.
-type Figure = fn(&Latency) -> Option<std::time::Duration>;
 
-fn render_volumes(engine: &Engine, text: &mut String) {
+const VOLUME_GAUGES: [Gauge; 2] = [
+    (
+        "ramport_volume_size_bytes",
+        "Capacity of the volume",
+        |volume| volume.size_bytes,
+    ),
+    (
+        "ramport_volume_used_bytes",
+        "Memory that the volume holds",
+        |volume| volume.used_bytes,
+    ),
+];
+
+fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let volumes = engine.volumes();
-    let gauges: [Gauge; 2] = [
-        ("ramport_volume_size_bytes", "Capacity", |volume| {
-            volume.size_bytes
-        }),
-        (
-            "ramport_volume_used_bytes",
-            "Memory that it holds",
-            |volume| volume.used_bytes,
-        ),
-    ];
-    for (name, help, value) in gauges {
-        head(text, name, "gauge", help);
+    for (name, help, value) in VOLUME_GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for volume in &volumes {
-            let labels = format!("volume=\"{}\"", escaped(&volume.name));
-            line(text, name, &labels, value(volume));
+            let labels = [("volume", volume.name.as_str())];
+            metric
+                .encode_family(&labels)?
+                .encode_gauge(&value(volume))?;
         }
     }
+    Ok(())
 }
 
 /// A count of RDMA in software: name, help, value.
 type RdmaCount = (&'static str, &'static str, fn(&RdmaStatisticsView) -> u64);
 /// Counts of RDMA in software by cause: name, help, values.
-type RdmaCauses = (
-    &'static str,
-    &'static str,
-    fn(&RdmaStatisticsView) -> &BTreeMap<String, u64>,
-);
+type RdmaCauses = (&'static str, &'static str, CausesOf);
+/// Where counts by cause stand.
+type CausesOf = fn(&RdmaStatisticsView) -> &BTreeMap<String, u64>;
 
 const RDMA_COUNTS: [RdmaCount; 7] = [
     (
@@ -155,157 +184,146 @@ const RDMA_CAUSES: [RdmaCauses; 2] = [
     ),
 ];
 
-/// Portals at one address have the same counts, so that sums are to be made by address.
-fn render_rdma(engine: &Engine, text: &mut String) {
-    let portals: Vec<_> = (engine.portals().into_iter())
+/// Portals at one address have the same counts, so sums are to be made by address.
+fn encode_rdma(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let portals: Vec<(Labels, RdmaStatisticsView)> = (engine.portals().into_iter())
         .filter_map(|portal| {
             let address = portal.url.parse::<Portal>().ok()?.0.address.ip();
-            let labels = format!("portal=\"{}\",address=\"{address}\"", escaped(&portal.url));
+            let labels = vec![("portal", portal.url), ("address", address.to_string())];
             Some((labels, portal.statistics?))
         })
         .collect();
     for (what, help, value) in RDMA_COUNTS {
-        let name = format!("ramport_portal_rdma_{what}_total");
-        head(text, &name, "counter", help);
+        let name = format!("ramport_portal_rdma_{what}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
         for (labels, statistics) in &portals {
-            line(text, &name, labels, value(statistics));
+            encode_count(&mut metric, labels, value(statistics))?;
         }
     }
     for (what, help, causes) in RDMA_CAUSES {
-        let name = format!("ramport_portal_rdma_{what}_total");
-        head(text, &name, "counter", help);
+        let name = format!("ramport_portal_rdma_{what}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
         for (labels, statistics) in &portals {
             for (cause, count) in causes(statistics) {
-                line(text, &name, &format!("{labels},cause=\"{cause}\""), count);
+                let mut labels = labels.clone();
+                labels.push(("cause", cause.clone()));
+                encode_count(&mut metric, &labels, *count)?;
             }
         }
     }
+    Ok(())
 }
 
-/// Metrics of one name stand together, as the format wants it.
-fn render_statistics(subjects: &[Subject], text: &mut String) {
-    for noun in ["volume", "target", "session"] {
-        let mine = || subjects.iter().filter(move |subject| subject.0 == noun);
-        for (what, help) in [
-            ("operations", "Commands completed, failed ones among them"),
-            ("bytes", "Bytes moved"),
-            ("errors", "Commands that failed"),
-        ] {
-            let name = format!("ramport_{noun}_{what}_total");
-            head(text, &name, "counter", help);
-            for (_, labels, statistics) in mine() {
-                for (kind, counters) in statistics.kinds() {
-                    let value = match what {
-                        "operations" => counters.operations,
-                        "bytes" => counters.bytes,
-                        _ => counters.errors,
-                    };
-                    let labels = format!("{labels},kind=\"{}\"", kind_name(kind));
-                    line(text, &name, &labels, value);
-                }
+/// A count of I/O: name, help, value.
+type Count = (
+    &'static str,
+    &'static str,
+    fn(&server::KindStatistics) -> u64,
+);
+
+const COUNTS: [Count; 3] = [
+    (
+        "operations",
+        "Commands completed, including failed ones",
+        |of| of.operations,
+    ),
+    ("bytes", "Bytes transferred", |of| of.bytes),
+    ("errors", "Commands that failed", |of| of.errors),
+];
+
+fn encode_operations(
+    noun: &'static str,
+    subjects: &Subjects,
+    encoder: &mut DescriptorEncoder,
+) -> fmt::Result {
+    for (what, help, value) in COUNTS {
+        let name = format!("ramport_{noun}_{what}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for (subject, statistics) in subjects {
+            for (kind, counters) in statistics.kinds() {
+                let labels = labels_of(noun, subject, kind);
+                encode_count(&mut metric, &labels, value(counters))?;
             }
         }
-        render_latency(noun, mine, text);
     }
+    Ok(())
 }
 
-fn render_latency<'a, I: Iterator<Item = &'a Subject>>(
-    noun: &str,
-    mine: impl Fn() -> I,
-    text: &mut String,
-) {
-    let measured = || {
-        mine().flat_map(|(_, labels, statistics)| {
+/// A figure of a latency.
+type Figure = fn(&Latency) -> Option<Duration>;
+
+/// Only kinds of operations that were used have a latency.
+fn encode_latency(
+    noun: &'static str,
+    subjects: &Subjects,
+    encoder: &mut DescriptorEncoder,
+) -> fmt::Result {
+    let measured: Vec<(Labels, &Latency)> = (subjects.iter())
+        .flat_map(|(subject, statistics)| {
             let used = statistics.kinds().filter(|(_, kind)| kind.operations > 0);
-            used.map(move |(kind, counters)| {
-                (
-                    format!("{labels},kind=\"{}\"", kind_name(kind)),
-                    &counters.latency,
-                )
-            })
+            used.map(|(kind, counters)| (labels_of(noun, subject, kind), &counters.latency))
         })
-    };
+        .collect();
     let name = format!("ramport_{noun}_latency_seconds");
-    head(text, &name, "histogram", "Latency in the server");
-    for (labels, latency) in measured() {
-        render_histogram(&name, &labels, latency, text);
+    let help = "Latency in the server";
+    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+    for (labels, latency) in &measured {
+        let sum_s = latency.sum().as_secs_f64();
+        metric
+            .encode_family(labels)?
+            .encode_histogram::<NoLabelSet>(sum_s, latency.count(), &buckets(latency), None)?;
     }
     let figures: [(&str, &str, Figure); 2] = [
-        ("mean", "Mean latency since the beginning", Latency::mean),
+        ("mean", "Mean latency since the start", Latency::mean),
         (
             "stddev",
-            "Standard deviation of the latency since the beginning",
+            "Standard deviation of the latency since the start",
             Latency::standard_deviation,
         ),
     ];
     for (figure, help, value) in figures {
         let name = format!("ramport_{noun}_latency_{figure}_seconds");
-        head(text, &name, "gauge", help);
-        for (labels, latency) in measured() {
-            line(
-                text,
-                &name,
-                &labels,
-                value(latency).unwrap_or_default().as_secs_f64(),
-            );
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+        for (labels, latency) in &measured {
+            let value_s = value(latency).unwrap_or_default().as_secs_f64();
+            metric.encode_family(labels)?.encode_gauge(&value_s)?;
         }
     }
+    Ok(())
 }
 
-fn render_histogram(name: &str, labels: &str, latency: &Latency, text: &mut String) {
-    let mut below = 0;
-    let mut bucket = 0;
-    for bits in BUCKET_BITS {
-        let end = std::time::Duration::from_nanos(1 << bits);
-        while bucket < Latency::BUCKETS - 1 && Latency::bucket_end(bucket) <= end {
-            below += latency.buckets()[bucket];
-            bucket += 1;
-        }
-        let labels = format!("{labels},le=\"{}\"", end.as_secs_f64());
-        line(text, &format!("{name}_bucket"), &labels, below);
-    }
-    let count = latency.count();
-    line(
-        text,
-        &format!("{name}_bucket"),
-        &format!("{labels},le=\"+Inf\""),
-        count,
-    );
-    line(
-        text,
-        &format!("{name}_sum"),
-        labels,
-        latency.sum().as_secs_f64(),
-    );
-    line(text, &format!("{name}_count"), labels, count);
+/// Ends of buckets in seconds, and how many latencies are in each.
+fn buckets(latency: &Latency) -> Vec<(f64, u64)> {
+    let mut next = 0;
+    let mut buckets: Vec<(f64, u64)> = BUCKET_BITS
+        .map(|bits| {
+            let end = Duration::from_nanos(1 << bits);
+            let mut count = 0;
+            while next < Latency::BUCKETS - 1 && Latency::bucket_end(next) <= end {
+                count += latency.buckets()[next];
+                next += 1;
+            }
+            (end.as_secs_f64(), count)
+        })
+        .collect();
+    let below: u64 = buckets.iter().map(|(_, count)| count).sum();
+    buckets.push((f64::INFINITY, latency.count().saturating_sub(below)));
+    buckets
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn encode_count(metric: &mut MetricEncoder, labels: &Labels, count: u64) -> fmt::Result {
+    let exemplar: Option<&Exemplar<NoLabelSet, f64>> = None;
+    metric
+        .encode_family(labels)?
+        .encode_counter(&count, exemplar)
 }
 
-fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {
-    let _ = if labels.is_empty() {
-        writeln!(text, "{name} {value}")
-    } else {
-        writeln!(text, "{name}{{{labels}}} {value}")
-    };
-}
-
-fn kind_name(kind: block::OpKind) -> &'static str {
-    match kind {
+fn labels_of(noun: &'static str, subject: &str, kind: block::OpKind) -> Labels {
+    let kind = match kind {
         block::OpKind::Read => "read",
         block::OpKind::Write => "write",
         block::OpKind::Discard => "discard",
         block::OpKind::Flush => "flush",
-    }
-}
-
-/// A label's value: quotes and backslashes are escaped.
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    };
+    vec![(noun, subject.to_owned()), ("kind", kind.to_owned())]
 }

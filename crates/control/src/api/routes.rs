@@ -619,14 +619,11 @@ async fn get_openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(openapi())
 }
 
-/// Metrics in the text format of Prometheus
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Metrics", body = String, content_type = "text/plain")))]
+/// Metrics in the OpenMetrics text format
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text")))]
 async fn get_metrics(State(engine): State<Engine>) -> Result<Response, ApiError> {
     let text = call(engine, |engine| Ok(metrics::render(engine))).await?;
-    let kind = [(
-        header::CONTENT_TYPE,
-        "text/plain; version=0.0.4; charset=utf-8",
-    )];
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     Ok((kind, text).into_response())
 }
 

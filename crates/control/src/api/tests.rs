@@ -356,6 +356,26 @@ fn metrics_name_every_volume_and_keep_the_format() {
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
     }
+    assert_eq!(heads, metric_types());
+    assert!(text.ends_with("# EOF\n"), "OpenMetrics ends with a mark");
+}
+
+/// Every metric with its type. Dashboards and alerts rely on them. Samples of counters have the suffix `_total`.
+fn metric_types() -> BTreeSet<String> {
+    const DAEMON: &str = "memory_budget_bytes gauge,memory_used_bytes gauge,memory_promised_bytes gauge,\
+        uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge";
+    const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
+        receive_calls,send_calls,packets_dropped,requests_refused";
+    const IO: &str = "operations counter,bytes counter,errors counter,latency_seconds histogram,\
+        latency_mean_seconds gauge,latency_stddev_seconds gauge";
+    let daemon = DAEMON.split(',').map(str::to_owned);
+    let rdma = RDMA
+        .split(',')
+        .map(|what| format!("portal_rdma_{what} counter"));
+    let io = ["volume", "target", "session"].into_iter();
+    let io = io.flat_map(|noun| IO.split(',').map(move |what| format!("{noun}_{what}")));
+    let all = daemon.chain(rdma).chain(io);
+    all.map(|name| format!("ramport_{name}")).collect()
 }
 
 #[test]
