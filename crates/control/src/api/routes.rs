@@ -7,10 +7,11 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
 use server::{Force, SessionId};
 use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::answer::{ApiError, ErrorBody, call, read};
 use super::{Token, metrics};
@@ -26,60 +27,7 @@ const BODY_MAX_BYTES: usize = 16 << 20;
 
 /// The routes over `engine`. With a token, every request must carry it.
 pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
-    let router = Router::new()
-        .route("/v1/status", get(get_status))
-        .route("/v1/capacity", get(get_capacity))
-        .route("/v1/tasks", get(list_tasks))
-        .route(
-            "/v1/definitions",
-            get(get_definitions).put(apply_definitions),
-        )
-        .route("/v1/volumes", get(list_volumes))
-        .route(
-            "/v1/volumes/{name}",
-            get(get_volume)
-                .post(create_volume)
-                .patch(change_volume)
-                .delete(remove_volume),
-        )
-        .route("/v1/volumes/{name}/erase", post(erase_volume))
-        .route("/v1/volumes/{name}/acknowledge", post(acknowledge_loss))
-        .route("/v1/targets", get(list_targets).post(create_iscsi_target))
-        .route(
-            "/v1/targets/{name}",
-            get(get_target).post(create_target).delete(remove_target),
-        )
-        .route("/v1/targets/{name}/access", put(set_target_access))
-        .route("/v1/targets/{name}/namespaces", post(attach_volume))
-        .route(
-            "/v1/targets/{name}/namespaces/{nsid}",
-            axum::routing::delete(detach_volume),
-        )
-        .route("/v1/hosts", get(list_hosts))
-        .route(
-            "/v1/hosts/{name}",
-            get(get_host)
-                .post(create_host)
-                .put(change_host)
-                .delete(remove_host),
-        )
-        .route("/v1/portals", get(list_portals))
-        .route(
-            "/v1/portals/{url}",
-            get(get_portal)
-                .post(add_portal)
-                .patch(change_portal)
-                .delete(remove_portal),
-        )
-        .route("/v1/referrals", get(list_referrals))
-        .route(
-            "/v1/referrals/{url}",
-            get(get_referral).post(add_referral).delete(remove_referral),
-        )
-        .route("/v1/sessions", get(list_sessions))
-        .route("/v1/sessions/{id}", get(get_session).delete(end_session))
-        .route("/openapi.json", get(get_openapi))
-        .route("/metrics", get(get_metrics))
+    let router = Router::from(routes())
         .fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .with_state(engine.clone());
@@ -101,57 +49,52 @@ pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
 
 /// The OpenAPI document.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    Document::openapi()
+    routes().into_openapi()
+}
+
+/// Every handler. Its path and method stand in its own attribute; the document is collected from the same list.
+fn routes() -> OpenApiRouter<Engine> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(get_status))
+        .routes(routes!(get_capacity))
+        .routes(routes!(list_tasks))
+        .routes(routes!(get_definitions, apply_definitions))
+        .routes(routes!(list_volumes))
+        .routes(routes!(
+            get_volume,
+            create_volume,
+            change_volume,
+            remove_volume
+        ))
+        .routes(routes!(erase_volume))
+        .routes(routes!(acknowledge_loss))
+        .routes(routes!(list_targets, create_iscsi_target))
+        .routes(routes!(get_target, create_target, remove_target))
+        .routes(routes!(set_target_access))
+        .routes(routes!(attach_volume))
+        .routes(routes!(detach_volume))
+        .routes(routes!(list_hosts))
+        .routes(routes!(get_host, create_host, change_host, remove_host))
+        .routes(routes!(list_portals))
+        .routes(routes!(
+            get_portal,
+            add_portal,
+            change_portal,
+            remove_portal
+        ))
+        .routes(routes!(list_referrals))
+        .routes(routes!(get_referral, add_referral, remove_referral))
+        .routes(routes!(list_sessions))
+        .routes(routes!(get_session, end_session))
+        .routes(routes!(get_openapi))
+        .routes(routes!(get_metrics))
 }
 
 #[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "ramport",
-        description = "Lends a machine's RAM to other machines as disks."
-    ),
-    paths(
-        get_status,
-        get_capacity,
-        list_tasks,
-        get_definitions,
-        apply_definitions,
-        list_volumes,
-        get_volume,
-        create_volume,
-        change_volume,
-        remove_volume,
-        erase_volume,
-        acknowledge_loss,
-        list_targets,
-        get_target,
-        create_target,
-        create_iscsi_target,
-        set_target_access,
-        remove_target,
-        attach_volume,
-        detach_volume,
-        list_hosts,
-        get_host,
-        create_host,
-        change_host,
-        remove_host,
-        list_portals,
-        get_portal,
-        add_portal,
-        change_portal,
-        remove_portal,
-        list_referrals,
-        get_referral,
-        add_referral,
-        remove_referral,
-        list_sessions,
-        get_session,
-        end_session,
-        get_openapi,
-        get_metrics
-    )
-)]
+#[openapi(info(
+    title = "ramport",
+    description = "Lends a machine's RAM to other machines as disks."
+))]
 struct Document;
 
 /// Whether to do what sessions or data stand in the way of.
