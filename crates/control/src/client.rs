@@ -1,6 +1,5 @@
 //! The other end of the REST interface: blocking, for the command line.
 
-use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -269,15 +269,15 @@ where
     Ok((status, bytes))
 }
 
-/// A name as a part of a path: whatever is not plain is percent-encoded.
+/// What stands in a part of a path as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':');
+
+/// A name as a part of a path, percent-encoded.
 pub fn path_part(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut part, byte| {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':') {
-            part.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(part, "%{byte:02X}");
-        }
-        part
-    })
+    utf8_percent_encode(name, PLAIN).to_string()
 }

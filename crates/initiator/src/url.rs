@@ -3,6 +3,9 @@
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 use fabric::Choice as RdmaChoice;
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
+};
 use std::{
     fmt,
     net::IpAddr,
@@ -579,36 +582,40 @@ fn decode(text: &str) -> Result<String, UrlError> {
     let bad = || UrlError::Encoding {
         text: text.to_owned(),
     };
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2).ok_or_else(bad)?;
-        let digit = |d: u8| char::from(d).to_digit(16).ok_or_else(bad);
-        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
-        rest = tail;
-    }
-    if bytes.contains(&0) {
+    // The crate passes a `%` without two digits through.
+    let is_encoded = |rest: &str| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded = decoded.map_err(|_| bad())?;
+    if decoded.contains('\0') || !text.split('%').skip(1).all(is_encoded) {
         return Err(bad());
     }
-    String::from_utf8(bytes).map_err(|_| bad())
+    Ok(decoded.into_owned())
 }
 
-fn encode_name(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for &byte in name.as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:@+,;=!*'()$".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            let digit = |d: u8| char::from(b"0123456789ABCDEF"[usize::from(d)]);
-            text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-    text
+/// What stands in a name as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'!')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'$');
+
+fn encode_name(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, PLAIN)
 }
 
 #[cfg(test)]
