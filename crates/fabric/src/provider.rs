@@ -3,10 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use net::Source;
 use session::{Placement, RegionId};
 
 use crate::SoftStatistics;
@@ -146,16 +144,6 @@ pub trait Provider {
         None
     }
 
-    /// Whether WRITEs of a connected queue pair can be sent from volumes that were [shown](Self::show).
-    fn sends_from_volumes(&mut self, _qpn: Qpn) -> bool {
-        false
-    }
-
-    /// Takes a volume, which WRITEs can name until it is [released](Self::release). Its bytes are read each time that they are sent.
-    fn show(&mut self, _source: Arc<dyn Source>) -> Option<RegionId> {
-        None
-    }
-
     /// The bytes of allocated memory; empty where there is none. What is named by a posted receive, by a READ that has not
     /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
     fn bytes(&self, memory: RegionId) -> &[u8];
@@ -256,14 +244,6 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
         (**self).take_back(memory)
-    }
-
-    fn sends_from_volumes(&mut self, qpn: Qpn) -> bool {
-        (**self).sends_from_volumes(qpn)
-    }
-
-    fn show(&mut self, source: Arc<dyn Source>) -> Option<RegionId> {
-        (**self).show(source)
     }
 
     fn bytes(&self, memory: RegionId) -> &[u8] {

@@ -7,7 +7,6 @@
 //! has happened since the last: what has come ends the sleep at once.
 
 mod arrivals;
-mod lanes;
 mod memory;
 mod outlook;
 mod proof;
@@ -19,12 +18,11 @@ mod steering;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use net::{Piece, Source, UdpOptions, UdpRun, UdpSocket};
+use net::{UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
-use roce::wire::{Framing, Ipv4Identification, PathMtu, UDP_PORT};
+use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
 use roce::{ConnectParams, Connection, Endpoint, EndpointConfig, Flow, Received, TransmitList};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::{RegionId, Segment};
@@ -35,7 +33,6 @@ use crate::verbs::{
     RejReason, Remote, Rkey, SendRequest,
 };
 use arrivals::Arrivals;
-use lanes::Lanes;
 use memory::Memory;
 use outlook::Outlook;
 use proof::{Damaged, Proof};
@@ -72,7 +69,7 @@ impl SoftOptions {
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
-            path_mtu: PathMtu::B61440,
+            path_mtu: PathMtu::B8192,
             segmentation: Segmentation::On,
             qps_max: 4096,
             recv_buffer_bytes: UdpOptions::default().recv_buffer_bytes,
@@ -104,7 +101,6 @@ impl SoftOptions {
 pub struct Soft {
     socket: UdpSocket,
     segmentation: Segmentation,
-    lanes: Lanes,
     /// Where several threads share the address.
     seat: Option<Seat>,
     endpoint: Endpoint,
@@ -258,7 +254,6 @@ impl Soft {
             endpoint,
             socket,
             segmentation,
-            lanes: Lanes::default(),
             seat,
             memory,
             path_mtu: options.path_mtu,
@@ -402,28 +397,10 @@ impl Soft {
                 segment_len_bytes: (batch.segments > 1).then_some(batch.segment_len_bytes),
             };
             let pieces = batch.parts().map(|part| match part {
-                Segment::Bytes(bytes) => Piece::Bytes(bytes),
-                Segment::Place(place) => memory.piece(place),
+                Segment::Bytes(bytes) => bytes,
+                Segment::Place(place) => memory.slice(place).unwrap_or_default(),
             });
-            let mut allowed = None;
-            let may_send = batch.parts().all(|part| match part {
-                Segment::Place(place) if allowed != Some(place.region) => {
-                    allowed = Some(place.region);
-                    memory.may_send(place.region)
-                }
-                Segment::Place(_) | Segment::Bytes(_) => true,
-            });
-            if !may_send {
-                // The queue pair fails when it has tried often enough.
-                self.statistics.sends_refused += 1;
-                self.runs_sent += 1;
-                continue;
-            }
-            let by_lane = batch
-                .is_train
-                .then(|| self.lanes.send(batch.flow, pieces.clone()))
-                .flatten();
-            match by_lane.unwrap_or_else(|| self.socket.send(&run, pieces)) {
+            match self.socket.send(&run, pieces) {
                 Ok(()) => {
                     self.statistics.send_calls += 1;
                     self.statistics.datagrams_sent += u64::from(batch.segments);
@@ -612,15 +589,6 @@ impl Provider for Soft {
         self.memory.remove(memory)
     }
 
-    fn sends_from_volumes(&mut self, qpn: Qpn) -> bool {
-        // What has an ICRC must be what was summed.
-        self.endpoint.framing(qpn) == Some(Framing::Train)
-    }
-
-    fn show(&mut self, source: Arc<dyn Source>) -> Option<RegionId> {
-        Some(self.memory.show(source))
-    }
-
     fn bytes(&self, memory: RegionId) -> &[u8] {
         self.memory.bytes(memory)
     }
@@ -652,7 +620,6 @@ impl Provider for Soft {
         self.list.clear();
         self.runs_sent = 0;
         self.endpoint.destroy_qp(Instant::now(), qpn);
-        self.lanes.make_room();
     }
 
     #[inline]
@@ -691,7 +658,6 @@ impl Provider for Soft {
             flow: self.flow_to(with.address)?,
             remote_qpn: with.qpn,
             path_mtu: with.path_mtu,
-            framing: Framing::Sealed,
             send_psn: with.send_psn,
             recv_psn: with.recv_psn,
             initiator_depth: u8::MAX,

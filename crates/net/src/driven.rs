@@ -3,22 +3,12 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Instant;
 
-use block::{Completion, Pinned, Volume};
+use block::{Completion, Pinned};
 use session::{RegionId, SendList, StreamSession};
 
 use crate::{ConnectionId, ListenerId};
-
-/// A volume that is sent from without a copy by whatever sends, apart from its connection.
-pub trait Source: Send + Sync {
-    /// The volume.
-    fn volume(&self) -> &dyn Volume;
-
-    /// Whether the peer still may be sent bytes of it. Asked before each call that gathers some.
-    fn may_send(&self) -> bool;
-}
 
 /// What a reactor asks of a connection's backend, besides what the session asks of it.
 pub trait Attachment {
@@ -30,14 +20,6 @@ pub trait Attachment {
     /// some, since a peer that reads slowly may have lost its right to what was placed for it; its
     /// connection is ended then.
     fn may_send(&self, region: RegionId) -> bool;
-
-    /// The volume of a placement that the session has just posted, to be sent from while the
-    /// connection does other things, and as often as it gets lost; `None` where that is not
-    /// provided for.
-    #[expect(unused_variables, reason = "byte streams have no use for it")]
-    fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
-        None
-    }
 
     /// Whether the peer has been admitted: until then the handshake deadline and the bound on
     /// half-open connections hold.

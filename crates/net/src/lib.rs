@@ -44,7 +44,7 @@ mod udp;
 #[cfg(test)]
 mod tests;
 
-pub use driven::{Accepted, Acceptor, Attachment, CloseReason, Driven, Source, drive};
+pub use driven::{Accepted, Acceptor, Attachment, CloseReason, Driven, drive};
 pub use file_io::{
     Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
 };
@@ -61,4 +61,4 @@ pub mod parts {
     pub use crate::timers::Timers;
 }
 
-pub use udp::{Instruction, Piece, UdpArrival, UdpLane, UdpOptions, UdpRun, UdpSocket};
+pub use udp::{Instruction, UdpArrival, UdpOptions, UdpRun, UdpSocket};

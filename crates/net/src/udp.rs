@@ -7,26 +7,22 @@
 //!
 //! Three calls take pointers: `setsockopt` (to an integer, or a program), `sendmsg` and `recvmsg`
 //! (to a message header, an address, control data and byte ranges). All of these are locals or
-//! slices that are borrowed across the call, or volume memory that is pinned across it. Control
-//! data and addresses that come back are read by copies of whole values inside of what the kernel
-//! says it wrote.
+//! slices that are borrowed across the call. Control data and addresses that come back are read by
+//! copies of whole values inside of what the kernel says it wrote.
 
 mod address;
 mod control;
 mod group;
-mod lane;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use block::{ByteRange, Volume};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use address::Name;
 use control::Control;
 pub use group::Instruction;
-pub use lane::UdpLane;
 
 /// How a socket for datagrams is made.
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +37,6 @@ impl Default for UdpOptions {
             recv_buffer_bytes: 16 << 20,
         }
     }
-}
-
-/// A piece of what is sent.
-#[derive(Clone, Copy)]
-pub enum Piece<'a> {
-    /// These bytes.
-    Bytes(&'a [u8]),
-    /// Bytes of a volume, which is pinned while they are sent.
-    Volume(&'a dyn Volume, ByteRange),
 }
 
 /// Datagrams that are sent with one call.
@@ -78,8 +65,7 @@ pub struct UdpArrival {
     pub congestion_experienced: bool,
 }
 
-/// A socket for datagrams. Outside of a [`UdpLane`] it is never connected: Linux then sends IPv4
-/// packets whose identification is 0, or counts from 0 in each run, which checksums over the IP
+/// A socket for datagrams. It is never connected: Linux then sends IPv4 packets whose identification is 0, or counts from 0 in each run, which checksums over the IP
 /// header rely on.
 #[derive(Debug)]
 pub struct UdpSocket {
@@ -109,55 +95,25 @@ impl Iovecs {
     /// What one call takes (`IOV_MAX` of Linux).
     const LEN_MAX: usize = 1024;
 
-    /// Calls `send` with where the pieces are, whose volumes are pinned meanwhile.
+    /// Calls `send` with where the pieces are.
     fn with<'v>(
         &mut self,
-        pieces: impl Iterator<Item = Piece<'v>> + Clone,
+        pieces: impl Iterator<Item = &'v [u8]>,
         send: impl FnOnce(&[libc::iovec]) -> io::Result<()>,
     ) -> io::Result<()> {
         let iovecs = &mut self.0;
         iovecs.clear();
-        let mut pinned = Pinned { pieces, count: 0 };
-        for piece in pinned.pieces.clone() {
-            match piece {
-                Piece::Bytes(bytes) => iovecs.push(iovec(bytes.as_ptr(), bytes.len())),
-                Piece::Volume(volume, range) => {
-                    let memory = volume.pinned().ok_or(io::ErrorKind::InvalidInput)?;
-                    memory.pin(range, &mut |span| iovecs.push(iovec(span.ptr, span.len)));
-                }
-            }
-            pinned.count += 1;
-        }
+        iovecs.extend(pieces.map(|piece| iovec(piece.as_ptr(), piece.len())));
         if iovecs.len() > Self::LEN_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let sent = send(iovecs);
-        drop(pinned);
-        sent
+        send(iovecs)
     }
 }
 
 impl std::fmt::Debug for Iovecs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Iovecs")
-    }
-}
-
-/// The first so many pieces, whose volumes are pinned until this is dropped.
-struct Pinned<'v, I: Iterator<Item = Piece<'v>> + Clone> {
-    pieces: I,
-    count: usize,
-}
-
-impl<'v, I: Iterator<Item = Piece<'v>> + Clone> Drop for Pinned<'v, I> {
-    fn drop(&mut self) {
-        for piece in self.pieces.clone().take(self.count) {
-            if let Piece::Volume(volume, range) = piece
-                && let Some(memory) = volume.pinned()
-            {
-                memory.unpin(range);
-            }
-        }
     }
 }
 
@@ -223,12 +179,11 @@ impl UdpSocket {
         self.local
     }
 
-    /// Sends `pieces`, one after the other, as a run of datagrams; all of them or none. The pieces
-    /// are the same however often they are gone through.
+    /// Sends `pieces`, one after the other, as a run of datagrams; all of them or none.
     pub fn send<'v>(
         &mut self,
         run: &UdpRun,
-        pieces: impl Iterator<Item = Piece<'v>> + Clone,
+        pieces: impl Iterator<Item = &'v [u8]>,
     ) -> io::Result<()> {
         let mut name = Name::of(run.dest);
         let mut control = Control::default();
@@ -240,7 +195,7 @@ impl UdpSocket {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
         }
         self.iovecs.with(pieces, |iovecs| {
-            send_message(self.fd.as_fd(), Some(&mut name), iovecs, &mut control)
+            send_message(self.fd.as_fd(), &mut name, iovecs, &mut control)
         })
     }
 
@@ -316,16 +271,14 @@ fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<
 
 fn send_message(
     socket: BorrowedFd<'_>,
-    name: Option<&mut Name>,
+    name: &mut Name,
     iovecs: &[libc::iovec],
     control: &mut Control,
 ) -> io::Result<()> {
     // SAFETY: all zeros is a valid `msghdr`: no name, no control data, no iovecs.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    if let Some(name) = name {
-        message.msg_name = name.as_mut_ptr().cast();
-        message.msg_namelen = name.len();
-    }
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = name.len();
     message.msg_iov = iovecs.as_ptr().cast_mut();
     message.msg_iovlen = iovecs.len() as _;
     if control.len() > 0 {
@@ -333,8 +286,7 @@ fn send_message(
         message.msg_controllen = control.len() as _;
     }
     // SAFETY: message, name, control data and iovecs live across the call, which only reads them
-    // and what the iovecs point to: slices borrowed by the caller of `Iovecs::with`, or volume
-    // memory pinned by that.
+    // and what the iovecs point to: slices borrowed by the caller of `Iovecs::with`.
     let sent = unsafe {
         libc::sendmsg(
             socket.as_raw_fd(),

@@ -22,9 +22,6 @@ pub trait Backend {
     /// in between, the peer drops the packet and it is sent again.
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault>;
 
-    /// Whether the bytes of `placement` are there. They are sent from where they are later on, in a train, which has no ICRC.
-    fn check(&self, placement: Placement) -> Result<(), MemoryFault>;
-
     /// Replaces the 8 bytes at `offset`, a number in the machine's byte order, by what `op` makes of it, and gives what stood
     /// there; atomic as to all other atomic operations on the region.
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault>;

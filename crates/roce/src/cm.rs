@@ -22,10 +22,10 @@ use crate::endpoint::EndpointConfig;
 use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
-    CommId, Extension, Gid, IpCmHeader, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req,
-    ServiceId, TimeCode,
+    CommId, Gid, IpCmHeader, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req, ServiceId,
+    TimeCode, long_packets,
 };
-use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Qpn, U24};
+use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
 use peers::Peers;
 pub use peers::network_of;
@@ -254,10 +254,9 @@ impl Manager {
             .map(|_| IpCmHeader::new(local, remote.ip()));
         let header = header.as_ref().map_or(&[][..], IntoBytes::as_bytes);
         let used = fill(&mut req.private_data, header, params.private_data)?;
-        let offer = Extension::new(params.path_mtu, framing_of(&params.flow));
-        let offer = offer.put(&mut req.private_data, used).then_some(offer);
+        let path_mtu = offer_length(params.path_mtu, &mut req.private_data, used);
         self.next_tid += 1;
-        let agreed = Agreed::active(params.path_mtu, offer, recv_psn, config);
+        let agreed = Agreed::active(path_mtu, recv_psn, config);
         let mut conn = Conn::new(CmState::ReqSent, params.flow, self.next_tid, agreed);
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
@@ -307,11 +306,7 @@ impl Manager {
         };
         rep.set_rnr_retry_count(Self::RETRIES);
         let used = fill(&mut rep.private_data, &[], private_data)?;
-        let extension = Extension::new(connection.path_mtu, connection.framing);
-        if !extension.put(&mut rep.private_data, used) {
-            connection.path_mtu = connection.path_mtu.standard();
-            connection.framing = Framing::Sealed;
-        }
+        connection.path_mtu = offer_length(connection.path_mtu, &mut rep.private_data, used);
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
             &Message::Rep(rep),
@@ -413,12 +408,13 @@ impl Manager {
     }
 }
 
-/// How packets between two ends may stand in datagrams.
-fn framing_of(flow: &Flow) -> Framing {
-    if flow.local().ip().is_loopback() && flow.remote().ip().is_loopback() {
-        Framing::Train
+/// Says in private data, of which the first `used_bytes` are taken, that packets may be long, if `path_mtu` is. Returns the
+/// path MTU that then holds: a standard one if there is no room to say so.
+fn offer_length(path_mtu: PathMtu, private_data: &mut [u8], used_bytes: usize) -> PathMtu {
+    if path_mtu.is_long() && long_packets::put(private_data, used_bytes) {
+        path_mtu
     } else {
-        Framing::Sealed
+        path_mtu.standard()
     }
 }
 

@@ -5,7 +5,7 @@ mod slots;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::Flow;
 use crate::backend::Backend;
@@ -16,11 +16,11 @@ use crate::qp::{
     Connection, Context, Dropped, PostError, QpConfig, QpFailure, QpState, QueuePair, Transmitted,
 };
 use crate::region::{Region, Regions, RegisterError};
-use crate::transmit::{ExtendedHeaders, Payload, TransmitList, Way};
+use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
-    Bth, Deth, Extended, Framing, Ipv4Identification, NakCode, Opcode, Packet, PathMtu, Psn,
-    QKEY_GSI, Qpn, Rkey, Train, UDP_PORT, verify,
+    Bth, Deth, Extended, Ipv4Identification, NakCode, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn,
+    Rkey, UDP_PORT, verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
@@ -57,7 +57,7 @@ impl Default for EndpointConfig {
             number_offset: 0,
             ca_guid: 1,
             udp_port: UDP_PORT,
-            path_mtu_max: PathMtu::B61440,
+            path_mtu_max: PathMtu::B8192,
             cm: CmLimits::default(),
         }
     }
@@ -145,8 +145,6 @@ pub struct Endpoint {
     counters: Counters,
     gsi_psn: u32,
     udp_port: u16,
-    /// Scratch.
-    train: Train,
 }
 
 impl Endpoint {
@@ -169,7 +167,6 @@ impl Endpoint {
             counters: Counters::default(),
             gsi_psn: 0,
             udp_port: config.udp_port,
-            train: Train::new(),
         }
     }
 
@@ -183,10 +180,6 @@ impl Endpoint {
         let whole = received.bytes.len().max(1);
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
         for (index, datagram) in (0..).zip(received.bytes.chunks(segment_len)) {
-            if self.is_train(datagram) {
-                self.handle_train(now, received, datagram, backend);
-                continue;
-            }
             self.counters.packets += 1;
             // Linux counts from 0 in each run.
             let identification = match received.identification {
@@ -222,11 +215,7 @@ impl Endpoint {
             );
             let headers = ExtendedHeaders::default().with(&Deth::new(QKEY_GSI, Qpn::GSI));
             let payload = Payload::Bytes(outgoing.mad.as_bytes());
-            let way = Way {
-                flow: &outgoing.flow,
-                framing: Framing::Sealed,
-            };
-            let pushed = out.push(way, bth, &headers, payload, backend);
+            let pushed = out.push(&outgoing.flow, bth, &headers, payload, backend);
             if pushed.is_err() {
                 return;
             }
@@ -346,12 +335,6 @@ impl Endpoint {
     /// The state of a queue pair.
     pub fn qp_state(&mut self, qpn: Qpn) -> Option<QpState> {
         self.slots.find(qpn).map(|(_, qp)| qp.state())
-    }
-
-    /// How packets of a connected queue pair stand in datagrams.
-    pub fn framing(&mut self, qpn: Qpn) -> Option<Framing> {
-        let (_, qp) = self.slots.find(qpn)?;
-        (qp.state() == QpState::ReadyToSend).then(|| qp.framing())
     }
 
     /// Posts a request to the send queue. Its data stay as they are until it has completed.
@@ -539,43 +522,6 @@ impl Endpoint {
             self.mark_ready(index);
             self.settle(index);
         }
-    }
-
-    /// Whether a datagram is to be one: the queue pair that it is for has agreed on them with its peer.
-    fn is_train(&mut self, datagram: &[u8]) -> bool {
-        let first = Bth::read_from_prefix(datagram).ok();
-        let found = first.and_then(|(bth, _)| self.slots.find(bth.dest()));
-        found.is_some_and(|(_, qp)| qp.framing() == Framing::Train)
-    }
-
-    /// Takes in the packets of a train. They are all for the queue pair that its first header names: what is not is dropped, as it
-    /// could belong to another thread, or to one that has not agreed on trains.
-    fn handle_train<B: Backend>(
-        &mut self,
-        now: Instant,
-        received: &Received<'_>,
-        datagram: &[u8],
-        backend: &mut B,
-    ) {
-        if self.train.cut(datagram).is_err() {
-            self.counters.packets += 1;
-            self.counters.malformed += 1;
-            return;
-        }
-        let dest = Bth::read_from_prefix(datagram).map(|(bth, _)| bth.dest());
-        let mut taken_by = None;
-        while let Some(bytes) = self.train.next(datagram) {
-            self.counters.packets += 1;
-            match Packet::parse(bytes) {
-                Ok(packet) if dest.as_ref().is_ok_and(|dest| *dest == packet.bth.dest()) => {
-                    taken_by = self
-                        .handle_packet(now, received, &packet, backend)
-                        .or(taken_by);
-                }
-                _ => self.counters.malformed += 1,
-            }
-        }
-        self.follow_up(taken_by);
     }
 
     fn handle_mad<B: Backend>(

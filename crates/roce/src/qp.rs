@@ -22,8 +22,8 @@ use crate::Flow;
 use crate::backend::Backend;
 use crate::deadlines::earlier;
 use crate::region::{Access, ProtectionDomain, Regions};
-use crate::transmit::{ExtendedHeaders, Payload, TransmitList, Way};
-use crate::wire::{Bth, Framing, NakCode, Opcode, Packet, PathMtu, Psn, Qpn, RnrTimer};
+use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
+use crate::wire::{Bth, NakCode, Opcode, Packet, PathMtu, Psn, Qpn, RnrTimer};
 use crate::work::{Completion, RecvRequest, SendRequest, WorkKind, WorkStatus};
 use pacer::Pacer;
 use requester::Requester;
@@ -81,8 +81,6 @@ pub struct Connection {
     pub remote_qpn: Qpn,
     /// Payload of a full packet.
     pub path_mtu: PathMtu,
-    /// How packets stand in datagrams.
-    pub framing: Framing,
     /// The PSN of our first packet.
     pub send_psn: Psn,
     /// The PSN of the peer's first packet.
@@ -93,16 +91,6 @@ pub struct Connection {
     pub retry_max: u8,
     /// The same for a receiver that is not ready; 7: without end.
     pub rnr_retry_max: u8,
-}
-
-impl Connection {
-    /// How its packets leave.
-    pub(crate) const fn way(&self) -> Way<'_> {
-        Way {
-            flow: &self.flow,
-            framing: self.framing,
-        }
-    }
 }
 
 /// Why a queue pair failed.
@@ -190,14 +178,6 @@ impl QueuePair {
 
     pub(crate) const fn config(&self) -> &QpConfig {
         &self.config
-    }
-
-    /// How its peer's packets stand in datagrams.
-    #[inline]
-    pub(crate) fn framing(&self) -> Framing {
-        self.connection
-            .as_ref()
-            .map_or(Framing::Sealed, |c| c.framing)
     }
 
     /// Whether a packet of the peer's has been accepted, which proves that it knows our numbers.
@@ -364,7 +344,7 @@ impl QueuePair {
         bth.congestion = Bth::BECN;
         let headers = ExtendedHeaders::default();
         let payload = Payload::Bytes(&[0; CNP_PAYLOAD_LEN_BYTES]);
-        let pushed = out.push(connection.way(), bth, &headers, payload, context.backend);
+        let pushed = out.push(&connection.flow, bth, &headers, payload, context.backend);
         self.owes_notification = pushed.is_err();
     }
 

@@ -7,7 +7,6 @@ mod faults;
 mod hostile;
 mod simulation;
 mod staying;
-mod trains;
 mod transfers;
 
 use std::time::Duration;
@@ -22,8 +21,6 @@ use crate::{
 };
 
 const V4: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
-/// Where trains are agreed on.
-const LOOPBACK: [&str; 2] = ["127.0.0.2", "127.0.0.1"];
 const V6: [&str; 2] = ["fd09::1", "fd09::2"];
 const MEMORY_BYTES: usize = 256 << 10;
 const SECOND: Duration = Duration::from_secs(1);

@@ -9,12 +9,11 @@ use crate::backend::{Backend, MemoryFault};
 use crate::work::{Data, Gather};
 use crate::{
     Flow,
-    wire::{Bth, Framing, HEADERS_LEN_MAX_BYTES, ICRC_LEN_BYTES, Icrc, IpHeader, Qpn, Train},
+    wire::{Bth, HEADERS_LEN_MAX_BYTES, ICRC_LEN_BYTES, Icrc, IpHeader},
 };
 
 /// Datagrams to send, in order, as batches that the operating system cuts into datagrams of one size (generic segmentation
-/// offload, GSO), or that are a train, one datagram. A runtime fills it, sends every batch with one call, and clears it. Nothing
-/// is allocated after creation.
+/// offload, GSO). A runtime fills it, sends every batch with one call, and clears it. Nothing is allocated after creation.
 #[derive(Debug)]
 pub struct TransmitList {
     bytes: Box<[u8]>,
@@ -34,9 +33,7 @@ enum Part {
 #[derive(Clone, Debug)]
 struct Entry {
     flow: Flow,
-    /// Where its packets are a train: the queue pair that they are for.
-    train_to: Option<Qpn>,
-    /// The length of every packet but the last, which may be shorter; those of a train have any.
+    /// The length of every packet but the last, which may be shorter.
     packet_len: u16,
     packets: u16,
     len_bytes: u32,
@@ -64,8 +61,6 @@ pub struct Batch<'a> {
     pub segments: u16,
     /// Bytes in all.
     pub len_bytes: u32,
-    /// Whether it is a train, which has no ICRC: nothing in its IP header matters, nor the port that it comes from.
-    pub is_train: bool,
     parts: &'a [Part],
     bytes: &'a [u8],
 }
@@ -79,15 +74,6 @@ impl<'a> Batch<'a> {
             Part::Place(placement) => Segment::Place(placement),
         })
     }
-}
-
-/// How a packet leaves.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<'a> {
-    /// From where to where.
-    pub(crate) flow: &'a Flow,
-    /// How it stands in its datagram.
-    pub(crate) framing: Framing,
 }
 
 /// Why a packet was not appended.
@@ -184,7 +170,7 @@ impl TransmitList {
     const LEN_MAX_BYTES: u32 = 120 << 10;
     /// The most bytes of a batch: it is one UDP datagram until it is cut.
     const BATCH_LEN_MAX_BYTES: u32 = 65_000;
-    /// Room for pad and ICRC, or length, in one number.
+    /// Room for pad and ICRC in one number.
     const SEAL_ROOM_BYTES: usize = size_of::<u64>();
     /// Own bytes that a packet takes besides copied payload: headers, pad, ICRC.
     const OVERHEAD_MAX_BYTES: usize = HEADERS_LEN_MAX_BYTES + Self::SEAL_ROOM_BYTES;
@@ -209,20 +195,13 @@ impl TransmitList {
 
     /// What to send, in order.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = Batch<'_>> {
-        self.batches.iter().map(|entry| {
-            let (segment_len_bytes, segments) = match entry.train_to {
-                None => (entry.packet_len, entry.packets),
-                Some(_) => (entry.len_bytes as u16, 1),
-            };
-            Batch {
-                flow: &entry.flow,
-                segment_len_bytes,
-                segments,
-                len_bytes: entry.len_bytes,
-                is_train: entry.train_to.is_some(),
-                parts: &self.parts[entry.parts.clone()],
-                bytes: &self.bytes,
-            }
+        self.batches.iter().map(|entry| Batch {
+            flow: &entry.flow,
+            segment_len_bytes: entry.packet_len,
+            segments: entry.packets,
+            len_bytes: entry.len_bytes,
+            parts: &self.parts[entry.parts.clone()],
+            bytes: &self.bytes,
         })
     }
 
@@ -234,11 +213,11 @@ impl TransmitList {
         self.batches.clear();
     }
 
-    /// Appends a packet: pad count, pad and ICRC, or length, are added here.
+    /// Appends a packet: pad count, pad and ICRC are added here.
     #[inline]
     pub(crate) fn push<B: Backend>(
         &mut self,
-        way: Way<'_>,
+        flow: &Flow,
         bth: Bth,
         extended: &ExtendedHeaders,
         payload: Payload<'_>,
@@ -252,31 +231,19 @@ impl TransmitList {
         if !self.has_room(payload.copied_len_bytes()) {
             return Err(PushError::Full);
         }
-        let index = match way.framing {
-            Framing::Sealed => self.join_run(way.flow, len),
-            Framing::Train => self.join_train(way.flow, bth.dest(), len),
-        };
-        let mut icrc = (way.framing == Framing::Sealed).then(|| {
-            let mut icrc = Icrc::begin(&IpHeader::new(*way.flow, index), len);
-            icrc.update_bth(&bth);
-            icrc.update(extended.as_bytes());
-            icrc
-        });
+        let index = self.join_run(flow, len);
+        let mut icrc = Icrc::begin(&IpHeader::new(*flow, index), len);
+        icrc.update_bth(&bth);
+        icrc.update(extended.as_bytes());
         let mark = (self.tail, self.parts.len());
         let mergeable = index > 0;
         self.append_headers(&bth, extended, mergeable);
-        if let Err(fault) = self.append_payload(payload, icrc.as_mut(), backend) {
+        if let Err(fault) = self.append_payload(payload, &mut icrc, backend) {
             self.undo(mark, mergeable, index, len);
             return Err(PushError::Fault(fault));
         }
-        let seal = match icrc {
-            Some(mut icrc) => {
-                icrc.update(&[0; 3][..pad]);
-                icrc.to_wire()
-            }
-            None => Train::seal(len),
-        };
-        self.append_seal(pad, seal);
+        icrc.update(&[0; 3][..pad]);
+        self.append_seal(pad, icrc.to_wire());
         let end = self.parts.len();
         self.batches.last_mut().expect("joined above").parts.end = end;
         self.len_bytes += u32::from(len);
@@ -297,37 +264,21 @@ impl TransmitList {
         let segments_max = self.segments_max;
         let run = self.batches.last_mut().filter(|last| {
             let full = last.len_bytes == u32::from(last.packet_len) * u32::from(last.packets);
-            full && last.train_to.is_none()
-                && last.flow == *flow
+            full && last.flow == *flow
                 && len <= last.packet_len
                 && last.packets < segments_max
                 && last.len_bytes + u32::from(len) <= Self::BATCH_LEN_MAX_BYTES
         });
         match run {
             Some(run) => run.take(len),
-            None => self.begin(flow, None, len),
+            None => self.begin(flow, len),
         }
     }
 
-    /// The same, of a train.
-    #[inline]
-    fn join_train(&mut self, flow: &Flow, dest: Qpn, len: u16) -> u16 {
-        let train = self.batches.last_mut().filter(|last| {
-            last.train_to == Some(dest)
-                && last.flow == *flow
-                && last.len_bytes as usize + usize::from(len) <= Train::LEN_MAX_BYTES
-        });
-        match train {
-            Some(train) => train.take(len),
-            None => self.begin(flow, Some(dest), len),
-        }
-    }
-
-    fn begin(&mut self, flow: &Flow, train_to: Option<Qpn>, len: u16) -> u16 {
+    fn begin(&mut self, flow: &Flow, len: u16) -> u16 {
         let start = self.parts.len();
         self.batches.push(Entry {
             flow: *flow,
-            train_to,
             packet_len: len,
             packets: 1,
             len_bytes: u32::from(len),
@@ -375,15 +326,13 @@ impl TransmitList {
     fn append_payload<B: Backend>(
         &mut self,
         payload: Payload<'_>,
-        icrc: Option<&mut Icrc>,
+        icrc: &mut Icrc,
         backend: &mut B,
     ) -> Result<(), MemoryFault> {
         match payload {
             Payload::None => Ok(()),
             Payload::Bytes(bytes) => {
-                if let Some(icrc) = icrc {
-                    icrc.update(bytes);
-                }
+                icrc.update(bytes);
                 self.append(bytes);
                 Ok(())
             }
@@ -391,17 +340,11 @@ impl TransmitList {
                 gather,
                 offset,
                 len,
-            } => {
-                let mut icrc = icrc;
-                gather.slice(offset, len).try_for_each(|placement| {
-                    match &mut icrc {
-                        Some(icrc) => backend.hash(placement, icrc)?,
-                        None => backend.check(placement)?,
-                    }
-                    self.parts.push(Part::Place(placement));
-                    Ok(())
-                })
-            }
+            } => gather.slice(offset, len).try_for_each(|placement| {
+                backend.hash(placement, icrc)?;
+                self.parts.push(Part::Place(placement));
+                Ok(())
+            }),
         }
     }
 

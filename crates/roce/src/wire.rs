@@ -4,7 +4,7 @@
 //! annex A17 (RoCEv2).
 //!
 //! A datagram to UDP port 4791 is `BTH [extended headers] [payload] [pad] ICRC`: [`Packet::parse`] cuts it, checked. All
-//! integers are big-endian but for the ICRC. Two ends of ours in one machine put several packets into a datagram (`train`).
+//! integers are big-endian but for the ICRC.
 
 mod aeth;
 mod bth;
@@ -14,7 +14,6 @@ mod icrc;
 mod mad;
 mod opcode;
 mod packet;
-mod train;
 mod units;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
@@ -24,14 +23,12 @@ pub use icrc::{Icrc, IpHeader, Ipv4Identification, verify};
 pub use mad::{MAD_LEN_BYTES, MadHeader};
 pub use opcode::{AtomicOpcode, Opcode, Position, SendTail, WriteTail};
 pub use packet::{Extended, Malformed, Packet};
-pub use train::Framing;
-pub(crate) use train::Train;
 pub use units::{PathMtu, Psn, Qpn, Rkey, U24};
 
 /// The UDP port that RoCEv2 datagrams are sent to.
 pub const UDP_PORT: u16 = 4791;
 
-/// The length of the invariant CRC (ICRC) that ends every datagram; in a train the packet's length is in its place.
+/// The length of the invariant CRC (ICRC) that ends every datagram.
 pub const ICRC_LEN_BYTES: usize = 4;
 
 /// The longest headers of a packet that this crate sends: BTH, RETH, ImmDt.

@@ -5,11 +5,10 @@
 //! subsystem's generation moves, and counters have one writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use block::{Access, HostIdentity, Pinned, Volume};
-use net::{Accepted, Attachment, CloseReason, Reactors, Source};
+use block::{Access, HostIdentity, Pinned};
+use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
     PortId, Subsystem, WakeToken,
@@ -229,18 +228,6 @@ impl Attachment for ConnectionBackend {
         controller.is_none_or(|controller| may_read(&binding.offered, controller, view.key))
     }
 
-    fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
-        let view = self.views.of_region(region)?;
-        let binding = self.binding.as_ref()?;
-        Some(Arc::new(NamespaceSource {
-            volume: Arc::clone(&view.volume),
-            offered: Arc::clone(&binding.offered),
-            controller: binding.controller?,
-            nsid: view.key,
-            seen: AtomicU64::new(self.seen),
-        }))
-    }
-
     fn is_admitted(&self) -> bool {
         let binding = self.binding.as_ref();
         binding.is_some_and(|binding| binding.controller.is_some())
@@ -269,40 +256,6 @@ impl Drop for ConnectionBackend {
     fn drop(&mut self) {
         self.views.leave_all();
         self.core.registry.connection_closed(self.accepted.id);
-    }
-}
-
-/// A namespace that a connection's data are sent from.
-struct NamespaceSource {
-    volume: Arc<dyn Volume>,
-    offered: Arc<Offered>,
-    controller: ControllerId,
-    nsid: Nsid,
-    /// The generation at which the host was last known to be allowed to read it.
-    seen: AtomicU64,
-}
-
-impl Source for NamespaceSource {
-    fn volume(&self) -> &dyn Volume {
-        &*self.volume
-    }
-
-    fn may_send(&self) -> bool {
-        let generation = self.offered.generation();
-        if generation == self.seen.load(Ordering::Relaxed) {
-            return true;
-        }
-        // A peer chooses when this is sent, and how often it is sent again: of a volume that the
-        // namespace no longer is, never.
-        let now = self.offered.view(self.controller, self.nsid);
-        let may = now.is_some_and(|now| {
-            let is_same = std::ptr::addr_eq(Arc::as_ptr(&now.volume), Arc::as_ptr(&self.volume));
-            is_same && now.part.check(CommandClass::Read).is_ok()
-        });
-        if may {
-            self.seen.store(generation, Ordering::Relaxed);
-        }
-        may
     }
 }
 
@@ -336,58 +289,5 @@ pub(crate) fn tell_of_end(accepted: &Accepted, reason: &CloseReason) {
             tracing::error!(%connection, %peer, %reason, "a connection was ended");
         }
         _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use block::BlockSize;
-    use memory::Budget;
-    use net::ReactorOptions;
-    use uuid::Uuid;
-    use volume::{ByteSize, Provision, RamSpec, RamVolume};
-
-    use super::*;
-    use crate::offered::VolumeHandle;
-
-    fn handle(name: &str, budget: &Arc<Budget>) -> VolumeHandle {
-        let spec = RamSpec {
-            size: ByteSize(1 << 20),
-            block_size: BlockSize::B512,
-            provision: Provision::Thin,
-        };
-        VolumeHandle {
-            name: name.parse().expect("a name"),
-            ram: RamVolume::new(spec, budget).expect("room"),
-            totals: Arc::default(),
-            _charge: Arc::new(budget.overdraw(0)),
-        }
-    }
-
-    #[test]
-    fn a_host_is_sent_data_for_as_long_as_it_may_read_them() {
-        let reactors = Reactors::start(ReactorOptions::default()).expect("threads");
-        let budget = Arc::new(Budget::new(16 << 20));
-        let name = "nqn.2026-11.com.example:shown".parse().expect("a name");
-        let machine = Uuid::nil();
-        let offered = Arc::new(Offered::target(&name, machine, &budget, reactors.handle()));
-        let volume = handle("shown", &budget);
-        offered.attach(1, &volume, machine);
-        // No such controller: as one that was deleted.
-        let source = NamespaceSource {
-            volume: volume.ram.clone(),
-            offered: Arc::clone(&offered),
-            controller: ControllerId(1),
-            nsid: Nsid(1),
-            seen: AtomicU64::new(offered.generation()),
-        };
-        assert!(source.may_send(), "nothing has changed since it might");
-        offered.attach(2, &handle("other", &budget), machine);
-        assert!(!source.may_send(), "its controller has gone meanwhile");
-        assert!(!source.may_send(), "and does not come back by asking again");
-        offered.detach(1);
-        assert!(!source.may_send(), "it is no namespace any more");
-        offered.attach(1, &handle("another", &budget), machine);
-        assert!(!source.may_send(), "another volume has its number");
     }
 }

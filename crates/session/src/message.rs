@@ -4,8 +4,6 @@ use std::time::Instant;
 
 use block::Completion;
 
-use crate::Placement;
-
 /// A key to memory that one end lets the other reach (an R_Key, or a steering tag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
@@ -54,45 +52,15 @@ pub trait WorkList {
     /// The longest write or read, in bytes: a multiple of 4096. What is longer goes in pieces.
     fn piece_max_bytes(&self) -> u32;
 
-    /// What is left, in bytes, of what leaves with one call, where writes are to fill it.
-    fn write_room_bytes(&self) -> Option<u32> {
-        None
-    }
-
-    /// The same of what reads bring with one call of the peer's.
-    fn read_room_bytes(&self) -> Option<u32> {
-        None
-    }
-
-    /// How long the next write is of data of which `left_bytes` are left.
-    fn write_piece_bytes(&self, left_bytes: u32) -> u32 {
-        piece_bytes(left_bytes, self.piece_max_bytes(), self.write_room_bytes())
-    }
-
-    /// How long the next read is of data of which `left_bytes` are left.
-    fn read_piece_bytes(&self, left_bytes: u32) -> u32 {
-        piece_bytes(left_bytes, self.piece_max_bytes(), self.read_room_bytes())
+    /// How long the next write or read is if `left_bytes` bytes are left to move.
+    fn piece_bytes(&self, left_bytes: u32) -> u32 {
+        piece_bytes(left_bytes, self.piece_max_bytes())
     }
 
     /// Posts an RDMA WRITE of as many bytes as `to` has, at most
     /// [`piece_max_bytes`](Self::piece_max_bytes). Fill in all of them at once: they hold old
     /// bytes.
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]>;
-
-    /// Whether bytes of a volume can be posted where they are, by
-    /// [`write_placed`](Self::write_placed).
-    fn places(&self) -> bool {
-        false
-    }
-
-    /// Posts an RDMA WRITE of bytes that stay in a volume until they are sent, and are read there
-    /// again where they must be sent again: each time as they are then, with every block whole.
-    /// Fill in where they are, as many bytes as `to` has, at once. `None` also where the list
-    /// [places](Self::places) nothing.
-    #[expect(unused_variables, reason = "most lists place nothing")]
-    fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
-        None
-    }
 
     /// Takes the write back that was just posted (the data could not be read after all).
     fn retract(&mut self);
@@ -108,20 +76,14 @@ pub trait WorkList {
     fn send(&mut self, len_bytes: u32, invalidate: Option<RemoteKey>) -> Option<&mut [u8]>;
 }
 
-/// The shortest piece that is worth a request of its own.
-const PIECE_MIN_BYTES: u32 = 8 << 10;
-
-/// How long the next piece is: whole pages, but for a rest. It fills the room that there is; else
-/// pieces are about equal, since a short rest costs as much as a long one.
-fn piece_bytes(left_bytes: u32, max_bytes: u32, room_bytes: Option<u32>) -> u32 {
-    let piece_bytes = match room_bytes.map(|room| room / 4096 * 4096) {
-        Some(room) if room >= PIECE_MIN_BYTES => room,
-        Some(_) => max_bytes,
-        None => left_bytes
-            .div_ceil(left_bytes.div_ceil(max_bytes).max(1))
-            .next_multiple_of(4096),
-    };
-    piece_bytes.min(max_bytes).min(left_bytes)
+/// How long the next piece is: whole pages, except for the last piece. Pieces are about equal, since a short one costs as much
+/// as a long one.
+fn piece_bytes(left_bytes: u32, max_bytes: u32) -> u32 {
+    left_bytes
+        .div_ceil(left_bytes.div_ceil(max_bytes).max(1))
+        .next_multiple_of(4096)
+        .min(max_bytes)
+        .min(left_bytes)
 }
 
 /// A protocol's end of one connection over a reliable-connected queue pair: messages and data that
@@ -221,28 +183,13 @@ mod tests {
         ] {
             let (mut left, mut cut) = (len_bytes, Vec::new());
             while left > 0 {
-                let piece = piece_bytes(left, max_bytes, None);
+                let piece = piece_bytes(left, max_bytes);
                 left -= piece;
                 cut.push(piece);
             }
             assert_eq!(cut, pieces, "{len_bytes} in pieces of {max_bytes}");
         }
-        assert_eq!(piece_bytes(u32::MAX, 4096, None), 4096);
-    }
-
-    #[test]
-    fn pieces_fill_the_room_that_there_is() {
-        for (left_bytes, room_bytes, piece) in [
-            (131_072, 61_440, 61_440),
-            (131_072, 53_000, 49_152),
-            (131_072, 65_000, 61_440),
-            (9000, 61_440, 9000),
-            (9000, 8192, 8192),
-            (131_072, 8191, 61_440),
-            (9000, 0, 9000),
-        ] {
-            assert_eq!(piece_bytes(left_bytes, 61_440, Some(room_bytes)), piece);
-        }
+        assert_eq!(piece_bytes(u32::MAX, 4096), 4096);
     }
 
     #[test]

@@ -68,8 +68,6 @@ pub(super) fn admit<P: Provider>(
         place: login.place,
         login: (login.until, login.half_open),
         charge,
-        path_mtu: request.path_mtu,
-        sends_from_volumes: provider.sends_from_volumes(qpn),
     };
     let session = (admitted.driven, &admitted.shape);
     Ok(Box::new(Connection::new(

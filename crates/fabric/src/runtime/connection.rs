@@ -11,7 +11,7 @@ use session::{Placement, RegionId, RemoteKey};
 use super::acceptor::{DrivenMessages, QueueShape};
 use super::pool::Pool;
 use super::queue::{Poster, ReadDone, SendQueue, Staged};
-use crate::verbs::{Completion, PathMtu, QpFailure, Qpn, RecvRequest, WorkId};
+use crate::verbs::{Completion, QpFailure, Qpn, RecvRequest, WorkId};
 use crate::{FabricError, Provider};
 
 /// A connection.
@@ -56,9 +56,6 @@ pub(super) struct Entrance {
     pub(super) place: Place,
     pub(super) login: (Instant, HalfOpen),
     pub(super) charge: Charge,
-    pub(super) path_mtu: PathMtu,
-    /// Whether its queue pair's WRITEs can be sent from volumes.
-    pub(super) sends_from_volumes: bool,
 }
 
 /// How a turn left the connection.
@@ -128,12 +125,7 @@ impl Connection {
             qpn,
             driven,
             receives,
-            queue: SendQueue::new(
-                qpn,
-                (shape.sends, shape.reads),
-                entrance.path_mtu,
-                entrance.sends_from_volumes,
-            ),
+            queue: SendQueue::new(qpn, (shape.sends, shape.reads)),
             is_queued: false,
             is_counted: false,
             armed: None,
@@ -195,11 +187,9 @@ impl Connection {
             self.driven.poll_transmit(now, &mut poster);
             may_go_on = poster.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
-            let attachment = self.driven.attachment();
             let to_follow = may_go_on && self.driven.wants_transmit();
-            let source = |region| attachment.source(region);
             self.queue
-                .post(staged, to_follow, &source, provider)
+                .post(staged, to_follow, provider)
                 .map_err(|error| CloseReason::Fabric(Box::new(error)))?;
             self.driven.attachment_mut().handle_drained();
         }

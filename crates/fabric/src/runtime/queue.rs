@@ -1,18 +1,13 @@
 //! What a connection has posted to its send queue, and how its session posts more.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
 
-use std::sync::Arc;
-
-use net::Source;
-use session::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use session::{RemoteBuffer, RemoteKey, WorkList};
 
 use super::pool::{Chunk, Holding, PIECE_MAX_BYTES, Pool};
 use crate::Provider;
 use crate::verbs::{
-    Data, Gather, Inline, PathMtu, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal,
-    WorkId,
+    Data, Gather, Inline, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal, WorkId,
 };
 
 /// The send queue of a connection. Requests complete in the order of posting, so one that says so stands for all before it.
@@ -21,8 +16,6 @@ pub(super) struct SendQueue {
     qpn: Qpn,
     depth: usize,
     reads_max: usize,
-    /// Whether requests leave together, and how much with one call, so that pieces are cut to fill that.
-    call_bytes: Option<u32>,
     /// Of what was posted and is not done, what holds a chunk.
     posted: VecDeque<Posted>,
     next_id: u64,
@@ -33,30 +26,7 @@ pub(super) struct SendQueue {
     reads: usize,
     /// Bytes that its reads ask for.
     read_bytes: u64,
-    /// Bytes of reads with which the peer's last call is filled.
-    asked_bytes: u32,
     holding: Holding,
-    shown: Shown,
-}
-
-/// Volumes that requests are sent from, as the provider knows them, by the session's number.
-#[derive(Debug)]
-struct Shown {
-    /// Whether the provider sends from volumes here.
-    is_possible: bool,
-    regions: HashMap<RegionId, RegionId>,
-    last: Option<(RegionId, RegionId)>,
-}
-
-/// Why what was staged could not be posted.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unposted {
-    /// The provider does not take it.
-    #[error(transparent)]
-    Refused(#[from] PostError),
-    /// The volume of a placement is not there.
-    #[error("the volume of the data to send was removed")]
-    NoSource,
 }
 
 #[derive(Debug)]
@@ -77,8 +47,6 @@ pub(super) struct ReadDone {
 #[derive(Debug)]
 pub(super) struct Staged {
     op: SendOp,
-    /// Where its data are in a volume, by the session's number: they are no part of `op` yet.
-    place: Option<Placement>,
     chunk: Option<Chunk>,
     read: Option<ReadDone>,
 }
@@ -93,32 +61,18 @@ impl SendQueue {
     /// The same in bytes of chunks.
     const LATE_BYTES_MAX: u64 = 32 << 10;
 
-    pub(super) fn new(
-        qpn: Qpn,
-        (depth, reads_max): (u16, u8),
-        path_mtu: PathMtu,
-        sends_from_volumes: bool,
-    ) -> Self {
-        // Where packets are nearly as long as chunks, none is a short rest.
-        let call_bytes = (path_mtu == PathMtu::B61440).then_some(path_mtu.bytes());
+    pub(super) fn new(qpn: Qpn, (depth, reads_max): (u16, u8)) -> Self {
         Self {
             qpn,
             depth: usize::from(depth),
             reads_max: usize::from(reads_max),
-            call_bytes,
             posted: VecDeque::new(),
             next_id: 0,
             first_open: 0,
             silent: 0,
             reads: 0,
             read_bytes: 0,
-            asked_bytes: 0,
             holding: Holding::default(),
-            shown: Shown {
-                is_possible: sends_from_volumes,
-                regions: HashMap::new(),
-                last: None,
-            },
         }
     }
 
@@ -157,9 +111,8 @@ impl SendQueue {
         pool.give(chunk, &mut self.holding);
     }
 
-    /// Gives back all chunks: the queue pair is gone, and volumes need not be shown any more.
-    pub(super) fn abandon<P: Provider>(&mut self, pool: &mut Pool, provider: &mut P) {
-        self.shown.clear(provider);
+    /// Gives back all chunks: the queue pair is gone.
+    pub(super) fn abandon(&mut self, pool: &mut Pool) {
         self.reads = 0;
         self.read_bytes = 0;
         self.first_open = self.next_id;
@@ -168,19 +121,15 @@ impl SendQueue {
         }
     }
 
-    /// Posts what a session has staged; `source` finds the volumes of placements. Reads and the last one say when they are done; not the
+    /// Posts what a session has staged. Reads and the last one say when they are done; not the
     /// last one where more is `to_follow` and none of these holds anything. Where little is open, it may say so late. Where one is refused,
     /// those behind it are not posted, and the queue holds the chunks of all until it is abandoned.
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
         to_follow: bool,
-        source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
         provider: &mut P,
-    ) -> Result<(), Unposted> {
-        if self.is_empty() && self.shown.regions.len() >= Shown::KEPT_MAX {
-            self.shown.clear(provider);
-        }
+    ) -> Result<(), PostError> {
         self.silent += staged.len();
         let last_is_silent = to_follow
             && self.silent < Self::SILENT_MAX.min(self.depth / 2)
@@ -189,12 +138,6 @@ impl SendQueue {
         let last = staged.len().saturating_sub(1);
         let mut result = Ok(());
         for (index, item) in staged.iter_mut().enumerate() {
-            if let Some(place) = item.place {
-                match self.shown.region(place.region, source, provider) {
-                    Some(region) => item.send_from(Placement { region, ..place }),
-                    None => result = result.and(Err(Unposted::NoSource)),
-                }
-            }
             let id = self.next_id;
             self.next_id += 1;
             let read = item.read;
@@ -216,9 +159,7 @@ impl SendQueue {
                 self.posted.push_back(Posted { id, chunk, read });
             }
             if result.is_ok() {
-                result = provider
-                    .post_send(self.qpn, request)
-                    .map_err(Unposted::from);
+                result = provider.post_send(self.qpn, request);
             }
         }
         staged.clear();
@@ -248,12 +189,6 @@ impl SendQueue {
 
     /// A read of so many bytes is posted.
     fn asked(&mut self, len_bytes: u32) {
-        if self.reads == 0 {
-            self.asked_bytes = 0;
-        }
-        if let Some(call_bytes) = self.call_bytes {
-            self.asked_bytes = (self.asked_bytes + len_bytes) % call_bytes;
-        }
         self.reads += 1;
         self.read_bytes += u64::from(len_bytes);
     }
@@ -262,45 +197,6 @@ impl SendQueue {
     fn may_read(&self, len_bytes: u32) -> bool {
         let bytes = self.read_bytes + u64::from(len_bytes);
         self.reads < self.reads_max && (self.reads == 0 || bytes <= Self::READ_BYTES_MAX)
-    }
-}
-
-impl Shown {
-    /// More than so many are forgotten once none is in use: their volumes may be gone.
-    const KEPT_MAX: usize = 64;
-
-    /// The provider's number of a volume.
-    fn region<P: Provider>(
-        &mut self,
-        session: RegionId,
-        source: &dyn Fn(RegionId) -> Option<Arc<dyn Source>>,
-        provider: &mut P,
-    ) -> Option<RegionId> {
-        if let Some((_, region)) = self.last.filter(|(known, _)| *known == session) {
-            return Some(region);
-        }
-        let region = match self.regions.entry(session) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => *new.insert(provider.show(source(session)?)?),
-        };
-        self.last = Some((session, region));
-        Some(region)
-    }
-
-    fn clear<P: Provider>(&mut self, provider: &mut P) {
-        self.last = None;
-        for (_, region) in self.regions.drain() {
-            provider.release(region);
-        }
-    }
-}
-
-impl Staged {
-    /// Its data are there, by the provider's number.
-    fn send_from(&mut self, place: Placement) {
-        if let SendOp::Write(data, _) = &mut self.op {
-            *data = Data::Gather(part_of(place));
-        }
     }
 }
 
@@ -313,12 +209,7 @@ const fn remote(buffer: RemoteBuffer) -> Remote {
 
 /// What a chunk holds of so many bytes.
 fn gather(chunk: &Chunk, len_bytes: u32) -> Gather {
-    part_of(chunk.placement(len_bytes))
-}
-
-#[inline]
-fn part_of(place: Placement) -> Gather {
-    Gather::new(&[place]).expect("what is at most a chunk fits a message")
+    Gather::new(&[chunk.placement(len_bytes)]).expect("what is at most a chunk fits a message")
 }
 
 /// A session's room to post in one turn.
@@ -332,10 +223,9 @@ pub(super) struct Poster<'a, P> {
 }
 
 impl<P> Poster<'_, P> {
-    /// Bytes that are staged in a turn; one request may go beyond it. 60 KiB and what goes with them are what leaves with one call in
-    /// software.
-    /// The peer goes on with them while the next are made, and they are sent while the processor's cache still has them.
-    pub(super) const TURN_BYTES: u64 = PathMtu::B61440.bytes() as u64;
+    /// Bytes that are staged in a turn; the last request may exceed them. The provider in software sends about as many with one
+    /// call, while the processor's cache still has them, and the peer handles them while the next are staged.
+    pub(super) const TURN_BYTES: u64 = 60 << 10;
     /// What a shorter request counts as, since its packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
 }
@@ -363,7 +253,6 @@ impl<P: Provider> Poster<'_, P> {
     fn stage(&mut self, op: SendOp, chunk: Option<Chunk>) {
         self.staged.push(Staged {
             op,
-            place: None,
             chunk,
             read: None,
         });
@@ -386,16 +275,7 @@ impl<P: Provider> Poster<'_, P> {
 
 impl<P: Provider> WorkList for Poster<'_, P> {
     fn piece_max_bytes(&self) -> u32 {
-        self.queue.call_bytes.unwrap_or(PIECE_MAX_BYTES)
-    }
-
-    fn write_room_bytes(&self) -> Option<u32> {
-        self.queue.call_bytes.map(|_| self.turn_bytes as u32)
-    }
-
-    fn read_room_bytes(&self) -> Option<u32> {
-        let call_bytes = self.queue.call_bytes?;
-        Some(call_bytes - self.queue.asked_bytes)
+        PIECE_MAX_BYTES
     }
 
     fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]> {
@@ -405,22 +285,6 @@ impl<P: Provider> WorkList for Poster<'_, P> {
         let data = Data::Gather(gather(&chunk, to.len_bytes));
         self.stage(SendOp::Write(data, remote(to)), Some(chunk));
         self.last_bytes()
-    }
-
-    fn places(&self) -> bool {
-        self.queue.shown.is_possible
-    }
-
-    fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
-        assert!(to.len_bytes <= PIECE_MAX_BYTES, "writes go in pieces");
-        if !self.places() || !self.has_room() || self.turn_bytes == 0 {
-            return None;
-        }
-        self.spend(to.len_bytes);
-        let data = Data::Gather(Gather::EMPTY);
-        self.stage(SendOp::Write(data, remote(to)), None);
-        let staged = self.staged.last_mut()?;
-        Some(staged.place.insert(Placement::NOWHERE))
     }
 
     fn retract(&mut self) {
@@ -478,6 +342,7 @@ impl<P: Provider> WorkList for Poster<'_, P> {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use memory::Budget;
 
@@ -508,7 +373,7 @@ mod tests {
             Self {
                 provider,
                 pool,
-                queue: SendQueue::new(Qpn::new(77), (8, 1), PathMtu::B61440, true),
+                queue: SendQueue::new(Qpn::new(77), (8, 1)),
                 staged: Vec::new(),
             }
         }
@@ -523,9 +388,9 @@ mod tests {
             }
         }
 
-        fn post(&mut self, to_follow: bool) -> Result<(), Unposted> {
-            let (staged, provider) = (&mut self.staged, &mut self.provider);
-            self.queue.post(staged, to_follow, &|_| None, provider)
+        fn post(&mut self, to_follow: bool) -> Result<(), PostError> {
+            self.queue
+                .post(&mut self.staged, to_follow, &mut self.provider)
         }
     }
 
@@ -534,13 +399,10 @@ mod tests {
         let mut bed = Bed::at(25_021);
         let mut poster = bed.poster();
         assert!(poster.write(TO).is_some() && poster.write(TO).is_some());
-        assert!(poster.write_placed(TO).is_some() && poster.write(TO).is_some());
-        assert!(matches!(
-            bed.post(false),
-            Err(Unposted::Refused(PostError::NoSuchQp))
-        ));
+        assert!(poster.send(16, None).is_some() && poster.write(TO).is_some());
+        assert_eq!(bed.post(false), Err(PostError::NoSuchQp));
         assert!(bed.staged.is_empty());
-        bed.queue.abandon(&mut bed.pool, &mut bed.provider);
+        bed.queue.abandon(&mut bed.pool);
         bed.pool.leave(&mut bed.provider);
         // It asserts that no chunk is out.
         bed.pool.clear(&mut bed.provider);
@@ -550,7 +412,7 @@ mod tests {
     fn a_few_requests_do_not_say_when_they_are_done_where_more_follow() {
         let mut bed = Bed::at(25_023);
         for silent in [1, 2, 3, 0, 1] {
-            assert!(bed.poster().write_placed(TO).is_some());
+            assert!(bed.poster().send(16, None).is_some());
             let _ = bed.post(true);
             assert_eq!(bed.queue.silent, silent);
         }
@@ -558,7 +420,7 @@ mod tests {
         assert!(bed.poster().write(TO).is_some());
         let _ = bed.post(true);
         assert_eq!(bed.queue.silent, 0);
-        assert!(bed.poster().write_placed(TO).is_some());
+        assert!(bed.poster().send(16, None).is_some());
         let _ = bed.post(false);
         assert_eq!(bed.queue.silent, 0);
     }
@@ -576,19 +438,5 @@ mod tests {
         };
         assert!(bed.poster().write(long).is_some());
         assert!(!bed.queue.may_be_late(1), "it holds 68 KiB");
-    }
-
-    #[test]
-    fn pieces_fill_what_leaves_with_one_call() {
-        let mut bed = Bed::at(25_024);
-        let mut poster = bed.poster();
-        let of = |len_bytes| RemoteBuffer { len_bytes, ..TO };
-        assert_eq!(poster.write_piece_bytes(128 << 10), 60 << 10);
-        assert!(poster.write_placed(of(8 << 10)).is_some());
-        assert_eq!(poster.write_piece_bytes(128 << 10), 52 << 10);
-        assert_eq!(poster.read_piece_bytes(128 << 10), 60 << 10);
-        assert!(poster.read(1, of(20 << 10)));
-        assert_eq!(poster.read_piece_bytes(128 << 10), 40 << 10);
-        assert_eq!(poster.read_piece_bytes(6 << 10), 6 << 10);
     }
 }

@@ -431,9 +431,8 @@ impl<P: Provider> Worker<P> {
         self.by_qpn.remove(&connection.qpn);
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
-        let (provider, pool) = (&mut self.provider, &mut self.pool);
-        connection.queue.abandon(pool, provider);
-        pool.leave(provider);
+        connection.queue.abandon(&mut self.pool);
+        self.pool.leave(&mut self.provider);
         connection.receives.release(&mut self.provider);
         // A session that panics on its way out is gone all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));

@@ -2,10 +2,8 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use block::ByteRange;
-use net::{Piece, Source};
 use roce::wire::Icrc;
 use roce::{AtomicOp, Backend, MemoryFault};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -37,23 +35,7 @@ struct Arriving {
 struct Entry {
     /// The number that names what is there now: its index, and above it how often the place was given away.
     id: u32,
-    kept: Option<Kept>,
-}
-
-/// What is there.
-enum Kept {
-    Bytes(Box<[u8]>),
-    /// A volume, which is sent from.
-    Source(Arc<dyn Source>),
-}
-
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
-            Self::Source(_) => f.write_str("a volume"),
-        }
-    }
+    bytes: Option<Box<[u8]>>,
 }
 
 /// Bits of a region's number that are its index; those above count, so that a name of earlier memory is known as such.
@@ -82,48 +64,33 @@ impl Memory {
 
     /// Takes memory in. There are a million places, which is more than queue pairs and their queues together need.
     pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> RegionId {
-        self.keep(Kept::Bytes(bytes))
-    }
-
-    /// Takes a volume in, which bytes are sent from.
-    pub(super) fn show(&mut self, source: Arc<dyn Source>) -> RegionId {
-        self.keep(Kept::Source(source))
-    }
-
-    fn keep(&mut self, kept: Kept) -> RegionId {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.regions[index as usize];
             entry.id = entry.id.wrapping_add(1 << INDEX_BITS);
-            entry.kept = Some(kept);
+            entry.bytes = Some(bytes);
             return RegionId(entry.id);
         }
         let id = self.regions.len() as u32;
         assert!(id <= INDEX_MASK, "a million regions are enough");
         self.regions.push(Entry {
             id,
-            kept: Some(kept),
+            bytes: Some(bytes),
         });
         RegionId(id)
     }
 
-    /// Gives memory out that was taken in; nothing where it was a volume.
+    /// Gives memory out that was taken in.
     pub(super) fn remove(&mut self, region: RegionId) -> Option<Box<[u8]>> {
         let index = region.0 & INDEX_MASK;
         let entry = self.regions.get_mut(index as usize)?;
-        let kept = entry.kept.take_if(|_| entry.id == region.0)?;
+        let bytes = entry.bytes.take_if(|_| entry.id == region.0)?;
         self.free.push(index);
-        match kept {
-            Kept::Bytes(bytes) => Some(bytes),
-            Kept::Source(_) => None,
-        }
+        Some(bytes)
     }
 
     /// Lends memory out for a datagram to come to; it is [put back](Self::put_back).
     pub(super) fn lift(&mut self, region: RegionId) -> Box<[u8]> {
-        match self.kept_mut(region) {
-            Some(Kept::Bytes(bytes)) => std::mem::take(bytes),
-            Some(Kept::Source(_)) | None => Box::default(),
-        }
+        self.get_mut(region).map(std::mem::take).unwrap_or_default()
     }
 
     /// What is taken in from now on has come to the memory that was lifted.
@@ -138,7 +105,7 @@ impl Memory {
 
     /// Takes lifted memory back; whether something of it is to stay there.
     pub(super) fn put_back(&mut self, region: RegionId, lifted: Box<[u8]>) -> bool {
-        if let Some(Kept::Bytes(bytes)) = self.kept_mut(region) {
+        if let Some(bytes) = self.get_mut(region) {
             *bytes = lifted;
         }
         self.arriving.take().is_some_and(|arriving| arriving.stays)
@@ -149,47 +116,19 @@ impl Memory {
     }
 
     pub(super) fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
-        self.get_mut(region).unwrap_or_default()
+        self.get_mut(region)
+            .map(|bytes| &mut **bytes)
+            .unwrap_or_default()
     }
 
     fn get(&self, region: RegionId) -> Option<&[u8]> {
-        match self.kept(region)? {
-            Kept::Bytes(bytes) => Some(bytes),
-            Kept::Source(_) => None,
-        }
-    }
-
-    fn get_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        match self.kept_mut(region)? {
-            Kept::Bytes(bytes) => Some(bytes),
-            Kept::Source(_) => None,
-        }
-    }
-
-    fn kept_mut(&mut self, region: RegionId) -> Option<&mut Kept> {
-        let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
-        entry.kept.as_mut().filter(|_| entry.id == region.0)
-    }
-
-    fn kept(&self, region: RegionId) -> Option<&Kept> {
         let entry = self.regions.get((region.0 & INDEX_MASK) as usize)?;
-        entry.kept.as_ref().filter(|_| entry.id == region.0)
+        entry.bytes.as_deref().filter(|_| entry.id == region.0)
     }
 
-    /// What stands in a list of packets for a placement.
-    pub(super) fn piece(&self, place: Placement) -> Piece<'_> {
-        match self.kept(place.region) {
-            Some(Kept::Source(source)) => Piece::Volume(source.volume(), place.range),
-            Some(Kept::Bytes(_)) | None => Piece::Bytes(self.slice(place).unwrap_or_default()),
-        }
-    }
-
-    /// Whether bytes of a region may be sent: what is not a volume may.
-    pub(super) fn may_send(&self, region: RegionId) -> bool {
-        match self.kept(region) {
-            Some(Kept::Source(source)) => source.may_send(),
-            Some(Kept::Bytes(_)) | None => true,
-        }
+    fn get_mut(&mut self, region: RegionId) -> Option<&mut Box<[u8]>> {
+        let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
+        entry.bytes.as_mut().filter(|_| entry.id == region.0)
     }
 
     /// The bytes of a placement; `None` where there are none.
@@ -250,13 +189,6 @@ impl Backend for Memory {
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
         icrc.update(self.slice(placement).ok_or(MemoryFault)?);
         Ok(())
-    }
-
-    fn check(&self, placement: Placement) -> Result<(), MemoryFault> {
-        if let Some(Kept::Source(_)) = self.kept(placement.region) {
-            return Ok(());
-        }
-        self.slice(placement).map(|_| ()).ok_or(MemoryFault)
     }
 
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use net::{Piece, UdpArrival, UdpRun, UdpSocket};
+use net::{UdpArrival, UdpRun, UdpSocket};
 use roce::wire::{
     Bth, Deth, ICRC_LEN_BYTES, Icrc, IpHeader, Ipv4Identification, Opcode, PathMtu, Psn, QKEY_GSI,
     Qpn, verify,
@@ -74,7 +74,7 @@ pub(super) trait Datagrams {
 
 impl Datagrams for UdpSocket {
     fn send(&mut self, run: &UdpRun, bytes: &[u8]) -> io::Result<()> {
-        Self::send(self, run, std::iter::once(Piece::Bytes(bytes)))
+        Self::send(self, run, std::iter::once(bytes))
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>> {

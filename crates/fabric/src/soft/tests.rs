@@ -1,7 +1,6 @@
 //! Several threads' providers at one address, all driven by the test, and one peer with many connections to them.
 
 mod arrivals;
-mod volumes;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

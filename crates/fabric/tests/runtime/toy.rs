@@ -274,7 +274,7 @@ impl MessageSession for Toy {
                     *todo = Todo::Send(b"written".to_vec(), None);
                 }
                 Todo::Write(to, done) => {
-                    let len = out.write_piece_bytes(to.len_bytes - *done);
+                    let len = out.piece_bytes(to.len_bytes - *done);
                     let Some(room) = out.write(to.piece(*done, len).expect("inside")) else {
                         return;
                     };
@@ -288,7 +288,7 @@ impl MessageSession for Toy {
                     if *done == 0 {
                         (self.sum, self.left_bytes) = (0, from.len_bytes);
                     }
-                    let len = out.read_piece_bytes(from.len_bytes - *done);
+                    let len = out.piece_bytes(from.len_bytes - *done);
                     let tag = u64::from(from.len_bytes - *done);
                     if !out.read(tag, from.piece(*done, len).expect("inside")) {
                         return;

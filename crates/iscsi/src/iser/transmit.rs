@@ -164,7 +164,7 @@ impl<B: Backend> TargetSession<B> {
                 // All unsolicited data have come by now.
                 task.advertised.write_base = task.solicited;
             }
-            let len = out.read_piece_bytes(capped(task.len - task.solicited));
+            let len = out.piece_bytes(capped(task.len - task.solicited));
             let offset = task.solicited - task.advertised.write_base;
             let piece = task
                 .advertised
@@ -195,7 +195,7 @@ impl<B: Backend> TargetSession<B> {
             return Posted::Yes;
         };
         while has_data_in(task) {
-            let len = out.write_piece_bytes(capped(task.len - task.moved));
+            let len = out.piece_bytes(capped(task.len - task.moved));
             let buffer = task.advertised.read;
             let piece = buffer.and_then(|buffer| buffer.piece(task.moved as u32, len));
             let Some(piece) = piece else {

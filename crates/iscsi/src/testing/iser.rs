@@ -265,7 +265,6 @@ impl IserBed {
                 Some(room) => room.copy_from_slice(&data),
                 None => self.refused.push(to),
             },
-            Work::WritePlaced { .. } => unreachable!("this list places nothing"),
             Work::Read { tag, from } => match self.reach(from).map(|bytes| bytes.to_vec()) {
                 Some(data) => self.reads.push_back((tag, data)),
                 None => self.refused.push(from),

@@ -32,9 +32,7 @@ fn a_run_of_datagrams_arrives_whole_from_the_address_it_names() {
         };
         let bytes: Vec<u8> = (0..4500u32).map(|i| (i % 251) as u8).collect();
         let (first, rest) = bytes.split_at(1700);
-        sender
-            .send(&run, [first, rest].into_iter().map(Piece::Bytes))
-            .unwrap();
+        sender.send(&run, [first, rest].into_iter()).unwrap();
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
         let mut came = Vec::new();
         while came.len() < bytes.len() {
@@ -65,11 +63,11 @@ fn a_socket_at_any_address_says_to_which_and_sends_from_which() {
         dest,
         segment_len_bytes: None,
     };
-    let ask = std::iter::once(Piece::Bytes(b"ask"));
+    let ask = std::iter::once(&b"ask"[..]);
     other.send(&run(there, here), ask).unwrap();
     let arrival = receive(&everywhere, &mut buffer);
     assert_eq!((arrival.source, arrival.dest), (there, here));
-    let answer = std::iter::once(Piece::Bytes(b"answer"));
+    let answer = std::iter::once(&b"answer"[..]);
     everywhere.send(&run(here, there), answer).unwrap();
     let arrival = receive(&other, &mut buffer);
     assert_eq!((arrival.source, arrival.dest), (here, there));
@@ -97,7 +95,7 @@ fn datagrams_to_nobody_do_not_disturb_what_comes() {
         dest: gone,
         segment_len_bytes: None,
     };
-    let pieces = std::iter::once(Piece::Bytes(b"anyone?"));
+    let pieces = std::iter::once(&b"anyone?"[..]);
     lonely.send(&run, pieces).unwrap();
     assert_eq!(lonely.receive(&mut [0; 10]).unwrap(), None);
 }

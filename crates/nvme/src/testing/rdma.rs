@@ -11,7 +11,6 @@ use session::testing::{PostedWork, Work};
 use session::{MessageSession, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::peer::read;
 use super::{TestBackend, subsystem};
 use crate::controller::{Limits, Subsystem};
 use crate::rdma::wire::ConnectRequest;
@@ -134,12 +133,6 @@ impl RdmaHost {
             Work::Write { to, data } => {
                 let range = self.range(to);
                 self.memory[range].copy_from_slice(&data);
-            }
-            Work::WritePlaced { to, from } => {
-                assert_eq!(from.range.len, to.len_bytes.into());
-                let range = self.range(to);
-                let volume = self.backend.volume(from.region).expect("a region");
-                read(&**volume, from.range, &mut self.memory[range]);
             }
             Work::Read { tag, from } => {
                 self.range(from);

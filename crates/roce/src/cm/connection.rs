@@ -7,8 +7,8 @@ use super::RemoteKey;
 use super::state::{CmState, CmTransition};
 use crate::Flow;
 use crate::qp::{Connection, QpConfig};
-use crate::wire::cm::{CommId, Extension, Message, Rep, Req};
-use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Psn, Qpn};
+use crate::wire::cm::{CommId, Message, Rep, Req, long_packets};
+use crate::wire::{MAD_LEN_BYTES, PathMtu, Psn, Qpn};
 
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -32,8 +32,6 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     path_mtu: PathMtu,
-    /// How packets stand in datagrams; on the active side, what was offered.
-    framing: Framing,
     /// What is known of PSNs: the peer's starting PSN (we send from there) on the passive side, ours on the active side.
     psn: u32,
     /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound (active side).
@@ -53,11 +51,10 @@ impl Agreed {
     /// A reply is not sent more often than this, so that a connection is half open for 40 s at most.
     const CM_RETRIES_MAX: u8 = 7;
 
-    pub(super) fn passive(req: &Req, path_mtu: PathMtu, framing: Framing) -> Self {
+    pub(super) fn passive(req: &Req, path_mtu: PathMtu) -> Self {
         let timeout = req.local_cm_timeout().duration();
         Self {
             path_mtu,
-            framing,
             psn: req.starting_psn().get(),
             resources: req.responder_resources,
             peer_depth: req.initiator_depth,
@@ -68,15 +65,9 @@ impl Agreed {
         }
     }
 
-    pub(super) fn active(
-        path_mtu: PathMtu,
-        offer: Option<Extension>,
-        recv_psn: u32,
-        config: &QpConfig,
-    ) -> Self {
+    pub(super) fn active(path_mtu: PathMtu, recv_psn: u32, config: &QpConfig) -> Self {
         Self {
-            path_mtu: offer.map_or(path_mtu.standard(), |offer| offer.path_mtu),
-            framing: offer.map_or(Framing::Sealed, |offer| offer.framing),
+            path_mtu,
             psn: recv_psn,
             resources: config.initiator_depth,
             peer_depth: 0,
@@ -91,7 +82,6 @@ impl Agreed {
     pub(super) fn shorten_packets(&mut self, path_mtu: PathMtu) {
         let least = self.path_mtu.standard();
         self.path_mtu = self.path_mtu.min(path_mtu).max(least);
-        self.framing = Extension::new(self.path_mtu, self.framing).framing;
     }
 
     /// The passive side's connection.
@@ -100,7 +90,6 @@ impl Agreed {
             flow: conn.flow,
             remote_qpn: conn.remote_qpn,
             path_mtu: self.path_mtu,
-            framing: self.framing,
             send_psn: Psn::new(self.psn),
             recv_psn: Psn::new(recv_psn),
             initiator_depth: config.initiator_depth.min(self.resources),
@@ -111,14 +100,16 @@ impl Agreed {
 
     /// The active side's connection.
     pub(super) fn replied(&self, flow: Flow, rep: &Rep) -> Connection {
-        let unextended = Extension::new(PathMtu::B4096, Framing::Sealed);
-        let theirs = Extension::split(&rep.private_data).0.unwrap_or(unextended);
-        let agreed = Extension::new(self.path_mtu, self.framing).meet(theirs);
+        let (is_accepted, _) = long_packets::split(&rep.private_data);
+        let path_mtu = if is_accepted {
+            self.path_mtu
+        } else {
+            self.path_mtu.standard()
+        };
         Connection {
             flow,
             remote_qpn: rep.qpn(),
-            path_mtu: agreed.path_mtu,
-            framing: agreed.framing,
+            path_mtu,
             send_psn: rep.starting_psn(),
             recv_psn: Psn::new(self.psn),
             initiator_depth: self.resources.min(rep.responder_resources),

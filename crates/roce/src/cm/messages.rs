@@ -4,15 +4,15 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::connection::{Agreed, Conn, Resend};
-use super::{CmState, CmTransition, Manager, framing_of};
+use super::{CmState, CmTransition, Manager};
 use crate::Flow;
 use crate::backend::Backend;
 use crate::event::{ConnectRequest, Event};
 use crate::qp::Connection;
-use crate::wire::Framing;
+use crate::wire::PathMtu;
 use crate::wire::cm::{
-    CommId, Drep, Dreq, Extension, IpCmHeader, Message, Mra, MraMessage, Rej, RejReason,
-    RejectedMessage, Rep, Req, Rtu, TimeCode,
+    CommId, Drep, Dreq, IpCmHeader, Message, Mra, MraMessage, Rej, RejReason, RejectedMessage, Rep,
+    Req, Rtu, TimeCode, long_packets,
 };
 use zerocopy::FromBytes;
 
@@ -151,10 +151,12 @@ impl Manager {
         }
         let path_mtu = req.path_mtu().filter(|mtu| *mtu <= self.path_mtu_max);
         let path_mtu = path_mtu.ok_or(RejReason::INVALID_MTU)?;
-        let (offer, mut private_data) = Extension::split(&req.private_data);
-        let ours = Extension::new(self.path_mtu_max, framing_of(&flow));
-        let unextended = Extension::new(path_mtu, Framing::Sealed);
-        let Extension { path_mtu, framing } = offer.map_or(unextended, |offer| offer.meet(ours));
+        let (has_offer, mut private_data) = long_packets::split(&req.private_data);
+        let path_mtu = if has_offer && self.path_mtu_max.is_long() {
+            PathMtu::B8192
+        } else {
+            path_mtu
+        };
         let mut addresses = None;
         if req.service().tcp_port().is_some() {
             let (header, rest) =
@@ -171,7 +173,7 @@ impl Manager {
             return Err(RejReason::NO_RESOURCES);
         }
         Ok(Checked {
-            agreed: Agreed::passive(req, path_mtu, framing),
+            agreed: Agreed::passive(req, path_mtu),
             event: ConnectRequest {
                 id: CommId::default(),
                 service: req.service(),
@@ -257,7 +259,7 @@ impl Manager {
             id,
             qpn,
             path_mtu: connection.path_mtu,
-            private_data: Extension::split(&rep.private_data).1.into(),
+            private_data: long_packets::split(&rep.private_data).1.into(),
         });
         Some(Replied { id, connection })
     }

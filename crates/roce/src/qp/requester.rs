@@ -241,7 +241,7 @@ impl Requester {
             let va = remote.va.wrapping_add(u64::from(offset));
             let headers = ExtendedHeaders::default().with(&Reth::new(va, remote.rkey, left));
             return out
-                .push(connection.way(), bth, &headers, Payload::None, backend)
+                .push(&connection.flow, bth, &headers, Payload::None, backend)
                 .map(|()| true);
         }
         let len = left.min(self.mtu.bytes());
@@ -265,7 +265,7 @@ impl Requester {
         }
         let payload = Payload::of(data, offset, len);
         let asks = bth.wants_ack();
-        out.push(connection.way(), bth, &headers, payload, backend)
+        out.push(&connection.flow, bth, &headers, payload, backend)
             .map(|()| asks)
     }
 

@@ -282,7 +282,7 @@ impl Responder {
         let aeth = Aeth::new(acknowledgement.syndrome, self.completed);
         let headers = ExtendedHeaders::default().with(&aeth);
         let pushed = out.push(
-            connection.way(),
+            &connection.flow,
             bth,
             &headers,
             Payload::None,
@@ -332,7 +332,7 @@ impl Responder {
             offset: 0,
             len,
         };
-        out.push(connection.way(), bth, &headers, payload, context.backend)
+        out.push(&connection.flow, bth, &headers, payload, context.backend)
             .map_err(|error| match error {
                 PushError::Full => ReadError::ListFull,
                 PushError::Fault(_) => {
@@ -375,7 +375,7 @@ fn send_atomic<B: Backend>(
             original: atomic.original.into(),
         });
     out.push(
-        connection.way(),
+        &connection.flow,
         bth,
         &headers,
         Payload::None,

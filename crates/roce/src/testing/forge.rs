@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Flow;
 use crate::wire::cm::Message;
-use crate::wire::{Bth, Deth, Icrc, IpHeader, Opcode, Psn, QKEY_GSI, Qpn, Train};
+use crate::wire::{Bth, Deth, Icrc, IpHeader, Opcode, Psn, QKEY_GSI, Qpn};
 
 /// A datagram of `body`, whatever it is, with the right ICRC for `flow` (IPv4 identification 0). Bodies shorter than a BTH get a
 /// sum that means nothing.
@@ -26,16 +26,6 @@ pub fn datagram(flow: &Flow, bth: Bth, extended: &[u8], payload: &[u8]) -> Vec<u
     let pad = [0; 3];
     let pad = &pad[..bth.pad_len_bytes() as usize];
     seal(flow, &[bth.as_bytes(), extended, payload, pad].concat())
-}
-
-/// A packet of a train, padded, with its length.
-pub fn in_train(bth: Bth, extended: &[u8], payload: &[u8]) -> Vec<u8> {
-    let bth = bth.with_pad_for(payload.len() as u32);
-    let pad = [0; 3];
-    let pad = &pad[..bth.pad_len_bytes() as usize];
-    let packet = [bth.as_bytes(), extended, payload, pad].concat();
-    let len = packet.len() as u16 + 4;
-    [&packet[..], &Train::seal(len)].concat()
 }
 
 /// A request or response of the reliable-connected service that asks for an acknowledgement.

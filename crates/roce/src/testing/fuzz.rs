@@ -7,7 +7,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use super::{Pair, TestMemory, forge};
-use crate::wire::cm::{Extension, IpCmHeader, Message};
+use crate::wire::cm::{IpCmHeader, Message, long_packets};
 use crate::wire::{
     Aeth, Bth, Extended, Ipv4Identification, MAD_LEN_BYTES, Opcode, Packet, PathMtu, Position, Psn,
     Qpn, Reth, Rkey, verify,
@@ -20,7 +20,6 @@ use crate::{
 pub use cm::connection_manager;
 
 const ADDRESSES: [&str; 2] = ["fd09::1", "fd09::2"];
-const LOOPBACK: [&str; 2] = ["127.0.0.2", "127.0.0.1"];
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 /// The memory of an end: a source that nobody may write, the region that peers reach, receives, and a rest that nobody may write.
 const MEMORY_BYTES: usize = 16 << 10;
@@ -68,10 +67,10 @@ fn mad(bytes: &[u8]) {
     assert_eq!(again.len(), MAD_LEN_BYTES);
     assert_eq!(again[24..], bytes[24..]);
     if let Message::Rep(rep) = message {
-        extension(&rep.private_data);
+        offer(&rep.private_data);
     }
     if let Message::Req(req) = message {
-        extension(&req.private_data);
+        offer(&req.private_data);
         let header = zerocopy::FromBytes::read_from_prefix(&req.private_data);
         if let Ok((header, _)) = header {
             let header: IpCmHeader = header;
@@ -86,18 +85,18 @@ fn mad(bytes: &[u8]) {
     }
 }
 
-/// What is said beyond the architecture is the end of the private data, and is written back as it was understood.
-fn extension(private_data: &[u8]) {
-    let (said, rest) = Extension::split(private_data);
+/// An offer of long packets is the end of the private data, and is written back as it was understood.
+fn offer(private_data: &[u8]) {
+    let (has_offer, rest) = long_packets::split(private_data);
     assert_eq!(&private_data[..rest.len()], rest);
-    let Some(said) = said else {
+    if !has_offer {
         assert_eq!(rest.len(), private_data.len());
         return;
-    };
+    }
     let mut again = private_data.to_vec();
     again[rest.len()..].fill(0);
-    assert!(said.put(&mut again, rest.len()));
-    assert_eq!(Extension::split(&again), (Some(said), rest));
+    assert!(long_packets::put(&mut again, rest.len()));
+    assert_eq!(again, private_data);
 }
 
 fn test_flow(choice: u8) -> Flow {
@@ -113,12 +112,7 @@ fn test_flow(choice: u8) -> Flow {
 /// Two connected ends and a script: forged packets to both, work of both, lost and delivered datagrams, time. Each step is 8 bytes;
 /// some take payload from what follows.
 pub fn received(input: &[u8]) {
-    play(input, World::new(ADDRESSES, PathMtu::B256));
-    // Between addresses of loopback, packets come in trains.
-    play(input, World::new(LOOPBACK, PathMtu::B61440));
-}
-
-fn play(input: &[u8], mut world: World) {
+    let mut world = World::new();
     let mut script = input;
     let mut steps = 0;
     while let Some((step, rest)) = script.split_first_chunk::<8>() {
@@ -142,13 +136,12 @@ struct World {
     before: [Vec<u8>; 2],
     /// Where the next forged packet to each end starts from.
     psns: [u32; 2],
-    has_trains: bool,
     posted: [usize; 2],
     completed: [usize; 2],
 }
 
 impl World {
-    fn new(addresses: [&str; 2], path_mtu: PathMtu) -> Self {
+    fn new() -> Self {
         let config = QpConfig {
             domain: DOMAIN,
             access: Access {
@@ -162,8 +155,8 @@ impl World {
             responder_resources: 2,
             ..QpConfig::default()
         };
-        let mut pair = Pair::new(1, &small(), addresses, MEMORY_BYTES);
-        let connected = pair.connected([config; 2], path_mtu);
+        let mut pair = Pair::new(1, &small(), ADDRESSES, MEMORY_BYTES);
+        let connected = pair.connected([config; 2], PathMtu::B256);
         let mut rkeys = [Rkey(0); 2];
         for (end, rkey) in pair.ends.iter_mut().zip(&mut rkeys) {
             let region = Region {
@@ -184,7 +177,6 @@ impl World {
             before,
             psns: [0, 1].map(|to| next_psn(&mut pair, to, connected[1 - to].1)),
             pair,
-            has_trains: path_mtu == PathMtu::B61440,
             posted: [1; 2],
             completed: [0; 2],
         }
@@ -241,16 +233,7 @@ impl World {
         let full = vec![pad; 256];
         let payload = if flags & 4 == 0 { noise } else { &full[..] };
         let flow = self.pair.flow(1 - to);
-        let mut datagram = if self.has_trains {
-            forge::in_train(bth, &headers, payload)
-        } else {
-            forge::datagram(&flow, bth, &headers, payload)
-        };
-        if self.has_trains && flags & 0x10 == 0 {
-            // One more, whose length or destination may be wrong.
-            datagram.extend_from_slice(noise);
-            datagram.extend(forge::in_train(bth, &headers, payload));
-        }
+        let datagram = forge::datagram(&flow, bth, &headers, payload);
         self.pair.inject(to, &datagram);
         if flags & 8 == 0 {
             self.psns[to] = self.psns[to].wrapping_add(1);

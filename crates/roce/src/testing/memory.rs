@@ -84,10 +84,6 @@ impl Backend for TestMemory {
         Ok(())
     }
 
-    fn check(&self, placement: Placement) -> Result<(), MemoryFault> {
-        self.access(placement.region)
-    }
-
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
         self.access(region)?;
         let start = offset as usize;

@@ -122,11 +122,10 @@ fn both_ends_learn_of_each_other() {
 #[test]
 fn long_packets_hold_where_both_ends_know_of_them() {
     let cases = [
-        (PathMtu::B61440, PathMtu::B61440, PathMtu::B61440),
-        (PathMtu::B61440, PathMtu::B8192, PathMtu::B8192),
-        (PathMtu::B61440, PathMtu::B4096, PathMtu::B4096),
-        (PathMtu::B4096, PathMtu::B61440, PathMtu::B4096),
-        (PathMtu::B1024, PathMtu::B61440, PathMtu::B1024),
+        (PathMtu::B8192, PathMtu::B8192, PathMtu::B8192),
+        (PathMtu::B8192, PathMtu::B4096, PathMtu::B4096),
+        (PathMtu::B4096, PathMtu::B8192, PathMtu::B4096),
+        (PathMtu::B1024, PathMtu::B8192, PathMtu::B1024),
     ];
     for (offered, taken, agreed) in cases {
         let limits = EndpointConfig {
@@ -159,7 +158,7 @@ fn an_end_whose_interface_takes_no_long_packets_says_so() {
         (PathMtu::B1024, PathMtu::B4096),
     ] {
         let mut pair = pair();
-        pair.connect(config(), PathMtu::B61440);
+        pair.connect(config(), PathMtu::B8192);
         pair.run(SECOND, |pair| !pair.ends[1].events.is_empty());
         let id = pair.take_request().expect("a request came");
         let endpoint = &mut pair.ends[1].endpoint;
@@ -178,7 +177,7 @@ fn an_end_whose_interface_takes_no_long_packets_says_so() {
 #[test]
 fn an_offer_of_long_packets_that_is_not_answered_means_standard_ones() {
     let mut pair = pair();
-    let (_, qpn) = pair.connect(config(), PathMtu::B61440);
+    let (_, qpn) = pair.connect(config(), PathMtu::B8192);
     let asked = messages(&pair.intercept(0));
     let [(tid, Message::Req(req))] = asked[..] else {
         panic!("{asked:?}");

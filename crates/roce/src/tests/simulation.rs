@@ -301,7 +301,7 @@ fn all_faults(percent: u64) -> Faults {
 
 #[test]
 fn a_network_without_faults_moves_every_byte() {
-    let mtus = PathMtu::STANDARD.into_iter().chain(PathMtu::LONG);
+    let mtus = PathMtu::STANDARD.into_iter().chain([PathMtu::B8192]);
     for (seed, mtu) in mtus.enumerate() {
         run(&Plan {
             seed: seed as u64,
@@ -346,23 +346,6 @@ fn each_fault_alone_at_20_percent_loses_no_byte() {
                 requests: 200,
             });
         }
-    }
-}
-
-#[test]
-fn trains_that_get_lost_doubled_late_or_out_of_order_lose_no_byte() {
-    // Nothing damages them where they are agreed on.
-    for seed in 0..20 {
-        run(&Plan {
-            seed: 300 + seed,
-            addresses: LOOPBACK,
-            mtu: PathMtu::B61440,
-            faults: Faults {
-                corruption: 0,
-                ..all_faults(seed)
-            },
-            requests: 200,
-        });
     }
 }
 

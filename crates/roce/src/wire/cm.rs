@@ -6,7 +6,7 @@
 //! sender's point of view. A starting PSN is the one that the message's *sender* expects to receive first.
 
 mod disconnect;
-mod extension;
+pub mod long_packets;
 mod reject;
 mod reply;
 mod request;
@@ -20,7 +20,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{MAD_LEN_BYTES, MadHeader};
 
 pub use disconnect::{Drep, Dreq, Rtu};
-pub use extension::Extension;
 pub use reject::{Mra, MraMessage, Rej, RejReason, RejectedMessage};
 pub use reply::Rep;
 pub use request::{Path, Req};

@@ -220,8 +220,9 @@ fn path_mtus_leave_room_for_headers() {
     assert_eq!(for_network(4192), Some(PathMtu::B4096));
     assert_eq!(for_network(8192), Some(PathMtu::B4096));
     assert_eq!(for_network(9000), Some(PathMtu::B8192));
-    assert_eq!(for_network(65_047), Some(PathMtu::B8192));
-    assert_eq!(for_network(65_048), Some(PathMtu::B61440));
+    assert_eq!(for_network(8287), Some(PathMtu::B4096));
+    assert_eq!(for_network(8288), Some(PathMtu::B8192));
+    assert_eq!(for_network(65_536), Some(PathMtu::B8192));
     assert_eq!(for_network(351), None);
     assert_eq!(for_network(0), None);
     assert_eq!((PathMtu::from_wire(0), PathMtu::from_wire(6)), (None, None));

@@ -4,8 +4,6 @@ use std::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Train;
-
 /// A 24-bit integer, big-endian.
 #[derive(
     Clone,
@@ -119,10 +117,8 @@ pub enum PathMtu {
     B2048 = 4,
     /// 4096 bytes: the architecture's longest.
     B4096 = 5,
-    /// 8 KiB: of two ends that agree on it ([`Extension`](super::cm::Extension)).
+    /// 8 KiB: beyond the architecture, between two ends of this crate that agree on it ([`long_packets`](super::cm::long_packets)).
     B8192 = 6,
-    /// 60 KiB, which is the most whole pages that a UDP datagram takes: the same.
-    B61440 = 7,
 }
 
 impl PathMtu {
@@ -135,9 +131,6 @@ impl PathMtu {
         Self::B4096,
     ];
 
-    /// Those beyond, ascending.
-    pub const LONG: [Self; 2] = [Self::B8192, Self::B61440];
-
     /// What the connection manager's 4-bit field means; `None` where it is reserved.
     pub fn from_wire(value: u8) -> Option<Self> {
         Self::STANDARD.into_iter().find(|mtu| *mtu as u8 == value)
@@ -145,9 +138,14 @@ impl PathMtu {
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
-        // By its number in the architecture, or behind those: asked for with every packet, so looked up.
-        const BYTES: [u32; 8] = [0, 256, 512, 1024, 2048, 4096, 8192, 60 << 10];
+        // Asked for with every packet, so looked up.
+        const BYTES: [u32; 7] = [0, 256, 512, 1024, 2048, 4096, 8192];
         BYTES[self as usize]
+    }
+
+    /// Whether it is beyond the architecture.
+    pub fn is_long(self) -> bool {
+        self > Self::B4096
     }
 
     /// The longest of the architecture's that is no longer than this.
@@ -157,21 +155,13 @@ impl PathMtu {
     }
 
     /// The largest whose packets fit a network whose IP packets have up to `ip_mtu_bytes`, with the room that Linux leaves
-    /// for headers; `None` below 352 bytes. Packets of 60 KiB stand in trains with others, so datagrams may be as long as any.
+    /// for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
         Self::STANDARD
             .into_iter()
-            .chain(Self::LONG)
+            .chain([Self::B8192])
             .rev()
-            .find(|mtu| mtu.network_bytes() <= ip_mtu_bytes)
-    }
-
-    /// The IP packets that it takes.
-    const fn network_bytes(self) -> u32 {
-        match self {
-            Self::B61440 => TRAIN_IP_MTU_BYTES,
-            _ => self.bytes() + HEADROOM_BYTES,
-        }
+            .find(|mtu| mtu.bytes() + HEADROOM_BYTES <= ip_mtu_bytes)
     }
 
     /// Packets that a message of `len_bytes` takes: at least one.
@@ -187,5 +177,3 @@ impl PathMtu {
 
 /// What Linux subtracts from a network's MTU to find the path MTU.
 const HEADROOM_BYTES: u32 = 96;
-/// A train, UDP's and IPv6's headers.
-const TRAIN_IP_MTU_BYTES: u32 = Train::LEN_MAX_BYTES as u32 + 8 + 40;

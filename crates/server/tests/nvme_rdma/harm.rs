@@ -174,7 +174,7 @@ impl Scene {
         let send = Opcode::Send(Position::Only, SendTail::Plain);
         let generations = (1 << 24) / QPN_STEP;
         let sweeps = (0..SWEEPS_MAX).take_while(|&n| n < SWEEPS || !self.is_over());
-        for (sweep, generation) in sweeps.flat_map(|n| (1..generations).map(move |g| (n, g))) {
+        for generation in sweeps.flat_map(|_| 1..generations) {
             let numbers = [0, 1].map(|thread| generation * QPN_STEP + thread);
             let mut bths =
                 numbers.map(|number| Bth::new(send.to_wire(), Qpn::new(number), Psn::new(0)));
@@ -185,11 +185,7 @@ impl Scene {
                 _ => {}
             }
             for bth in bths {
-                // Queue pairs of two ends of ours have agreed on trains.
-                let datagram = match sweep % 2 {
-                    0 => forge::in_train(bth, &[], &[0; 8]),
-                    _ => forge::datagram(&flow, bth, &[], &[0; 8]),
-                };
+                let datagram = forge::datagram(&flow, bth, &[], &[0; 8]);
                 // The other end's buffer may be full.
                 let _ = socket.send_to(&datagram, to);
             }

@@ -1,8 +1,6 @@
 //! A send queue that keeps what is posted to it.
 
-use block::ByteRange;
-
-use crate::{Placement, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use crate::{RemoteBuffer, RemoteKey, WorkList};
 
 /// Something that a session has posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,13 +11,6 @@ pub enum Work {
         to: RemoteBuffer,
         /// What.
         data: Vec<u8>,
-    },
-    /// An RDMA WRITE of bytes that stay in a volume.
-    WritePlaced {
-        /// Where to.
-        to: RemoteBuffer,
-        /// From where.
-        from: Placement,
     },
     /// An RDMA READ.
     Read {
@@ -47,8 +38,6 @@ pub struct PostedWork {
     pub piece_max_bytes: u32,
     /// The longest message, in bytes.
     pub message_max_bytes: u32,
-    /// Whether bytes of volumes can stay where they are.
-    pub places: bool,
 }
 
 impl Default for PostedWork {
@@ -58,7 +47,6 @@ impl Default for PostedWork {
             depth_max: 1024,
             piece_max_bytes: 64 << 10,
             message_max_bytes: 8 << 10,
-            places: false,
         }
     }
 }
@@ -93,30 +81,10 @@ impl WorkList for PostedWork {
         }
     }
 
-    fn places(&self) -> bool {
-        self.places
-    }
-
-    fn write_placed(&mut self, to: RemoteBuffer) -> Option<&mut Placement> {
-        assert!(to.len_bytes <= self.piece_max_bytes, "writes go in pieces");
-        if !self.places || !self.has_room() {
-            return None;
-        }
-        let nowhere = Placement {
-            region: RegionId(u32::MAX),
-            range: ByteRange { offset: 0, len: 0 },
-        };
-        self.work.push(Work::WritePlaced { to, from: nowhere });
-        match self.work.last_mut() {
-            Some(Work::WritePlaced { from, .. }) => Some(from),
-            _ => None,
-        }
-    }
-
     fn retract(&mut self) {
         let last = self.work.pop();
         assert!(
-            matches!(last, Some(Work::Write { .. } | Work::WritePlaced { .. })),
+            matches!(last, Some(Work::Write { .. })),
             "only a write that was just posted can be taken back"
         );
     }

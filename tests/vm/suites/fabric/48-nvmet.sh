@@ -1,5 +1,5 @@
-# Our NVMe/RDMA host, in software, with Linux's own target, nvmet-rdma: the one peer not ours to which our connection requests say
-# what two ends of ours may agree on (docs/design/0012-two-ends-of-ours.md), and which takes no notice of it.
+# Our NVMe/RDMA host, in software, with Linux's own target, nvmet-rdma: the one peer not ours to which our connection requests offer
+# long packets (docs/design/0012-two-ends-of-ours.md). It ignores the offer.
 # shellcheck shell=bash
 
 NQN=nqn.2026-01.test.ramport:nvmet

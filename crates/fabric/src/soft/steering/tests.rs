@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use net::{Piece, UdpOptions, UdpRun, UdpSocket};
+use net::{UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::{
     CommId, Drep, Dreq, Gid, Message, Mra, MraMessage, Path, Rej, RejReason, RejectedMessage, Rep,
     Req, Rtu, ServiceId, TimeCode,
@@ -159,7 +159,7 @@ fn chosen(sender: &mut UdpSocket, sockets: &[UdpSocket], packet: &[u8]) -> u32 {
         dest: sockets[0].local_addr(),
         segment_len_bytes: None,
     };
-    let piece = std::iter::once(Piece::Bytes(packet));
+    let piece = std::iter::once(packet);
     sender.send(&run, piece).expect("it is sent");
     let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
     let end = Instant::now() + Duration::from_secs(5);

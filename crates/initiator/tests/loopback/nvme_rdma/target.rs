@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::testing::VecVolume;
-use block::{Access, BlockSize, Pinned, Volume};
+use block::{Access, BlockSize, Pinned};
 use fabric::runtime::{
     Admitted, MessageAcceptor, QueueShape, Refusal, Request, Runtime, RuntimeOptions,
     drive_messages,
@@ -15,7 +15,7 @@ use fabric::runtime::{
 use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
-use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors, Source};
+use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
 use nvme::controller::{
     Backend, Completed, ControllerId, Limits, NamespaceRef, OpenError, Origin, Subsystem,
 };
@@ -202,19 +202,6 @@ impl Backend for Served {
     fn completed(&mut self, _command: &Completed) {}
 }
 
-/// A volume whose host may read it for ever.
-struct Shown(Arc<dyn Volume>);
-
-impl Source for Shown {
-    fn volume(&self) -> &dyn Volume {
-        &*self.0
-    }
-
-    fn may_send(&self) -> bool {
-        true
-    }
-}
-
 impl Attachment for Served {
     fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
         self.backend
@@ -224,11 +211,6 @@ impl Attachment for Served {
 
     fn may_send(&self, _region: RegionId) -> bool {
         true
-    }
-
-    fn source(&self, region: RegionId) -> Option<Arc<dyn Source>> {
-        let volume = Arc::clone(self.backend.volume(region)?);
-        Some(Arc::new(Shown(volume)))
     }
 
     fn is_admitted(&self) -> bool {

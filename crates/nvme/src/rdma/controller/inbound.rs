@@ -48,7 +48,7 @@ impl Inbound {
     pub(super) fn poll(&mut self, places: &[Places], out: &mut dyn WorkList) {
         while let Some(ask) = self.asks.front_mut() {
             let index = usize::from(ask.slot.0);
-            let len_max_bytes = out.read_piece_bytes(ask.len_bytes - ask.asked_bytes);
+            let len_max_bytes = out.piece_bytes(ask.len_bytes - ask.asked_bytes);
             let from = places[index]
                 .piece(ask.asked_bytes, len_max_bytes)
                 .expect("lengths were checked when the command began");

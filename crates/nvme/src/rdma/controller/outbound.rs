@@ -37,8 +37,6 @@ struct Response {
 struct Blocks {
     left_bytes: u32,
     block_bytes: u32,
-    /// Whether they may be sent from where they lie in the volume.
-    may_place: bool,
 }
 
 /// How posting went.
@@ -99,12 +97,11 @@ impl Outbound {
                         block_bytes,
                         done_bytes,
                         len_bytes,
-                        may_place,
+                        ..
                     } => {
                         let blocks = Blocks {
                             left_bytes: len_bytes - done_bytes,
                             block_bytes,
-                            may_place,
                         };
                         self.write_blocks(blocks, queue, places, backend, out)
                     }
@@ -137,7 +134,7 @@ impl Outbound {
         backend: &mut B,
         out: &mut dyn WorkList,
     ) -> Posted {
-        let len_max_bytes = out.write_piece_bytes(blocks.left_bytes);
+        let len_max_bytes = out.piece_bytes(blocks.left_bytes);
         let to = places
             .piece(self.posted_bytes, len_max_bytes)
             .expect("lengths were checked when the command began");
@@ -149,21 +146,11 @@ impl Outbound {
             }
             return Posted::Some;
         };
-        let read = if blocks.may_place && out.places() {
-            let Some(place) = out.write_placed(to) else {
-                return Posted::Full;
-            };
-            queue
-                .place_front(whole_bytes, backend)
-                .map(|placed| *place = placed)
-        } else {
-            let Some(room) = out.write(to) else {
-                return Posted::Full;
-            };
-            // Copied once, into memory that the provider sends from.
-            queue.copy_front(room, backend)
+        let Some(room) = out.write(to) else {
+            return Posted::Full;
         };
-        match read {
+        // Copied once, into memory that the provider sends from.
+        match queue.copy_front(room, backend) {
             Ok(()) => self.posted_bytes += whole_bytes,
             Err(_) => out.retract(),
         }
@@ -184,7 +171,7 @@ impl Outbound {
 
     /// Writes of `data` what lies in one stretch; how much that was, 0 where there was no room.
     fn write(&mut self, data: &[u8], places: &Places, out: &mut dyn WorkList) -> u32 {
-        let len_max_bytes = out.write_piece_bytes(data.len() as u32);
+        let len_max_bytes = out.piece_bytes(data.len() as u32);
         let to = places
             .piece(self.posted_bytes, len_max_bytes)
             .expect("lengths were checked when the command began or was answered");

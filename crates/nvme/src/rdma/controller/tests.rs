@@ -41,15 +41,8 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 
 #[test]
 fn data_move_in_the_capsule_and_by_key() {
-    for places in [false, true] {
-        move_data(places);
-    }
-}
-
-fn move_data(places: bool) {
     let volume = volume();
     let (mut io, _admin) = rdma_host(&[Arc::clone(&volume)], 16);
-    io.out.places = places;
     let inside = pattern(8 * BLOCK, 1);
     let sqe = command(opcode::WRITE, 1, 0, 8, Sgl::in_capsule(0, 4096));
     assert!(io.status(&sqe, &inside).is_success());
@@ -71,15 +64,8 @@ fn move_data(places: bool) {
 
 #[test]
 fn several_descriptors_split_data_anywhere() {
-    for places in [false, true] {
-        split_data(places);
-    }
-}
-
-fn split_data(places: bool) {
     let volume = volume();
     let (mut io, _admin) = rdma_host(&[Arc::clone(&volume)], 16);
-    io.out.places = places;
     io.out.depth_max = 1;
     let data = pattern(20 * BLOCK, 9);
     // Block boundaries are crossed, stretches are shorter than a block, and one is empty.
@@ -118,14 +104,7 @@ fn split_data(places: bool) {
 
 #[test]
 fn the_response_makes_the_key_worthless_where_the_host_says_so() {
-    for places in [false, true] {
-        invalidate(places);
-    }
-}
-
-fn invalidate(places: bool) {
     let (mut io, _admin) = rdma_host(&[volume()], 16);
-    io.out.places = places;
     let keyed = |invalidate| Sgl::keyed(RdmaHost::ADDRESS, 512, RdmaHost::KEY, invalidate);
     let read = |cid, sgl| command(opcode::READ, cid, 0, 1, sgl);
     let response = io.command(&read(1, keyed(Invalidate::Yes)), &[]);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::super::{Pair, forge};
-use super::{ADDRESSES, LOOPBACK, small};
+use super::{ADDRESSES, small};
 use crate::wire::cm::{
-    CommId, Drep, Dreq, Extension, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
-    RejectedMessage, Rep, Req, Rtu, TimeCode,
+    CommId, Drep, Dreq, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
+    RejectedMessage, Rep, Req, Rtu, TimeCode, long_packets,
 };
-use crate::wire::{Framing, MAD_LEN_BYTES, PathMtu, Qpn, U24};
+use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use crate::{CmLimits, CmState, EndpointConfig, Event, QpConfig};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -20,16 +20,11 @@ const TIME_WAIT_MAX: usize = 4;
 /// Kinds of steps.
 const KINDS: u8 = 12;
 /// What the end asks for.
-const OFFERS: [PathMtu; 3] = [PathMtu::B1024, PathMtu::B61440, PathMtu::B8192];
+const OFFERS: [PathMtu; 2] = [PathMtu::B1024, PathMtu::B8192];
 
 /// Both ends of the connection manager: one is asked and asks, the other's part is played by the script. Each step is 6 bytes.
 pub fn connection_manager(input: &[u8]) {
-    play(input, World::new(ADDRESSES));
-    // Between addresses of loopback, trains are offered and taken.
-    play(input, World::new(LOOPBACK));
-}
-
-fn play(input: &[u8], mut world: World) {
+    let mut world = World::new();
     for step in input.chunks_exact(6).take(STEPS_MAX) {
         let step: [u8; 6] = step.try_into().expect("chunks of 6");
         world.step(step);
@@ -53,7 +48,7 @@ struct World {
 }
 
 impl World {
-    fn new(addresses: [&str; 2]) -> Self {
+    fn new() -> Self {
         let config = EndpointConfig {
             cm: CmLimits {
                 connections_max: CONNECTIONS_MAX,
@@ -65,7 +60,7 @@ impl World {
             },
             ..small()
         };
-        let mut pair = Pair::new(3, &config, addresses, 4096);
+        let mut pair = Pair::new(3, &config, ADDRESSES, 4096);
         // End 0 is only an address: nothing that end 1 sends arrives.
         pair.faults.loss = 100;
         Self {
@@ -240,7 +235,7 @@ impl World {
             .into_iter()
             .partition(|event| matches!(event, Event::Request(_)));
         end.events = requests;
-        end.events.iter().chain(&others).for_each(check_extension);
+        end.events.iter().chain(&others).for_each(check_offer);
         for event in others {
             let qpn = match event {
                 Event::Disconnected { qpn, .. } => Some(qpn),
@@ -257,36 +252,29 @@ impl World {
     }
 }
 
-/// Puts what ends of this crate say beyond the architecture into private data: by `choice` nothing, or each of the long path MTUs in each
-/// framing, whole or with a changed byte.
+/// Puts an offer of long packets into private data: by `choice` none, a whole one, or one with a changed byte.
 fn extend(private_data: &mut [u8], choice: u8) {
     // From the end: of the mark, the flags, the length.
     const CHANGED: [usize; 5] = [12, 6, 5, 4, 1];
     let Some(choice) = choice.checked_sub(1) else {
         return;
     };
-    let path_mtu = PathMtu::LONG[usize::from(choice & 1)];
-    let framing = if choice & 2 == 0 {
-        Framing::Train
-    } else {
-        Framing::Sealed
-    };
-    Extension::new(path_mtu, framing).put(private_data, 0);
+    long_packets::put(private_data, 0);
     if let Some(changed) = usize::from(choice >> 2).checked_sub(1) {
         let at = private_data.len() - CHANGED[changed % CHANGED.len()];
         private_data[at] ^= 0x12;
     }
 }
 
-/// Packets are long where an extension said so, which the application does not see; nothing else is kept from it.
-fn check_extension(event: &Event) {
-    let extension_len_bytes = 12;
+/// Packets are long if an offer was made, which the application does not see; it sees everything else.
+fn check_offer(event: &Event) {
+    let offer_len_bytes = 12;
     match event {
         Event::Request(request) => {
             let whole = Req::new_zeroed().private_data.len() - size_of::<IpCmHeader>();
             let hidden = whole - request.private_data.len();
-            let is_long = PathMtu::LONG.contains(&request.path_mtu);
-            assert_eq!(hidden, if is_long { extension_len_bytes } else { 0 });
+            let is_long = request.path_mtu.is_long();
+            assert_eq!(hidden, if is_long { offer_len_bytes } else { 0 });
         }
         Event::Connected {
             path_mtu,
@@ -294,8 +282,8 @@ fn check_extension(event: &Event) {
             ..
         } => {
             let hidden = Rep::new_zeroed().private_data.len() - private_data.len();
-            assert!(hidden == extension_len_bytes || hidden == 0);
-            assert!(hidden > 0 || !PathMtu::LONG.contains(path_mtu));
+            assert!(hidden == offer_len_bytes || hidden == 0);
+            assert!(hidden > 0 || !path_mtu.is_long());
         }
         _ => {}
     }
