@@ -12,6 +12,28 @@ rxe_up() {
   done
 }
 
+# restore_wires: the wires of rxe0 and rxe1 as they are at first: no packets are disturbed, the path MTU is the longest, nothing else
+# uses them, and both devices are there.
+restore_wires() {
+  local number
+  undisturbed
+  [ ! -e /sys/class/net/bond0 ] || bond_down
+  for number in 0 1; do
+    ip address delete 10.77.0.99/32 dev "eth$number" 2> /dev/null || :
+    [ "$(< "/sys/class/net/eth$number/mtu")" = 9000 ] || ip link set "eth$number" mtu 9000
+    [ -e "/sys/class/infiniband/rxe$number" ] || rdma link add "rxe$number" type rxe netdev "eth$number"
+    eventually 5 rxe_is_active "rxe$number"
+  done
+}
+
+# load_again MODULE PARAMETER: without what a test has set.
+load_again() {
+  [ "$(< "/sys/module/$1/parameters/$2")" != N ] || {
+    rmmod "$1"
+    modprobe "$1"
+  }
+}
+
 rxe_is_active() { rdma link show "$1/1" | grep -q 'state ACTIVE'; }
 
 # path_mtu MTU: that of the devices' interfaces, from which rdma_rxe takes its own: 1500 makes 1024, 9000 makes 4096.
@@ -96,6 +118,15 @@ ramport_up() {
 
 # ramport_here VERB...: asks that daemon.
 ramport_here() { /share/ramport --socket /run/ramport.sock "$@"; }
+
+# ramport_kill: it ends without warning, if it has not ended by itself.
+ramport_kill() {
+  kill -KILL "$(cat /run/ramport.pid)" || :
+  eventually 10 ramport_is_gone
+}
+
+# Nobody may have waited for it yet.
+ramport_is_gone() { [ ! -e "/proc/$(cat /run/ramport.pid)/exe" ]; }
 
 ramport_down() {
   kill "$(cat /run/ramport.pid)"

@@ -14,6 +14,20 @@ peer_alive() { guest_alive target; }
 peer_log() { nvmet_run <<< 'dmesg | tail -n 30'; }
 peer_can() { case $1 in reservations | lock | compare | copy | usage | lba-range | iscsi | iser | rdma | rdma-threads | lose-adapters) return 1 ;; esac; }
 
+# Takes everything away that was defined.
+peer_reset() {
+  nvmet_run << 'E'
+shopt -s nullglob
+for link in ports/*/subsystems/* subsystems/*/allowed_hosts/*; do rm "$link"; done
+for directory in ports/* subsystems/*/namespaces/* subsystems/* hosts/*; do rmdir "$directory"; done
+for device in /run/*.device; do
+  losetup --detach "$(cat "$device")"
+  rm "$device"
+done
+rm -f /volumes/*
+E
+}
+
 # nvmet_run [NAME=VALUE]...: the script on stdin, inside the target's guest.
 nvmet_run() {
   {

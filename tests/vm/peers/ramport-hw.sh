@@ -28,12 +28,12 @@ daemon_launch() { peer_run <<< 'ramport_up --memory 1G'; }
 daemon() { guest_exec target -t 300 <<< "$(printf '%q ' /share/ramport --socket /run/ramport.sock "$@")"; }
 
 peer_crash() {
-  peer_run << 'E'
-kill -KILL "$(cat /run/ramport.pid)"
-# Nobody may have waited for it yet.
-ended() { [ ! -e "/proc/$(cat /run/ramport.pid)/exe" ]; }
-eventually 10 ended
-E
+  peer_run <<< ramport_kill
+  daemon_launch
+}
+
+peer_reset() {
+  peer_run <<< 'ramport_kill; rm -rf /run/ramport.state; restore_wires'
   daemon_launch
 }
 

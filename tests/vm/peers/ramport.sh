@@ -10,12 +10,18 @@ SERVE_ARGUMENTS=()
 
 peer_start() {
   mkdir -p "$DAEMON_DIR"
+  rm -rf "$DAEMON_DIR/state"
   daemon_launch
+}
+
+peer_reset() {
+  daemon_kill
+  peer_start
 }
 
 # It has a session of its own, so that it outlives the test that starts it.
 daemon_launch() {
-  "${NET_RUN[@]}" setsid "$RAMPORT" serve --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
+  "${NET_RUN[@]}" setsid "${RUN_NICE[@]}" "$RAMPORT" serve --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
     "${SERVE_ARGUMENTS[@]}" >> "$DAEMON_DIR/log" 2>&1 < /dev/null &
   echo $! > "$DAEMON_DIR/pid"
   disown
@@ -45,9 +51,13 @@ peer_rdma_threads_us() {
 }
 
 peer_crash() {
-  kill -KILL "$(daemon_pid)"
-  while peer_alive; do sleep 0.05; done
+  daemon_kill
   daemon_launch
+}
+
+daemon_kill() {
+  kill -KILL "$(daemon_pid)" || :
+  while peer_alive; do sleep 0.05; done
 }
 
 # peer_address_add ADDRESS/LENGTH: one more on the side of br0.

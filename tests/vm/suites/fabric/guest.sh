@@ -1,7 +1,19 @@
 # Helpers inside the guest.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 
 NVMET=/sys/kernel/config/nvmet
+
+CLEAN_STEPS=(restore_ends)
+
+# restore_ends: as ends_up leaves them.
+restore_ends() {
+  untwisted
+  [ ! -e "$NVMET/ports/1" ] || NQN=$(ls "$NVMET/subsystems") nvmet_down
+  link_mtu 9000
+  ip link set veth0 up
+  ip address replace "$HW_6/64" dev veth0 nodad
+  [ -e /sys/class/infiniband/rxe0 ] || rxe_on veth0
+}
 
 # ends_up: a veth from here, with a device of rdma_rxe on it, to the namespace "peer". rdma_rxe has UDP port 4791 of this
 # namespace, and works in no other.
@@ -100,12 +112,14 @@ pingpong() {
 gid_index() {
   local gid index words
   if [[ $2 = *:* ]]; then
-    words=(${2//:/ })
+    IFS=: read -ra words <<< "${2/::/:}"
     gid=${2/::/:$(printf '0:%.0s' $(seq ${#words[@]} 7))}
-    gid=$(printf ':%04x' $(printf '0x%s ' ${gid//:/ }))
+    IFS=: read -ra words <<< "$gid"
+    gid=$(printf ':%04x' "${words[@]/#/0x}")
     gid=${gid#:}
   else
-    gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
+    IFS=. read -ra words <<< "$2"
+    gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${words[@]}")
   fi
   for index in /sys/class/infiniband/"$1"/ports/1/gids/*; do
     if [ "$(cat "$index")" = "$gid" ]; then

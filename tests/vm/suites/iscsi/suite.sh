@@ -16,10 +16,12 @@ SUITE_NAMES=(IQN HOST_1 HOST_2 PORT GROUP_A GROUP_B PEER_A PEER_B DISK_MIB DISK_
 
 suite_start() {
   peer_can iscsi || report_die "peer $PEER does not serve iSCSI"
-  net_bridge br0 10.77.0.1/24
-  net_bridge br1 10.77.1.1/24
-  peer_start
-  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  suite_boot
+  suite_define
+  guest <<< 'modprobe -a iscsi_tcp sd_mod sg crc32c ext4 xfs; be_initiator'
+}
+
+suite_define() {
   peer_volume_create disk "$DISK_MIB" 512
   peer_volume_create disk-4k "$DISK_4K_MIB" 4096
   peer_target_create "$IQN" any
@@ -27,15 +29,6 @@ suite_start() {
   peer_namespace_add "$IQN" 1 disk-4k
   peer_portal_add "$PEER_A" "$PORT,$GROUP_A"
   peer_portal_add "$PEER_B" "$PORT,$GROUP_B"
-  guest << 'E'
-modprobe -a iscsi_tcp sd_mod sg crc32c ext4 xfs
-mkdir -p /mnt/disk
-echo "InitiatorName=$HOST_1" > /etc/iscsi/initiatorname.iscsi
-iscsid
-# Under a second name, as another machine would.
-iscsiadm -m iface -I second -o new
-iscsiadm -m iface -I second -o update -n iface.initiatorname -v "$HOST_2"
-E
 }
 
 # The plain set-up and tear-down of most files.

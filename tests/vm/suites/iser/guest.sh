@@ -1,5 +1,10 @@
 # Helpers inside the guest, beside those of the suite iscsi.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
+
+CLEAN_STEPS=(restore_wires end_sessions register_memory)
+
+# register_memory: as ib_iser does when it is loaded.
+register_memory() { load_again ib_iser always_register; }
 
 # by_iser SESSION: it runs over ib_iser.
 by_iser() {

@@ -1,5 +1,10 @@
 # Helpers inside the guest, beside those of the suite nvme-tcp.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
+
+CLEAN_STEPS=(restore_wires delete_controllers register_memory)
+
+# register_memory: by which nvme-rdma comes when it is loaded.
+register_memory() { load_again nvme_rdma register_always; }
 
 # transport_of CONTROLLER
 transport_of() { cat "/sys/class/nvme/$1/transport"; }

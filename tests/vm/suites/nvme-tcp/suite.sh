@@ -14,10 +14,12 @@ TRANSPORT=tcp
 SUITE_NAMES=(TRANSPORT NQN DISCOVERY HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB)
 
 suite_start() {
-  net_bridge br0 10.77.0.1/24
-  net_bridge br1 10.77.1.1/24
-  peer_start
-  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  suite_boot
+  suite_define
+  guest <<< 'modprobe -a nvme-tcp ext4 xfs; be_host'
+}
+
+suite_define() {
   peer_volume_create disk "$DISK_MIB" 512
   peer_volume_create disk-4k "$DISK_4K_MIB" 4096
   peer_target_create "$NQN" any
@@ -25,12 +27,6 @@ suite_start() {
   peer_namespace_add "$NQN" 2 disk-4k
   peer_portal_add "$PEER_A" "$PORT"
   peer_portal_add "$PEER_B" "$PORT"
-  guest << 'E'
-modprobe -a nvme-tcp ext4 xfs
-mkdir -p /etc/nvme /mnt/disk
-echo "$HOST_1" > /etc/nvme/hostnqn
-echo "${HOST_1##*uuid:}" > /etc/nvme/hostid
-E
 }
 
 # The plain set-up and tear-down of most files.
