@@ -21,6 +21,7 @@ test: build
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
+	tests/shell/run
 	tests/iscsi/run
 	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma nvme-tcp iscsi fabric
 

@@ -1,4 +1,5 @@
 # Who may do what: hosts by name and address, any host for reading, LUNs mapped by host, ended sessions.
+# shellcheck shell=bash
 
 me=iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq
 target=iqn.2025-01.io.ramport:access

@@ -1,9 +1,10 @@
 # CHAP: one way and mutual, for discovery too; secrets are nowhere to be read.
+# shellcheck shell=bash
 
 me=iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq
 lister=iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-ls
 target=iqn.2025-01.io.ramport:chap
-secret=open-sesame-please
+secret="open-sesame-please"
 back=and-the-other-way
 printf '%s\n' "$secret" > "$WORK/secret"
 everyones=known-to-everyone

@@ -1,4 +1,5 @@
 # libiscsi's conformance suite, whole, with both portals for its multipath tests. Nothing fails, and exactly the tests
+# shellcheck shell=bash
 # that docs/iscsi-conformance.md argues are skipped.
 
 target=iqn.2025-01.io.ramport:conformance

@@ -1,4 +1,5 @@
 # QEMU's block layer: images there and back, patterns, discard, resize.
+# shellcheck shell=bash
 
 target=iqn.2025-01.io.ramport:qemu
 ramport volume create rd0 --size 64M

@@ -1,4 +1,5 @@
 # libiscsi's tools: discovery, INQUIRY, capacity, swap of the write protection, a burst of I/O.
+# shellcheck shell=bash
 
 ramport volume create rd0 --size 64M
 ramport volume create rd1 --size 1G --block-size 4096
