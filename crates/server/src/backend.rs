@@ -182,6 +182,7 @@ impl Backend for ConnectionBackend {
             volume: &view.volume,
             region: view.region,
             permit: view.part,
+            is_pinned: view.is_pinned,
         })
     }
 

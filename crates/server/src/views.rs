@@ -28,6 +28,8 @@ pub(crate) struct Entry<K, P> {
     pub(crate) key: K,
     pub(crate) region: RegionId,
     pub(crate) volume: Arc<dyn Volume>,
+    /// Whether bytes may be sent from where they lie in the volume.
+    pub(crate) is_pinned: bool,
     pub(crate) part: P,
     tally: Arc<Tally>,
     totals: Option<Arc<Totals>>,
@@ -115,6 +117,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
         Entry {
             key,
             region: RegionId(self.regions.last),
+            is_pinned: found.volume.pinned().is_some(),
             volume: found.volume,
             part: found.part,
             tally,

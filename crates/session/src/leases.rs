@@ -63,13 +63,16 @@ enum LeaseStage {
 /// Whether and when a command may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// Execute, and complete as soon as [`Leases::settle`] allows.
+    /// Execute and complete: the command holds no lease.
     Now,
+    /// Execute, and complete as soon as [`Leases::settle`] allows. Bytes of the volume must be copied, since they may
+    /// leave memory when the lease ends.
+    Leased,
     /// Execute, but do not complete before this instant.
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant if there is one.
     Fail(Status, Option<Instant>),
-    /// Wait for [`Resumed::Filled`].
+    /// Wait for [`Resumed::Filled`]. The command holds a lease, as with [`Leased`](Self::Leased).
     Filling,
 }
 
@@ -96,6 +99,11 @@ impl Leases {
     ///
     /// # Panics
     /// If the slot's last command was not released.
+    #[expect(
+        clippy::inline_always,
+        reason = "as a call, it costs each command of a volume in memory 20 instructions"
+    )]
+    #[inline(always)]
     pub fn admit(
         &mut self,
         slot: usize,
@@ -104,17 +112,32 @@ impl Leases {
         intent: &Intent<'_>,
     ) -> Admitted {
         let generation = self.slots.get(slot).map_or(0, |slot| slot.generation);
-        let (stage, admitted) = match volume.admit(now, intent, self.ticket(slot, generation)) {
+        match volume.admit(now, intent, self.ticket(slot, generation)) {
+            Admission::Now => Admitted::Now,
+            other => self.admit_slowly(slot, volume, intent.kind, other),
+        }
+    }
+
+    /// Every answer but [`Admission::Now`].
+    #[cold]
+    fn admit_slowly(
+        &mut self,
+        slot: usize,
+        volume: &Arc<dyn Volume>,
+        kind: OpKind,
+        admission: Admission,
+    ) -> Admitted {
+        let (stage, admitted) = match admission {
             Admission::Now => return Admitted::Now,
             Admission::NotBefore(until) => return Admitted::NotBefore(until),
             Admission::Fail(status, until) => return Admitted::Fail(status, until),
             Admission::Later => (LeaseStage::Filling, Admitted::Filling),
-            Admission::NowThenSettle => (LeaseStage::Granted, Admitted::Now),
+            Admission::NowThenSettle => (LeaseStage::Granted, Admitted::Leased),
         };
         let lease = Lease {
             volume: Arc::clone(volume),
             stage,
-            settles: intent.kind != OpKind::Read,
+            settles: kind != OpKind::Read,
         };
         self.insert(slot, lease);
         admitted
@@ -133,15 +156,16 @@ impl Leases {
     }
 
     /// Whether no command holds a lease.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Whether the command in `slot` holds a lease.
+    #[inline]
     pub fn holds(&self, slot: usize) -> bool {
-        self.slots
-            .get(slot)
-            .is_some_and(|slot| slot.lease.is_some())
+        let holds = |slot: &LeaseSlot| slot.lease.is_some();
+        !self.is_empty() && self.slots.get(slot).is_some_and(holds)
     }
 
     /// Takes a volume's completion: which slot's command goes on, and how. `None` if the command is gone, or waits for

@@ -79,6 +79,8 @@ pub struct NamespaceRef<'a> {
     pub region: RegionId,
     /// What the controller's host may do with it.
     pub permit: Permit,
+    /// Whether bytes may be sent from where they lie in the volume ([`Volume::pinned`]).
+    pub is_pinned: bool,
 }
 
 /// Why a host does not get to a subsystem.

@@ -115,6 +115,8 @@ pub(super) struct Context<'a> {
     /// The command's slot, and the leases of its queue.
     pub(super) slot: SlotId,
     pub(super) leases: &'a mut Leases,
+    /// [`kind`] of the command.
+    pub(super) kind: Option<OpKind>,
     pub(super) pointer: Result<DataPointer, StatusCode>,
     /// The largest transfer (MDTS) in bytes.
     pub(super) transfer_max_bytes: u32,
@@ -193,7 +195,7 @@ fn transfer<B: Backend>(
         len_bytes: len_bytes as u32,
         from_host,
     };
-    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, len_bytes))
+    Ok(measured.admit(context, geometry, &namespace, len_bytes))
 }
 
 fn flush<B: Backend>(
@@ -217,7 +219,7 @@ fn flush<B: Backend>(
     }
     let namespace = namespace(sqe.nsid(), CommandClass::Write, backend)?;
     let geometry = namespace.volume.geometry();
-    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, 0))
+    Ok(measured.admit(context, geometry, &namespace, 0))
 }
 
 /// Write Zeroes and Verify.
@@ -237,7 +239,7 @@ fn without_data<B: Backend>(
     let extent = extent(sqe);
     let range = geometry.byte_range(extent)?;
     let measured = Measured::bare(action, extent);
-    Ok(measured.admit(context, sqe.opcode, geometry, &namespace, range.len))
+    Ok(measured.admit(context, geometry, &namespace, range.len))
 }
 
 fn dataset_management<B: Backend>(
@@ -319,23 +321,25 @@ impl Measured {
     }
 
     /// Asks the volume; filters count `work_bytes`.
+    #[expect(
+        clippy::inline_always,
+        reason = "as a call, it copies each command twice: 30 instructions"
+    )]
+    #[inline(always)]
     fn admit(
         self,
         context: &mut Context<'_>,
-        opcode: u8,
         geometry: Geometry,
         namespace: &NamespaceRef<'_>,
         work_bytes: u64,
     ) -> Command {
-        let admitted = match kind(opcode) {
+        let admitted = match context.kind {
             Some(kind) => {
-                let extents = match self.action {
-                    Action::Flush => &[][..],
-                    _ => &[self.extent],
-                };
+                let has_blocks = self.action != Action::Flush;
+                let extents = std::slice::from_ref(&self.extent);
                 let intent = Intent {
                     kind,
-                    extents,
+                    extents: &extents[..usize::from(has_blocks)],
                     len_bytes: work_bytes,
                 };
                 let (slot, volume) = (context.slot.index(), namespace.volume);
@@ -343,17 +347,14 @@ impl Measured {
             }
             None => Admitted::Now,
         };
-        let unadmitted = self.unadmitted(geometry, namespace);
-        // What a lease holds in memory may leave it before the bytes are sent.
-        let may_place = unadmitted.may_place && !context.leases.holds(context.slot.index());
         Command {
-            may_place,
             admitted,
-            ..unadmitted
+            ..self.unadmitted(geometry, namespace)
         }
     }
 
     /// The volume is asked later, when the command's ranges are known.
+    #[inline]
     fn unadmitted(self, geometry: Geometry, namespace: &NamespaceRef<'_>) -> Command {
         Command {
             action: self.action,
@@ -362,7 +363,7 @@ impl Measured {
             region: namespace.region,
             len_bytes: self.len_bytes,
             from_host: self.from_host,
-            may_place: namespace.volume.pinned().is_some(),
+            may_place: namespace.is_pinned,
             admitted: Admitted::Now,
         }
     }

@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{Op, OpKind, ReadDest};
+use block::{ByteRange, Op, OpKind, ReadDest};
 use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
@@ -217,7 +217,7 @@ impl Queue {
     /// The identifier of the command in `slot` where its data are awaited.
     pub fn receiving(&self, slot: SlotId) -> Option<Cid> {
         let slot = self.slots.get(slot.index())?;
-        (slot.stage == Stage::Receiving).then_some(slot.cid)
+        matches!(slot.stage, Stage::Receiving | Stage::Keeping).then_some(slot.cid)
     }
 
     /// Input has come, or time has passed: what follows may cost one turn in all.
@@ -265,6 +265,7 @@ impl Queue {
             now: self.now,
             slot: id,
             leases: &mut self.leases,
+            kind: self.slots[id.index()].kind,
             pointer,
             transfer_max_bytes: self.transfer_max_bytes,
         }
@@ -292,14 +293,10 @@ impl Queue {
         slot.block_shift = command.block_shift;
         slot.len_bytes = command.len_bytes;
         slot.flags.may_place = command.may_place;
-        match command.admitted {
-            Admitted::Now => {}
-            Admitted::NotBefore(until) => slot.not_before = Some(until),
-            Admitted::Fail(status, until) => {
-                slot.not_before = until;
-                return self.reject(id, Status::from(status));
-            }
-            Admitted::Filling => return self.start_filling(id, command.from_host, backend),
+        if !matches!(command.admitted, Admitted::Now)
+            && let Some(begun) = self.start_restricted(id, command, backend)
+        {
+            return begun;
         }
         if let Some(pointer) = command.from_host {
             return Begun::Receive { slot: id, pointer };
@@ -309,6 +306,28 @@ impl Queue {
             _ => self.start_work(id, backend),
         }
         Begun::Done
+    }
+
+    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not start now.
+    #[cold]
+    fn start_restricted<B: Backend>(
+        &mut self,
+        id: SlotId,
+        command: &Command,
+        backend: &mut B,
+    ) -> Option<Begun> {
+        let slot = &mut self.slots[id.index()];
+        match command.admitted {
+            Admitted::Now => {}
+            Admitted::Leased => slot.flags.may_place = false,
+            Admitted::NotBefore(until) => slot.not_before = Some(until),
+            Admitted::Fail(status, until) => {
+                slot.not_before = until;
+                return Some(self.reject(id, Status::from(status)));
+            }
+            Admitted::Filling => return Some(self.start_filling(id, command.from_host, backend)),
+        }
+        None
     }
 
     fn reject(&mut self, id: SlotId, status: impl Into<Status>) -> Begun {
@@ -457,14 +476,20 @@ impl Queue {
                 .map_err(Status::from)
                 .and_then(|()| {
                     let volume = namespace.volume;
-                    volume.execute(Op::Read { extent, dest })?;
-                    Ok(volume.geometry().byte_range(extent)?)
+                    volume
+                        .execute(Op::Read { extent, dest })
+                        .map_err(Status::from)
                 }),
             _ => Err(Status::from(StatusCode::InvalidNamespaceOrFormat)),
         };
         match done {
-            Ok(range) => {
+            Ok(()) => {
                 slot.done_bytes += len_bytes;
+                // The volume has checked that the blocks exist.
+                let range = ByteRange {
+                    offset: extent.lba.0 << slot.block_shift,
+                    len: u64::from(len_bytes),
+                };
                 Ok(Placement {
                     region: slot.region,
                     range,
@@ -487,7 +512,9 @@ impl Queue {
     /// Completes the first ready command and frees its slot.
     pub fn retire_front<B: Backend>(&mut self, now: Instant, backend: &mut B) -> Option<Cqe> {
         let id = self.ready.pop_front()?;
-        self.record_failure(id, backend);
+        if self.slots[id.index()].is_failed() {
+            self.record_failure(id, backend);
+        }
         let slot = &self.slots[id.index()];
         let mut cqe = Cqe::new(slot.cid, slot.status, slot.result);
         cqe.sq_head = U16::new(self.sq_head(slot));
@@ -501,7 +528,7 @@ impl Queue {
                 now,
             });
         }
-        if self.leases.holds(id.index()) {
+        if !self.leases.is_empty() {
             self.end_lease(id, backend);
         }
         let slot = &mut self.slots[id.index()];
@@ -519,12 +546,13 @@ impl Queue {
 
     /// Puts an I/O command that failed into the error log. Those of the control path are there
     /// already.
+    #[cold]
     fn record_failure<B: Backend>(&self, id: SlotId, backend: &mut B) {
         let slot = &self.slots[id.index()];
         let Role::Io(connection) = &self.role else {
             return;
         };
-        if slot.is_failed() && !slot.flags.is_control {
+        if !slot.flags.is_control {
             let command = slot.failed_command();
             backend.with_subsystem(|subsystem| {
                 subsystem.record_error(connection, &command, slot.status);

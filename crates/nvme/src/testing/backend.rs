@@ -73,6 +73,7 @@ struct Known {
     volume: Arc<dyn Volume>,
     region: RegionId,
     permit: Permit,
+    is_pinned: bool,
 }
 
 impl TestBackend {
@@ -131,6 +132,7 @@ impl TestBackend {
             }
             self.namespaces.push(Known {
                 nsid,
+                is_pinned: volume.pinned().is_some(),
                 volume,
                 region,
                 permit,
@@ -176,6 +178,7 @@ impl Backend for TestBackend {
             volume: &known.volume,
             region: known.region,
             permit: known.permit,
+            is_pinned: known.is_pinned,
         })
     }
 

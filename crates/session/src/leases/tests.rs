@@ -47,7 +47,10 @@ fn a_read_never_settles() {
     let (late, volume) = late();
     late.set_lateness(Lateness::Settling);
     let mut leases = Leases::new(CONNECTION);
-    assert_eq!(admit(&mut leases, 0, &volume, OpKind::Read), Admitted::Now);
+    assert_eq!(
+        admit(&mut leases, 0, &volume, OpKind::Read),
+        Admitted::Leased
+    );
     assert_eq!(leases.settle(0), Ok(Settled::Done));
     assert!(late.waiting().is_empty());
 }

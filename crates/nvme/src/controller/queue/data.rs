@@ -13,14 +13,18 @@ impl Queue {
     /// left out.
     pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[id.index()];
-        assert_eq!(slot.stage, Stage::Receiving, "data are expected");
         if slot.is_failed() {
             return;
         }
+        if slot.stage != Stage::Receiving {
+            assert_eq!(slot.stage, Stage::Keeping, "data are expected");
+            return slot.gather(bytes);
+        }
         match slot.action {
-            Action::Write | Action::Compare if !slot.flags.keeps_input => {
-                self.stream(id, bytes, backend);
+            Action::Write | Action::Compare if slot.has_whole_blocks(bytes) => {
+                slot.execute(bytes, backend);
             }
+            Action::Write | Action::Compare => self.stream(id, bytes, backend),
             _ => slot.gather(bytes),
         }
     }
@@ -44,7 +48,7 @@ impl Queue {
     /// All data have come.
     pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
-        if slot.flags.keeps_input && !slot.is_failed() {
+        if slot.stage == Stage::Keeping && !slot.is_failed() {
             slot.stage = Stage::Filling;
         } else {
             self.data_gathered(id, backend);
@@ -98,7 +102,14 @@ impl Slot {
         self.done_bytes += take as u32;
     }
 
+    /// Whether `bytes` are whole blocks, at least one, and no piece of a block has come before.
+    fn has_whole_blocks(&self, bytes: &[u8]) -> bool {
+        let rest = bytes.len() & ((1 << self.block_shift) - 1);
+        rest == 0 && !bytes.is_empty() && self.buffer.is_empty()
+    }
+
     /// Writes or compares the next whole blocks.
+    #[inline]
     fn execute<B: Backend>(&mut self, data: &[u8], backend: &mut B) {
         let extent = self.next_extent(data.len() as u32);
         self.done_bytes += data.len() as u32;

@@ -26,6 +26,8 @@ pub(super) enum Stage {
     Free,
     /// Its volume brings the blocks into memory. Data that are not in the capsule were not asked for.
     Filling,
+    /// The same, while the data of its capsule are coming: they are kept.
+    Keeping,
     /// Its data are coming.
     Receiving,
     /// It is fused, has its data and waits for its partner.
@@ -143,8 +145,6 @@ impl Slot {
         self.started = now;
         self.not_before = None;
         self.partner = None;
-        self.range_index = 0;
-        self.range_blocks = 0;
     }
 
     pub(super) fn is_failed(&self) -> bool {

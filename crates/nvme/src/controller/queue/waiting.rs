@@ -44,12 +44,14 @@ impl Queue {
     }
 
     /// The command begins to wait until its blocks are in memory.
+    #[cold]
     pub(super) fn start_filling<B: Backend>(
         &mut self,
         id: SlotId,
         from_host: Option<DataPointer>,
         backend: &mut B,
     ) -> Begun {
+        self.slots[id.index()].flags.may_place = false;
         let Some(pointer @ DataPointer::InCapsule { len_bytes }) = from_host else {
             self.slots[id.index()].stage = Stage::Filling;
             return Begun::Done;
@@ -61,6 +63,7 @@ impl Queue {
         self.input_bytes = input_bytes;
         let slot = &mut self.slots[id.index()];
         slot.flags.keeps_input = true;
+        slot.stage = Stage::Keeping;
         slot.buffer = Vec::with_capacity(len_bytes as usize);
         Begun::Receive { slot: id, pointer }
     }
@@ -75,7 +78,10 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         let has_all_data = match slot.stage {
             Stage::Filling => true,
-            Stage::Receiving => false,
+            Stage::Keeping => {
+                slot.stage = Stage::Receiving;
+                false
+            }
             // It failed meanwhile: its data were lost.
             _ => return Begun::Done,
         };
@@ -112,9 +118,18 @@ impl Queue {
     }
 
     /// The command was executed: it is finished as soon as its effects are safe.
+    #[inline]
     pub(super) fn settle(&mut self, id: SlotId) {
+        if self.leases.is_empty() {
+            return self.finish(id);
+        }
+        self.settle_leased(id);
+    }
+
+    #[cold]
+    fn settle_leased(&mut self, id: SlotId) {
         let slot = &mut self.slots[id.index()];
-        if self.leases.holds(id.index()) && !slot.is_failed() {
+        if !slot.is_failed() {
             match self.leases.settle(id.index()) {
                 Ok(Settled::Done) => {}
                 Ok(Settled::Later) => return slot.stage = Stage::Settling,

@@ -35,8 +35,10 @@ impl Queue {
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.stage = Stage::Working;
+        slot.range_index = 0;
+        slot.range_blocks = 0;
         match slot.admit_ranges(id, self.now, &mut self.leases, backend) {
-            Admitted::Now => {}
+            Admitted::Now | Admitted::Leased => {}
             Admitted::NotBefore(until) => slot.not_before = Some(until),
             Admitted::Fail(status, until) => {
                 slot.not_before = until;
