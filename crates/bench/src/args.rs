@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use net::Caching;
 
 use crate::{
-    BenchError, End, OnError, Pattern, Plan, Rate, Source, SuiteKind, Wait,
+    End, OnError, Pattern, Plan, Rate, Source, SuiteKind, Wait,
     numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time},
 };
 
@@ -131,14 +131,7 @@ const RUNTIME_DEFAULT: Duration = Duration::from_secs(10);
 
 impl Args {
     /// The plan of one run on `sources`.
-    pub(crate) fn plan(&self, sources: &[Source]) -> Result<Plan, BenchError> {
-        if self.interval.is_zero() {
-            return Err(BenchError::Option {
-                option: "interval",
-                value: 0,
-                expected: "at least 1us",
-            });
-        }
+    pub(crate) fn plan(&self, sources: &[Source]) -> Plan {
         let end = match (self.runtime, self.size) {
             (Some(runtime), _) => End::After(runtime),
             (None, Some(_)) => End::OnePass,
@@ -149,7 +142,7 @@ impl Args {
             (None, Some(bytes)) => Some(Rate::BytesPerSecond(bytes)),
             (None, None) => None,
         };
-        Ok(Plan {
+        Plan {
             sources: sources.to_vec(),
             pattern: self.rw,
             read_percent: self.rwmixread,
@@ -177,7 +170,7 @@ impl Args {
                 OnError::Stop
             },
             interval: self.interval,
-        })
+        }
     }
 }
 
@@ -216,7 +209,7 @@ mod tests {
         let line = "/dev/ram0 --rw randrw --rwmixread 70 --bs 4k --iodepth 32 --numjobs 4 --runtime 10 \
                     --size 1g --ramp_time 500ms --rate_iops 1000 --randseed 3 --cpus 0,1";
         let args = parse(line).expect("parses");
-        let plan = args.plan(&args.sources).expect("plans");
+        let plan = args.plan(&args.sources);
         assert_eq!(plan.pattern.to_string(), "randrw");
         assert_eq!((plan.read_percent, plan.block_len_bytes), (70, 4096));
         assert_eq!((plan.depth, plan.jobs), (32, 4));
@@ -229,9 +222,9 @@ mod tests {
     #[test]
     fn a_size_without_a_runtime_means_one_pass() {
         let args = parse("file --size 1m").expect("parses");
-        assert_eq!(args.plan(&args.sources).expect("plans").end, End::OnePass);
+        assert_eq!(args.plan(&args.sources).end, End::OnePass);
         let args = parse("file").expect("parses");
-        let plan = args.plan(&args.sources).expect("plans");
+        let plan = args.plan(&args.sources);
         assert_eq!(plan.end, End::After(RUNTIME_DEFAULT));
     }
 

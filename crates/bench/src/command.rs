@@ -24,29 +24,35 @@ pub enum Verdict {
 /// [are a matter of usage](BenchError::is_usage), 1 for everything else.
 pub fn command(args: &Args) -> Result<Verdict, BenchError> {
     let bar = progress_bar();
+    let carried_out = carry_out(args, &bar);
+    bar.finish_and_clear();
+    let (verdict, text) = carried_out?;
+    say(&text);
+    Ok(verdict)
+}
+
+/// Measures; returns the verdict and the report's text.
+fn carry_out(args: &Args, bar: &ProgressBar) -> Result<(Verdict, String), BenchError> {
     if let Some([a, b]) = args.compare.as_deref() {
         let (a, b) = (std::slice::from_ref(a), std::slice::from_ref(b));
-        let comparison = compare(&args.plan(a)?, &args.plan(b)?, args.runs, &bar)?;
-        print(args, &bar, &comparison);
-        return Ok(verdict(comparison.errors));
+        let comparison = compare(&args.plan(a), &args.plan(b), args.runs, bar)?;
+        return Ok((verdict(comparison.errors), text(args, &comparison)));
     }
-    let plan = args.plan(&args.sources)?;
+    let plan = args.plan(&args.sources);
     if let Some(kind) = args.suite {
-        let report = run_suite(&plan, kind, &bar)?;
-        print(args, &bar, &report);
-        return Ok(verdict(report.errors()));
+        let report = run_suite(&plan, kind, bar)?;
+        return Ok((verdict(report.errors()), text(args, &report)));
     }
     if args.verify {
-        let report = verify(&plan, &bar)?;
-        print(args, &bar, &report);
-        return Ok(verdict(report.errors + report.differing_blocks));
+        let report = verify(&plan, bar)?;
+        let failures = report.errors + report.differing_blocks;
+        return Ok((verdict(failures), text(args, &report)));
     }
-    let report = run(&plan, &bar)?;
-    print(args, &bar, &report);
+    let report = run(&plan, bar)?;
     if let Some(path) = &args.svg {
         svg::draw(&report, path)?;
     }
-    Ok(verdict(report.errors))
+    Ok((verdict(report.errors), text(args, &report)))
 }
 
 fn verdict(failures: u64) -> Verdict {
@@ -57,13 +63,11 @@ fn verdict(failures: u64) -> Verdict {
     }
 }
 
-fn print<R: Serialize + Display>(args: &Args, bar: &ProgressBar, report: &R) {
-    bar.finish_and_clear();
+fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     if args.json {
-        let text = serde_json::to_string_pretty(report).expect("a report has only plain figures");
-        say(&text);
+        serde_json::to_string_pretty(report).expect("a report has only plain figures")
     } else {
-        say(&report.to_string());
+        report.to_string()
     }
 }
 
@@ -80,3 +84,6 @@ fn progress_bar() -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Why a run could not be made.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use initiator::ConnectError;
 
@@ -127,6 +127,35 @@ pub enum BenchError {
         /// What would be.
         expected: &'static str,
     },
+    /// A time is too short or too long.
+    #[error("--{option} {time:?} is out of range; choose a time from {min:?} to {max:?}")]
+    Time {
+        /// The option.
+        option: &'static str,
+        /// The value.
+        time: Duration,
+        /// The shortest time.
+        min: Duration,
+        /// The longest time.
+        max: Duration,
+    },
+    /// The buffers do not fit into the machine's memory.
+    #[error(
+        "the buffers need {wanted_bytes} bytes, but only {available_bytes} bytes of memory are available; lower \
+         --iodepth, --bs or --numjobs"
+    )]
+    Memory {
+        /// What all jobs together need.
+        wanted_bytes: u64,
+        /// What the machine has.
+        available_bytes: u64,
+    },
+    /// A path that is neither a file nor a block device.
+    #[error("{path} is neither a block device nor a regular file", path = path.display())]
+    NotStorage {
+        /// The path.
+        path: PathBuf,
+    },
     /// Two options that exclude each other, or one that misses another.
     #[error("--{option} {conflict}")]
     Combination {
@@ -184,6 +213,9 @@ impl BenchError {
             | Self::BeyondEnd { .. }
             | Self::RegionTooSmall { .. }
             | Self::Option { .. }
+            | Self::Time { .. }
+            | Self::Memory { .. }
+            | Self::NotStorage { .. }
             | Self::Combination { .. }
             | Self::Pin { .. } => true,
             Self::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,

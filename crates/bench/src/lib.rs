@@ -25,6 +25,7 @@
 )]
 
 mod args;
+mod check;
 mod command;
 mod compare;
 mod cpu;

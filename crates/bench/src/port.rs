@@ -8,7 +8,7 @@ use std::{
 
 use block::{Blocks, Extent, Lba};
 use initiator::{CommandError, Completion, Link, Operation, Queue, QueueError, Request, Slot};
-use net::{FileCompletion, FileEngine, FileError, FileIo, FileOp};
+use net::{FileCompletion, FileError, FileIo, FileOp};
 
 use crate::{Wait, source::SLEEP_MAX};
 
@@ -195,7 +195,8 @@ impl Port {
             Self::Network { queue, .. } => {
                 queue.link() == Link::Up && queue.signals() && !queue.wants_write()
             }
-            Self::File { io, .. } => io.engine() == FileEngine::IoUring,
+            // The kernel does not announce every completion of a ring that defers its work.
+            Self::File { .. } => false,
         }
     }
 

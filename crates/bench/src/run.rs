@@ -13,7 +13,8 @@ use indicatif::ProgressBar;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{
-    BenchError, Daemon, Direction, End, Plan, Rate,
+    BenchError, Daemon, Direction, End, Plan,
+    check::check,
     lane::{Lane, Region},
     latency::Latencies,
     order::SplitMix,
@@ -45,36 +46,6 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
     Ok(report(plan, measured, names, daemon, notes))
 }
 
-fn check(plan: &Plan) -> Result<(), BenchError> {
-    let positive = |option, value: u64| {
-        if value > 0 {
-            return Ok(());
-        }
-        Err(BenchError::Option {
-            option,
-            value,
-            expected: "at least 1",
-        })
-    };
-    positive("bs", u64::from(plan.block_len_bytes))?;
-    positive("iodepth", u64::from(plan.depth))?;
-    positive("numjobs", u64::from(plan.jobs))?;
-    positive("threads", plan.threads.unwrap_or(1) as u64)?;
-    match plan.rate {
-        Some(Rate::Iops(iops)) => positive("rate-iops", iops)?,
-        Some(Rate::BytesPerSecond(bytes)) => positive("rate", bytes)?,
-        None => {}
-    }
-    if plan.read_percent > 100 {
-        return Err(BenchError::Option {
-            option: "rwmixread",
-            value: u64::from(plan.read_percent),
-            expected: "it is a share in per cent, 100 at most",
-        });
-    }
-    Ok(())
-}
-
 /// Opens all sources.
 pub(crate) fn attach(plan: &Plan) -> Result<Vec<Attachment>, BenchError> {
     let demand = Demand {
@@ -83,7 +54,9 @@ pub(crate) fn attach(plan: &Plan) -> Result<Vec<Attachment>, BenchError> {
         block_len_bytes: plan.block_len_bytes,
         access: plan.access(),
         caching: plan.caching,
-        end_bytes: plan.size_bytes.map(|size| plan.offset_bytes + size),
+        end_bytes: plan
+            .size_bytes
+            .map(|size| plan.offset_bytes.saturating_add(size)),
     };
     plan.sources
         .iter()

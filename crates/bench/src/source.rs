@@ -159,6 +159,13 @@ fn attach_url(url: &Url, demand: &Demand) -> Result<Attachment, BenchError> {
 
 fn attach_path(path: &Path, demand: &Demand) -> Result<Attachment, BenchError> {
     let name = path.display().to_string();
+    if demand.depth > FileIo::DEPTH_MAX {
+        return Err(BenchError::TooDeep {
+            source_name: name,
+            wanted: demand.depth,
+            possible: FileIo::DEPTH_MAX,
+        });
+    }
     let open_error = |source| BenchError::Open {
         path: path.to_owned(),
         source,
@@ -215,6 +222,14 @@ fn prepare(path: &Path, demand: &Demand) -> Result<Option<File>, BenchError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(open_error(error)),
     };
+    let is_storage = metadata.as_ref().is_none_or(|metadata| {
+        metadata.file_type().is_block_device() || metadata.file_type().is_file()
+    });
+    if !is_storage {
+        return Err(BenchError::NotStorage {
+            path: path.to_owned(),
+        });
+    }
     let is_block_device = metadata
         .as_ref()
         .is_some_and(|metadata| metadata.file_type().is_block_device());

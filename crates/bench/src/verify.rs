@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, Kind, Plan, Wait,
+    check::check,
     order::SplitMix,
     report::thousands,
     run::{attach, pin, region},
@@ -116,6 +117,7 @@ pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError
             conflict: "does not go with trim; use --rw write, randwrite, rw, randrw, or read",
         });
     }
+    check(plan)?;
     let started = Instant::now();
     let lanes = lanes(plan)?;
     let names = lanes.names;

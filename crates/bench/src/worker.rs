@@ -62,6 +62,17 @@ struct Run {
     done: Vec<Done>,
 }
 
+impl Run {
+    /// Drops what the ramp has counted.
+    fn start_measuring(&mut self, lanes: &mut [Lane]) {
+        self.measuring = true;
+        self.tally.start_measuring();
+        for lane in lanes {
+            lane.measured = 0;
+        }
+    }
+}
+
 impl Worker {
     pub(crate) fn run(mut self, schedule: Schedule) -> Result<Outcome, Breakdown> {
         let mut run = Run {
@@ -75,6 +86,10 @@ impl Worker {
         } else {
             self.run_many(&mut run)
         }?;
+        if !run.measuring {
+            // The ramp is not measured, even if nothing follows it.
+            run.start_measuring(&mut self.lanes);
+        }
         self.counter.publish(&run.tally);
         let mut after = Tally::default();
         for lane in &mut self.lanes {
@@ -145,6 +160,10 @@ impl Worker {
                     return Ok(now);
                 }
             }
+            // No lane may be ready for as long as its target does not answer.
+            if self.has_ended(now, run) {
+                return Ok(now);
+            }
             self.counter.publish(&run.tally);
             if self.must_stop(&run.tally) || self.lanes.iter().all(Lane::is_finished) {
                 return Ok(now);
@@ -168,11 +187,7 @@ impl Worker {
     /// Whether time is up; begins to measure when that time has come.
     fn has_ended(&mut self, now: Instant, run: &mut Run) -> bool {
         if !run.measuring && now >= run.schedule.measure_from {
-            run.measuring = true;
-            run.tally.start_measuring();
-            for lane in &mut self.lanes {
-                lane.measured = 0;
-            }
+            run.start_measuring(&mut self.lanes);
         }
         run.schedule.end.is_some_and(|end| now >= end)
     }
@@ -226,9 +241,10 @@ fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortErro
     })
 }
 
-/// Waits for what is in flight, without measuring it.
+/// Waits for what is in flight, without measuring it. `done` holds completions that were polled after the run's end.
 fn drain(lane: &mut Lane, done: &mut Vec<Done>, tally: &mut Tally) -> Result<(), Breakdown> {
     let measured = lane.measured;
+    lane.complete(Instant::now(), done, tally);
     while !lane.is_idle() {
         lane.port
             .wait(Wait::Sleep, None, done)

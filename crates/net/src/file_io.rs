@@ -121,7 +121,10 @@ pub struct FileIo {
 }
 
 impl FileIo {
-    /// Opens `path`.
+    /// The most requests in flight: what the kernel takes for one ring.
+    pub const DEPTH_MAX: u16 = 1 << 15;
+
+    /// Opens `path`. `options.depth` is from 1 to [`DEPTH_MAX`](Self::DEPTH_MAX).
     pub fn open(path: &Path, options: &FileIoOptions) -> io::Result<Self> {
         let (mut file, alignment_bytes, direct) = open_file(path, options)?;
         let len_bytes = file.seek(SeekFrom::End(0))?;

@@ -1,0 +1,199 @@
+//! The command's options, in any combination, on a small file.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use clap::Parser;
+use proptest::{option, prelude::*, sample::select};
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// A file of random bytes that is removed in the end.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bench-command-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, vec![7; LEN_BYTES]).expect("temp folder takes files");
+        Self(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const LEN_BYTES: usize = 1 << 20;
+/// A tiny run takes milliseconds; a machine that is busy needs patience.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs the command on `file` with `options`.
+fn bench(file: &TempFile, options: &str) -> Result<(Verdict, String), BenchError> {
+    let words = options.replace("FILE", &file.0.display().to_string());
+    let line = std::iter::once("bench").chain(words.split_ascii_whitespace());
+    let args = Cli::try_parse_from(line).unwrap_or_else(|error| panic!("{options}: {error}"));
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || sender.send(carry_out(&args.args, &ProgressBar::hidden())));
+    match ended.recv_timeout(PATIENCE) {
+        Ok(outcome) => outcome,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{options}: does not end"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("{options}: panicked"),
+    }
+}
+
+#[test]
+fn buffered_reads_that_complete_at_once_end() {
+    let file = TempFile::new();
+    for poll in ["spin", "sleep"] {
+        let options = format!("FILE --rw randread --buffered --runtime 20ms --poll {poll}");
+        let (verdict, text) = bench(&file, &options).expect("measures");
+        assert_eq!(verdict, Verdict::Good, "{text}");
+    }
+}
+
+#[test]
+fn a_thread_that_serves_several_files_keeps_the_runtime() {
+    let file = TempFile::new();
+    for _ in 0..20 {
+        let options = "FILE --runtime 1ms --numjobs 9 --iodepth 150 --threads 1";
+        let (verdict, text) = bench(&file, options).expect("measures");
+        assert_eq!(verdict, Verdict::Good, "{text}");
+    }
+}
+
+#[test]
+fn values_that_no_run_can_have_are_mistakes() {
+    let file = TempFile::new();
+    for options in [
+        "FILE --runtime 0",
+        "FILE --runtime 99999999999999",
+        "FILE --ramp-time 9999999999h",
+        "FILE --interval 1us",
+        "FILE --offset 1k --size 18446744073709551615",
+        "FILE --bs 0 --verify",
+        "FILE --iodepth 0 --verify",
+        "FILE --iodepth 65535",
+        "FILE --bs 4294967295 --iodepth 30000 --numjobs 60000",
+        "/dev/zero",
+        "/tmp",
+    ] {
+        let error = bench(&file, options).expect_err(options);
+        assert!(error.is_usage(), "{options}: {error}");
+    }
+}
+
+#[test]
+fn a_pass_that_ends_within_the_ramp_measures_nothing() {
+    let file = TempFile::new();
+    let (_, text) = bench(&file, "FILE --size 64k --ramp-time 5s --json").expect("measures");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["read"]["ios"], 0);
+    assert_eq!(report["iops"], 0.0);
+}
+
+/// An option that is left out in half of the lines.
+fn maybe(
+    name: &'static str,
+    values: &'static [&'static str],
+) -> impl Strategy<Value = Option<String>> {
+    option::of(select(values).prop_map(move |value| format!("{name} {value}")))
+}
+
+const PATTERNS: &[&str] = &[
+    "read",
+    "write",
+    "rw",
+    "trim",
+    "randread",
+    "randwrite",
+    "randrw",
+    "randtrim",
+];
+
+/// Command lines of runs that are short, whatever they combine.
+fn lines() -> impl Strategy<Value = String> {
+    let shape = (
+        maybe("--rw", PATTERNS),
+        maybe("--rwmixread", &["0", "70", "100", "101"]),
+        maybe("--bs", &["0", "512", "1000", "4k", "64k", "2m"]),
+        maybe("--iodepth", &["0", "1", "7", "64", "150"]),
+        maybe("--numjobs", &["0", "1", "3", "9"]),
+        maybe("--threads", &["0", "1", "2", "50"]),
+        maybe("--poll", &["spin", "sleep", "20us", "0"]),
+        maybe("--cpus", &["0", "0,0", "0-1000"]),
+    );
+    let extent = (
+        maybe("--size", &["0", "512", "64k", "1m", "3m"]),
+        maybe("--offset", &["512", "4k", "100", "1m"]),
+        maybe("--ramp-time", &["0", "1ms", "5ms"]),
+        maybe("--interval", &["0", "1ms", "3ms", "1h"]),
+        maybe("--runtime", &["1us", "1ms", "5ms"]),
+    );
+    let manner = (
+        maybe("--buffered", &[""]),
+        maybe("--continue-on-error", &[""]),
+        maybe("--json", &[""]),
+        select(&["", "--verify", "--compare"][..]),
+        maybe("--rate-iops", &["0", "5000", "18446744073709551615"]),
+    );
+    (shape, extent, manner).prop_map(|(shape, extent, manner)| {
+        let (rw, mix, bs, iodepth, numjobs, threads, poll, cpus) = shape;
+        let (size, offset, ramp, interval, runtime) = extent;
+        let (buffered, go_on, json, mode, rate) = manner;
+        let runtime = runtime.unwrap_or_else(|| match size {
+            Some(_) => String::new(),
+            None => "--runtime 2ms".to_owned(),
+        });
+        let (source, rate) = match mode {
+            "--verify" => ("--verify FILE", None),
+            "--compare" => ("--compare FILE FILE --runs 1", rate),
+            _ => ("FILE", rate),
+        };
+        let options = [
+            rw, mix, bs, iodepth, numjobs, threads, poll, cpus, size, offset, ramp, interval,
+            buffered, go_on, json, rate,
+        ];
+        let words = options.into_iter().flatten();
+        words.fold(format!("{source} {runtime}"), |line, word| {
+            line + " " + &word
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_combination_of_options_ends_with_a_report_or_names_the_mistake(line in lines()) {
+        let file = TempFile::new();
+        match bench(&file, &line) {
+            Ok((_, text)) => {
+                prop_assert!(!text.is_empty());
+                prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+                if line.contains("--json") {
+                    prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+                }
+            }
+            Err(error) => prop_assert!(error.is_usage(), "{error}"),
+        }
+    }
+}
