@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use net::Caching;
 
 use crate::{
-    End, OnError, Pattern, Plan, Rate, Source, SuiteKind, Wait,
+    End, Kind, OnError, Order, Pattern, Plan, Rate, Source, SuiteKind, Wait,
     numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time},
 };
 
@@ -18,9 +18,14 @@ pub struct Args {
     #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
     pub sources: Vec<Source>,
 
-    /// read, write, rw (readwrite), trim, randread, randwrite, randrw, randtrim
-    #[arg(long, default_value = "randread", alias = "readwrite")]
-    pub rw: Pattern,
+    /// read, write, rw (readwrite), trim, randread, randwrite, randrw, randtrim [default: randread]. With
+    /// --suite: measure only the shapes that read, that write, or that do both [default: all shapes]
+    #[arg(long, alias = "readwrite")]
+    pub rw: Option<Pattern>,
+
+    /// Overwrite or discard the data that a volume, block device or file holds, without asking
+    #[arg(long)]
+    pub write: bool,
 
     /// Share of reads in mixed I/O, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 50)]
@@ -101,7 +106,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub interval: Duration,
 
-    /// Write a seeded pattern and verify every block (with --rw read or randread: only verify)
+    /// Write a seeded pattern and verify every block (with --rw read or randread, the default: only verify)
     #[arg(long, conflicts_with_all = ["suite", "compare", "rate", "rate_iops"])]
     pub verify: bool,
 
@@ -126,6 +131,12 @@ pub struct Args {
     pub svg: Option<PathBuf>,
 }
 
+/// What is measured without `--rw`.
+const PATTERN_DEFAULT: Pattern = Pattern {
+    order: Order::Random,
+    kind: Kind::Read,
+};
+
 /// How long to measure where nothing is said.
 const RUNTIME_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -144,7 +155,7 @@ impl Args {
         };
         Plan {
             sources: sources.to_vec(),
-            pattern: self.rw,
+            pattern: self.rw.unwrap_or(PATTERN_DEFAULT),
             read_percent: self.rwmixread,
             block_len_bytes: self.bs,
             depth: self.iodepth,

@@ -2,14 +2,14 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Args, BenchError, compare, run, run_suite, svg, verify};
+use crate::{Args, BenchError, compare, consent, run, run_suite, svg, verify};
 
 /// What a finished command says of what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,25 +24,35 @@ pub enum Verdict {
 /// [are a matter of usage](BenchError::is_usage), 1 for everything else.
 pub fn command(args: &Args) -> Result<Verdict, BenchError> {
     let bar = progress_bar();
-    let carried_out = carry_out(args, &bar);
+    let carried_out = carry_out(args, &bar, &asked_to_overwrite);
     bar.finish_and_clear();
     let (verdict, text) = carried_out?;
     say(&text);
     Ok(verdict)
 }
 
-/// Measures; returns the verdict and the report's text.
-fn carry_out(args: &Args, bar: &ProgressBar) -> Result<(Verdict, String), BenchError> {
+/// Measures; returns the verdict and the report's text. `ask` asks whether the data on the sources named may be
+/// overwritten.
+fn carry_out(
+    args: &Args,
+    bar: &ProgressBar,
+    ask: &dyn Fn(&str) -> bool,
+) -> Result<(Verdict, String), BenchError> {
+    let may_overwrite = |names: &str| args.write || bar.suspend(|| ask(names));
     if let Some([a, b]) = args.compare.as_deref() {
+        consent::obtain(&args.plan(&[a.clone(), b.clone()]), may_overwrite)?;
         let (a, b) = (std::slice::from_ref(a), std::slice::from_ref(b));
         let comparison = compare(&args.plan(a), &args.plan(b), args.runs, bar)?;
         return Ok((verdict(comparison.errors), text(args, &comparison)));
     }
     let plan = args.plan(&args.sources);
     if let Some(kind) = args.suite {
-        let report = run_suite(&plan, kind, bar)?;
+        let selection = args.rw.map(|pattern| pattern.kind);
+        consent::obtain(&kind.plan_of_effects(&plan, selection), may_overwrite)?;
+        let report = run_suite(&plan, kind, selection, bar)?;
         return Ok((verdict(report.errors()), text(args, &report)));
     }
+    consent::obtain(&plan, may_overwrite)?;
     if args.verify {
         let report = verify(&plan, bar)?;
         let failures = report.errors + report.differing_blocks;
@@ -69,6 +79,17 @@ fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     } else {
         report.to_string()
     }
+}
+
+/// Asks on the terminal whether the data on `names` may be overwritten. The answer is no if there is no terminal.
+fn asked_to_overwrite(names: &str) -> bool {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return false;
+    }
+    eprint!("This run overwrites the data on {names}. Continue? [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
 }
 
 /// Prints to standard output. A reader that has gone away (`| head`) has seen what it wanted.

@@ -156,6 +156,14 @@ pub enum BenchError {
         /// The path.
         path: PathBuf,
     },
+    /// The run would overwrite data, and nobody agreed to that.
+    #[error(
+        "this run would overwrite data on {names}; add --write to overwrite them, or measure with --rw read or randread"
+    )]
+    HoldsData {
+        /// The sources that hold data.
+        names: String,
+    },
     /// Two options that exclude each other, or one that misses another.
     #[error("--{option} {conflict}")]
     Combination {
@@ -216,6 +224,7 @@ impl BenchError {
             | Self::Time { .. }
             | Self::Memory { .. }
             | Self::NotStorage { .. }
+            | Self::HoldsData { .. }
             | Self::Combination { .. }
             | Self::Pin { .. } => true,
             Self::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,

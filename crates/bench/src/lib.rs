@@ -28,6 +28,7 @@ mod args;
 mod check;
 mod command;
 mod compare;
+mod consent;
 mod cpu;
 mod error;
 mod lane;

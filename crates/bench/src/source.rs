@@ -91,13 +91,7 @@ impl Source {
             Self::Url(url) => attach_url(url, demand)?,
             Self::Path(path) => attach_path(path, demand)?,
         };
-        if demand.block_len_bytes % attachment.unit_bytes != 0 {
-            return Err(BenchError::Unaligned {
-                source_name: attachment.name,
-                bs: demand.block_len_bytes,
-                unit_bytes: attachment.unit_bytes,
-            });
-        }
+        attachment.check_unit(demand.block_len_bytes)?;
         Ok(attachment)
     }
 }
@@ -304,6 +298,18 @@ impl Reached<'_> {
 }
 
 impl Attachment {
+    /// Whether `bs` bytes are whole blocks.
+    pub(crate) fn check_unit(&self, bs: u32) -> Result<(), BenchError> {
+        if bs % self.unit_bytes == 0 {
+            return Ok(());
+        }
+        Err(BenchError::Unaligned {
+            source_name: self.name.clone(),
+            bs,
+            unit_bytes: self.unit_bytes,
+        })
+    }
+
     /// By what it is reached, where that is a network.
     pub(crate) fn reached(&self) -> Option<Reached<'_>> {
         match self.rdma {

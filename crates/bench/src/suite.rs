@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::{
-    BenchError, End, Pattern, Plan, Report,
+    BenchError, End, Kind, Pattern, Plan, Report,
     report::{plain_table, thousands},
     run,
 };
@@ -60,13 +60,37 @@ const FULL: &[Shape] = &[
     shape("randrw", 4096, 128),
 ];
 
+impl Shape {
+    fn pattern(self) -> Pattern {
+        self.rw.parse().expect("shapes use patterns that exist")
+    }
+}
+
 impl SuiteKind {
-    fn shapes(self) -> Vec<Shape> {
+    /// `base` with the pattern that overwrites as much as all shapes of `selection` together.
+    pub(crate) fn plan_of_effects(self, base: &Plan, selection: Option<Kind>) -> Plan {
+        let shapes = self.shapes(selection);
+        let mut patterns = shapes.into_iter().map(Shape::pattern);
+        let overwriting = patterns.find(|it| it.kind != Kind::Read);
+        let reading = Pattern {
+            kind: Kind::Read,
+            ..base.pattern
+        };
+        Plan {
+            pattern: overwriting.unwrap_or(reading),
+            block_len_bytes: 4096,
+            ..base.clone()
+        }
+    }
+
+    /// The shapes of the series, smallest blocks first; only those of the kind `selection`, if that is given.
+    fn shapes(self, selection: Option<Kind>) -> Vec<Shape> {
         let more = match self {
             Self::Quick => &[],
             Self::Full => FULL,
         };
         let mut shapes = [QUICK, more].concat();
+        shapes.retain(|shape| selection.is_none_or(|kind| shape.pattern().kind == kind));
         shapes.sort_by_key(|shape| shape.block_len_bytes);
         shapes
     }
@@ -114,14 +138,22 @@ impl SuiteReport {
 }
 
 /// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and time come from the
-/// shape, everything else from `base`. `bar` shows the shapes.
+/// shape, everything else from `base`. With a `selection`, only shapes of that kind are measured. `bar` shows the
+/// shapes.
 /// Shapes of 512 B are left out where a source has larger blocks.
 pub fn run_suite(
     base: &Plan,
     kind: SuiteKind,
+    selection: Option<Kind>,
     bar: &ProgressBar,
 ) -> Result<SuiteReport, BenchError> {
-    let shapes = kind.shapes();
+    let shapes = kind.shapes(selection);
+    if shapes.is_empty() {
+        return Err(BenchError::Combination {
+            option: "suite",
+            conflict: "has no shapes that discard; use --rw read, write or rw",
+        });
+    }
     let (mut rows, mut skipped) = (Vec::new(), Vec::new());
     let mut first_note = Vec::new();
     bar.set_length(shapes.len() as u64);
@@ -152,9 +184,8 @@ pub fn run_suite(
 }
 
 fn plan(base: &Plan, shape: Shape, kind: SuiteKind) -> Plan {
-    let pattern: Pattern = shape.rw.parse().expect("shapes use patterns that exist");
     Plan {
-        pattern,
+        pattern: shape.pattern(),
         read_percent: shape.read_percent,
         block_len_bytes: shape.block_len_bytes,
         depth: shape.depth,

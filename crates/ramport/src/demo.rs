@@ -137,7 +137,7 @@ fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
         daemon_pid: Some(daemon.child().id()),
         ..Plan::new(vec![source.clone()])
     };
-    let report = bench::run_suite(&plan, SuiteKind::Quick, &bar).context("cannot measure")?;
+    let report = bench::run_suite(&plan, SuiteKind::Quick, None, &bar).context("cannot measure")?;
     bar.finish_and_clear();
     output::line(report)
 }

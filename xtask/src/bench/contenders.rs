@@ -103,6 +103,7 @@ impl Ramport {
         let args = [
             "bench",
             url,
+            "--write",
             "--rw",
             "write",
             "--bs",
@@ -122,7 +123,7 @@ impl Ramport {
     pub fn measure(&self, url: &str, shape: Shape, seconds: &str) -> io::Result<Figures> {
         let out = output(
             Command::new(&self.program)
-                .args(["bench", url, "--json", "--cpus", CLIENT_CORE])
+                .args(["bench", url, "--write", "--json", "--cpus", CLIENT_CORE])
                 .args(["--rw", shape.rw, "--rwmixread", READ_PERCENT])
                 .args([
                     "--bs",

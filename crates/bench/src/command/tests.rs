@@ -22,17 +22,28 @@ struct Cli {
     args: Args,
 }
 
-/// A file of random bytes that is removed in the end.
+/// A file that is removed in the end.
 struct TempFile(PathBuf);
 
 impl TempFile {
     fn new() -> Self {
+        Self::of(7)
+    }
+
+    fn of(byte: u8) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench-command-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        fs::write(&path, vec![7; LEN_BYTES]).expect("temp folder takes files");
+        fs::write(&path, vec![byte; LEN_BYTES]).expect("temp folder takes files");
         Self(path)
+    }
+}
+
+impl TempFile {
+    fn holds_only(&self, byte: u8) -> bool {
+        let bytes = fs::read(&self.0).expect("reads");
+        bytes.iter().all(|&it| it == byte)
     }
 }
 
@@ -46,13 +57,22 @@ const LEN_BYTES: usize = 1 << 20;
 /// A tiny run takes milliseconds; a machine that is busy needs patience.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the command on `file` with `options`.
+/// Runs the command on `file` with `options`; nobody is there to answer questions.
 fn bench(file: &TempFile, options: &str) -> Result<(Verdict, String), BenchError> {
+    bench_asking(file, options, |_| false)
+}
+
+/// As [`bench`], with `answer` to the question whether data may be overwritten.
+fn bench_asking(
+    file: &TempFile,
+    options: &str,
+    answer: fn(&str) -> bool,
+) -> Result<(Verdict, String), BenchError> {
     let words = options.replace("FILE", &file.0.display().to_string());
     let line = std::iter::once("bench").chain(words.split_ascii_whitespace());
     let args = Cli::try_parse_from(line).unwrap_or_else(|error| panic!("{options}: {error}"));
     let (sender, ended) = mpsc::channel();
-    thread::spawn(move || sender.send(carry_out(&args.args, &ProgressBar::hidden())));
+    thread::spawn(move || sender.send(carry_out(&args.args, &ProgressBar::hidden(), &answer)));
     match ended.recv_timeout(PATIENCE) {
         Ok(outcome) => outcome,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{options}: does not end"),
@@ -78,6 +98,71 @@ fn a_thread_that_serves_several_files_keeps_the_runtime() {
         let (verdict, text) = bench(&file, options).expect("measures");
         assert_eq!(verdict, Verdict::Good, "{text}");
     }
+}
+
+/// Lines that would overwrite the file.
+const OVERWRITING: [&str; 7] = [
+    "FILE --runtime 1ms --rw randwrite",
+    "FILE --runtime 1ms --rw randrw",
+    "FILE --runtime 1ms --rw trim",
+    "FILE --size 1m --rw write --verify",
+    "FILE --suite quick",
+    "FILE --suite quick --rw write",
+    "--compare FILE FILE --runs 1 --runtime 1ms --rw write",
+];
+
+#[test]
+fn data_are_not_overwritten_without_an_agreement() {
+    let file = TempFile::new();
+    for options in OVERWRITING {
+        let error = bench(&file, options).expect_err(options);
+        assert!(matches!(error, BenchError::HoldsData { .. }), "{error}");
+        assert!(
+            error.is_usage() && error.to_string().contains("--write"),
+            "{error}"
+        );
+        assert!(file.holds_only(7), "{options}");
+    }
+}
+
+#[test]
+fn data_are_overwritten_after_an_agreement() {
+    let file = TempFile::new();
+    bench(&file, "FILE --size 1m --rw randwrite --write").expect("--write agrees");
+    assert!(!file.holds_only(7));
+    let file = TempFile::new();
+    let agree = |names: &str| names.contains("bench-command");
+    bench_asking(&file, "FILE --size 1m --rw randwrite", agree).expect("the answer agrees");
+    assert!(!file.holds_only(7));
+}
+
+#[test]
+fn what_holds_no_data_is_overwritten_without_a_question() {
+    let file = TempFile::of(0);
+    bench(&file, "FILE --size 1m --rw randwrite").expect("it holds zeros");
+    assert!(!file.holds_only(0));
+    let file = TempFile::new();
+    let written = fs::OpenOptions::new().write(true).open(&file.0);
+    written
+        .expect("opens")
+        .write_all(&[0; 8192])
+        .expect("writes");
+    bench(&file, "FILE --size 8k --rw randwrite").expect("the region holds zeros");
+    fs::remove_file(&file.0).expect("removed");
+    bench(&file, "FILE --size 64k --rw randwrite").expect("it does not exist yet");
+}
+
+#[test]
+fn a_suite_that_only_reads_changes_nothing() {
+    let file = TempFile::new();
+    let (_, text) = bench(&file, "FILE --suite quick --rw read --json").expect("measures");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 3, "{report}");
+    for row in rows {
+        assert!(row["report"]["write"].is_null() && row["report"]["read"].is_object());
+    }
+    assert!(file.holds_only(7));
 }
 
 #[test]
@@ -153,12 +238,13 @@ fn lines() -> impl Strategy<Value = String> {
         maybe("--continue-on-error", &[""]),
         maybe("--json", &[""]),
         select(&["", "--verify", "--compare"][..]),
+        maybe("--write", &[""]),
         maybe("--rate-iops", &["0", "5000", "18446744073709551615"]),
     );
     (shape, extent, manner).prop_map(|(shape, extent, manner)| {
         let (rw, mix, bs, iodepth, numjobs, threads, poll, cpus) = shape;
         let (size, offset, ramp, interval, runtime) = extent;
-        let (buffered, go_on, json, mode, rate) = manner;
+        let (buffered, go_on, json, mode, write, rate) = manner;
         let runtime = runtime.unwrap_or_else(|| match size {
             Some(_) => String::new(),
             None => "--runtime 2ms".to_owned(),
@@ -170,7 +256,7 @@ fn lines() -> impl Strategy<Value = String> {
         };
         let options = [
             rw, mix, bs, iodepth, numjobs, threads, poll, cpus, size, offset, ramp, interval,
-            buffered, go_on, json, rate,
+            buffered, go_on, json, write, rate,
         ];
         let words = options.into_iter().flatten();
         words.fold(format!("{source} {runtime}"), |line, word| {

@@ -28,11 +28,11 @@ grep "$NQN" /tmp/discovered
 for ends in "$HW_4 $SOFT_4" "[$HW_6] $SOFT_6"; do
   read -r target host <<< "$ends"
   url="nvme+rdma://$target/$NQN?rdma=soft&local=$host"
-  peer_ramport bench "$url" --verify --rw randwrite --bs 4k --iodepth 16 --size 1m
-  peer_ramport bench "$url" --verify --rw write --bs 1m --iodepth 4 --size 4m
+  peer_ramport bench "$url" --write --verify --rw randwrite --bs 4k --iodepth 16 --size 1m
+  peer_ramport bench "$url" --write --verify --rw write --bs 1m --iodepth 4 --size 4m
 done
 url="nvme+rdma://$HW_4/$NQN?rdma=soft&local=$SOFT_4"
-longest_payloads 400 peer_ramport bench "$url" --verify --rw write --bs 1m --iodepth 1 --size 1m
+longest_payloads 400 peer_ramport bench "$url" --write --verify --rw write --bs 1m --iodepth 1 --size 1m
 same "$(xargs < /tmp/longest)" "from $HW_4 $PATH_MTU from $SOFT_4 $PATH_MTU" "the longest payloads"
 E
 }

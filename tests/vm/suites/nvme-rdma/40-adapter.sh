@@ -50,8 +50,8 @@ E
 test_our_host_uses_an_adapter() {
   guest NEAR="$HERE/$NQN-here" FAR="nvme+rdma://$PEER_A:$PORT/$NQN" << 'E'
 for url in "$NEAR" "$FAR"; do
-  /share/ramport bench "$url?rdma=hw" --rw randwrite --bs 4k --iodepth 16 --size 8m --verify
-  /share/ramport bench "$url?rdma=hw" --rw write --bs 1m --iodepth 4 --size 32m --verify
+  /share/ramport bench "$url?rdma=hw" --write --rw randwrite --bs 4k --iodepth 16 --size 8m --verify
+  /share/ramport bench "$url?rdma=hw" --write --rw write --bs 1m --iodepth 4 --size 32m --verify
 done
 E
 }
@@ -91,7 +91,7 @@ E
 test_our_host_goes_on_when_its_adapter_comes_back() {
   guest URL="$HERE/$NQN-here?rdma=hw" HERE="$HERE" << 'E'
 is_served() { [ "$(ramport_here --json session ls | jq length)" -gt 0 ]; }
-/share/ramport bench "$URL" --rw randwrite --bs 4k --iodepth 4 --runtime 40 > /tmp/bench 2>&1 &
+/share/ramport bench "$URL" --write --rw randwrite --bs 4k --iodepth 4 --runtime 40 > /tmp/bench 2>&1 &
 bench=$!
 eventually 20 is_served
 adapter_away rxe0 "$HERE"
