@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use session::{Placement, RegionId};
 
-use crate::SoftStatistics;
 use crate::verbs::{
     CommId, Completion, Event, PathMtu, PostError, Psn, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
@@ -128,22 +127,6 @@ pub trait Provider {
     /// Frees memory. Keys to it and requests that name it must be gone; what is left of them fails.
     fn release(&mut self, memory: RegionId);
 
-    /// Whether memory of the caller's own can be [lent](Self::lend). Adapters reach only what they have allocated.
-    fn takes_memory(&self) -> bool {
-        false
-    }
-
-    /// Takes memory over, as if it had been allocated, until it is [taken back](Self::take_back): so data need not be copied
-    /// between the caller's memory and the provider's. It comes back at once where the provider takes none.
-    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
-        Err(bytes)
-    }
-
-    /// Gives lent memory back. What is true of [`release`](Self::release) is true of this.
-    fn take_back(&mut self, _memory: RegionId) -> Option<Box<[u8]>> {
-        None
-    }
-
     /// The bytes of allocated memory; empty where there is none. What is named by a posted receive, by a READ that has not
     /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
     fn bytes(&self, memory: RegionId) -> &[u8];
@@ -213,11 +196,6 @@ pub trait Provider {
     /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()>;
 
-    /// What was counted of packets; `None` where an adapter carries them.
-    fn counted(&self) -> Option<SoftStatistics> {
-        None
-    }
-
     /// The next request that has ended.
     fn next_completion(&mut self) -> Option<Completion>;
 
@@ -232,18 +210,6 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn release(&mut self, memory: RegionId) {
         (**self).release(memory);
-    }
-
-    fn takes_memory(&self) -> bool {
-        (**self).takes_memory()
-    }
-
-    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
-        (**self).lend(bytes)
-    }
-
-    fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
-        (**self).take_back(memory)
     }
 
     fn bytes(&self, memory: RegionId) -> &[u8] {
@@ -317,10 +283,6 @@ impl<P: Provider + ?Sized> Provider for Box<P> {
 
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
         (**self).poll(wait)
-    }
-
-    fn counted(&self) -> Option<SoftStatistics> {
-        (**self).counted()
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

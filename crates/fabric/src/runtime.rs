@@ -35,12 +35,12 @@ use memory::Budget;
 use net::parts::{Gate, Mailbox};
 use net::{ConnectionId, Guest, ListenerId, Membership, ReactorHandle};
 
-use crate::{FabricError, Provider};
+use crate::FabricError;
 pub use acceptor::{
     Admitted, DrivenMessages, MessageAcceptor, QueueShape, Refusal, Request, drive_messages,
 };
-pub use meter::Meter;
 use meter::Published;
+pub use meter::{Meter, Metered};
 pub use team::Team;
 use worker::Worker;
 
@@ -125,7 +125,7 @@ const LISTEN_WAIT: Duration = Duration::from_secs(5);
 
 impl Runtime {
     /// Starts a thread that opens a provider by `open` and drives it, beside `reactors`. Memory is charged to `budget`.
-    pub fn start<P: Provider>(
+    pub fn start<P: Metered>(
         open: impl FnOnce() -> Result<P, FabricError> + Send + 'static,
         reactors: &ReactorHandle,
         budget: Arc<Budget>,

@@ -287,6 +287,19 @@ impl Soft {
         }
     }
 
+    /// Takes memory over, as if it had been allocated here, until it is [taken back](Self::take_back). Data then need not be copied
+    /// between the caller's memory and the provider's.
+    pub fn lend(&mut self, bytes: Box<[u8]>) -> RegionId {
+        self.memory.insert(bytes)
+    }
+
+    /// Gives lent memory back; `None` if there is none of that name. As with [`release`](Provider::release), keys to the memory
+    /// and requests that name it must be gone.
+    pub fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
+        self.forget(memory);
+        self.memory.remove(memory)
+    }
+
     /// Whether a round looks at the socket, having sent or not.
     fn is_look_due(&mut self, has_sent: bool, before: Before) -> bool {
         let is_due = if has_sent {
@@ -576,19 +589,6 @@ impl Provider for Soft {
         self.memory.remove(memory);
     }
 
-    fn takes_memory(&self) -> bool {
-        true
-    }
-
-    fn lend(&mut self, bytes: Box<[u8]>) -> Result<RegionId, Box<[u8]>> {
-        Ok(self.memory.insert(bytes))
-    }
-
-    fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
-        self.forget(memory);
-        self.memory.remove(memory)
-    }
-
     fn bytes(&self, memory: RegionId) -> &[u8] {
         self.memory.bytes(memory)
     }
@@ -699,10 +699,6 @@ impl Provider for Soft {
         }
         self.sleep(Instant::now(), at_most, event, flushed)?;
         self.turn(Before::More).map(|_| ())
-    }
-
-    fn counted(&self) -> Option<SoftStatistics> {
-        Some(self.statistics())
     }
 
     #[inline]

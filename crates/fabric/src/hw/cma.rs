@@ -3,18 +3,18 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+use super::error::{HwError, checked, made};
 use super::library::Library;
 use super::sys::{
     PS_TCP, cm_event, ibv_qp_attr, qp_attr_mask, rdma_cm_event, rdma_cm_id, rdma_conn_param,
     rdma_event_channel,
 };
 use super::verbs::{Context, set_nonblocking};
-use super::{HwError, checked, made};
 
 /// What an identifier is known by here; events come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,6 +171,30 @@ unsafe impl Send for CmId {}
 impl CmId {
     /// For how long the library looks for an address, and again for a way to it.
     const RESOLVE_TIMEOUT_MS: c_int = 2000;
+
+    /// An identifier bound to an address of an adapter. Returns `NoSuchAddress` if no adapter has the address.
+    pub(super) fn bound_to(
+        channel: &Arc<EventChannel>,
+        key: Key,
+        address: IpAddr,
+        port: u16,
+    ) -> Result<Self, HwError> {
+        let id = Self::new(channel, key)?;
+        id.bind(SocketAddr::new(address, port)).map_err(|error| {
+            let is_no_device = matches!(&error, HwError::Call { error, .. }
+                if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EADDRNOTAVAIL)));
+            if is_no_device {
+                HwError::NoSuchAddress(address)
+            } else {
+                error
+            }
+        })?;
+        if id.has_device() {
+            Ok(id)
+        } else {
+            Err(HwError::NoSuchAddress(address))
+        }
+    }
 
     pub(super) fn new(channel: &Arc<EventChannel>, key: Key) -> Result<Self, HwError> {
         let mut raw = null_mut();

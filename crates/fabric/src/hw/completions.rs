@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use roce::wire::NakCode;
 
-use super::Hw;
+use super::adapter::Hw;
 use super::ledger::Arrived;
 use super::queue_pairs::{Label, Serial};
 use super::sys::{async_event, ibv_wc, wc_flags, wc_status};

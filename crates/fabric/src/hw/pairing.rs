@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use roce::CmError;
 use roce::wire::RnrTimer;
 
+use super::adapter::Hw;
+use super::error::HwError;
 use super::queue_pairs::Pair;
 use super::regions::remote_rights;
 use super::sys::{ibv_ah_attr, ibv_qp_attr, qp_attr_mask as mask, qp_state};
-use super::{Hw, HwError};
 use crate::devices::roce_gid_index;
 use crate::provider::{FabricError, PeerQp, RETRIES};
 use crate::verbs::{QpState, Qpn};

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::HwError;
+use super::error::HwError;
 use super::queue_pair::{Cqs, Depths};
 use super::verbs::{Channel, Context};
 

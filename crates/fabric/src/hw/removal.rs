@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::cma::{CmId, EventChannel, Key};
+use super::error::HwError;
 use super::library::Library;
 use super::sys::cm_event;
-use super::{HwError, bound};
 
 /// Devices that have their thread, by librdmacm's contexts.
 static WATCHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
@@ -29,7 +29,7 @@ pub(super) fn watch(library: &Arc<Library>, address: IpAddr, of: &CmId) -> Resul
         return Ok(());
     }
     let channel = Arc::new(EventChannel::new(library)?);
-    let anchor = bound(&channel, Key::Anchor, address, 0)?;
+    let anchor = CmId::bound_to(&channel, Key::Anchor, address, 0)?;
     let device = anchor.library_context();
     let until_removal = move || {
         let released = wait_for_removal(&channel).and_then(|()| anchor.release_removed_device());

@@ -3,7 +3,25 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::SoftStatistics;
+use crate::{Hw, Provider, Soft, SoftStatistics};
+
+/// A provider whose packets a runtime can count.
+pub trait Metered: Provider {
+    /// What was counted of packets; `None` if an adapter carries them.
+    fn counted(&self) -> Option<SoftStatistics>;
+}
+
+impl Metered for Hw {
+    fn counted(&self) -> Option<SoftStatistics> {
+        None
+    }
+}
+
+impl Metered for Soft {
+    fn counted(&self) -> Option<SoftStatistics> {
+        Some(self.statistics())
+    }
+}
 
 /// What one thread has counted, as it last said. It is the only writer.
 #[derive(Debug, Default)]

@@ -7,15 +7,14 @@ use std::time::Duration;
 use memory::Budget;
 use net::ReactorHandle;
 
-use super::{MessageAcceptor, Meter, Runtime, RuntimeError, RuntimeOptions};
-use crate::Provider;
+use super::{MessageAcceptor, Meter, Metered, Runtime, RuntimeError, RuntimeOptions};
 
 /// Runtimes whose providers share an address, so that peers' connections are spread over threads. They listen, and end, together.
 pub struct Team(Vec<Runtime>);
 
 impl Team {
     /// Starts a thread for each of `providers`, of which there is at least one. What `options` bound is shared out among them.
-    pub fn start<P: Provider + Send + 'static>(
+    pub fn start<P: Metered + Send + 'static>(
         providers: Vec<P>,
         reactors: &ReactorHandle,
         budget: &Arc<Budget>,

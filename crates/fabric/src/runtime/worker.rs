@@ -14,11 +14,11 @@ use super::admission::{Login, TurnedAway, admit};
 use super::connection::{Connection, Turn, failed};
 use super::pool::Pool;
 use super::queue::Staged;
-use super::{Common, Listener, Message};
+use super::{Common, Listener, Message, Metered};
+use crate::Wait;
 use crate::verbs::{
     Completion, ConnectRequest, Event, QpFailure, Qpn, RejReason, WorkKind, WorkStatus,
 };
-use crate::{Provider, Wait};
 
 /// The thread's own state.
 pub(super) struct Worker<P> {
@@ -53,7 +53,7 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-impl<P: Provider> Worker<P> {
+impl<P: Metered> Worker<P> {
     pub(super) fn new(index: usize, provider: P, common: Arc<Common>) -> Self {
         let pool = Pool::new(common.pool_max_bytes, &common.budget);
         Self {

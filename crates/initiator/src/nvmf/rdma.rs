@@ -2,6 +2,7 @@
 
 mod connection;
 mod port;
+mod provider;
 mod route;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 };
 
 use fabric::verbs::{QpFailure, RejReason};
-use fabric::{Choice, FabricError, Hw, HwError, Provider, Soft, SoftOptions};
+use fabric::{Choice, FabricError, Hw, HwError, Soft, SoftOptions};
 use nvme::host::ControllerFacts;
 use nvme::rdma::HostSession;
 use nvme::rdma::wire::RejectStatus;
@@ -21,6 +22,7 @@ use nvme::wire::identify::sgls;
 
 use self::connection::RdmaConnection;
 use self::port::{Port, Sharing};
+use self::provider::HostProvider;
 use self::route::Route;
 use super::line::NvmeLine;
 use super::transport::{QueueShape, Transport};
@@ -201,7 +203,7 @@ impl Rdma {
             None => Route::to(peer),
         }
         .map_err(RdmaError::NoRoute)?;
-        let provider: Box<dyn Provider + Send> = match self.adapter(route.local())? {
+        let provider: Box<dyn HostProvider + Send> = match self.adapter(route.local())? {
             Some(adapter) => Box::new(adapter),
             None => match route {
                 Route::Address { local, .. } => return self.shared(local, &route.options()),

@@ -14,7 +14,7 @@ use fabric::verbs::{
     QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey, SendOp, SendRequest, Signal, WorkId,
     WorkKind, WorkStatus,
 };
-use fabric::{ConnectTo, FabricError, Provider, Wait};
+use fabric::{ConnectTo, FabricError, Wait};
 use nvme::host::{Command, CommandKey, NoRoom, Outcome, Transfer};
 use nvme::rdma::wire::{ConnectReject, ConnectReply, ConnectRequest};
 use nvme::rdma::{HostConfig, HostSession, HostWork, Reach};
@@ -23,6 +23,7 @@ use session::{BufferRange, Buffers, Placement, RegionId, RemoteBuffer, RemoteKey
 use zerocopy::IntoBytes as _;
 
 use super::port::{Drive, End, News, Port};
+use super::provider::HostProvider;
 use super::{RdmaError, Rejection};
 use crate::ConnectionError;
 use crate::mailbox::Sever;
@@ -85,7 +86,7 @@ struct Loan {
 /// A desk at work: with the provider, and the queue's buffers.
 struct AtWork<'a> {
     desk: &'a mut Desk,
-    provider: &'a mut dyn Provider,
+    provider: &'a mut dyn HostProvider,
     buffers: &'a mut Buffers,
 }
 
@@ -115,7 +116,7 @@ impl RdmaConnection {
         let domain = port.domain();
         let mut drive = port.lock();
         let provider = drive.provider.as_mut();
-        let in_capsule_batch_max = if provider.takes_memory() {
+        let in_capsule_batch_max = if provider.software().is_some() {
             IN_CAPSULE_BATCH_MAX
         } else {
             u16::MAX
@@ -187,7 +188,7 @@ impl RdmaConnection {
     /// Takes in what came.
     fn handle(
         &mut self,
-        provider: &mut dyn Provider,
+        provider: &mut dyn HostProvider,
         news: &News,
         buffers: &mut Buffers,
     ) -> Result<(), ConnectionError> {
@@ -227,7 +228,7 @@ impl RdmaConnection {
 
     fn on_message(
         &mut self,
-        provider: &mut dyn Provider,
+        provider: &mut dyn HostProvider,
         completion: &Completion,
         buffers: &mut Buffers,
     ) -> Result<(), ConnectionError> {
@@ -359,7 +360,7 @@ impl fmt::Debug for RdmaConnection {
 impl Desk {
     /// A queue pair with its memory, whose receives are posted.
     fn open(
-        provider: &mut dyn Provider,
+        provider: &mut dyn HostProvider,
         domain: ProtectionDomain,
         shape: &QueueShape,
     ) -> Result<Self, RdmaError> {
@@ -381,7 +382,7 @@ impl Desk {
             initiator_depth: 0,
             ..QpConfig::default()
         })?;
-        let takes_memory = provider.takes_memory();
+        let lends_memory = provider.software().is_some();
         let mut taken = Vec::new();
         let mut allocate = |len_bytes: u64| {
             let region = provider.allocate(len_bytes as usize)?;
@@ -390,7 +391,7 @@ impl Desk {
         };
         let allocated = allocate(u64::from(shape.keys) * capsule_bytes).and_then(|capsules| {
             let receives = allocate(u64::from(entries) * RESPONSE_BYTES)?;
-            let data = if takes_memory {
+            let data = if lends_memory {
                 DataMemory::Lent {
                     loans: (0..shape.slots).map(|_| None).collect(),
                     holders: vec![None; shape.keys.into()].into_boxed_slice(),
@@ -433,7 +434,7 @@ impl Desk {
         Ok(desk)
     }
 
-    fn close(&mut self, provider: &mut dyn Provider, buffers: &mut Buffers) {
+    fn close(&mut self, provider: &mut dyn HostProvider, buffers: &mut Buffers) {
         provider.destroy_qp(self.qpn);
         provider.release(self.capsules);
         provider.release(self.receives);
@@ -462,7 +463,7 @@ impl Desk {
     /// Where the provider finds the data of command `key`, which is about to be posted; `None` where it takes none of them.
     fn reach(
         &mut self,
-        provider: &mut dyn Provider,
+        provider: &mut dyn HostProvider,
         key: CommandKey,
         range: BufferRange,
         buffers: &mut Buffers,
@@ -476,20 +477,13 @@ impl Desk {
         };
         let slot = &mut loans[usize::from(range.slot)];
         if slot.is_none() {
+            let provider = provider.software()?;
             let SlotMemory { bytes, start } = buffers.take(range.slot);
-            match provider.lend(bytes) {
-                Ok(region) => {
-                    *slot = Some(Loan {
-                        region,
-                        start,
-                        users: 0,
-                    });
-                }
-                Err(bytes) => {
-                    buffers.put_back(range.slot, SlotMemory { bytes, start });
-                    return None;
-                }
-            }
+            *slot = Some(Loan {
+                region: provider.lend(bytes),
+                start,
+                users: 0,
+            });
         }
         let loan = slot.as_mut()?;
         let holder = &mut holders[usize::from(key.0)];
@@ -501,7 +495,7 @@ impl Desk {
     }
 
     /// Copies what a command has brought to where its caller looks for it, where it was staged.
-    fn unstage(&self, provider: &dyn Provider, transfer: Transfer, buffers: &mut Buffers) {
+    fn unstage(&self, provider: &dyn HostProvider, transfer: Transfer, buffers: &mut Buffers) {
         if let (DataMemory::Staged(region), Transfer::ToHost(range)) = (&self.data, transfer) {
             let start = u64::from(range.slot) * self.slot_bytes + u64::from(range.offset);
             let staged = &provider.bytes(*region)[start as usize..];
@@ -511,7 +505,12 @@ impl Desk {
     }
 
     /// Command `key` has ended, and its key to memory is closed: its buffer is the caller's again.
-    fn give_back(&mut self, provider: &mut dyn Provider, key: CommandKey, buffers: &mut Buffers) {
+    fn give_back(
+        &mut self,
+        provider: &mut dyn HostProvider,
+        key: CommandKey,
+        buffers: &mut Buffers,
+    ) {
         let DataMemory::Lent { loans, holders } = &mut self.data else {
             return;
         };
@@ -531,13 +530,13 @@ impl Desk {
 
 /// The buffer of a slot goes back to where it came from.
 fn take_back(
-    provider: &mut dyn Provider,
+    provider: &mut dyn HostProvider,
     slot: u16,
     loan: &mut Option<Loan>,
     buffers: &mut Buffers,
 ) {
     if let Some(Loan { region, start, .. }) = loan.take() {
-        let bytes = provider.take_back(region);
+        let bytes = provider.software().and_then(|soft| soft.take_back(region));
         let bytes = bytes.expect("what was lent is there until it is taken back");
         buffers.put_back(slot, SlotMemory { bytes, start });
     }
@@ -612,7 +611,7 @@ impl HostWork for AtWork<'_> {
 }
 
 /// Copies bytes to the start of memory of the provider's.
-fn copy(provider: &mut dyn Provider, to: Placement, bytes: &[u8]) {
+fn copy(provider: &mut dyn HostProvider, to: Placement, bytes: &[u8]) {
     let start = to.range.offset as usize;
     provider.bytes_mut(to.region)[start..start + bytes.len()].copy_from_slice(bytes);
 }

@@ -17,8 +17,9 @@ use std::{
 };
 
 use fabric::verbs::{Completion, Event, ProtectionDomain, Qpn};
-use fabric::{FabricError, Provider, Wait};
+use fabric::{FabricError, Wait};
 
+use super::provider::HostProvider;
 use crate::mailbox::Sever;
 use crate::socket::{Interest, Waker, sleep};
 
@@ -44,7 +45,7 @@ pub(super) enum Sharing {
 
 /// What the lock guards.
 pub(super) struct Drive {
-    pub(super) provider: Box<dyn Provider + Send>,
+    pub(super) provider: Box<dyn HostProvider + Send>,
     inboxes: Vec<Inbox>,
     /// Where the inbox stands that was last looked for.
     recent: usize,
@@ -80,7 +81,7 @@ impl Port {
     const FOLLOW_MAX: Duration = Duration::from_millis(1);
 
     pub(super) fn new(
-        provider: Box<dyn Provider + Send>,
+        provider: Box<dyn HostProvider + Send>,
         sharing: Sharing,
     ) -> Result<Self, FabricError> {
         Ok(Self {

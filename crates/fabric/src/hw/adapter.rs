@@ -1,0 +1,141 @@
+//! An adapter that is open: what the provider owns.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cma::{CmId, EventChannel, Key};
+use super::connections::Connections;
+use super::error::HwError;
+use super::library::Library;
+use super::memory::Memory;
+use super::queue_pairs::{QueuePairs, Serial};
+use super::queues::Queues;
+use super::regions::Regions;
+use super::removal;
+use super::verbs::{Context, Pd};
+use crate::devices::{LinkLayer, devices};
+use crate::verbs::{Completion, Event, ProtectionDomain};
+
+/// The provider of an adapter.
+///
+/// What is destroyed first stands first: keys before queue pairs, both before the memory.
+pub struct Hw {
+    pub(super) regions: Regions,
+    pub(super) pairs: QueuePairs,
+    pub(super) memory: Memory,
+    pub(super) domains: Vec<(ProtectionDomain, Arc<Pd>)>,
+    pub(super) queues: Queues,
+    pub(super) connections: Connections,
+    pub(super) listeners: HashMap<u16, CmId>,
+    /// Bound to the address: it holds the device, and tells of its end.
+    pub(super) anchor: CmId,
+    pub(super) channel: Arc<EventChannel>,
+    pub(super) context: Arc<Context>,
+    pub(super) address: IpAddr,
+    pub(super) completions: VecDeque<(Serial, Completion)>,
+    pub(super) events: VecDeque<Event>,
+    /// Rounds since events of connections and of the device were looked for.
+    pub(super) rounds: u32,
+    /// When queue pairs are looked at next whose adapter may have failed them silently.
+    pub(super) next_watch: Instant,
+    /// How many were looked at.
+    pub(super) watched: usize,
+    /// When the address, which nobody had the last time, is looked for again.
+    pub(super) next_search: Option<Instant>,
+    pub(super) is_gone: bool,
+}
+
+impl Hw {
+    /// Rounds in which only completions are looked for, before events are: each costs a system call.
+    pub(super) const ROUNDS_PER_EVENTS: u32 = 32;
+    /// Between two looks at queue pairs.
+    pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+    /// Requests for connections that wait in the kernel.
+    pub(super) const BACKLOG: i32 = 256;
+    /// The longest sleep, since connections that are late, and an address that nobody had, are looked at in between.
+    pub(super) const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+    /// The provider of the adapter that has `address`.
+    pub fn open(address: IpAddr) -> Result<Self, HwError> {
+        // The kernel binds loopback addresses to any adapter, whose peers could never reach them.
+        if address.is_loopback() || address.is_unspecified() {
+            return Err(HwError::NoSuchAddress(address));
+        }
+        let library = Arc::new(Library::load()?);
+        let channel = Arc::new(EventChannel::new(&library)?);
+        let anchor = CmId::bound_to(&channel, Key::Anchor, address, 0)?;
+        removal::watch(&library, address, &anchor)?;
+        let context = Arc::new(anchor.open_device()?);
+        let domain = ProtectionDomain::default();
+        Ok(Self {
+            regions: Regions::default(),
+            pairs: QueuePairs::default(),
+            memory: Memory::default(),
+            domains: vec![(domain, Arc::new(Pd::new(&context)?))],
+            queues: Queues::new(&context)?,
+            connections: Connections::default(),
+            listeners: HashMap::new(),
+            anchor,
+            channel,
+            context,
+            address,
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            rounds: 0,
+            next_watch: Instant::now(),
+            watched: 0,
+            next_search: None,
+            is_gone: false,
+        })
+    }
+
+    /// Whether adapters could be used at all: rdma-core is here, and the kernel has a connection manager.
+    pub fn probe() -> Result<(), HwError> {
+        EventChannel::new(&Arc::new(Library::load()?)).map(drop)
+    }
+
+    /// The adapter's name, as the system has it.
+    pub fn device(&self) -> &str {
+        &self.context.name
+    }
+
+    /// What its port's cable carries; `None` where the system does not say.
+    pub fn link_layer(&self) -> Option<LinkLayer> {
+        let port = u32::from(self.anchor.device_port());
+        let devices = devices().ok()?.into_iter();
+        let mut mine = devices.filter(|device| device.name == self.device());
+        let mut ports = mine.next()?.ports.into_iter();
+        ports
+            .find(|of_it| of_it.number == port)
+            .map(|of_it| of_it.link_layer)
+    }
+
+    /// The protection domain of that name.
+    pub(super) fn pd(&mut self, domain: ProtectionDomain) -> Result<Arc<Pd>, HwError> {
+        if let Some((_, pd)) = self.domains.iter().find(|(of, _)| *of == domain) {
+            return Ok(Arc::clone(pd));
+        }
+        let pd = Arc::new(Pd::new(&self.context)?);
+        // Connections that came and went have left those that nothing is made of any more.
+        self.domains
+            .retain(|(of, pd)| *of == ProtectionDomain::default() || Arc::strong_count(pd) > 1);
+        self.domains.push((domain, Arc::clone(&pd)));
+        Ok(pd)
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        !self.completions.is_empty() || !self.events.is_empty()
+    }
+
+    /// An error once the adapter is gone and all that came of that has been taken.
+    pub(super) fn alive(&self) -> io::Result<()> {
+        if self.is_gone && !self.has_news() {
+            let error = HwError::Gone(self.context.name.as_str().into());
+            return Err(io::Error::new(io::ErrorKind::NotConnected, error));
+        }
+        Ok(())
+    }
+}
