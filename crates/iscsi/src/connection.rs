@@ -8,7 +8,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
-use session::{SendList, StreamSession};
+use session::{SendList, Session, StreamSession};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backend::{Backend, Opened};
@@ -533,9 +533,6 @@ impl<B: Backend> Connection<B> {
 }
 
 impl<B: Backend> StreamSession for Connection<B> {
-    type Backend = B;
-    type Error = PeerError;
-
     fn turn_bytes(&self) -> usize {
         self.pace.turn_bytes()
     }
@@ -565,6 +562,11 @@ impl<B: Backend> StreamSession for Connection<B> {
         self.transmit(now, backend, out);
         self.end_turn(now, backend);
     }
+}
+
+impl<B: Backend> Session for Connection<B> {
+    type Backend = B;
+    type Error = PeerError;
 
     fn wants_transmit(&self) -> bool {
         if self.closing {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use block::Access;
 use block::testing::VecVolume;
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
-use session::{RegionId, Segment, SendList, StreamSession as _};
+use session::{RegionId, Segment, SendList, Session as _, StreamSession as _};
 
 pub use iser::{IserBed, IserInitiator, Received, laid_out};
 

@@ -14,7 +14,7 @@ use block::Completion;
 use rustix::net::{RecvFlags, Shutdown};
 use session::SendList;
 
-use crate::driven::{CloseReason, Driven};
+use crate::driven::{CloseReason, DrivenStream};
 use crate::gate::{HalfOpen, Place};
 use crate::gather::{Bounce, Gather, Sent};
 use crate::poller::Readiness;
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) listener: ListenerId,
     socket: OwnedFd,
-    driven: Box<dyn Driven>,
+    driven: Box<dyn DrivenStream>,
     /// The socket may have something to receive; unknown, until a call says that it has not.
     readable: bool,
     /// The end of the stream has come, perhaps after bytes: no further event will tell.
@@ -128,7 +128,7 @@ impl Connection {
         id: ConnectionId,
         listener: ListenerId,
         socket: OwnedFd,
-        driven: Box<dyn Driven>,
+        driven: Box<dyn DrivenStream>,
         login: (Instant, HalfOpen),
         place: Place,
     ) -> Self {

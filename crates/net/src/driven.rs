@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use block::{Completion, Pinned};
-use session::{RegionId, SendList, StreamSession};
+use session::{RegionId, SendList, Session, StreamSession};
 
 use crate::{ConnectionId, ListenerId};
 
@@ -36,7 +36,7 @@ pub trait Attachment {
     /// Nothing waits to be sent any more: placements given so far are done with.
     fn handle_drained(&mut self);
 
-    /// The connection has ended, after the session's own [`StreamSession::handle_close`].
+    /// The connection has ended, after the session's own [`Session::handle_close`].
     fn handle_closed(&mut self, reason: &CloseReason);
 }
 
@@ -44,7 +44,7 @@ pub trait Attachment {
 /// connection.
 pub trait Acceptor: Send + Sync {
     /// The session for a new connection; `None` closes it at once.
-    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>>;
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>>;
 }
 
 /// A connection that has come in.
@@ -92,33 +92,27 @@ pub enum CloseReason {
     Panicked,
 }
 
-/// A session with its backend, made by [`drive`].
+/// A session with its backend: the part that is the same over sockets and queue pairs.
 pub trait Driven {
-    /// See [`StreamSession::turn_bytes`].
-    fn turn_bytes(&self) -> usize;
-    /// See [`StreamSession::handle_bytes`].
-    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason>;
-    /// See [`StreamSession::poll_transmit`].
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendList);
-    /// See [`StreamSession::wants_transmit`].
+    /// See [`Session::wants_transmit`].
     fn wants_transmit(&self) -> bool;
-    /// See [`StreamSession::is_closing`].
+    /// See [`Session::is_closing`].
     fn is_closing(&self) -> bool;
-    /// See [`StreamSession::is_idle`].
+    /// See [`Session::is_idle`].
     fn is_idle(&self) -> bool;
-    /// See [`StreamSession::handle_wake`].
+    /// See [`Session::handle_wake`].
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
-    /// See [`StreamSession::handle_completion`].
+    /// See [`Session::handle_completion`].
     fn handle_completion(
         &mut self,
         now: Instant,
         completion: Completion,
     ) -> Result<(), CloseReason>;
-    /// See [`StreamSession::poll_timeout`].
+    /// See [`Session::poll_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
-    /// See [`StreamSession::handle_timeout`].
+    /// See [`Session::handle_timeout`].
     fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason>;
-    /// See [`StreamSession::handle_close`] and [`Attachment::handle_closed`].
+    /// See [`Session::handle_close`] and [`Attachment::handle_closed`].
     fn handle_close(&mut self, now: Instant, reason: &CloseReason);
     /// The backend.
     fn attachment(&self) -> &dyn Attachment;
@@ -126,8 +120,18 @@ pub trait Driven {
     fn attachment_mut(&mut self) -> &mut dyn Attachment;
 }
 
+/// A session over a byte stream with its backend, made by [`drive`].
+pub trait DrivenStream: Driven {
+    /// See [`StreamSession::turn_bytes`].
+    fn turn_bytes(&self) -> usize;
+    /// See [`StreamSession::handle_bytes`].
+    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason>;
+    /// See [`StreamSession::poll_transmit`].
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendList);
+}
+
 /// Joins a session and its backend into what a reactor drives.
-pub fn drive<S>(session: S, backend: S::Backend) -> Box<dyn Driven>
+pub fn drive<S>(session: S, backend: S::Backend) -> Box<dyn DrivenStream>
 where
     S: StreamSession + 'static,
     S::Backend: Attachment + 'static,
@@ -136,31 +140,20 @@ where
     Box::new(Joined { session, backend })
 }
 
-struct Joined<S: StreamSession> {
-    session: S,
-    backend: S::Backend,
+/// A session and its backend.
+pub struct Joined<S: Session> {
+    /// The session.
+    pub session: S,
+    /// Its backend.
+    pub backend: S::Backend,
 }
 
 impl<S> Driven for Joined<S>
 where
-    S: StreamSession,
+    S: Session,
     S::Backend: Attachment,
     S::Error: Send + Sync + 'static,
 {
-    fn turn_bytes(&self) -> usize {
-        self.session.turn_bytes()
-    }
-
-    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason> {
-        self.session
-            .handle_bytes(now, input, &mut self.backend)
-            .map_err(protocol)
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendList) {
-        self.session.poll_transmit(now, &mut self.backend, out);
-    }
-
     fn wants_transmit(&self) -> bool {
         self.session.wants_transmit()
     }
@@ -176,7 +169,7 @@ where
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {
         self.session
             .handle_wake(now, &mut self.backend)
-            .map_err(protocol)
+            .map_err(CloseReason::protocol)
     }
 
     fn handle_completion(
@@ -186,7 +179,7 @@ where
     ) -> Result<(), CloseReason> {
         self.session
             .handle_completion(now, completion, &mut self.backend)
-            .map_err(protocol)
+            .map_err(CloseReason::protocol)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -196,7 +189,7 @@ where
     fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason> {
         self.session
             .handle_timeout(now, &mut self.backend)
-            .map_err(protocol)
+            .map_err(CloseReason::protocol)
     }
 
     fn handle_close(&mut self, now: Instant, reason: &CloseReason) {
@@ -213,6 +206,30 @@ where
     }
 }
 
-fn protocol<E: Error + Send + Sync + 'static>(error: E) -> CloseReason {
-    CloseReason::Protocol(Box::new(error))
+impl<S> DrivenStream for Joined<S>
+where
+    S: StreamSession,
+    S::Backend: Attachment,
+    S::Error: Send + Sync + 'static,
+{
+    fn turn_bytes(&self) -> usize {
+        self.session.turn_bytes()
+    }
+
+    fn handle_bytes(&mut self, now: Instant, input: &[u8]) -> Result<(), CloseReason> {
+        self.session
+            .handle_bytes(now, input, &mut self.backend)
+            .map_err(CloseReason::protocol)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendList) {
+        self.session.poll_transmit(now, &mut self.backend, out);
+    }
+}
+
+impl CloseReason {
+    /// The peer broke the protocol.
+    pub fn protocol<E: Error + Send + Sync + 'static>(error: E) -> Self {
+        Self::Protocol(Box::new(error))
+    }
 }

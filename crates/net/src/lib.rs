@@ -44,7 +44,9 @@ mod udp;
 #[cfg(test)]
 mod tests;
 
-pub use driven::{Accepted, Acceptor, Attachment, CloseReason, Driven, drive};
+pub use driven::{
+    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, drive,
+};
 pub use file_io::{
     Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
 };

@@ -253,7 +253,7 @@ pub struct ReactorHandle {
 
 impl ReactorHandle {
     /// Has a connection's session look at its shared state
-    /// ([`session::StreamSession::handle_wake`]).
+    /// ([`session::Session::handle_wake`]).
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);

@@ -11,11 +11,11 @@ use block::{
     Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
     Volume,
 };
-use session::{Placement, RegionId, SendList, StreamSession};
+use session::{Placement, RegionId, SendList, Session, StreamSession};
 
 use crate::{
-    Accepted, Acceptor, Attachment, CloseReason, ConnectionId, Driven, ReactorOptions, Reactors,
-    Threads, drive,
+    Accepted, Acceptor, Attachment, CloseReason, ConnectionId, DrivenStream, ReactorOptions,
+    Reactors, Threads, drive,
 };
 
 /// Commands of the test protocol: one byte each.
@@ -134,9 +134,6 @@ struct TestSession {
 struct Unknown;
 
 impl StreamSession for TestSession {
-    type Backend = TestBackend;
-    type Error = Unknown;
-
     fn handle_bytes(
         &mut self,
         now: Instant,
@@ -178,6 +175,11 @@ impl StreamSession for TestSession {
             self.replies.pop_front();
         }
     }
+}
+
+impl Session for TestSession {
+    type Backend = TestBackend;
+    type Error = Unknown;
 
     fn wants_transmit(&self) -> bool {
         !self.replies.is_empty()
@@ -220,7 +222,7 @@ struct TestAcceptor {
 }
 
 impl Acceptor for TestAcceptor {
-    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         self.accepted.lock().expect("unpoisoned").push(accepted.id);
         let backend = TestBackend {
             volume: Arc::clone(&self.volume),

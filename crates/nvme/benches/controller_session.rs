@@ -12,7 +12,7 @@ use nvme::tcp::ControllerConfig;
 use nvme::tcp::wire::PduFlags;
 use nvme::testing::{Peer, VecVolume, io_peer};
 use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
-use session::{SendList, StreamSession};
+use session::{SendList, Session, StreamSession};
 use zerocopy::little_endian::U32;
 
 const DEPTH: u16 = 128;

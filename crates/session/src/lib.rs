@@ -4,9 +4,9 @@
 //! queue pairs) and a protocol core. It has no socket, queue pair, clock, lock or thread, and it
 //! knows no command of any protocol.
 //!
-//! - [`StreamSession`] — how a runtime drives a protocol that runs over a byte stream;
-//! - [`MessageSession`] and [`WorkList`] — the same for a protocol that runs over a queue pair
-//!   (RDMA);
+//! - [`Session`] — what every protocol's end of a connection does;
+//! - [`StreamSession`] — how a runtime drives one that runs over a byte stream;
+//! - [`MessageSession`] and [`WorkList`] — the same for one that runs over a queue pair (RDMA);
 //! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be
 //!   copied;
 //! - [`Leases`] — commands that wait for their volume;
@@ -19,6 +19,7 @@ mod buffers;
 mod leases;
 mod message;
 mod send;
+mod session;
 mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -27,4 +28,5 @@ pub use buffers::{BufferRange, Buffers, SlotMemory};
 pub use leases::{Admitted, Leases, Resumed};
 pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use send::{Placement, RegionId, Segment, SendList};
+pub use session::Session;
 pub use stream::{Pace, StreamSession};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use block::Completion;
+use crate::Session;
 
 /// A key to memory that one end lets the other reach (an R_Key, or a steering tag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,16 +93,9 @@ fn piece_bytes(left_bytes: u32, max_bytes: u32) -> u32 {
 /// The runtime calls [`handle_message`](Self::handle_message) with each message that came and
 /// [`handle_read`](Self::handle_read) with the data of each read, then
 /// [`poll_transmit`](Self::poll_transmit), and that again when there is room for more and
-/// [`wants_transmit`](Self::wants_transmit). It keeps as many receives posted as were agreed on: a
+/// [`wants_transmit`](Session::wants_transmit). It keeps as many receives posted as were agreed on: a
 /// message's receive is posted again as soon as `handle_message` has returned.
-pub trait MessageSession {
-    /// What the session asks of the program around it (volumes, access check, shared protocol
-    /// state).
-    type Backend;
-    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says
-    /// to a peer as its last word is already queued for transmission when this is returned.
-    type Error: std::error::Error;
-
+pub trait MessageSession: Session {
     /// Takes a message in. `invalidated` is the key of ours that the peer made worthless with it.
     fn handle_message(
         &mut self,
@@ -123,47 +116,6 @@ pub trait MessageSession {
 
     /// Posts as much as fits of what is to be done.
     fn poll_transmit(&mut self, now: Instant, backend: &mut Self::Backend, out: &mut dyn WorkList);
-
-    /// Whether `poll_transmit` would post anything if there was room.
-    fn wants_transmit(&self) -> bool;
-
-    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose
-    /// reply was not posted. A draining runtime closes the connection at such a moment.
-    fn is_idle(&self) -> bool;
-
-    /// Whether the connection is to be closed once everything that was posted is done.
-    fn is_closing(&self) -> bool;
-
-    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look
-    /// at it.
-    fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
-    -> Result<(), Self::Error>;
-
-    /// A volume is done with a command that it made wait (see [`block::Completions`]): the one entry point for that.
-    /// It takes no lock and searches nothing, since the ticket names the command's slot. Completions come in any
-    /// order; one whose command is gone changes nothing. Sessions that give out no tickets get none.
-    #[expect(unused_variables, reason = "hosts and discovery give out no tickets")]
-    fn handle_completion(
-        &mut self,
-        now: Instant,
-        completion: Completion,
-        backend: &mut Self::Backend,
-    ) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due next.
-    fn poll_timeout(&self) -> Option<Instant>;
-
-    /// Time has reached what `poll_timeout` said: complete delayed commands, enforce deadlines.
-    fn handle_timeout(
-        &mut self,
-        now: Instant,
-        backend: &mut Self::Backend,
-    ) -> Result<(), Self::Error>;
-
-    /// The connection ended, for whatever reason: release shared state. Called exactly once, last.
-    fn handle_close(&mut self, now: Instant, backend: &mut Self::Backend);
 }
 
 #[cfg(test)]

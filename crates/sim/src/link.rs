@@ -7,7 +7,7 @@ use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest};
 use nvme::host::{Buffers, Outcome};
 use nvme::tcp::{ControllerConfig, ControllerSession, HostConfig, HostSession};
 use nvme::testing::TestBackend;
-use session::{Placement, Segment, SendList, StreamSession};
+use session::{Placement, Segment, SendList, Session, StreamSession};
 
 /// Send lists as small as sessions allow, so that they fill up often.
 const SEND_LIST_BYTES: usize = ControllerSession::<TestBackend>::SEND_LIST_MIN_BYTES;

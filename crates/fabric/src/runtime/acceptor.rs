@@ -3,8 +3,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use block::Completion;
-use net::{Accepted, Attachment, CloseReason};
+use net::{Accepted, Attachment, CloseReason, Driven, Joined};
 use session::{MessageSession, RemoteKey, WorkList};
 
 /// Makes sessions for the connections to a port. Called on the thread that will drive the connection.
@@ -66,8 +65,8 @@ pub enum Refusal {
     NoResources,
 }
 
-/// A session with its backend, made by [`drive_messages`].
-pub trait DrivenMessages {
+/// A session over a queue pair with its backend, made by [`drive_messages`].
+pub trait DrivenMessages: Driven {
     /// See [`MessageSession::handle_message`].
     fn handle_message(
         &mut self,
@@ -79,30 +78,6 @@ pub trait DrivenMessages {
     fn handle_read(&mut self, now: Instant, tag: u64, data: &[u8]) -> Result<(), CloseReason>;
     /// See [`MessageSession::poll_transmit`].
     fn poll_transmit(&mut self, now: Instant, out: &mut dyn WorkList);
-    /// See [`MessageSession::wants_transmit`].
-    fn wants_transmit(&self) -> bool;
-    /// See [`MessageSession::is_idle`].
-    fn is_idle(&self) -> bool;
-    /// See [`MessageSession::is_closing`].
-    fn is_closing(&self) -> bool;
-    /// See [`MessageSession::handle_wake`].
-    fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
-    /// See [`MessageSession::handle_completion`].
-    fn handle_completion(
-        &mut self,
-        now: Instant,
-        completion: Completion,
-    ) -> Result<(), CloseReason>;
-    /// See [`MessageSession::poll_timeout`].
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// See [`MessageSession::handle_timeout`].
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason>;
-    /// See [`MessageSession::handle_close`] and [`Attachment::handle_closed`].
-    fn handle_close(&mut self, now: Instant, reason: &CloseReason);
-    /// The backend.
-    fn attachment(&self) -> &dyn Attachment;
-    /// The backend.
-    fn attachment_mut(&mut self) -> &mut dyn Attachment;
 }
 
 /// Joins a session and its backend into what a runtime drives.
@@ -113,11 +88,6 @@ where
     S::Error: Send + Sync + 'static,
 {
     Box::new(Joined { session, backend })
-}
-
-struct Joined<S: MessageSession> {
-    session: S,
-    backend: S::Backend,
 }
 
 impl<S> DrivenMessages for Joined<S>
@@ -134,71 +104,16 @@ where
     ) -> Result<(), CloseReason> {
         self.session
             .handle_message(now, message, invalidated, &mut self.backend)
-            .map_err(protocol)
+            .map_err(CloseReason::protocol)
     }
 
     fn handle_read(&mut self, now: Instant, tag: u64, data: &[u8]) -> Result<(), CloseReason> {
         self.session
             .handle_read(now, tag, data, &mut self.backend)
-            .map_err(protocol)
+            .map_err(CloseReason::protocol)
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut dyn WorkList) {
         self.session.poll_transmit(now, &mut self.backend, out);
     }
-
-    fn wants_transmit(&self) -> bool {
-        self.session.wants_transmit()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.session.is_idle()
-    }
-
-    fn is_closing(&self) -> bool {
-        self.session.is_closing()
-    }
-
-    fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {
-        self.session
-            .handle_wake(now, &mut self.backend)
-            .map_err(protocol)
-    }
-
-    fn handle_completion(
-        &mut self,
-        now: Instant,
-        completion: Completion,
-    ) -> Result<(), CloseReason> {
-        self.session
-            .handle_completion(now, completion, &mut self.backend)
-            .map_err(protocol)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.session.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason> {
-        self.session
-            .handle_timeout(now, &mut self.backend)
-            .map_err(protocol)
-    }
-
-    fn handle_close(&mut self, now: Instant, reason: &CloseReason) {
-        self.session.handle_close(now, &mut self.backend);
-        self.backend.handle_closed(reason);
-    }
-
-    fn attachment(&self) -> &dyn Attachment {
-        &self.backend
-    }
-
-    fn attachment_mut(&mut self) -> &mut dyn Attachment {
-        &mut self.backend
-    }
-}
-
-fn protocol<E: Error + Send + Sync + 'static>(error: E) -> CloseReason {
-    CloseReason::Protocol(Box::new(error))
 }

@@ -14,7 +14,7 @@ use fabric::runtime::{
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
 use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
-use session::{MessageSession, RegionId, RemoteBuffer, RemoteKey, WorkList};
+use session::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Session, WorkList};
 
 pub const PORT: u16 = 4420;
 /// Both ends of a test share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
@@ -210,9 +210,6 @@ struct Toy {
 struct NotACommand;
 
 impl MessageSession for Toy {
-    type Backend = ToyBackend;
-    type Error = NotACommand;
-
     fn handle_message(
         &mut self,
         now: Instant,
@@ -300,6 +297,11 @@ impl MessageSession for Toy {
             }
         }
     }
+}
+
+impl Session for Toy {
+    type Backend = ToyBackend;
+    type Error = NotACommand;
 
     fn wants_transmit(&self) -> bool {
         match self.todo.front() {

@@ -22,7 +22,7 @@ use iscsi::testing::TestTarget;
 use nvme::controller::{Limits, Subsystem};
 use nvme::tcp::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
-use session::{Segment, SendList, StreamSession};
+use session::{Segment, SendList, Session, StreamSession};
 
 pub const BLOCK: usize = 512;
 /// How long a test waits for what must come.

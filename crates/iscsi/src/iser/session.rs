@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use session::{MessageSession, RemoteBuffer, RemoteKey, StreamSession as _, WorkList};
+use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 use zerocopy::FromBytes;
 
 use super::SEGMENT_LEN_MAX_BYTES;
@@ -209,9 +209,6 @@ fn advertised(header: &ControlHeader, pdu: &[u8]) -> Advertised {
 }
 
 impl<B: Backend> MessageSession for TargetSession<B> {
-    type Backend = B;
-    type Error = PeerError;
-
     fn handle_message(
         &mut self,
         now: Instant,
@@ -254,6 +251,11 @@ impl<B: Backend> MessageSession for TargetSession<B> {
         self.core.look_at_standing(now, backend);
         self.transmit(now, backend, out);
     }
+}
+
+impl<B: Backend> Session for TargetSession<B> {
+    type Backend = B;
+    type Error = PeerError;
 
     fn wants_transmit(&self) -> bool {
         if self.core.closing {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::session::testing::Work;
-use ::session::{MessageSession as _, RemoteKey};
+use ::session::{MessageSession as _, RemoteKey, Session as _};
 use block::testing::VecVolume;
 use block::{Admission, BlockSize, ByteRange};
 use zerocopy::IntoBytes;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use block::BlockSize;
 use block::testing::VecVolume;
 use proptest::prelude::*;
-use session::StreamSession as _;
+use session::{Session as _, StreamSession as _};
 
 use crate::connection::GAP_TIMEOUT;
 use crate::testing::{TestBackend, TestTarget};

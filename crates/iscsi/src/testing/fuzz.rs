@@ -6,7 +6,7 @@ mod target;
 
 use std::time::Instant;
 
-use ::session::StreamSession as _;
+use ::session::{Session as _, StreamSession as _};
 use block::BlockSize;
 use block::testing::VecVolume;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use block::testing::VecVolume;
 use block::{BlockSize, ByteRange};
-use session::StreamSession as _;
+use session::{Session as _, StreamSession as _};
 
 use crate::Connection;
 use crate::testing::{TestBackend, TestTarget};

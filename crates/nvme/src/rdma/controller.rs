@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use block::Completion;
-use session::{MessageSession, RemoteKey, WorkList};
+use session::{MessageSession, RemoteKey, Session, WorkList};
 use zerocopy::FromBytes;
 
 use self::inbound::Inbound;
@@ -184,9 +184,6 @@ impl<B> ControllerSession<B> {
 }
 
 impl<B: Backend> MessageSession for ControllerSession<B> {
-    type Backend = B;
-    type Error = SessionError;
-
     fn handle_message(
         &mut self,
         now: Instant,
@@ -237,6 +234,11 @@ impl<B: Backend> MessageSession for ControllerSession<B> {
         self.outbound
             .poll(now, &mut self.queue, &self.places, backend, out);
     }
+}
+
+impl<B: Backend> Session for ControllerSession<B> {
+    type Backend = B;
+    type Error = SessionError;
 
     fn wants_transmit(&self) -> bool {
         let wants = self.inbound.wants() || self.queue.has_ready() || self.outbound.wants();

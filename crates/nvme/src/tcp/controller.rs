@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use block::Completion;
-use session::{Pace, SendList, StreamSession};
+use session::{Pace, SendList, Session, StreamSession};
 
 use self::receive::Receiver;
 use self::transfer::Transfers;
@@ -144,9 +144,6 @@ impl<B> ControllerSession<B> {
 }
 
 impl<B: Backend> StreamSession for ControllerSession<B> {
-    type Backend = B;
-    type Error = SessionError;
-
     fn turn_bytes(&self) -> usize {
         self.pace.turn_bytes()
     }
@@ -177,6 +174,11 @@ impl<B: Backend> StreamSession for ControllerSession<B> {
         let (queue, transfers) = (&mut self.queue, &mut self.transfers);
         self.transmitter.poll(now, queue, transfers, backend, out);
     }
+}
+
+impl<B: Backend> Session for ControllerSession<B> {
+    type Backend = B;
+    type Error = SessionError;
 
     fn wants_transmit(&self) -> bool {
         self.transmitter.wants(&self.queue, &self.transfers)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Admission, BlockSize};
-use session::StreamSession;
+use session::Session;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::{Completion, Volume};
-use session::{Segment, SendList, StreamSession};
+use session::{Segment, SendList, Session, StreamSession};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use block::{Completion, Volume};
 use session::testing::{PostedWork, Work};
-use session::{MessageSession, RemoteBuffer, RemoteKey};
+use session::{MessageSession, RemoteBuffer, RemoteKey, Session};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{TestBackend, subsystem};

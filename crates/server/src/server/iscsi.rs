@@ -11,7 +11,7 @@ use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, d
 use iscsi::{
     Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
 };
-use net::{Accepted, Acceptor, Driven, drive};
+use net::{Accepted, Acceptor, DrivenStream, drive};
 use nvme::controller::PortId;
 
 use super::targets::{Service, TargetEntry};
@@ -33,7 +33,7 @@ pub(super) struct IscsiPortal {
 const ISER_SENDS: u16 = 192;
 
 impl Acceptor for IscsiPortal {
-    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+    fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
         Some(drive(Connection::new(), backend))

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabric::LinkLayer;
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
-use net::{Accepted, Acceptor, Driven, drive};
+use net::{Accepted, Acceptor, DrivenStream, drive};
 use nvme::controller::{DiscoveryRecord, Limits, PortId};
 use nvme::rdma::wire::ConnectReject;
 use nvme::wire::discovery::{RdmaProvider, SubsystemType};
@@ -36,7 +36,7 @@ impl NvmePortal {
 }
 
 impl Acceptor for NvmePortal {
-    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn Driven>> {
+    fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let session = tcp::ControllerSession::new(now, tcp::ControllerConfig::default());
         Some(drive(session, self.backend(accepted)?))
     }

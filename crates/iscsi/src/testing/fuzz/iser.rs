@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use block::Admission;
-use session::MessageSession as _;
+use session::Session as _;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::target::odd_cdb;

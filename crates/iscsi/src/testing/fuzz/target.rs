@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use block::Admission;
-use session::StreamSession as _;
+use session::{Session as _, StreamSession as _};
 use zerocopy::IntoBytes as _;
 
 use super::{pdus, take, test_target, wire};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::BlockSize;
-use session::StreamSession;
+use session::Session;
 use zerocopy::little_endian::U32;
 
 use super::*;

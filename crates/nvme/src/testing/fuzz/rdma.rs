@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::BlockSize;
-use session::MessageSession;
+use session::Session;
 use zerocopy::IntoBytes;
 
 use super::{BLOCKS, ENTRIES, odd_command, take};

@@ -1,0 +1,61 @@
+//! What every session does, whatever carries it.
+
+use std::time::Instant;
+
+use block::Completion;
+
+/// A protocol's end of one connection: the part that is the same over a byte stream
+/// ([`StreamSession`](crate::StreamSession)) and over a queue pair
+/// ([`MessageSession`](crate::MessageSession)).
+pub trait Session {
+    /// What the session asks of the program around it (volumes, access check, shared protocol
+    /// state).
+    type Backend;
+    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says
+    /// to a peer as its last word is already queued for transmission when this is returned.
+    type Error: std::error::Error;
+
+    /// Whether `poll_transmit` would add anything if there was room.
+    fn wants_transmit(&self) -> bool;
+
+    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose
+    /// reply was not given out. A draining runtime closes the connection at such a moment.
+    /// Unless it says otherwise, a session's commands are done as soon as it has nothing to send.
+    fn is_idle(&self) -> bool {
+        !self.wants_transmit()
+    }
+
+    /// Whether the connection is to be closed once everything has been sent.
+    fn is_closing(&self) -> bool;
+
+    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look
+    /// at it.
+    fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
+    -> Result<(), Self::Error>;
+
+    /// A volume is done with a command that it made wait (see [`block::Completions`]): the one entry point for that.
+    /// It takes no lock and searches nothing, since the ticket names the command's slot. Completions come in any
+    /// order; one whose command is gone changes nothing. Sessions that give out no tickets get none.
+    #[expect(unused_variables, reason = "hosts and discovery give out no tickets")]
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut Self::Backend,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due next.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Time has reached what `poll_timeout` said: complete delayed commands, enforce deadlines.
+    fn handle_timeout(
+        &mut self,
+        now: Instant,
+        backend: &mut Self::Backend,
+    ) -> Result<(), Self::Error>;
+
+    /// The connection ended, for whatever reason: release shared state. Called exactly once, last.
+    fn handle_close(&mut self, now: Instant, backend: &mut Self::Backend);
+}
