@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use server::{HostName, TargetName, VolumeName};
 use uuid::Uuid;
 
-use crate::definitions::{Definitions, Host, Secret, Target, Volume};
+use crate::definitions::{Definitions, Host, Target, Volume};
+use crate::readable::Readable;
 use crate::reservations::TargetReservations;
 use crate::text::{Portal, Text};
 
@@ -191,40 +192,15 @@ fn write_set(
     for (field, value) in after {
         match before.remove(field) {
             Some(old) if old == *value => {}
-            Some(old) => write!(f, " {field}: {} -> {}", plain(&old), plain(value))?,
-            None if is_new => write!(f, " {field}: {}", plain(value))?,
-            None => write!(f, " {field}: none -> {}", plain(value))?,
+            Some(old) => write!(f, " {field}: {} -> {}", Readable(&old), Readable(value))?,
+            None if is_new => write!(f, " {field}: {}", Readable(value))?,
+            None => write!(f, " {field}: none -> {}", Readable(value))?,
         }
     }
     for (field, old) in before {
-        write!(f, " {field}: {} -> none", plain(&old))?;
+        write!(f, " {field}: {} -> none", Readable(&old))?;
     }
     Ok(())
-}
-
-/// A value without the quotes that JSON puts around text, and without secrets.
-fn plain(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text.clone(),
-        other => {
-            let mut told = other.clone();
-            hide_secrets(&mut told);
-            told.to_string()
-        }
-    }
-}
-
-fn hide_secrets(value: &mut serde_json::Value) {
-    let Some(fields) = value.as_object_mut() else {
-        return;
-    };
-    for (field, value) in fields {
-        if field == "secret" {
-            *value = Secret::HIDDEN.into();
-        } else {
-            hide_secrets(value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -46,8 +46,10 @@ pub enum ClientError {
     Refused {
         /// What kind of error it is, in the interface's words.
         kind: String,
-        /// The reason and the mend.
+        /// The reason and how to fix it, without the hint at force.
         message: String,
+        /// Whether the same request with force does it anyway.
+        needs_force: bool,
     },
     /// The connection broke.
     #[error("the connection to {endpoint} failed: {source}")]
@@ -179,8 +181,9 @@ impl Client {
         }
         match serde_json::from_slice::<ErrorBody>(&bytes) {
             Ok(ErrorBody { error }) => Err(ClientError::Refused {
+                message: error.reason().to_owned(),
+                needs_force: error.needs_force,
                 kind: error.kind,
-                message: error.message,
             }),
             Err(_) => Err(self.not_understood(status)),
         }

@@ -11,7 +11,9 @@ mod change;
 mod client;
 mod definitions;
 mod engine;
+mod natural;
 mod plan;
+mod readable;
 mod reservations;
 mod store;
 #[cfg(test)]
@@ -35,5 +37,6 @@ pub use engine::{
     TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 pub use plan::PlanError;
+pub use readable::readable;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use control::ClientError;
+use control::{ClientError, ErrorBody, ErrorDetail};
+use serde_json::json;
+
+use crate::output::Form;
 
 /// Why the program did not do what was asked.
 #[derive(Debug)]
@@ -21,16 +24,65 @@ impl Failure {
         Self::Mistake(error.into())
     }
 
-    /// Tells it on standard error.
-    pub(crate) fn tell(&self) -> ExitCode {
+    /// Prints it on standard error.
+    pub(crate) fn tell(&self, form: Form) -> ExitCode {
         let (error, code) = match self {
             Self::Mistake(error) => (error, 2),
             Self::Broken(error) => (error, 1),
             Self::ReaderGone => return ExitCode::SUCCESS,
         };
-        eprintln!("ramport: {}", told(error));
+        print(form, kind(error, code), &told(error), needs_force(error));
         ExitCode::from(code)
     }
+}
+
+/// Prints a command line that cannot be understood, and help, where it belongs.
+pub(crate) fn tell_usage(error: &clap::Error, form: Form) -> ExitCode {
+    if form == Form::Json && error.use_stderr() {
+        let text = error.render().to_string();
+        let text = text.trim().trim_start_matches("error: ");
+        print(form, "usage", text, false);
+    } else {
+        // Nothing can be told to a reader who is gone.
+        let _ = error.print();
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// JSON has the form of REST's errors.
+fn print(form: Form, kind: &str, message: &str, needs_force: bool) {
+    match form {
+        Form::Text => eprintln!("ramport: {message}"),
+        Form::Json => {
+            let error = ErrorDetail {
+                kind: kind.to_owned(),
+                message: message.to_owned(),
+                needs_force,
+            };
+            let body = json!(ErrorBody { error });
+            eprintln!("{body}");
+        }
+    }
+}
+
+/// REST's kind of an error that a daemon sent; otherwise whether the person can fix it.
+fn kind(error: &anyhow::Error, code: u8) -> &str {
+    match (error.downcast_ref(), code) {
+        (Some(ClientError::Refused { kind, .. }), _) => kind,
+        (_, 2) => "mistake",
+        _ => "failed",
+    }
+}
+
+fn needs_force(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref();
+    matches!(
+        refused,
+        Some(ClientError::Refused {
+            needs_force: true,
+            ..
+        })
+    )
 }
 
 /// The error and its causes, without those that the text before them has said already.
@@ -45,6 +97,9 @@ fn told(error: &anyhow::Error) -> String {
             text.push_str(": ");
         }
         text.push_str(&cause);
+    }
+    if needs_force(error) {
+        text.push_str("; to do it anyway, use --force");
     }
     text
 }

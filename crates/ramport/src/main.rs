@@ -17,12 +17,23 @@ use clap::Parser;
 
 use cli::{Cli, Verb};
 use failure::Failure;
+use output::Form;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // What follows `--` is never an option.
+            let mut options = std::env::args_os().take_while(|arg| arg != "--");
+            let form = Form::when(options.any(|arg| arg == "--json"));
+            return failure::tell_usage(&error, form);
+        }
+    };
+    let form =
+        Form::when(cli.connection.json || matches!(&cli.verb, Verb::Bench(args) if args.json));
     match run(cli) {
         Ok(code) => code,
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.tell(form),
     }
 }
 

@@ -7,6 +7,20 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// The form of answers and errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+impl Form {
+    /// JSON where it is asked for.
+    pub(crate) fn when(is_json: bool) -> Self {
+        if is_json { Self::Json } else { Self::Text }
+    }
+}
+
 /// Writes a line to standard output. Where its reader has gone away, everything ends in order.
 pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {

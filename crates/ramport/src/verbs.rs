@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::cli::{ApplyArgs, Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
+use crate::output::Form;
 use crate::{output, paths};
 
 pub(crate) use portal::{open_to_others, provider, state};
@@ -48,13 +49,6 @@ pub(crate) struct Daemon {
     form: Form,
 }
 
-/// The form of answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
-}
-
 impl Daemon {
     pub(crate) fn new(connection: &Connection) -> Result<Self, Failure> {
         let endpoint = match (&connection.api, &connection.api_token_file) {
@@ -67,11 +61,7 @@ impl Daemon {
         Ok(Self {
             client: Client::new(endpoint.clone())?,
             endpoint,
-            form: if connection.json {
-                Form::Json
-            } else {
-                Form::Text
-            },
+            form: Form::when(connection.json),
         })
     }
 

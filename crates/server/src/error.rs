@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use volume::ByteSize;
+
 use crate::{
     HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName, VolumeName,
 };
@@ -98,7 +100,7 @@ pub enum ServerError {
     },
     /// The capacity is no whole number of blocks or out of bounds.
     #[error(
-        "size {len_bytes} is out of range; choose a multiple of {block_bytes} bytes from {min_bytes} to {max_bytes} bytes"
+        "size {} is out of range; choose a multiple of {block_bytes} bytes from {} to {}", ByteSize(*len_bytes), ByteSize(*min_bytes), ByteSize(*max_bytes)
     )]
     VolumeSize {
         /// What was given.
@@ -112,7 +114,7 @@ pub enum ServerError {
     },
     /// The budget has no room.
     #[error(
-        "{needed_bytes} bytes are needed, but only {free_bytes} bytes of the memory budget are free; remove or shrink volumes, make this one thin, or raise --memory"
+        "{} are needed, but only {} of the memory budget are free; remove or shrink volumes, make this one thin, or raise --memory", ByteSize(*needed_bytes), ByteSize(*free_bytes)
     )]
     OverBudget {
         /// What the request needs.
@@ -130,7 +132,7 @@ pub enum ServerError {
     },
     /// Hosts use the volume.
     #[error(
-        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, detach the volume, or use --force"
+        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
     )]
     VolumeInUse {
         /// The volume.
@@ -142,7 +144,7 @@ pub enum ServerError {
     },
     /// Shrinking cuts data off.
     #[error(
-        "shrinking {volume} from {from_bytes} to {to_bytes} bytes discards the data beyond; use --force to do it anyway"
+        "shrinking {volume} from {} to {} discards the data beyond", ByteSize(*from_bytes), ByteSize(*to_bytes)
     )]
     ShrinkLosesData {
         /// The volume.
@@ -153,7 +155,7 @@ pub enum ServerError {
         to_bytes: u64,
     },
     /// Hosts use the target.
-    #[error("target {target} has {sessions} sessions; end them, or use --force")]
+    #[error("target {target} has {sessions} sessions; end them first")]
     TargetInUse {
         /// The target.
         target: TargetName,
@@ -297,6 +299,14 @@ impl ServerError {
             | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
         }
+    }
+
+    /// Whether it would have been done with [`Force::Yes`](crate::Force::Yes).
+    pub fn needs_force(&self) -> bool {
+        matches!(
+            self,
+            Self::VolumeInUse { .. } | Self::ShrinkLosesData { .. } | Self::TargetInUse { .. }
+        )
     }
 
     /// Whether a portal can't be opened as things are on this machine, and may be later.

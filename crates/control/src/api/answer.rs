@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,11 +22,26 @@ pub struct ErrorBody {
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
-    /// `not_found`, `conflict`, `invalid`, `exhausted`, `unavailable`, `unauthorized`, `internal`.
+    /// `not_found`, `conflict`, `invalid`, `exhausted`, `unavailable`, `unauthorized`,
+    /// `method_not_allowed`, `internal`.
     pub kind: String,
-    /// The reason and the mend, for people.
+    /// The reason and how to fix it, for people.
     pub message: String,
+    /// Whether the same request with the parameter `force=true` does it anyway.
+    #[serde(default)]
+    pub needs_force: bool,
 }
+
+impl ErrorDetail {
+    /// The message without the hint at REST's parameter.
+    pub(crate) fn reason(&self) -> &str {
+        let message = &self.message;
+        message.strip_suffix(FORCE_HINT).unwrap_or(message)
+    }
+}
+
+/// What ends the message of an error that `force=true` overrides.
+const FORCE_HINT: &str = "; to do it anyway, repeat the request with ?force=true";
 
 /// An error on its way out.
 #[derive(Debug)]
@@ -34,6 +49,20 @@ pub(super) struct ApiError {
     status: StatusCode,
     kind: &'static str,
     message: String,
+    force: Override,
+}
+
+/// Whether `force=true` does what was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Override {
+    None,
+    Force,
+}
+
+impl Override {
+    fn when(needs_force: bool) -> Self {
+        if needs_force { Self::Force } else { Self::None }
+    }
 }
 
 impl ApiError {
@@ -43,6 +72,7 @@ impl ApiError {
             kind: "unauthorized",
             message: "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`"
                 .to_owned(),
+            force: Override::None,
         }
     }
 
@@ -51,6 +81,7 @@ impl ApiError {
             status: StatusCode::BAD_REQUEST,
             kind: "invalid",
             message,
+            force: Override::None,
         }
     }
 
@@ -59,6 +90,18 @@ impl ApiError {
             status: StatusCode::NOT_FOUND,
             kind: "not_found",
             message: format!("there is nothing at {path}; /openapi.json tells what there is"),
+            force: Override::None,
+        }
+    }
+
+    pub(super) fn no_method(method: &Method, path: &str) -> Self {
+        Self {
+            status: StatusCode::METHOD_NOT_ALLOWED,
+            kind: "method_not_allowed",
+            message: format!(
+                "{path} does not accept {method}; the header `Allow` and /openapi.json list the methods"
+            ),
+            force: Override::None,
         }
     }
 
@@ -67,10 +110,14 @@ impl ApiError {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             kind: "internal",
             message: "the daemon failed here; its log says more".to_owned(),
+            force: Override::None,
         }
     }
 
-    fn of_kind(kind: ErrorKind, message: String) -> Self {
+    fn of_kind(kind: ErrorKind, mut message: String, force: Override) -> Self {
+        if force == Override::Force {
+            message.push_str(FORCE_HINT);
+        }
         let (status, kind) = match kind {
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             ErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
@@ -82,19 +129,21 @@ impl ApiError {
             status,
             kind,
             message,
+            force,
         }
     }
 }
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
-        Self::of_kind(error.kind(), error.to_string())
+        let force = Override::when(error.needs_force());
+        Self::of_kind(error.kind(), error.to_string(), force)
     }
 }
 
 impl From<ServerError> for ApiError {
     fn from(error: ServerError) -> Self {
-        Self::of_kind(error.kind(), error.to_string())
+        EngineError::from(error).into()
     }
 }
 
@@ -110,6 +159,7 @@ impl IntoResponse for ApiError {
             error: ErrorDetail {
                 kind: self.kind.to_owned(),
                 message: self.message,
+                needs_force: self.force == Override::Force,
             },
         };
         (self.status, Json(body)).into_response()

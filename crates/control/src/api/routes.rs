@@ -4,12 +4,13 @@ use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use server::{Force, SessionId};
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -29,6 +30,7 @@ const BODY_MAX_BYTES: usize = 16 << 20;
 pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
     let router = Router::from(routes())
         .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .with_state(engine.clone());
     match token {
@@ -91,11 +93,29 @@ fn routes() -> OpenApiRouter<Engine> {
 }
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "ramport",
-    description = "Lends a machine's RAM to other machines as disks."
-))]
+#[openapi(
+    info(
+        title = "ramport",
+        description = "Lends a machine's RAM to other machines as disks."
+    ),
+    modifiers(&BearerToken),
+    security((), ("token" = []))
+)]
 struct Document;
+
+/// The scheme of requests over TCP. Requests on the Unix socket need none.
+struct BearerToken;
+
+impl Modify for BearerToken {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let description = "Needed over TCP: the content of the daemon's --api-token-file. The Unix socket needs none.";
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some(description));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+    }
+}
 
 /// Whether to do what sessions or data stand in the way of.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -147,6 +167,10 @@ type Done = Result<StatusCode, ApiError>;
 
 async fn no_route(uri: Uri) -> ApiError {
     ApiError::no_route(uri.path())
+}
+
+async fn no_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::no_method(&method, uri.path())
 }
 
 /// The daemon
@@ -580,7 +604,7 @@ fn session_of(id: &str) -> Result<SessionId, ApiError> {
     match id.parse() {
         Ok(id) => Ok(SessionId(id)),
         Err(_) => Err(ApiError::invalid(format!(
-            "{id:?} is no session; `ramport session ls` lists their numbers"
+            "{id:?} is not the number of a session; GET /v1/sessions lists them"
         ))),
     }
 }

@@ -314,6 +314,93 @@ fn a_path_that_does_not_exist_is_told() {
 }
 
 #[test]
+fn a_method_that_a_path_has_not_is_answered_with_a_body() {
+    let daemon = Daemon::start();
+    for (method, path) in [("PUT", "/v1/volumes/a"), ("DELETE", "/v1/status")] {
+        let (status, text) = daemon
+            .client
+            .raw(method, path, &Value::Null)
+            .expect("an answer");
+        assert_eq!(status, 405);
+        let ErrorBody { error } = serde_json::from_str(&text).expect("an error's body");
+        assert_eq!(error.kind, "method_not_allowed");
+        assert!(
+            error
+                .message
+                .contains(&format!("{path} does not accept {method}"))
+        );
+    }
+}
+
+#[test]
+fn what_force_overrides_names_the_parameter_over_rest() {
+    let daemon = Daemon::start();
+    let volume = json!({"size": "4M"});
+    let raw = |method, path, body: &Value| {
+        let (status, text) = daemon.client.raw(method, path, body).expect("an answer");
+        (status, serde_json::from_str::<ErrorBody>(&text).ok())
+    };
+    raw("POST", "/v1/volumes/a", &volume);
+    raw("POST", "/v1/targets/t", &json!({"namespaces": {"1": "a"}}));
+    for (method, path, body) in [
+        ("PATCH", "/v1/volumes/a", json!({"size": "1M"})),
+        ("DELETE", "/v1/volumes/a", Value::Null),
+        ("PUT", "/v1/definitions", json!({})),
+    ] {
+        let (status, body) = raw(method, path, &body);
+        let ErrorDetail {
+            message,
+            needs_force,
+            ..
+        } = body.expect("an error's body").error;
+        assert_eq!((status, needs_force), (409, true), "{message}");
+        assert!(
+            message.ends_with("repeat the request with ?force=true"),
+            "{message}"
+        );
+        assert!(!message.contains("--force"), "{message}");
+    }
+    let (_, other) = raw("POST", "/v1/volumes/a", &volume);
+    assert!(!other.expect("an error's body").error.needs_force);
+    // The client leaves the hint to the program, which has options.
+    let refused = daemon.client.delete("/v1/volumes/a").expect_err("in use");
+    assert!(!refused.to_string().contains("force"), "{refused}");
+}
+
+#[test]
+fn the_document_names_the_token_of_requests_over_tcp() {
+    let document = serde_json::to_value(openapi()).expect("a document");
+    let scheme = &document["components"]["securitySchemes"]["token"];
+    assert_eq!(
+        (&scheme["type"], &scheme["scheme"]),
+        (&"http".into(), &"bearer".into())
+    );
+    assert_eq!(document["security"], json!([{}, {"token": []}]));
+}
+
+#[test]
+fn lists_are_in_the_order_of_numbers_in_names() {
+    let daemon = Daemon::start();
+    for name in ["v10", "v2", "v1"] {
+        let volume = json!({"size": "1M"});
+        let path = |noun: &str| format!("/v1/{noun}/{name}");
+        for (noun, body) in [
+            ("volumes", volume),
+            ("targets", json!({})),
+            ("hosts", json!({})),
+        ] {
+            let made = daemon.client.raw("POST", &path(noun), &body);
+            assert_eq!(made.expect("an answer").0, 201);
+        }
+    }
+    for noun in ["volumes", "targets", "hosts"] {
+        let listed: Vec<Value> = daemon.client.get(&format!("/v1/{noun}")).expect("a list");
+        let names: Vec<_> = listed.iter().map(|one| one["name"].as_str()).collect();
+        assert_eq!(names, ["v1", "v2", "v10"].map(Some), "{noun}");
+    }
+}
+
+#[test]
 fn a_failed_apply_undoes_everything() {
     let daemon = Daemon::start();
     let blocker = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -96,7 +96,7 @@ fn changes_are_shown_by_field() {
         shown,
         [
             "~ volume a read_only: none -> true size: 1 MiB -> 2 MiB",
-            "+ target t namespaces: {\"1\":\"a\"}",
+            "+ target t namespaces: 1 a",
             "- volume b (its contents are lost)",
             "+ portal nvme+tcp://127.0.0.1:4420",
         ]

@@ -35,7 +35,7 @@ pub enum EngineError {
         action: &'static str,
     },
     /// Applying a file would destroy data.
-    #[error("this would destroy the contents of {volumes}; use --force to do it anyway")]
+    #[error("this would destroy the contents of {volumes}")]
     LosesData {
         /// The volumes, as a list for people.
         volumes: String,
@@ -50,6 +50,15 @@ impl EngineError {
             Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
             Self::Plan(_) | Self::Busy { .. } | Self::LosesData { .. } => ErrorKind::Conflict,
             Self::Store(_) => ErrorKind::Unavailable,
+        }
+    }
+
+    /// Whether it would have been done with [`Force::Yes`](server::Force::Yes).
+    pub fn needs_force(&self) -> bool {
+        match self {
+            Self::Server(error) => error.needs_force(),
+            Self::LosesData { .. } => true,
+            _ => false,
         }
     }
 }

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
 use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, RdmaChoice, ToldBy};
+use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
 
 /// A volume as it is now.
@@ -330,7 +331,7 @@ impl Engine {
             let volume = definitions.volumes.get(&Text(info.name().clone()))?;
             Some(volume_view(&info, volume, &lost))
         });
-        known.collect()
+        sorted(known, |volume| &volume.name)
     }
 
     /// One volume.
@@ -347,10 +348,8 @@ impl Engine {
     pub fn targets(&self) -> Vec<TargetView> {
         let infos = self.server().targets();
         let definitions = self.read();
-        infos
-            .iter()
-            .map(|info| target_view(info, &definitions))
-            .collect()
+        let views = infos.iter().map(|info| target_view(info, &definitions));
+        sorted(views, |target| &target.name)
     }
 
     /// One target.
@@ -369,7 +368,7 @@ impl Engine {
             });
             host_view(&name.0, host, targets.map(|(target, _)| target.to_string()))
         });
-        views.collect()
+        sorted(views, |host| &host.name)
     }
 
     /// One host.
@@ -380,22 +379,21 @@ impl Engine {
             .ok_or_else(|| ServerError::UnknownHost(name.clone()))
     }
 
-    /// Every portal.
+    /// Every portal, by URL.
     pub fn portals(&self) -> Vec<PortalView> {
         let infos = self.server().portals();
         let definitions = self.read();
-        definitions
-            .portals
-            .iter()
-            .map(|portal| portal_view(portal.0, &infos, &self.closed()))
-            .collect()
+        let views = definitions.portals.iter();
+        let views = views.map(|portal| portal_view(portal.0, &infos, &self.closed()));
+        sorted(views, |portal| &portal.url)
     }
 
-    /// Every referral.
+    /// Every referral, by URL.
     pub fn referrals(&self) -> Vec<ReferralView> {
         let definitions = self.read();
         let referrals = definitions.referrals.iter();
-        referrals.map(|to| referral_view(to.0)).collect()
+        let views = referrals.map(|to| referral_view(to.0));
+        sorted(views, |referral| &referral.url)
     }
 
     /// One referral.
@@ -567,6 +565,13 @@ fn portal_view(
         connections: info.map_or(0, |info| info.connections),
         statistics: (info.and_then(|info| info.rdma_statistics.as_ref())).map(Into::into),
     }
+}
+
+/// Views in the order in which people list names.
+fn sorted<T>(views: impl Iterator<Item = T>, name: impl Fn(&T) -> &str) -> Vec<T> {
+    let mut views: Vec<_> = views.collect();
+    sort_by_text(&mut views, name);
+    views
 }
 
 fn referral_view(referral: Portal) -> ReferralView {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use control::{
     BlockLen, ClientError, Contents, Filters, Provisioning, Size, Task, Volume, VolumePatch,
-    VolumeView, path_part,
+    VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -141,7 +141,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
             volume.name.clone(),
             bytes(volume.size_bytes),
             bytes(volume.used_bytes),
-            volume.block_size.to_string(),
+            bytes(volume.block_size),
             remarks(volume),
             places.join(" "),
         ]
@@ -185,21 +185,16 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
             format!("{} as {noun} {}", place.target, place.nsid)
         })
         .collect();
-    let filters = if volume.filters.is_empty() {
-        "none".to_owned()
-    } else {
-        serde_json::to_string(&volume.filters).map_err(anyhow::Error::from)?
-    };
     output::fields(&[
         ("volume", paint(Tone::Name, &volume.name)),
         (
             "size",
             format!("{} ({} bytes)", bytes(volume.size_bytes), volume.size_bytes),
         ),
-        ("block size", volume.block_size.to_string()),
+        ("block size", bytes(volume.block_size)),
         ("state", remarks(volume)),
         ("used", bytes(volume.used_bytes)),
-        ("filters", filters),
+        ("filters", readable(&volume.filters)),
         (
             "attached",
             if places.is_empty() {

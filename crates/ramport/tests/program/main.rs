@@ -82,6 +82,59 @@ fn a_volume_lives_from_creation_to_removal() {
 }
 
 #[test]
+fn filters_and_sizes_are_shown_in_words() {
+    let daemon = Daemon::start("words");
+    daemon.ok(&["volume", "create", "a", "--size", "8M"]);
+    let filters = ["--delay-read", "1ms", "--iops", "100"];
+    daemon.ok(&[&["volume", "filter", "set", "a"], &filters[..]].concat());
+    let shown = daemon.ok(&["volume", "show", "a"]);
+    let filters = "filters     delay (read 1ms), rate limit (iops 100)\n";
+    assert!(shown.contains(filters), "{shown}");
+    assert!(shown.contains("block size  512 B\n"), "{shown}");
+    let told = daemon.mistake(&["volume", "create", "b", "--size", "1T", "--thick"]);
+    assert!(told.contains("1 TiB are needed, but only"), "{told}");
+}
+
+#[test]
+fn errors_are_json_where_json_is_asked_for() {
+    let daemon = Daemon::start("json-errors");
+    daemon.ok(&["volume", "create", "a", "--size", "4M"]);
+    for (args, kind, message, needs_force) in [
+        (
+            &["volume", "show", "none"][..],
+            "not_found",
+            "there is no volume none",
+            false,
+        ),
+        (&["volume", "create", "a"], "usage", "--size", false),
+        (
+            &["volume", "resize", "a", "--size", "1M"],
+            "conflict",
+            "; to do it anyway, use --force",
+            true,
+        ),
+        (
+            &["host", "create", "h", "--chap-secret-file", "/none"],
+            "mistake",
+            "cannot read",
+            false,
+        ),
+    ] {
+        let output = daemon.run(&[&["--json"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error: Value = serde_json::from_slice(&output.stderr).expect("JSON on standard error");
+        let error = &error["error"];
+        assert_eq!(
+            (&error["kind"], &error["needs_force"]),
+            (&kind.into(), &needs_force.into())
+        );
+        let told = error["message"].as_str().expect("text");
+        assert!(told.contains(message), "{told}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
 fn mistakes_are_told_with_their_mend_and_status_2() {
     let daemon = Daemon::start("mistakes");
     for (args, mend) in [
