@@ -22,6 +22,9 @@ mod devices;
 #[allow(non_camel_case_types)]
 mod hw;
 mod open;
+#[cfg(test)]
+#[path = "../tests/ports/mod.rs"]
+mod ports;
 mod provider;
 pub mod runtime;
 mod soft;

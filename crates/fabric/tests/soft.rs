@@ -1,21 +1,17 @@
 //! The behavioural suite over the provider in software: two ends over UDP on loopback.
 
+mod ports;
 mod suite;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::verbs::{Event, PathMtu};
 use fabric::{ConnectTo, FabricError, Provider, Segmentation, Soft, SoftOptions, Wait};
 use suite::{Ends, QP};
 
-/// Both ends of a test share a port, as all ends of RoCEv2 do, and tests that run at once have different ones.
-/// None is of those that the system gives to sockets that ask for any.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(24_000);
-
 fn ends(path_mtu: PathMtu, segmentation: Segmentation) -> Ends<Soft> {
-    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    let port = ports::free_udp_port();
     let at = |host: u8| {
         let address = Ipv4Addr::new(127, 36, 0, host);
         let options = SoftOptions {
@@ -77,7 +73,7 @@ fn bulk_data_leave_in_runs_and_nothing_is_damaged() {
 
 #[test]
 fn an_end_reaches_itself_over_ipv6() {
-    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    let port = ports::free_udp_port();
     let local = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port);
     let mut soft = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
     soft.listen(1).expect("any port will do");

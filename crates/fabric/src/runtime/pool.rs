@@ -369,11 +369,12 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::ports::free_udp_port;
     use crate::{Soft, SoftOptions};
 
     #[test]
     fn whoever_holds_nothing_gets_a_chunk_whatever_others_keep() {
-        let local = (Ipv4Addr::new(127, 38, 3, 2), 25_022).into();
+        let local = (Ipv4Addr::new(127, 38, 3, 2), free_udp_port()).into();
         let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
         // A slab of each length: 16 long chunks and 64 short ones.
         let budget = Arc::new(Budget::new(2304 << 10));
@@ -417,7 +418,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         const BOUND_BYTES: u64 = 4 * MIB;
         const CONNECTIONS: usize = 512;
-        let local = (Ipv4Addr::new(127, 38, 3, 3), 25_023).into();
+        let local = (Ipv4Addr::new(127, 38, 3, 3), free_udp_port()).into();
         let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
         let budget = Arc::new(Budget::new(64 * MIB));
         let mut pool = Pool::new(BOUND_BYTES, &budget);

@@ -347,6 +347,7 @@ mod tests {
     use memory::Budget;
 
     use super::*;
+    use crate::ports::free_udp_port;
     use crate::{Soft, SoftOptions};
 
     /// A queue of a queue pair that does not exist, as if it had failed, and all around it.
@@ -364,8 +365,8 @@ mod tests {
     };
 
     impl Bed {
-        fn at(port: u16) -> Self {
-            let local = (Ipv4Addr::new(127, 38, 3, 1), port).into();
+        fn new() -> Self {
+            let local = (Ipv4Addr::new(127, 38, 3, 1), free_udp_port()).into();
             let bound = Soft::bind(&SoftOptions::at(local));
             let mut provider = bound.expect("a port of loopback is free");
             let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
@@ -396,7 +397,7 @@ mod tests {
 
     #[test]
     fn chunks_of_requests_that_are_refused_go_back_to_the_pool() {
-        let mut bed = Bed::at(25_021);
+        let mut bed = Bed::new();
         let mut poster = bed.poster();
         assert!(poster.write(TO).is_some() && poster.write(TO).is_some());
         assert!(poster.send(16, None).is_some() && poster.write(TO).is_some());
@@ -410,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_few_requests_do_not_say_when_they_are_done_where_more_follow() {
-        let mut bed = Bed::at(25_023);
+        let mut bed = Bed::new();
         for silent in [1, 2, 3, 0, 1] {
             assert!(bed.poster().send(16, None).is_some());
             let _ = bed.post(true);
@@ -427,7 +428,7 @@ mod tests {
 
     #[test]
     fn only_a_few_requests_that_hold_little_are_done_late() {
-        let mut bed = Bed::at(25_025);
+        let mut bed = Bed::new();
         assert!(bed.queue.may_be_late(4) && !bed.queue.may_be_late(5));
         assert!(bed.poster().write(TO).is_some());
         let _ = bed.post(false);

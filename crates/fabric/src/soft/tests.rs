@@ -9,6 +9,7 @@ use block::ByteRange;
 use session::Placement;
 
 use super::*;
+use crate::ports::free_udp_port;
 use crate::verbs::{Data, Inline, SendOp, Signal, WorkId, WorkKind, WorkStatus};
 
 const CONNECTIONS: usize = 24;
@@ -51,7 +52,8 @@ fn message(text: &[u8]) -> SendRequest {
 }
 
 impl Pair {
-    fn at(udp_port: u16, choosing: Choosing) -> Self {
+    fn new(choosing: Choosing) -> Self {
+        let udp_port = free_udp_port();
         let options = |host| SoftOptions::at((Ipv4Addr::new(127, 38, 1, host), udp_port).into());
         let mut servers =
             Soft::bind_group(&options(1), THREADS, choosing).expect("a port of loopback is free");
@@ -196,7 +198,7 @@ impl Pair {
 
 #[test]
 fn connections_are_spread_and_all_that_is_theirs_comes_to_their_thread() {
-    let mut pair = Pair::at(25_001, Choosing::BySteering);
+    let mut pair = Pair::new(Choosing::BySteering);
     // An acknowledgement that is late leaves with the next connection's, in one run.
     let handed_over = pair.converse();
     assert!(handed_over <= CONNECTIONS as u64 / 2, "{handed_over}");
@@ -211,7 +213,7 @@ fn connections_are_spread_and_all_that_is_theirs_comes_to_their_thread() {
 
 #[test]
 fn what_comes_to_the_wrong_thread_is_handed_over() {
-    let mut pair = Pair::at(25_002, Choosing::BySource);
+    let mut pair = Pair::new(Choosing::BySource);
     let handed_over = pair.converse();
     assert!(handed_over > CONNECTIONS as u64, "{handed_over}");
     let spread: std::collections::HashSet<_> = pair.accepted.values().collect();
@@ -221,7 +223,7 @@ fn what_comes_to_the_wrong_thread_is_handed_over() {
 
 #[test]
 fn a_port_belongs_to_one_group() {
-    let local = SocketAddr::new(Ipv4Addr::new(127, 38, 1, 3).into(), 25_003);
+    let local = SocketAddr::new(Ipv4Addr::new(127, 38, 1, 3).into(), free_udp_port());
     let options = SoftOptions::at(local);
     let group = Soft::bind_several(&options, 2).expect("a port of loopback is free");
     assert_eq!(group.len(), 2);

@@ -1,6 +1,8 @@
 //! The runtime over the provider in software, with a protocol made for the test.
 
 mod peer;
+#[path = "../ports/mod.rs"]
+mod ports;
 mod toy;
 
 use std::sync::Arc;

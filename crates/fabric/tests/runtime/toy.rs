@@ -17,8 +17,6 @@ use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, React
 use session::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Session, WorkList};
 
 pub const PORT: u16 = 4420;
-/// Both ends of a test share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different ones.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(23_000);
 
 pub struct ServerOptions {
     pub reactors: ReactorOptions,
@@ -62,7 +60,7 @@ impl Server {
 
     pub fn start(options: ServerOptions) -> Self {
         let reactors = Reactors::start(options.reactors).expect("threads start");
-        let udp_port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let udp_port = crate::ports::free_udp_port();
         let soft = SoftOptions::at(SocketAddr::new(Self::ADDRESS, udp_port));
         let runtime_options = RuntimeOptions {
             pool_max_bytes: options.pool_max_bytes,

@@ -3,9 +3,10 @@
 mod harm;
 mod hostile;
 mod peer;
+#[path = "../../../fabric/tests/ports/mod.rs"]
+mod ports;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use block::{Access, BlockSize};
@@ -22,10 +23,6 @@ const MIB: u64 = 1 << 20;
 const IQN: &str = "iqn.2026-11.com.example:disks";
 const HOST: &str = "iqn.2026-11.com.example:host";
 
-/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different
-/// ones.
-static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(24_000);
-
 struct Fixture {
     server: Server,
     udp_port: u16,
@@ -35,7 +32,7 @@ struct Fixture {
 impl Fixture {
     /// A server with a volume of 16 MiB behind LUN 0, at an iSER portal.
     fn new() -> Self {
-        let udp_port = NEXT_UDP_PORT.fetch_add(1, Ordering::Relaxed);
+        let udp_port = ports::free_udp_port();
         let server = Server::start(ServerConfig {
             cores: Cores::Count(1),
             memory_bytes: Some(256 * MIB),

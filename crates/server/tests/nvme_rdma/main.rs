@@ -3,9 +3,10 @@
 mod harm;
 mod hostile;
 mod peer;
+#[path = "../../../fabric/tests/ports/mod.rs"]
+mod ports;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use block::{BlockSize, OpKind};
@@ -28,10 +29,6 @@ const NQN: &str = "nqn.2026-11.com.example:disks";
 const HOST: &str = "nqn.2026-11.com.example:host";
 const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 38, 0, 1);
 
-/// Both ends share a UDP port, as all ends of RoCEv2 do, and tests that run at once have different
-/// ones.
-static NEXT_UDP_PORT: AtomicU16 = AtomicU16::new(23_500);
-
 struct Fixture {
     server: Server,
     udp_port: u16,
@@ -41,7 +38,7 @@ struct Fixture {
 impl Fixture {
     /// A server with a volume of 16 MiB as namespace 1, at a portal over RDMA.
     fn new() -> Self {
-        let udp_port = NEXT_UDP_PORT.fetch_add(1, Ordering::Relaxed);
+        let udp_port = ports::free_udp_port();
         let server = Server::start(ServerConfig {
             cores: Cores::Count(1),
             memory_bytes: Some(256 * MIB),

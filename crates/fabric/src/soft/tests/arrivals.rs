@@ -29,7 +29,8 @@ fn place(region: RegionId, index: u64) -> Placement {
 }
 
 impl Ends {
-    fn at(udp_port: u16) -> Self {
+    fn new() -> Self {
+        let udp_port = free_udp_port();
         let bind = |host| {
             let local = (Ipv4Addr::new(127, 38, 5, host), udp_port).into();
             Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free")
@@ -100,7 +101,7 @@ impl Ends {
 
 #[test]
 fn messages_stay_until_they_are_taken_and_the_next_wait_for_room() {
-    let mut ends = Ends::at(25_041);
+    let mut ends = Ends::new();
     (0..MESSAGES).for_each(|index| ends.send(index));
     let mut taken = 0;
     let mut rounds = 0;
