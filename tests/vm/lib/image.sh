@@ -3,16 +3,19 @@
 # that holds the hash of what it is made from, so a changed list is a new file.
 #
 #   root-KEY.sqfs       Debian packages of guest/packages
-#   kernel-KEY/         vmlinuz, modules.sqfs, early/ (modules of the initramfs)
+#   kernel-KEY/         vmlinuz, modules.sqfs, early/ (modules of the initramfs), lacks (modules that this kernel has not)
 #   initrd-KEY.cpio     busybox, early modules, guest/initramfs, guest/init
 # shellcheck shell=bash
 
 IMAGE_SUITE=bookworm
-IMAGE_KERNEL=${RAMPORT_VM_KERNEL:-linux-image-6.12-amd64}
+IMAGE_KERNEL_DEFAULT=linux-image-6.12-amd64
+IMAGE_KERNEL=${RAMPORT_VM_KERNEL:-$IMAGE_KERNEL_DEFAULT}
+# So many of guest/modules are loaded by the initramfs: those of its first line.
+IMAGE_EARLY_MODULES=4
 IMAGE_MIRROR=${RAMPORT_VM_MIRROR:-}
 IMAGE_UNUSED_DAYS_MAX=30
 
-# Builds what is missing and sets IMAGE_ROOT, IMAGE_VMLINUZ, IMAGE_MODULES, IMAGE_INITRD.
+# Builds what is missing and sets IMAGE_ROOT, IMAGE_VMLINUZ, IMAGE_MODULES, IMAGE_INITRD and IMAGE_LACKS.
 # shellcheck disable=SC2034  # guest_start uses them
 image_ready() {
   local dir=$VM_DIR/image key lock
@@ -28,8 +31,9 @@ image_ready() {
 
   key=$(image_key "$IMAGE_KERNEL" "$VM_TOP/guest/modules")
   local kernel=$dir/kernel-$key
-  IMAGE_VMLINUZ=$kernel/vmlinuz IMAGE_MODULES=$kernel/modules.sqfs
+  IMAGE_VMLINUZ=$kernel/vmlinuz IMAGE_MODULES=$kernel/modules.sqfs IMAGE_LACKS=$kernel/lacks
   [ -e "$kernel" ] || image_build_kernel "$kernel"
+  [ ! -s "$IMAGE_LACKS" ] || report_note "$IMAGE_KERNEL lacks modules; tests that need them are skipped: $(xargs < "$IMAGE_LACKS")"
 
   key=$(image_key "$key" "$IMAGE_ROOT" "$VM_TOP/guest/initramfs" "$VM_TOP/guest/init")
   IMAGE_INITRD=$dir/initrd-$key.cpio
@@ -95,7 +99,7 @@ image_build_kernel() {
   mkdir -p "$base" "$out/early"
   ln -s usr/lib "$keep/lib"
   cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$base/"
-  image_list "$VM_TOP/guest/modules" | image_modules "$tree" "$version" |
+  image_list "$VM_TOP/guest/modules" | image_modules "$tree" "$version" "$out/lacks" |
     while read -r file; do
       install -D -m 644 "$file" "$base/${file#"$tree/lib/modules/$version/"}"
     done
@@ -103,27 +107,29 @@ image_build_kernel() {
   depmod -b "$keep" "$version"
   mksquashfs "$keep" "$out/modules.sqfs" -comp lz4 -noappend -no-progress -quiet -all-root
 
-  image_list "$VM_TOP/guest/modules" | head -n 4 | image_modules "$keep" "$version" |
+  image_list "$VM_TOP/guest/modules" | head -n "$IMAGE_EARLY_MODULES" | image_modules "$keep" "$version" "$out/lacks-early" |
     while read -r file; do
       cp "$file" "$out/early/"
       echo "${file##*/}" >> "$out/early/order"
     done
-  rm -rf "$tree" "$keep"
+  [ ! -s "$out/lacks-early" ] || report_die "$IMAGE_KERNEL cannot start: it lacks $(xargs < "$out/lacks-early")"
+  rm -rf "$tree" "$keep" "$out/lacks-early"
   mv "$out" "$1"
 }
 
-# From module and directory names on stdin, the files to load, in order, each once.
-# Fails with a message when the kernel lacks a module that is not marked with "?".
+# image_modules TREE VERSION LACKS: from module and directory names on stdin, the files to load, in order, each once. What the kernel
+# lacks is listed in the file LACKS; with the default kernel that is an error unless the entry is marked with "?".
 image_modules() {
-  local tree=$1 version=$2 entry name
+  local tree=$1 version=$2 lacks=$3 entry name
+  : > "$lacks"
   while read -r entry; do
     name=${entry#\?}
     if [ -d "$tree/lib/modules/$version/kernel/$name" ]; then
       find "$tree/lib/modules/$version/kernel/$name" -name '*.ko*' -printf '%f\n' | sed 's/\.ko.*//'
     elif modprobe -d "$tree" -S "$version" --show-depends "$name" > /dev/null 2>&1; then
       echo "$name"
-    elif [ "$entry" != "$name" ]; then
-      report_note "$IMAGE_KERNEL has no module $name; the image is built without it"
+    elif [ "$entry" != "$name" ] || [ "$IMAGE_KERNEL" != "$IMAGE_KERNEL_DEFAULT" ]; then
+      echo "$name" >> "$lacks"
     else
       report_die "$IMAGE_KERNEL has no module $name, which tests/vm/guest/modules requires"
     fi

@@ -176,6 +176,14 @@ skip() {
   exit "$SUITE_SKIP_STATUS"
 }
 
+# needs_modules NAME...: skips where the guest's kernel lacks one of these entries of guest/modules.
+needs_modules() {
+  local name
+  for name; do
+    ! grep -qxF "$name" "$IMAGE_LACKS" || skip "$IMAGE_KERNEL has no module $name"
+  done
+}
+
 suite_skip_reason() { sed -n 's/^skip: //p' "$1" | tail -n 1; }
 
 suite_show() {

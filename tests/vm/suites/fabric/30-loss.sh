@@ -1,6 +1,7 @@
 # Packets are lost, doubled, held back and damaged; what arrives is right all the same.
 # shellcheck shell=bash
 
+setup() { needs_modules sch_netem; }
 teardown() { guest <<< untwisted; }
 
 test_two_packets_in_a_hundred_are_lost() {

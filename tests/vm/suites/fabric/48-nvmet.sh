@@ -5,7 +5,10 @@
 NQN=nqn.2026-01.test.ramport:nvmet
 DISK_MIB=64
 
-setup() { guest NQN="$NQN" DISK_MIB="$DISK_MIB" <<< 'nvmet_up'; }
+setup() {
+  needs_modules brd drivers/nvme
+  guest NQN="$NQN" DISK_MIB="$DISK_MIB" <<< 'nvmet_up'
+}
 teardown() {
   guest NQN="$NQN" << 'E'
 nvmet_down

@@ -8,6 +8,7 @@ PIECE_MIB=80
 
 setup() {
   local piece
+  needs_modules raid0 dm_mod xfs
   peer_target_create "$JOINED" any
   for ((piece = 0; piece < PIECES; piece++)); do
     peer_volume_create "piece-$piece" "$PIECE_MIB" 512

@@ -40,6 +40,7 @@ detach_host() { guest <<< 'detach "$IQN"'; }
 MULTIPATH_QUICK="node.session.timeo.replacement_timeout=1 node.conn[0].timeo.noop_out_interval=1 node.conn[0].timeo.noop_out_timeout=2"
 
 multipath_up() {
+  needs_modules dm_multipath dm_round_robin dm_service_time drivers/scsi/device_handler
   guest << 'E'
 modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
 cat > /etc/multipath.conf << 'C'

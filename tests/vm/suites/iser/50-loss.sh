@@ -7,6 +7,7 @@
 # shellcheck shell=bash
 
 setup() {
+  needs_modules sch_netem sch_ingress cls_matchall act_mirred ifb
   guest << 'G'
 rmmod ib_iser
 modprobe ib_iser always_register=N

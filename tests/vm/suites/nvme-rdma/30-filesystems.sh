@@ -1,7 +1,10 @@
 # File systems made, filled, checked.
 # shellcheck shell=bash
 
-setup() { connect_host; }
+setup() {
+  needs_modules ext4 xfs
+  connect_host
+}
 teardown() { disconnect_host; }
 
 test_ext4_holds_a_tree() { guest <<< 'holds_a_tree "$(device 1)" mkfs.ext4 -qF'; }

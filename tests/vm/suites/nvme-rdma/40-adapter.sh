@@ -123,6 +123,7 @@ E
 
 # As when a switch fails: a bond's address goes over to its other link, which has another MAC, and all who use it are told.
 test_an_address_that_moves_to_another_link_is_served_on() {
+  needs_modules bonding
   here << 'E'
 portal=nvme+rdma://$BONDED:$PORT
 bond_up "$BONDED"

@@ -9,6 +9,7 @@
 FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
 
 setup() {
+  needs_modules sch_netem sch_ingress cls_matchall act_mirred ifb
   guest << 'E'
 rmmod nvme_rdma
 modprobe nvme-rdma register_always=N
