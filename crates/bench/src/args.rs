@@ -97,6 +97,11 @@ pub struct Args {
     #[arg(long, alias = "continue_on_error")]
     pub continue_on_error: bool,
 
+    /// Fail if a source does not answer for longer than TIME [default: any outage is reported; verification and
+    /// runs without --runtime fail after 60 s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub max_outage: Option<Duration>,
+
     /// Process whose CPU time is reported [default: the local process at the other end of the
     /// connection]
     #[arg(long, value_name = "PID")]
@@ -180,6 +185,7 @@ impl Args {
             } else {
                 OnError::Stop
             },
+            max_outage: self.max_outage,
             interval: self.interval,
         }
     }

@@ -65,6 +65,9 @@ fn check_times(plan: &Plan) -> Result<(), BenchError> {
     if let End::After(runtime) = plan.end {
         within("runtime", runtime, Duration::from_nanos(1))?;
     }
+    if let Some(max_outage) = plan.max_outage {
+        within("max-outage", max_outage, Duration::from_nanos(1))?;
+    }
     within("ramp-time", plan.ramp, Duration::ZERO)?;
     within("interval", plan.interval, INTERVAL_MIN)
 }

@@ -62,7 +62,7 @@ fn carry_out(
     if let Some(path) = &args.svg {
         svg::draw(&report, path)?;
     }
-    Ok((verdict(report.errors), text(args, &report)))
+    Ok((verdict(report.failures()), text(args, &report)))
 }
 
 fn verdict(failures: u64) -> Verdict {

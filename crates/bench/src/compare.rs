@@ -73,7 +73,7 @@ pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Compa
         b: names(b),
         runs,
         differences,
-        errors: reports.iter().flatten().map(|report| report.errors).sum(),
+        errors: reports.iter().flatten().map(Report::failures).sum(),
     })
 }
 

@@ -100,6 +100,17 @@ impl Pacer {
     }
 }
 
+/// A time in which a lane had I/Os in flight and none of them completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Silence {
+    pub(crate) since: Instant,
+    pub(crate) lasted: Duration,
+}
+
+/// I/Os that complete after the run's end are measured if they take at least this long: leaving them out would hide an
+/// outage.
+pub(crate) const LATE_MIN: Duration = Duration::from_secs(1);
+
 /// One job.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -116,6 +127,10 @@ pub(crate) struct Lane {
     left: u64,
     /// I/Os completed while measuring.
     pub(crate) measured: u64,
+    /// The last completion, or the first I/O that was issued while nothing was in flight.
+    answered: Instant,
+    /// The longest silence so far.
+    pub(crate) silence: Silence,
 }
 
 impl Lane {
@@ -144,6 +159,11 @@ impl Lane {
             in_flight: vec![(now, Direction::Read); usize::from(plan.depth)].into_boxed_slice(),
             left,
             measured: 0,
+            answered: now,
+            silence: Silence {
+                since: now,
+                lasted: Duration::ZERO,
+            },
         }
     }
 
@@ -155,6 +175,9 @@ impl Lane {
     /// Fills the queue.
     #[inline]
     pub(crate) fn issue(&mut self, now: Instant) {
+        if self.is_idle() {
+            self.answered = now;
+        }
         while self.left > 0 {
             let Some(&slot) = self.free.last() else {
                 return;
@@ -178,6 +201,7 @@ impl Lane {
     /// Books what has completed at `now`.
     #[inline]
     pub(crate) fn complete(&mut self, now: Instant, done: &mut Vec<Done>, tally: &mut Tally) {
+        self.hear(now, done);
         self.measured += done.len() as u64;
         for Done { slot, result } in done.drain(..) {
             self.free.push(slot);
@@ -189,9 +213,73 @@ impl Lane {
         }
     }
 
+    /// As [`complete`](Self::complete), for I/Os that were in flight when the run ended.
+    pub(crate) fn complete_late(&mut self, now: Instant, done: &mut Vec<Done>, tally: &mut Tally) {
+        self.hear(now, done);
+        for Done { slot, result } in done.drain(..) {
+            self.free.push(slot);
+            let (started, direction) = self.in_flight[usize::from(slot)];
+            let latency = now.saturating_duration_since(started);
+            match result {
+                Ok(()) if latency >= LATE_MIN => tally.late.push((direction, latency)),
+                Ok(()) => {}
+                Err(error) => tally.fail(&error),
+            }
+        }
+    }
+
+    /// Notes that I/Os have completed, if `done` holds any.
+    #[inline]
+    fn hear(&mut self, now: Instant, done: &[Done]) {
+        if !done.is_empty() {
+            self.note_silence(now);
+            self.answered = now;
+        }
+    }
+
+    fn note_silence(&mut self, now: Instant) {
+        let lasted = self.silent_for(now);
+        if lasted > self.silence.lasted {
+            self.silence = Silence {
+                since: self.answered,
+                lasted,
+            };
+        }
+    }
+
+    /// How long I/Os have been in flight without a completion.
+    pub(crate) fn silent_for(&self, now: Instant) -> Duration {
+        if self.is_idle() {
+            return Duration::ZERO;
+        }
+        now.saturating_duration_since(self.answered)
+    }
+
+    /// Begins to measure.
+    pub(crate) fn start_measuring(&mut self) {
+        self.measured = 0;
+        self.silence.lasted = Duration::ZERO;
+    }
+
     /// Issues nothing more.
     pub(crate) fn stop(&mut self) {
         self.left = 0;
+    }
+
+    /// Counts what is still in flight as unanswered, with the time that it has waited. Its slots stay in use.
+    pub(crate) fn abandon(&mut self, now: Instant, tally: &mut Tally) {
+        self.note_silence(now);
+        let mut is_free = vec![false; self.in_flight.len()];
+        for &slot in &self.free {
+            is_free[usize::from(slot)] = true;
+        }
+        for (&(started, direction), is_free) in self.in_flight.iter().zip(is_free) {
+            if !is_free {
+                let waited = now.saturating_duration_since(started);
+                tally.late.push((direction, waited));
+                tally.unanswered += 1;
+            }
+        }
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -57,7 +57,7 @@ pub use net::Caching;
 pub use numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time};
 pub use plan::{End, Kind, OnError, Order, Pattern, PatternError, Plan, Rate, Wait};
 pub use port::{Direction, PortError};
-pub use report::{CpuUse, DaemonUse, Latency, Report, Side, SourceShare, Workload};
+pub use report::{CpuUse, DaemonUse, Latency, Outage, Report, Side, SourceShare, Workload};
 pub use run::run;
 pub use source::Source;
 pub use suite::{SuiteKind, SuiteReport, SuiteRow, run_suite};

@@ -189,11 +189,17 @@ pub struct Plan {
     pub daemon_pid: Option<u32>,
     /// What a failed I/O means for the run.
     pub on_error: OnError,
+    /// The longest time without an answer that is no failure. Without it, runs that end after a time accept any, others
+    /// [`OUTAGE_MAX_DEFAULT`](Self::OUTAGE_MAX_DEFAULT).
+    pub max_outage: Option<Duration>,
     /// The interval at which IOPS are sampled for their deviation.
     pub interval: Duration,
 }
 
 impl Plan {
+    /// How long verification and passes wait for an answer before they fail, unless the plan says otherwise.
+    pub const OUTAGE_MAX_DEFAULT: Duration = Duration::from_secs(60);
+
     /// 4 KiB random reads at depth 32 for 10 s, with one job.
     pub fn new(sources: Vec<Source>) -> Self {
         Self {
@@ -218,8 +224,14 @@ impl Plan {
             caching: Caching::DirectWherePossible,
             daemon_pid: None,
             on_error: OnError::Stop,
+            max_outage: None,
             interval: Duration::from_millis(500),
         }
+    }
+
+    /// How long a run without an end in time waits for an answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.max_outage.unwrap_or(Self::OUTAGE_MAX_DEFAULT)
     }
 
     /// What the sources must permit.

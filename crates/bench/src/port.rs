@@ -50,6 +50,12 @@ pub enum PortError {
     /// The connection is lost for good.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// The target did not answer.
+    #[error("no answer for {waited:.1?}; --max-outage sets how long to wait")]
+    Silent {
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The file's queue failed.
     #[error("waiting for I/O failed: {0}")]
     File(#[from] io::Error),
@@ -149,8 +155,7 @@ impl Port {
         Ok(())
     }
 
-    /// As [`poll`](Self::poll), but waits for a completion, `timeout` at most. Without one, something must be in
-    /// flight.
+    /// As [`poll`](Self::poll), but waits for a completion, `timeout` or [`SLEEP_MAX`] at most.
     #[inline]
     pub(crate) fn wait(
         &mut self,
@@ -167,7 +172,7 @@ impl Port {
                     io.poll(done)?;
                 }
                 Wait::Sleep | Wait::Adaptive(_) => {
-                    io.wait(timeout, done)?;
+                    io.wait(Some(timeout.unwrap_or(SLEEP_MAX)), done)?;
                 }
             },
         }
@@ -186,6 +191,16 @@ impl Port {
                 slot: completion.slot,
                 result: completion.result.map_err(IoError::File),
             })),
+        }
+    }
+
+    /// Ends the queue without waiting for I/Os that may never complete. The buffers that the kernel may still reach
+    /// are leaked then.
+    pub(crate) fn close(self) {
+        if let Self::File { io, .. } = self
+            && io.in_flight() > 0
+        {
+            std::mem::forget(io);
         }
     }
 

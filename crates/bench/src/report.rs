@@ -34,6 +34,10 @@ pub struct Report {
     pub errors: u64,
     /// What the first of them said.
     pub first_error: Option<String>,
+    /// The longest outage: one second or more, or more than `--max-outage`.
+    pub outage: Option<Outage>,
+    /// Why the run ended early.
+    pub failure: Option<String>,
     /// What the reader should know.
     pub notes: Vec<String>,
     #[serde(skip)]
@@ -114,6 +118,43 @@ pub struct SourceShare {
     pub iops: f64,
 }
 
+/// A time in which I/Os of a job were in flight and none of them completed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outage {
+    /// The source.
+    pub source: String,
+    /// When it began, in seconds of the measurement.
+    pub began_s: f64,
+    /// How long it lasted, in seconds; if it has not ended, up to the end of waiting.
+    pub lasted_s: f64,
+    /// Whether the source answered again.
+    pub ended: bool,
+    /// The limit that it exceeds, in seconds.
+    pub max_s: Option<f64>,
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            source,
+            began_s,
+            lasted_s,
+            ..
+        } = self;
+        write!(
+            f,
+            "{source} did not answer for {lasted_s:.1} s, from second {began_s:.1} of the measurement on"
+        )?;
+        if !self.ended {
+            f.write_str(", and not until the end")?;
+        }
+        match self.max_s {
+            Some(max_s) => write!(f, ": longer than --max-outage {max_s} s"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// CPU time of a process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CpuUse {
@@ -152,16 +193,23 @@ impl Latency {
 }
 
 impl Side {
-    /// The figures of one direction from its latencies and its IOPS in each interval.
-    pub(crate) fn new(latencies: &Latencies, elapsed_s: f64, bs: u32, samples: &[f64]) -> Self {
-        let iops = latencies.count() as f64 / elapsed_s;
+    /// The figures of one direction, of which `ios` I/Os completed in time, from its latencies and its IOPS in each
+    /// interval.
+    pub(crate) fn new(
+        ios: u64,
+        latencies: &Latencies,
+        elapsed_s: f64,
+        bs: u32,
+        samples: &[f64],
+    ) -> Self {
+        let iops = ios as f64 / elapsed_s;
         let (low, high) = samples
             .iter()
             .fold((f64::INFINITY, 0.0_f64), |(low, high), &sample| {
                 (low.min(sample), high.max(sample))
             });
         Self {
-            ios: latencies.count(),
+            ios,
             iops,
             iops_stddev: stddev(samples),
             iops_min: if samples.is_empty() { iops } else { low },
@@ -184,6 +232,12 @@ pub(crate) fn stddev(samples: &[f64]) -> f64 {
 }
 
 impl Report {
+    /// How much went wrong: I/Os that failed, an outage beyond `--max-outage`, an early end.
+    pub fn failures(&self) -> u64 {
+        let outage = self.outage.as_ref().is_some_and(|it| it.max_s.is_some());
+        self.errors + u64::from(outage) + u64::from(self.failure.is_some())
+    }
+
     /// The figures of a direction, where there were such I/Os.
     pub fn side(&self, direction: Direction) -> Option<&Side> {
         match direction {
@@ -239,6 +293,9 @@ impl fmt::Display for Report {
         }
         if let Some(error) = &self.first_error {
             write!(f, "\n{} I/Os failed, the first one: {error}", self.errors)?;
+        }
+        if let Some(failure) = &self.failure {
+            write!(f, "\nthe run ended early: {failure}")?;
         }
         for note in &self.notes {
             write!(f, "\nnote: {note}")?;

@@ -18,10 +18,10 @@ use crate::{
     lane::{Lane, Region},
     latency::Latencies,
     order::SplitMix,
-    report::{CpuUse, DaemonUse, Report, Side, SourceShare, Workload},
+    report::{CpuUse, DaemonUse, Outage, Report, Side, SourceShare, Workload},
     source::{Attachment, Demand, Reached},
     tally::{Counter, Tally},
-    worker::{Breakdown, Outcome, Schedule, Worker},
+    worker::{Breakdown, LaneOutcome, Outcome, Schedule, Worker},
 };
 
 /// Carries out `plan`. `bar` shows the time that has passed, in milliseconds; give `ProgressBar::hidden()` for silence.
@@ -40,10 +40,24 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
             .and_then(Reached::daemon),
     };
     let lanes = lanes(plan, &mut attachments)?;
-    let measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;
-    let notes = notes(plan, &attachments, daemon.as_ref());
-    let names = attachments.into_iter().map(|it| it.name).collect();
-    Ok(report(plan, measured, names, daemon, notes))
+    let mut measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;
+    let mut notes = notes(plan, &attachments, daemon.as_ref());
+    let names: Vec<String> = attachments.iter().map(|it| it.name.clone()).collect();
+    let outage = measured.outage(plan, &names);
+    notes.extend(outage.as_ref().map(ToString::to_string));
+    if measured.tally.unanswered > 0 {
+        // Disconnecting from a target that does not answer takes as long as its timeouts.
+        thread::spawn(move || drop(attachments));
+    }
+    if let Some(error) = measured
+        .failure
+        .take_if(|_| measured.tally.counts_nothing())
+    {
+        return Err(error);
+    }
+    let mut report = report(plan, measured, names, daemon, notes);
+    report.outage = outage;
+    Ok(report)
 }
 
 /// Opens all sources.
@@ -127,6 +141,42 @@ struct Measured {
     shares: Vec<u64>,
     own_cpu: Duration,
     daemon_cpu: Option<Duration>,
+    schedule: Schedule,
+    /// The lane that was without an answer for the longest time.
+    silent: Option<LaneOutcome>,
+    /// Why the run ended early.
+    failure: Option<BenchError>,
+}
+
+/// Outages of at least this length are reported, shorter ones if they exceed `--max-outage`.
+const OUTAGE_MIN: Duration = Duration::from_secs(1);
+
+impl Measured {
+    /// The longest outage, if it is worth reporting.
+    fn outage(&self, plan: &Plan, names: &[String]) -> Option<Outage> {
+        let LaneOutcome {
+            source,
+            silence,
+            answered,
+            ..
+        } = self.silent.as_ref()?;
+        let reported_from = plan
+            .max_outage
+            .map_or(OUTAGE_MIN, |max| max.min(OUTAGE_MIN));
+        let began = silence
+            .since
+            .saturating_duration_since(self.schedule.measure_from);
+        (silence.lasted >= reported_from).then(|| Outage {
+            source: names[*source].clone(),
+            began_s: began.as_secs_f64(),
+            lasted_s: silence.lasted.as_secs_f64(),
+            ended: *answered,
+            max_s: plan
+                .max_outage
+                .filter(|&max| silence.lasted > max)
+                .map(|max| max.as_secs_f64()),
+        })
+    }
 }
 
 fn measure(
@@ -182,15 +232,9 @@ fn measure(
         let watched = watch.until_ended(begun, &ends);
         let mut outcomes = Vec::with_capacity(handles.len());
         for handle in handles {
-            let outcome = handle.join().expect("a worker does not panic")?;
-            outcomes.push(
-                outcome.map_err(|Breakdown { source, error }| BenchError::Port {
-                    source_name: source_names[source].to_owned(),
-                    source: error,
-                })?,
-            );
+            outcomes.push(handle.join().expect("a worker does not panic")?);
         }
-        Ok(gather(outcomes, watched, begun, attachments.len()))
+        Ok(gather(outcomes, watched, begun, &source_names))
     })
 }
 
@@ -207,6 +251,7 @@ fn workers(plan: &Plan, lanes: Vec<Lane>) -> Vec<Worker> {
             lanes: Vec::new(),
             wait: plan.wait,
             on_error: plan.on_error,
+            patience: plan.patience(),
             counter: Arc::default(),
         })
         .collect();
@@ -311,17 +356,25 @@ fn gather(
     outcomes: Vec<Outcome>,
     watched: Watched,
     schedule: Schedule,
-    source_count: usize,
+    source_names: &[&str],
 ) -> Measured {
     let mut tally = Tally::default();
-    let mut shares = vec![0; source_count];
+    let mut shares = vec![0; source_names.len()];
+    let (mut silent, mut failure): (Option<LaneOutcome>, _) = (None, None);
     let mut finished = schedule.measure_from;
     for outcome in outcomes {
         tally.merge(outcome.tally);
-        for (source, measured) in outcome.lanes {
-            shares[source] += measured;
+        for lane in outcome.lanes {
+            shares[lane.source] += lane.measured;
+            let longest = silent
+                .as_ref()
+                .map_or(Duration::ZERO, |it| it.silence.lasted);
+            if lane.silence.lasted > longest {
+                silent = Some(lane);
+            }
         }
         finished = finished.max(outcome.finished);
+        failure = failure.or(outcome.breakdown);
     }
     Measured {
         tally,
@@ -330,6 +383,12 @@ fn gather(
         shares,
         own_cpu: watched.own_cpu,
         daemon_cpu: watched.daemon_cpu,
+        schedule,
+        silent,
+        failure: failure.map(|Breakdown { source, error }| BenchError::Port {
+            source_name: source_names[source].to_owned(),
+            source: error,
+        }),
     }
 }
 
@@ -365,6 +424,7 @@ fn report(
     daemon: Option<Daemon>,
     notes: Vec<String>,
 ) -> Report {
+    let with_late = measured.tally.with_late();
     let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
     let ios: u64 = measured.tally.latencies.iter().map(Latencies::count).sum();
     let side = |direction: Direction| {
@@ -372,7 +432,9 @@ fn report(
         let latencies = &measured.tally.latencies[index];
         let samples = &measured.samples[index];
         let occurs = plan.directions().contains(&direction);
-        occurs.then(|| Side::new(latencies, elapsed_s, plan.block_len_bytes, samples))
+        let ios = latencies.count();
+        let all = &with_late[index];
+        occurs.then(|| Side::new(ios, all, elapsed_s, plan.block_len_bytes, samples))
     };
     let cpu_use = |time: Duration| CpuUse {
         us_per_io: time.as_secs_f64() * 1e6 / ios.max(1) as f64,
@@ -380,16 +442,7 @@ fn report(
     };
     let iops = ios as f64 / elapsed_s;
     Report {
-        workload: Workload {
-            rw: plan.pattern,
-            rwmixread: plan.read_percent,
-            bs: plan.block_len_bytes,
-            iodepth: plan.depth,
-            numjobs: plan.jobs,
-            randseed: plan.seed,
-            wait: plan.wait,
-            interval_s: plan.interval.as_secs_f64(),
-        },
+        workload: workload(plan),
         elapsed_s,
         read: side(Direction::Read),
         write: side(Direction::Write),
@@ -411,9 +464,27 @@ fn report(
                 daemon,
                 cpu: cpu_use(time),
             }),
-        errors: measured.tally.errors,
-        first_error: measured.tally.first_error,
+        errors: measured.tally.errors + measured.tally.unanswered,
+        first_error: measured.tally.first_error.or_else(|| {
+            let unanswered = measured.tally.unanswered > 0;
+            unanswered.then(|| "no answer before the end of the run".to_owned())
+        }),
+        outage: None,
+        failure: measured.failure.map(|error| error.to_string()),
         notes,
-        latencies: measured.tally.latencies,
+        latencies: with_late,
+    }
+}
+
+fn workload(plan: &Plan) -> Workload {
+    Workload {
+        rw: plan.pattern,
+        rwmixread: plan.read_percent,
+        bs: plan.block_len_bytes,
+        iodepth: plan.depth,
+        numjobs: plan.jobs,
+        randseed: plan.seed,
+        wait: plan.wait,
+        interval_s: plan.interval.as_secs_f64(),
     }
 }

@@ -133,7 +133,7 @@ pub struct SuiteRow {
 impl SuiteReport {
     /// I/Os that failed.
     pub fn errors(&self) -> u64 {
-        self.rows.iter().map(|row| row.report.errors).sum()
+        self.rows.iter().map(|row| row.report.failures()).sum()
     }
 }
 

@@ -11,6 +11,11 @@ use crate::{Direction, latency::Latencies, port::IoError};
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) latencies: [Latencies; 3],
+    /// I/Os that were in flight when the run ended and took long, with the time from their start to their completion
+    /// or, if they had none, to the end of waiting.
+    pub(crate) late: Vec<(Direction, Duration)>,
+    /// How many of these did not complete.
+    pub(crate) unanswered: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -34,10 +39,26 @@ impl Tally {
         self.latencies.iter_mut().for_each(Latencies::clear);
     }
 
+    /// Whether no I/O has ended.
+    pub(crate) fn counts_nothing(&self) -> bool {
+        self.latencies.iter().all(|it| it.count() == 0) && self.late.is_empty() && self.errors == 0
+    }
+
+    /// The latencies of all I/Os, including those that were in flight when the run ended and took long.
+    pub(crate) fn with_late(&self) -> [Latencies; 3] {
+        let mut all = self.latencies.clone();
+        for &(direction, latency) in &self.late {
+            all[direction as usize].record(latency);
+        }
+        all
+    }
+
     pub(crate) fn merge(&mut self, other: Self) {
         for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
             mine.merge(theirs);
         }
+        self.late.extend(other.late);
+        self.unanswered += other.unanswered;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
     }

@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     OnError, Wait,
-    lane::Lane,
+    lane::{Lane, Silence},
     port::{Done, PortError},
     source::SLEEP_MAX,
     tally::{Counter, Tally},
@@ -34,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) wait: Wait,
     pub(crate) on_error: OnError,
+    /// How long a target may stay silent in a run without an end in time.
+    pub(crate) patience: Duration,
     pub(crate) counter: Arc<Counter>,
 }
 
@@ -41,10 +43,36 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    /// Per lane: its source and the I/Os completed while measuring.
-    pub(crate) lanes: Vec<(usize, u64)>,
+    pub(crate) lanes: Vec<LaneOutcome>,
     /// When its last measured I/O had completed.
     pub(crate) finished: Instant,
+    /// Why it ended early.
+    pub(crate) breakdown: Option<Breakdown>,
+}
+
+/// What one lane contributed.
+#[derive(Debug)]
+pub(crate) struct LaneOutcome {
+    pub(crate) source: usize,
+    /// I/Os completed while measuring.
+    pub(crate) measured: u64,
+    /// The longest time without a completion.
+    pub(crate) silence: Silence,
+    /// Whether all I/Os in flight at the end have completed.
+    pub(crate) answered: bool,
+}
+
+impl LaneOutcome {
+    fn of(lane: Lane) -> Self {
+        let outcome = Self {
+            source: lane.source,
+            measured: lane.measured,
+            silence: lane.silence,
+            answered: lane.is_idle(),
+        };
+        lane.port.close();
+        outcome
+    }
 }
 
 /// A queue that broke down: which source's, and why.
@@ -60,6 +88,7 @@ struct Run {
     measuring: bool,
     tally: Tally,
     done: Vec<Done>,
+    next_patience_check: Instant,
 }
 
 impl Run {
@@ -68,43 +97,49 @@ impl Run {
         self.measuring = true;
         self.tally.start_measuring();
         for lane in lanes {
-            lane.measured = 0;
+            lane.start_measuring();
         }
     }
 }
 
 impl Worker {
-    pub(crate) fn run(mut self, schedule: Schedule) -> Result<Outcome, Breakdown> {
+    pub(crate) fn run(mut self, schedule: Schedule) -> Outcome {
         let mut run = Run {
             schedule,
             measuring: false,
             tally: Tally::default(),
             done: Vec::with_capacity(1 << 12),
+            next_patience_check: schedule.start,
         };
-        let finished = if self.lanes.len() == 1 {
+        let ended = if self.lanes.len() == 1 {
             self.run_one(&mut run)
         } else {
             self.run_many(&mut run)
-        }?;
+        };
+        let (finished, mut breakdown) = match ended {
+            Ok(finished) => (finished, None),
+            Err(breakdown) => (Instant::now(), Some(breakdown)),
+        };
         if !run.measuring {
             // The ramp is not measured, even if nothing follows it.
             run.start_measuring(&mut self.lanes);
         }
         self.counter.publish(&run.tally);
-        let mut after = Tally::default();
+        let deadline = finished + DRAIN_MAX;
         for lane in &mut self.lanes {
             lane.stop();
-            drain(lane, &mut run.done, &mut after)?;
+            if let Err(error) = drain(lane, &mut run, deadline) {
+                breakdown.get_or_insert(error);
+            }
+            lane.abandon(Instant::now(), &mut run.tally);
         }
-        Ok(Outcome {
-            lanes: self
-                .lanes
-                .iter()
-                .map(|lane| (lane.source, lane.measured))
-                .collect(),
+        let lanes = self.lanes.into_iter().map(LaneOutcome::of).collect();
+        Outcome {
+            lanes,
             tally: run.tally,
             finished,
-        })
+            breakdown,
+        }
     }
 
     fn run_one(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
@@ -189,7 +224,21 @@ impl Worker {
         if !run.measuring && now >= run.schedule.measure_from {
             run.start_measuring(&mut self.lanes);
         }
-        run.schedule.end.is_some_and(|end| now >= end)
+        match run.schedule.end {
+            Some(end) => now >= end,
+            None => self.has_lost_patience(now, run),
+        }
+    }
+
+    /// Whether a target has not answered for longer than a run without an end in time waits.
+    fn has_lost_patience(&self, now: Instant, run: &mut Run) -> bool {
+        if now < run.next_patience_check {
+            return false;
+        }
+        run.next_patience_check = now + PATIENCE_CHECK_INTERVAL;
+        self.lanes
+            .iter()
+            .any(|lane| lane.silent_for(now) > self.patience)
     }
 
     fn must_stop(&self, tally: &Tally) -> bool {
@@ -241,19 +290,23 @@ fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortErro
     })
 }
 
-/// Waits for what is in flight, without measuring it. `done` holds completions that were polled after the run's end.
-fn drain(lane: &mut Lane, done: &mut Vec<Done>, tally: &mut Tally) -> Result<(), Breakdown> {
-    let measured = lane.measured;
-    lane.complete(Instant::now(), done, tally);
-    while !lane.is_idle() {
+/// Waits for what is in flight, until `deadline` at most. `run.done` may hold completions that were polled after the
+/// run's end.
+fn drain(lane: &mut Lane, run: &mut Run, deadline: Instant) -> Result<(), Breakdown> {
+    lane.complete_late(Instant::now(), &mut run.done, &mut run.tally);
+    while !lane.is_idle() && Instant::now() < deadline {
         lane.port
-            .wait(Wait::Sleep, None, done)
+            .wait(Wait::Sleep, Some(SLEEP_MAX), &mut run.done)
             .map_err(|error| breakdown(lane, error))?;
-        lane.complete(Instant::now(), done, tally);
+        lane.complete_late(Instant::now(), &mut run.done, &mut run.tally);
     }
-    lane.measured = measured;
     Ok(())
 }
+
+/// How long the I/Os in flight at the end of a run are waited for.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// How often a run without an end in time looks whether its target still answers.
+const PATIENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Tells which of many lanes have something to do.
 struct Poller {

@@ -1,6 +1,9 @@
 //! One job of a verification.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use indicatif::ProgressBar;
 
@@ -38,6 +41,10 @@ pub(super) struct CheckLane {
     /// What is in flight in each slot.
     in_flight: Box<[(Direction, u64)]>,
     free: Vec<u16>,
+    /// The last completion, or the first I/O that was issued while nothing was in flight.
+    answered: Instant,
+    /// How long the target may stay silent.
+    patience: Duration,
     done: Vec<Done>,
     found: VerifyReport,
 }
@@ -89,12 +96,20 @@ impl CheckLane {
             },
             in_flight: vec![(Direction::Read, 0); usize::from(plan.depth)].into_boxed_slice(),
             free: (0..plan.depth).rev().collect(),
+            answered: Instant::now(),
+            patience: plan.patience(),
             done: Vec::with_capacity(usize::from(plan.depth)),
             found: VerifyReport::default(),
         }
     }
 
     pub(super) fn run(mut self, wait: Wait, bar: &ProgressBar) -> Result<VerifyReport, PortError> {
+        let verified = self.verify(wait, bar);
+        self.port.close();
+        verified.map(|()| self.found)
+    }
+
+    fn verify(&mut self, wait: Wait, bar: &ProgressBar) -> Result<(), PortError> {
         if self.kind != Kind::Read {
             self.write_all(wait)?;
         }
@@ -104,8 +119,7 @@ impl CheckLane {
             self.issue(Direction::Read, unit);
             bar.inc(1);
         }
-        self.await_all(wait)?;
-        Ok(self.found)
+        self.await_all(wait)
     }
 
     /// Writes every unit, then again until time is up.
@@ -154,6 +168,9 @@ impl CheckLane {
     }
 
     fn issue(&mut self, direction: Direction, unit: u64) {
+        if self.free.len() == self.in_flight.len() {
+            self.answered = Instant::now();
+        }
         let slot = self.free.pop().expect("a slot was waited for");
         if let Some(busy) = self.units.busy.get_mut(unit as usize) {
             *busy = true;
@@ -207,6 +224,14 @@ impl CheckLane {
         match wait {
             Wait::Spin => self.port.poll(Instant::now(), &mut done)?,
             Wait::Sleep | Wait::Adaptive(_) => self.port.wait(wait, None, &mut done)?,
+        }
+        let now = Instant::now();
+        if !done.is_empty() {
+            self.answered = now;
+        }
+        let waited = now.saturating_duration_since(self.answered);
+        if waited > self.patience {
+            return Err(PortError::Silent { waited });
         }
         for Done { slot, result } in done.drain(..) {
             let (direction, unit) = self.in_flight[usize::from(slot)];

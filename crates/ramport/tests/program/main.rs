@@ -1,5 +1,6 @@
 //! The program as a person uses it: the real binary, a real daemon.
 
+mod bench;
 mod daemon;
 mod fabric;
 mod iscsi;
