@@ -22,7 +22,7 @@
 //! Each imports only modules in lines above its own:
 //!
 //! ```text
-//!  error  sys  ledger
+//!  error  sys  work_tracker
 //!  library  mapping
 //!  verbs                                 what libibverbs makes
 //!  cma  memory  queue_pair
@@ -39,7 +39,6 @@ mod completions;
 mod connecting;
 mod connections;
 mod error;
-mod ledger;
 mod library;
 mod mapping;
 mod memory;
@@ -54,6 +53,7 @@ mod removal;
 mod requests;
 mod sys;
 mod verbs;
+mod work_tracker;
 
 pub use adapter::Hw;
 pub use error::HwError;

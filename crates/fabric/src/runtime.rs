@@ -10,16 +10,16 @@
 //!     └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins them as a [`net::Guest`]: bounds
+//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins them as a [`net::ExternalDriver`]: bounds
 //! on connections, deadlines of logins, and the ways to wake, close and drain are the same.
 
 mod acceptor;
 mod admission;
 mod connection;
+mod group;
 mod meter;
 mod pool;
 mod queue;
-mod team;
 mod worker;
 
 use std::collections::HashSet;
@@ -33,15 +33,15 @@ use std::time::{Duration, Instant};
 use block::Completion;
 use memory::Budget;
 use net::parts::{Gate, Mailbox};
-use net::{ConnectionId, Guest, ListenerId, Membership, ReactorHandle};
+use net::{ConnectionId, ExternalDriver, ListenerId, Membership, ReactorHandle};
 
 use crate::FabricError;
 pub use acceptor::{
     Admitted, DrivenMessages, MessageAcceptor, QueueShape, Refusal, Request, drive_messages,
 };
+pub use group::RuntimeGroup;
 use meter::Published;
 pub use meter::{Meter, Metered};
-pub use team::Team;
 use worker::Worker;
 
 /// How a runtime is set up.
@@ -139,8 +139,8 @@ impl Runtime {
             pool_max_bytes: options.pool_max_bytes,
             published: Arc::default(),
         });
-        let guest = Arc::clone(&common);
-        let membership = reactors.join(guest).ok_or(RuntimeError::TooManyThreads)?;
+        let driver = Arc::clone(&common);
+        let membership = reactors.join(driver).ok_or(RuntimeError::TooManyThreads)?;
         let index = membership.index();
         let (ready, is_ready) = sync_channel(1);
         let shared = Arc::clone(&common);
@@ -237,7 +237,7 @@ impl Drop for Runtime {
     }
 }
 
-impl Guest for Common {
+impl ExternalDriver for Common {
     fn wake(&self, connection: ConnectionId) {
         self.mailbox.post_wake(connection);
     }

@@ -3,15 +3,15 @@
 //! What came is taken in, then all answers leave: so one acknowledgement answers a whole run. Where what came is news to the program
 //! above, answers wait for one more round, since that is about to say more: its data leave first, and acknowledgements,
 //! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
-//! taken that is likely to be in vain while there is something else to do (`outlook`), and none before falling asleep where nothing
+//! taken that is likely to be in vain while there is something else to do (`poll_predictor`), and none before falling asleep where nothing
 //! has happened since the last: what has come ends the sleep at once.
 
-mod arrivals;
+mod loopback_probe;
 mod memory;
-mod outlook;
-mod proof;
+mod poll_predictor;
+mod port_share;
+mod receive_buffers;
 mod route;
-mod seat;
 mod statistics;
 mod steering;
 
@@ -32,12 +32,12 @@ use crate::verbs::{
     CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
     RejReason, Remote, Rkey, SendRequest,
 };
-use arrivals::Arrivals;
+use loopback_probe::{Damaged, LoopbackProbe};
 use memory::Memory;
-use outlook::Outlook;
-use proof::{Damaged, Proof};
+use poll_predictor::PollPredictor;
+use port_share::{PortGroup, PortShare};
+use receive_buffers::ReceiveBuffers;
 use route::Route;
-use seat::{Group, Seat};
 pub use statistics::SoftStatistics;
 
 /// Whether the system cuts runs of packets into datagrams.
@@ -102,7 +102,7 @@ pub struct Soft {
     socket: UdpSocket,
     segmentation: Segmentation,
     /// Where several threads share the address.
-    seat: Option<Seat>,
+    share: Option<PortShare>,
     endpoint: Endpoint,
     memory: Memory,
     path_mtu: PathMtu,
@@ -110,13 +110,13 @@ pub struct Soft {
     list: TransmitList,
     /// Runs of the list that have been sent.
     runs_sent: usize,
-    arrivals: Arrivals,
+    receive_buffers: ReceiveBuffers,
     statistics: SoftStatistics,
     order: Order,
     /// Of looks while what has come is news to the program above.
-    behind_news: Outlook,
+    behind_news: PollPredictor,
     /// Of looks right after sending.
-    after_sending: Outlook,
+    after_sending: PollPredictor,
     /// Whether the last look found nothing, or was not worth it.
     is_drained: bool,
 }
@@ -168,7 +168,7 @@ impl Soft {
     /// A provider at an address of this machine. It sends packets to itself first: where runs of them do not come as they were
     /// sent, the system is not asked to cut any.
     pub fn bind(options: &SoftOptions) -> Result<Self, FabricError> {
-        let (socket, segmentation) = Self::proved(options)?;
+        let (socket, segmentation) = Self::probed(options)?;
         Self::with(options, socket, segmentation, fresh_guid()?, None)
     }
 
@@ -187,7 +187,7 @@ impl Soft {
         if threads == 1 {
             return Ok(vec![Self::bind(options)?]);
         }
-        let (first, segmentation) = Self::proved(options)?;
+        let (first, segmentation) = Self::probed(options)?;
         let mut sockets = vec![first];
         while sockets.len() < threads {
             let next = sockets[0].beside(&options.udp());
@@ -197,31 +197,31 @@ impl Soft {
             .iter()
             .map(|socket| socket.as_fd().try_clone_to_owned())
             .collect();
-        let (group, guid) = (Group::new(kept?)?, fresh_guid()?);
+        let (group, guid) = (PortGroup::new(kept?)?, fresh_guid()?);
         if choosing == Choosing::BySteering {
             sockets[0].steer(&group.steering().program())?;
         }
         sockets
             .into_iter()
-            .zip(group.seats())
-            .map(|(socket, seat)| Self::with(options, socket, segmentation, guid, Some(seat)))
+            .zip(group.shares())
+            .map(|(socket, share)| Self::with(options, socket, segmentation, guid, Some(share)))
             .collect()
     }
 
     /// A socket, and whether it may leave runs to the system to cut.
-    fn proved(options: &SoftOptions) -> Result<(UdpSocket, Segmentation), FabricError> {
+    fn probed(options: &SoftOptions) -> Result<(UdpSocket, Segmentation), FabricError> {
         let bound = UdpSocket::bind(options.local, &options.udp());
         let mut socket = bound.map_err(|error| options.unbound(error))?;
         let local = socket.local_addr();
         let own_path_mtu = Route::from(options.local.ip())?.path_mtu(options.local.ip())?;
-        let proof = Proof {
+        let probe = LoopbackProbe {
             local,
             // Runs of long packets are short.
             path_mtu: options.path_mtu.standard().min(own_path_mtu),
             nonce: roce::Backend::random(&mut Memory::new()?),
         };
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
-        let segmentation = proof
+        let segmentation = probe
             .segmentation(&mut socket, options.segmentation, &mut buffer)
             .map_err(|Damaged| FabricError::SoftPackets(local))?;
         Ok((socket, segmentation))
@@ -232,13 +232,13 @@ impl Soft {
         socket: UdpSocket,
         segmentation: Segmentation,
         ca_guid: u64,
-        seat: Option<Seat>,
+        share: Option<PortShare>,
     ) -> Result<Self, FabricError> {
         let mut memory = Memory::new()?;
         let config = EndpointConfig {
             qps_max: options.qps_max,
-            number_stride: seat.as_ref().map_or(1, Seat::threads),
-            number_offset: seat.as_ref().map_or(0, Seat::index),
+            number_stride: share.as_ref().map_or(1, PortShare::threads),
+            number_offset: share.as_ref().map_or(0, PortShare::index),
             ca_guid,
             udp_port: socket.local_addr().port(),
             path_mtu_max: options.path_mtu,
@@ -249,22 +249,22 @@ impl Soft {
             Segmentation::Off => 1,
         };
         let endpoint = Endpoint::new(&config, &mut memory);
-        let arrivals = Arrivals::new(&mut memory, UdpSocket::ARRIVAL_LEN_MAX_BYTES);
+        let receive_buffers = ReceiveBuffers::new(&mut memory, UdpSocket::ARRIVAL_LEN_MAX_BYTES);
         Ok(Self {
             endpoint,
             socket,
             segmentation,
-            seat,
+            share,
             memory,
             path_mtu: options.path_mtu,
             route: Route::from(options.local.ip())?,
             list: TransmitList::new(Self::LIST_BYTES, segments_max),
             runs_sent: 0,
-            arrivals,
+            receive_buffers,
             statistics: SoftStatistics::default(),
             order: Order::ReceiveFirst,
-            behind_news: Outlook::default(),
-            after_sending: Outlook::default(),
+            behind_news: PollPredictor::default(),
+            after_sending: PollPredictor::default(),
             is_drained: false,
         })
     }
@@ -318,7 +318,7 @@ impl Soft {
     /// Takes in what waits in the socket; whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
         if !self.endpoint.has_completions() {
-            self.arrivals.clear();
+            self.receive_buffers.clear();
         }
         self.is_drained = false;
         for look in 0..Self::RECEIVES_PER_TURN {
@@ -326,13 +326,13 @@ impl Soft {
             if is_behind_news && !self.behind_news.is_good() {
                 break;
             }
-            let Some(region) = self.arrivals.room() else {
+            let Some(region) = self.receive_buffers.room() else {
                 break;
             };
             let mut buffer = self.memory.lift(region);
             let has_come = self.receive_run(now, region, &mut buffer);
             if self.memory.put_back(region, buffer) {
-                self.arrivals.keep();
+                self.receive_buffers.keep();
             }
             let has_come = has_come?;
             if is_behind_news {
@@ -371,19 +371,19 @@ impl Soft {
         let mut take = |own: &Received<'_>| {
             self.endpoint.handle_received(now, own, &mut self.memory);
         };
-        match &self.seat {
+        match &self.share {
             None => take(&received),
-            Some(seat) => self.statistics.runs_handed_over += seat.sort(&received, take),
+            Some(share) => self.statistics.runs_handed_over += share.sort(&received, take),
         }
         Ok(true)
     }
 
     /// Takes in what other threads have received; whether they had.
     fn take_handed_over(&mut self, now: Instant) -> bool {
-        let Some(seat) = &self.seat else {
+        let Some(share) = &self.share else {
             return false;
         };
-        seat.collect(|own| self.endpoint.handle_received(now, own, &mut self.memory))
+        share.collect(|own| self.endpoint.handle_received(now, own, &mut self.memory))
     }
 
     /// Sends whatever may be sent.
@@ -475,9 +475,9 @@ impl Soft {
                 Err(error) => Err(error.into()),
             }
         };
-        match &self.seat {
+        match &self.share {
             None => until([event, None]),
-            Some(seat) => seat.asleep(|handed_over| until([event, Some(handed_over)])),
+            Some(share) => share.asleep(|handed_over| until([event, Some(handed_over)])),
         }
     }
 

@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use session::SendList;
 
 use crate::driven::{CloseReason, DrivenStream};
-use crate::gate::{HalfOpen, Place};
+use crate::gate::{ConnectionPlace, HalfOpen};
 use crate::gather::{Bounce, Gather, Sent};
 use crate::poller::Readiness;
 use crate::{ConnectionId, ListenerId};
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     handshake: Option<(Instant, HalfOpen)>,
     phase: Phase,
     is_draining: bool,
-    _place: Place,
+    _place: ConnectionPlace,
 }
 
 struct Undrained {
@@ -130,7 +130,7 @@ impl Connection {
         socket: OwnedFd,
         driven: Box<dyn DrivenStream>,
         login: (Instant, HalfOpen),
-        place: Place,
+        place: ConnectionPlace,
     ) -> Self {
         Self {
             id,

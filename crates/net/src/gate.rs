@@ -27,7 +27,7 @@ pub enum Refused {
 
 /// A connection's place; left when this drops.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPlace {
     gate: Arc<Gate>,
 }
 
@@ -50,12 +50,15 @@ impl Gate {
     }
 
     /// Takes a place for a connection from `address`.
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<(Place, HalfOpen), Refused> {
+    pub fn enter(
+        self: &Arc<Self>,
+        address: IpAddr,
+    ) -> Result<(ConnectionPlace, HalfOpen), Refused> {
         if self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
             self.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused::Full);
         }
-        let place = Place {
+        let place = ConnectionPlace {
             gate: Arc::clone(self),
         };
         let mut half_open = self
@@ -80,7 +83,7 @@ impl Gate {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.gate.connections.fetch_sub(1, Ordering::Relaxed);
     }

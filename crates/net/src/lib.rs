@@ -9,7 +9,7 @@
 //! do, the reactor polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
 //! Threads that drive connections of another kind (RDMA's queue pairs) are made of the same
-//! [`parts`], and join the reactors as [`Guest`]s, so that whoever wakes or closes a connection
+//! [`parts`], and join the reactors as [`ExternalDriver`]s, so that whoever wakes or closes a connection
 //! need not know which kind it is.
 //!
 //! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and
@@ -27,10 +27,10 @@
 
 mod connection;
 mod driven;
+mod external_drivers;
 mod file_io;
 mod gate;
 mod gather;
-mod guests;
 mod listener;
 mod mailbox;
 mod poller;
@@ -47,15 +47,15 @@ mod tests;
 pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, drive,
 };
+pub use external_drivers::{ExternalDriver, Membership};
 pub use file_io::{
     Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
 };
-pub use guests::{Guest, Membership};
 pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
 /// What a reactor is made of, for threads that drive connections of another kind.
 pub mod parts {
-    pub use crate::gate::{Gate, HalfOpen, Place, Refused};
+    pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;
     pub use crate::slots::Slots;

@@ -217,11 +217,11 @@ impl Reactor {
         }
     }
 
-    fn try_adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), TurnedAway> {
+    fn try_adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), NotAdmitted> {
         let (place, half_open) = self.common.gate.enter(incoming.peer.ip().to_canonical())?;
         configure(&incoming.socket)?;
         let login_until = now + self.common.options.handshake_timeout;
-        let mut failure = Some(TurnedAway::Declined);
+        let mut failure = Some(NotAdmitted::Declined);
         let id = self.slots.insert_with(|id| {
             if let Err(error) = self.poller.add(&incoming.socket, id.0) {
                 failure = Some(error.into());
@@ -244,7 +244,7 @@ impl Reactor {
             ))))
         });
         let Some(id) = id else {
-            return Err(failure.take().unwrap_or(TurnedAway::Declined));
+            return Err(failure.take().unwrap_or(NotAdmitted::Declined));
         };
         if let Some(Slot::Connection(connection)) = self.slots.get_mut(id) {
             arm(&mut self.timers, connection);
@@ -415,7 +415,7 @@ impl Reactor {
 
 /// Why a connection was not taken in.
 #[derive(Debug, thiserror::Error)]
-enum TurnedAway {
+enum NotAdmitted {
     #[error(transparent)]
     Refused(#[from] crate::gate::Refused),
     #[error(transparent)]

@@ -13,8 +13,8 @@ use rustix::thread::CpuSet;
 use crate::ConnectionId;
 use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
+use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
-use crate::guests::{Guest, Guests, Membership};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
@@ -81,7 +81,7 @@ pub(crate) struct Common {
     /// Connections of each reactor.
     pub(crate) loads: Vec<AtomicUsize>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) guests: Arc<Guests>,
+    pub(crate) drivers: Arc<ExternalDrivers>,
     pub(crate) options: ReactorOptions,
 }
 
@@ -126,7 +126,7 @@ impl Reactors {
             mailboxes,
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             gate: Arc::new(gate),
-            guests: Arc::new(Guests::beside(count)),
+            drivers: Arc::new(ExternalDrivers::beside(count)),
             options,
         });
         let reactors = Self {
@@ -257,8 +257,8 @@ impl ReactorHandle {
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);
-        } else if let Some(guest) = self.common.guests.of(connection) {
-            guest.wake(connection);
+        } else if let Some(driver) = self.common.drivers.of(connection) {
+            driver.wake(connection);
         }
     }
 
@@ -266,18 +266,18 @@ impl ReactorHandle {
     pub fn close(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post(Message::Close(connection));
-        } else if let Some(guest) = self.common.guests.of(connection) {
-            guest.close(connection);
+        } else if let Some(driver) = self.common.drivers.of(connection) {
+            driver.close(connection);
         }
     }
 
     /// Lets connections that another thread drives be woken and closed through here, too; `None`
     /// where there are too many threads.
-    pub fn join(&self, guest: Arc<dyn Guest>) -> Option<Membership> {
-        self.common.guests.join(guest)
+    pub fn join(&self, driver: Arc<dyn ExternalDriver>) -> Option<Membership> {
+        self.common.drivers.join(driver)
     }
 
-    /// What bounds connections, those of guests among them.
+    /// What bounds connections, those of drivers among them.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.common.gate)
     }
@@ -304,8 +304,8 @@ impl Completions for ReactorHandle {
         let connection = ConnectionId(completion.ticket.connection);
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_completion(completion);
-        } else if let Some(guest) = self.common.guests.of(connection) {
-            guest.complete(completion);
+        } else if let Some(driver) = self.common.drivers.of(connection) {
+            driver.complete(completion);
         }
     }
 }

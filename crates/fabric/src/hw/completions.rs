@@ -6,10 +6,10 @@ use std::time::Instant;
 use roce::wire::NakCode;
 
 use super::adapter::Hw;
-use super::ledger::Arrived;
 use super::queue_pairs::{Label, Serial};
 use super::sys::{async_event, ibv_wc, wc_flags, wc_status};
 use super::verbs::Cq;
+use super::work_tracker::Arrived;
 use crate::verbs::{QpFailure, QpState, Rkey, WorkStatus};
 
 /// Completions that are taken with one call.
@@ -76,9 +76,9 @@ impl Hw {
         };
         let done = if is_recv {
             let is_ours = |key| self.regions.is_window_of(key, serial);
-            pair.ledger.received(status, arrived(wc, status, is_ours))
+            pair.tracker.received(status, arrived(wc, status, is_ours))
         } else {
-            pair.ledger.sent(number, status)
+            pair.tracker.sent(number, status)
         };
         if let Some(key) = done.and_then(|done| done.invalidated) {
             // Its window is free, and of no more use to anyone.

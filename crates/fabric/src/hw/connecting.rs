@@ -160,7 +160,7 @@ impl Hw {
             let Some(pair) = self.pairs.get_mut(serial) else {
                 continue;
             };
-            while let Some(completion) = pair.ledger.flush() {
+            while let Some(completion) = pair.tracker.flush() {
                 self.completions.push_back((serial, completion));
             }
         }

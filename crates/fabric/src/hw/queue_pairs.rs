@@ -6,9 +6,9 @@ use std::io;
 use rustc_hash::FxHashMap;
 
 use super::error::HwError;
-use super::ledger::{Ledger, Ticket};
 use super::queue_pair::{Depths, Qp, Work};
 use super::verbs::Mw;
+use super::work_tracker::{Ticket, WorkTracker};
 use crate::verbs::{CommId, ProtectionDomain, QpConfig, QpState, Qpn, WorkKind};
 
 /// A queue pair's own number, which is never used again, other than the adapter's. Completions come with it.
@@ -25,7 +25,7 @@ pub(super) struct Label {
 }
 
 impl Label {
-    const RECV: u64 = 1 << Ledger::NUMBER_BITS;
+    const RECV: u64 = 1 << WorkTracker::NUMBER_BITS;
 
     const fn to_wire(self) -> u64 {
         let kind = if self.is_recv { Self::RECV } else { 0 };
@@ -47,7 +47,7 @@ pub(super) struct Pair {
     pub(super) qpn: Qpn,
     pub(super) config: QpConfig,
     pub(super) state: QpState,
-    pub(super) ledger: Ledger,
+    pub(super) tracker: WorkTracker,
     pub(super) connection: Option<CommId>,
     /// RDMA READs of ours that the peer answers at once.
     pub(super) initiator_depth: u8,
@@ -109,7 +109,7 @@ impl QueuePairs {
     /// A completion has been taken.
     pub(super) fn release(&mut self, serial: Serial, kind: WorkKind) {
         if let Some(pair) = self.by_serial.get_mut(&serial) {
-            pair.ledger.release(kind);
+            pair.tracker.release(kind);
         }
     }
 
@@ -128,12 +128,12 @@ impl QueuePairs {
         let pair = self.by_serial.get_mut(&owner);
         let able = pair.filter(|pair| pair.state == QpState::ReadyToSend);
         let pair = able.ok_or(HwError::WindowOwner)?;
-        let ticket = pair.ledger.bind().map_err(|_| HwError::WindowOwner)?;
+        let ticket = pair.tracker.bind().map_err(|_| HwError::WindowOwner)?;
         let label = Label::of_send(owner, ticket);
         let is_signaled = ticket.is_signaled;
         let posted = pair.qp.post_bind(label, window, range, rights, is_signaled);
         posted.map_err(|error| {
-            pair.ledger.retract_send();
+            pair.tracker.retract_send();
             failed(error)
         })
     }
@@ -169,7 +169,7 @@ impl QueuePairs {
             qpn,
             config,
             state: QpState::Init,
-            ledger: Ledger::new(qpn, &config),
+            tracker: WorkTracker::new(qpn, &config),
             connection: None,
             initiator_depth: 0,
             unposted: Vec::new(),
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn labels_survive_the_adapter() {
         for serial in [0, 7, u32::MAX] {
-            for number in [0, 1, (1 << Ledger::NUMBER_BITS) - 1] {
+            for number in [0, 1, (1 << WorkTracker::NUMBER_BITS) - 1] {
                 for is_recv in [false, true] {
                     let label = Label {
                         serial: Serial(serial),

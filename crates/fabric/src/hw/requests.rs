@@ -61,13 +61,13 @@ impl Hw {
         let _ = self.reap();
         self.regions.remove_owned(serial);
         if let Some(pair) = self.pairs.remove(serial) {
-            let mut ledger = pair.ledger;
+            let mut tracker = pair.tracker;
             drop(pair.qp);
             // The adapter may give the number to the next.
             let is_of_it =
                 |event: &Event| matches!(event, Event::QpFailed { qpn: of, .. } if *of == qpn);
             self.events.retain(|event| !is_of_it(event));
-            while let Some(completion) = ledger.flush() {
+            while let Some(completion) = tracker.flush() {
                 self.completions.push_back((serial, completion));
             }
         }
@@ -103,7 +103,7 @@ impl Hw {
             return Err(PostError::NoReads);
         }
         let domain = pair.config.domain;
-        let ticket = pair.ledger.send(&request)?;
+        let ticket = pair.tracker.send(&request)?;
         let form = Form::of(&request.op);
         let source = match form.data {
             Data::Inline(data) => Source::Bytes(data),
@@ -162,7 +162,7 @@ impl Hw {
         self.post_held_of(serial);
         let status = WorkStatus::LocalMemory;
         if let Some(pair) = self.pairs.get_mut(serial) {
-            let done = pair.ledger.fail_last_send(status);
+            let done = pair.tracker.fail_last_send(status);
             self.tell(serial, done);
         }
         self.fail_pair(serial, QpFailure::Request(status));
@@ -176,9 +176,9 @@ impl Hw {
         let mut into = request.into;
         into.range.len = into.range.len.min(u64::from(u32::MAX >> 1));
         let part = self.memory.local(into, pair.config.domain, pair.qp.pd());
-        pair.ledger.recv(request.id)?;
+        pair.tracker.recv(request.id)?;
         if part.is_none() {
-            let done = pair.ledger.fail_last_recv(WorkStatus::LocalMemory);
+            let done = pair.tracker.fail_last_recv(WorkStatus::LocalMemory);
             self.tell(serial, done);
             let code = NakCode::RemoteOperationalError;
             self.fail_pair(serial, QpFailure::Responder(code));
@@ -187,7 +187,7 @@ impl Hw {
         let part = part.filter(|part| part.length > 0);
         let posted = pair.qp.post_recv(Label::of_recv(serial), part);
         posted.map_err(|error| {
-            pair.ledger.retract_recv();
+            pair.tracker.retract_recv();
             refused(&error)
         })
     }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use net::Accepted;
-use net::parts::{HalfOpen, Place, Refused};
+use net::parts::{ConnectionPlace, HalfOpen, Refused};
 
 use super::Common;
 use super::acceptor::{Admitted, MessageAcceptor, Refusal, Request};
-use super::connection::{Connection, Entrance, Receives};
+use super::connection::{Admission, Connection, Receives};
 use crate::verbs::{Access, CommId, ConnectRequest, PostError, ProtectionDomain, QpConfig, Qpn};
 use crate::{FabricError, Provider};
 
 /// Why a connection was not taken in.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TurnedAway {
+pub(super) enum NotAdmitted {
     #[error("no portal listens on the requested port")]
     NoSuchPort,
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub(super) enum TurnedAway {
 
 /// The places of a connection that is not yet admitted, and until when it must be.
 pub(super) struct Login {
-    pub(super) place: Place,
+    pub(super) place: ConnectionPlace,
     pub(super) half_open: HalfOpen,
     pub(super) until: Instant,
 }
@@ -47,7 +47,7 @@ pub(super) fn admit<P: Provider>(
     acceptor: &Arc<dyn MessageAcceptor>,
     common: &Common,
     provider: &mut P,
-) -> Result<Box<Connection>, TurnedAway> {
+) -> Result<Box<Connection>, NotAdmitted> {
     let asked = Request {
         private_data: &request.private_data,
         reads_max: request.responder_resources,
@@ -55,7 +55,7 @@ pub(super) fn admit<P: Provider>(
     let admitted = acceptor.accept(now, accepted, &asked)?;
     let bytes = Receives::bytes_of(&admitted.shape) + CONNECTION_BYTES;
     let charge = common.budget.reserve(bytes);
-    let charge = charge.map_err(|_| TurnedAway::NoMemory)?;
+    let charge = charge.map_err(|_| NotAdmitted::NoMemory)?;
     let receives = Receives::allocate(&admitted.shape, provider)?;
     let qpn = match open_qp(request.id, &admitted, &receives, provider) {
         Ok(qpn) => qpn,
@@ -64,7 +64,7 @@ pub(super) fn admit<P: Provider>(
             return Err(error);
         }
     };
-    let entrance = Entrance {
+    let admission = Admission {
         place: login.place,
         login: (login.until, login.half_open),
         charge,
@@ -75,7 +75,7 @@ pub(super) fn admit<P: Provider>(
         qpn,
         session,
         receives,
-        entrance,
+        admission,
     )))
 }
 
@@ -85,7 +85,7 @@ fn open_qp<P: Provider>(
     admitted: &Admitted,
     receives: &Receives,
     provider: &mut P,
-) -> Result<Qpn, TurnedAway> {
+) -> Result<Qpn, NotAdmitted> {
     let shape = &admitted.shape;
     let qpn = provider.create_qp(QpConfig {
         domain: ProtectionDomain(0),
@@ -103,7 +103,7 @@ fn open_qp<P: Provider>(
     let accepted = match posted {
         Ok(()) => provider
             .accept(id, qpn, &admitted.private_data)
-            .map_err(TurnedAway::from),
+            .map_err(NotAdmitted::from),
         Err(error) => Err(error.into()),
     };
     if accepted.is_err() {

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use memory::Charge;
-use net::parts::{HalfOpen, Place};
+use net::parts::{ConnectionPlace, HalfOpen};
 use net::{CloseReason, ConnectionId, ListenerId};
 use session::{Placement, RegionId, RemoteKey};
 
 use super::acceptor::{DrivenMessages, QueueShape};
 use super::pool::Pool;
-use super::queue::{Poster, ReadDone, SendQueue, Staged};
+use super::queue::{ReadDone, SendBatch, SendQueue, Staged};
 use crate::verbs::{Completion, QpFailure, Qpn, RecvRequest, WorkId};
 use crate::{FabricError, Provider};
 
@@ -35,7 +35,7 @@ pub(super) struct Connection {
     /// Something came or was posted since the attachment was told last.
     has_worked: bool,
     _charge: Charge,
-    _place: Place,
+    _place: ConnectionPlace,
 }
 
 /// Memory for messages that come.
@@ -52,8 +52,8 @@ enum Phase {
 }
 
 /// What a connection enters with.
-pub(super) struct Entrance {
-    pub(super) place: Place,
+pub(super) struct Admission {
+    pub(super) place: ConnectionPlace,
     pub(super) login: (Instant, HalfOpen),
     pub(super) charge: Charge,
 }
@@ -117,7 +117,7 @@ impl Connection {
         qpn: Qpn,
         (driven, shape): (Box<dyn DrivenMessages>, &QueueShape),
         receives: Receives,
-        entrance: Entrance,
+        admission: Admission,
     ) -> Self {
         Self {
             id,
@@ -129,12 +129,12 @@ impl Connection {
             is_queued: false,
             is_counted: false,
             armed: None,
-            handshake: Some(entrance.login),
+            handshake: Some(admission.login),
             phase: Phase::Open,
             is_draining: false,
             has_worked: false,
-            _charge: entrance.charge,
-            _place: entrance.place,
+            _charge: admission.charge,
+            _place: admission.place,
         }
     }
 
@@ -177,15 +177,15 @@ impl Connection {
     ) -> Result<Turn, CloseReason> {
         let mut may_go_on = false;
         if self.driven.wants_transmit() {
-            let mut poster = Poster {
+            let mut batch = SendBatch {
                 queue: &mut self.queue,
                 pool,
                 provider: &mut *provider,
                 staged: &mut *staged,
-                turn_bytes: Poster::<P>::TURN_BYTES,
+                turn_bytes: SendBatch::<P>::TURN_BYTES,
             };
-            self.driven.poll_transmit(now, &mut poster);
-            may_go_on = poster.turn_bytes == 0;
+            self.driven.poll_transmit(now, &mut batch);
+            may_go_on = batch.turn_bytes == 0;
             self.has_worked |= !staged.is_empty();
             let to_follow = may_go_on && self.driven.wants_transmit();
             self.queue

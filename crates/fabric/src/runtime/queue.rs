@@ -213,7 +213,7 @@ fn gather(chunk: &Chunk, len_bytes: u32) -> Gather {
 }
 
 /// A session's room to post in one turn.
-pub(super) struct Poster<'a, P> {
+pub(super) struct SendBatch<'a, P> {
     pub(super) queue: &'a mut SendQueue,
     pub(super) pool: &'a mut Pool,
     pub(super) provider: &'a mut P,
@@ -222,7 +222,7 @@ pub(super) struct Poster<'a, P> {
     pub(super) turn_bytes: u64,
 }
 
-impl<P> Poster<'_, P> {
+impl<P> SendBatch<'_, P> {
     /// Bytes that are staged in a turn; the last request may exceed them. The provider in software sends about as many with one
     /// call, while the processor's cache still has them, and the peer handles them while the next are staged.
     pub(super) const TURN_BYTES: u64 = 60 << 10;
@@ -230,7 +230,7 @@ impl<P> Poster<'_, P> {
     const REQUEST_MIN_BYTES: u64 = 960;
 }
 
-impl<P: Provider> Poster<'_, P> {
+impl<P: Provider> SendBatch<'_, P> {
     /// A chunk for one more request.
     fn chunk(&mut self, len_bytes: u32) -> Option<Chunk> {
         if !self.has_room() || self.turn_bytes == 0 {
@@ -273,7 +273,7 @@ impl<P: Provider> Poster<'_, P> {
     }
 }
 
-impl<P: Provider> WorkList for Poster<'_, P> {
+impl<P: Provider> WorkList for SendBatch<'_, P> {
     fn piece_max_bytes(&self) -> u32 {
         PIECE_MAX_BYTES
     }
@@ -351,7 +351,7 @@ mod tests {
     use crate::{Soft, SoftOptions};
 
     /// A queue of a queue pair that does not exist, as if it had failed, and all around it.
-    struct Bed {
+    struct Fixture {
         provider: Soft,
         pool: Pool,
         queue: SendQueue,
@@ -364,7 +364,7 @@ mod tests {
         len_bytes: 512,
     };
 
-    impl Bed {
+    impl Fixture {
         fn new() -> Self {
             let local = (Ipv4Addr::new(127, 38, 3, 1), free_udp_port()).into();
             let bound = Soft::bind(&SoftOptions::at(local));
@@ -379,13 +379,13 @@ mod tests {
             }
         }
 
-        fn poster(&mut self) -> Poster<'_, Soft> {
-            Poster {
+        fn batch(&mut self) -> SendBatch<'_, Soft> {
+            SendBatch {
                 queue: &mut self.queue,
                 pool: &mut self.pool,
                 provider: &mut self.provider,
                 staged: &mut self.staged,
-                turn_bytes: Poster::<Soft>::TURN_BYTES,
+                turn_bytes: SendBatch::<Soft>::TURN_BYTES,
             }
         }
 
@@ -397,47 +397,47 @@ mod tests {
 
     #[test]
     fn chunks_of_requests_that_are_refused_go_back_to_the_pool() {
-        let mut bed = Bed::new();
-        let mut poster = bed.poster();
-        assert!(poster.write(TO).is_some() && poster.write(TO).is_some());
-        assert!(poster.send(16, None).is_some() && poster.write(TO).is_some());
-        assert_eq!(bed.post(false), Err(PostError::NoSuchQp));
-        assert!(bed.staged.is_empty());
-        bed.queue.abandon(&mut bed.pool);
-        bed.pool.leave(&mut bed.provider);
+        let mut fixture = Fixture::new();
+        let mut batch = fixture.batch();
+        assert!(batch.write(TO).is_some() && batch.write(TO).is_some());
+        assert!(batch.send(16, None).is_some() && batch.write(TO).is_some());
+        assert_eq!(fixture.post(false), Err(PostError::NoSuchQp));
+        assert!(fixture.staged.is_empty());
+        fixture.queue.abandon(&mut fixture.pool);
+        fixture.pool.leave(&mut fixture.provider);
         // It asserts that no chunk is out.
-        bed.pool.clear(&mut bed.provider);
+        fixture.pool.clear(&mut fixture.provider);
     }
 
     #[test]
     fn a_few_requests_do_not_say_when_they_are_done_where_more_follow() {
-        let mut bed = Bed::new();
+        let mut fixture = Fixture::new();
         for silent in [1, 2, 3, 0, 1] {
-            assert!(bed.poster().send(16, None).is_some());
-            let _ = bed.post(true);
-            assert_eq!(bed.queue.silent, silent);
+            assert!(fixture.batch().send(16, None).is_some());
+            let _ = fixture.post(true);
+            assert_eq!(fixture.queue.silent, silent);
         }
         // What holds a chunk says so, and what nothing follows.
-        assert!(bed.poster().write(TO).is_some());
-        let _ = bed.post(true);
-        assert_eq!(bed.queue.silent, 0);
-        assert!(bed.poster().send(16, None).is_some());
-        let _ = bed.post(false);
-        assert_eq!(bed.queue.silent, 0);
+        assert!(fixture.batch().write(TO).is_some());
+        let _ = fixture.post(true);
+        assert_eq!(fixture.queue.silent, 0);
+        assert!(fixture.batch().send(16, None).is_some());
+        let _ = fixture.post(false);
+        assert_eq!(fixture.queue.silent, 0);
     }
 
     #[test]
     fn only_a_few_requests_that_hold_little_are_done_late() {
-        let mut bed = Bed::new();
-        assert!(bed.queue.may_be_late(4) && !bed.queue.may_be_late(5));
-        assert!(bed.poster().write(TO).is_some());
-        let _ = bed.post(false);
-        assert!(bed.queue.may_be_late(3) && !bed.queue.may_be_late(4));
+        let mut fixture = Fixture::new();
+        assert!(fixture.queue.may_be_late(4) && !fixture.queue.may_be_late(5));
+        assert!(fixture.batch().write(TO).is_some());
+        let _ = fixture.post(false);
+        assert!(fixture.queue.may_be_late(3) && !fixture.queue.may_be_late(4));
         let long = RemoteBuffer {
             len_bytes: 64 << 10,
             ..TO
         };
-        assert!(bed.poster().write(long).is_some());
-        assert!(!bed.queue.may_be_late(1), "it holds 68 KiB");
+        assert!(fixture.batch().write(long).is_some());
+        assert!(!fixture.queue.may_be_late(1), "it holds 68 KiB");
     }
 }

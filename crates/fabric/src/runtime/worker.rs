@@ -10,7 +10,7 @@ use net::parts::{Slots, Spin, Timers, Wait as Pause};
 use net::{Accepted, CloseReason, ConnectionId};
 
 use super::acceptor::Refusal;
-use super::admission::{Login, TurnedAway, admit};
+use super::admission::{Login, NotAdmitted, admit};
 use super::connection::{Connection, Turn, failed};
 use super::pool::Pool;
 use super::queue::Staged;
@@ -327,24 +327,24 @@ impl<P: Metered> Worker<P> {
         };
         tracing::warn!(%peer, error = %refused, "a connection over RDMA was turned away");
         let (reason, private_data) = match refused {
-            TurnedAway::Refused(Refusal::Protocol { private_data, .. }) => {
+            NotAdmitted::Refused(Refusal::Protocol { private_data, .. }) => {
                 (RejReason::CONSUMER, private_data)
             }
-            TurnedAway::NoSuchPort => (RejReason::INVALID_SERVICE_ID, Vec::new()),
+            NotAdmitted::NoSuchPort => (RejReason::INVALID_SERVICE_ID, Vec::new()),
             _ => (RejReason::NO_RESOURCES, Vec::new()),
         };
         // The request may have been taken back meanwhile.
         let _ = self.provider.reject(request.id, reason, &private_data);
     }
 
-    fn try_admit(&mut self, now: Instant, request: &ConnectRequest) -> Result<(), TurnedAway> {
-        let port = request.service.tcp_port().ok_or(TurnedAway::NoSuchPort)?;
-        let listener = self.listeners.get(&port).ok_or(TurnedAway::NoSuchPort)?;
+    fn try_admit(&mut self, now: Instant, request: &ConnectRequest) -> Result<(), NotAdmitted> {
+        let port = request.service.tcp_port().ok_or(NotAdmitted::NoSuchPort)?;
+        let listener = self.listeners.get(&port).ok_or(NotAdmitted::NoSuchPort)?;
         let peer_ip = request.flow.remote().ip();
         let peer_port = request.addresses.map_or(0, |(source, _)| source.port());
         let (place, half_open) = self.common.gate.enter(peer_ip.to_canonical())?;
         if !self.pool.enter(&mut self.provider) {
-            return Err(TurnedAway::NoMemory);
+            return Err(NotAdmitted::NoMemory);
         }
         let until = now + self.common.handshake_timeout;
         let mut login = Some(Login {
@@ -352,7 +352,7 @@ impl<P: Metered> Worker<P> {
             half_open,
             until,
         });
-        let mut failure = TurnedAway::NoMemory;
+        let mut failure = NotAdmitted::NoMemory;
         let (provider, common) = (&mut self.provider, &self.common);
         let id = self.slots.insert_with(|id| {
             let login = login.take()?;

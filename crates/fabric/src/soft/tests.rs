@@ -1,6 +1,6 @@
 //! Several threads' providers at one address, all driven by the test, and one peer with many connections to them.
 
-mod arrivals;
+mod receive_buffers;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

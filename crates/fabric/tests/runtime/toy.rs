@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use block::Pinned;
 use fabric::runtime::{
-    Admitted, MessageAcceptor, QueueShape, Refusal, Request, RuntimeOptions, Team, drive_messages,
+    Admitted, MessageAcceptor, QueueShape, Refusal, Request, RuntimeGroup, RuntimeOptions,
+    drive_messages,
 };
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
@@ -47,7 +48,7 @@ pub struct Log {
 }
 
 pub struct Server {
-    pub runtime: Team,
+    pub runtime: RuntimeGroup,
     pub reactors: Reactors,
     pub budget: Arc<Budget>,
     pub log: Arc<Log>,
@@ -67,8 +68,9 @@ impl Server {
             ..RuntimeOptions::default()
         };
         let softs = Soft::bind_several(&soft, options.threads).expect("a port of loopback is free");
-        let runtime = Team::start(softs, &reactors.handle(), &options.budget, &runtime_options)
-            .expect("threads start");
+        let runtime =
+            RuntimeGroup::start(softs, &reactors.handle(), &options.budget, &runtime_options)
+                .expect("threads start");
         let log = Arc::new(Log::default());
         let acceptor: Arc<dyn MessageAcceptor> = Arc::new(Toys(Arc::clone(&log)));
         runtime.listen(PORT, &acceptor).expect("the port is free");

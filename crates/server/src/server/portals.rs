@@ -9,7 +9,7 @@ use nvme::controller::PortId;
 
 use super::iscsi::IscsiPortal;
 use super::nvme::NvmePortal;
-use super::rdma::Carrier;
+use super::rdma::RdmaBinding;
 use super::{Server, State};
 use crate::backend::NvmePortalId;
 use crate::iscsi::IscsiPortalId;
@@ -27,19 +27,19 @@ enum Listening {
     /// The reactors.
     Tcp(ListenerId),
     /// The threads for RDMA of its address.
-    Rdma(Carrier),
+    Rdma(RdmaBinding),
 }
 
 impl PortalEntry {
     /// What carries RDMA; none for transports that have none.
     pub(super) fn rdma(&self) -> Option<&RdmaInfo> {
-        self.carrier().map(|carrier| &carrier.info)
+        self.binding().map(|binding| &binding.info)
     }
 
-    fn carrier(&self) -> Option<&Carrier> {
+    fn binding(&self) -> Option<&RdmaBinding> {
         match &self.listening {
             Listening::Tcp(_) => None,
-            Listening::Rdma(carrier) => Some(carrier),
+            Listening::Rdma(binding) => Some(binding),
         }
     }
 }
@@ -137,14 +137,14 @@ impl Server {
         portal: &PortalDefinition,
         acceptor: &Arc<dyn MessageAcceptor>,
     ) -> Result<(Listening, SocketAddr), ServerError> {
-        let carrier = self.shared.rdma.listen(portal, acceptor, self.core())?;
-        Ok((Listening::Rdma(carrier), portal.address))
+        let binding = self.shared.rdma.listen(portal, acceptor, self.core())?;
+        Ok((Listening::Rdma(binding), portal.address))
     }
 
     fn unlisten(&self, portal: &PortalDefinition, listening: &Listening) {
         match listening {
             Listening::Tcp(listener) => self.shared.reactors.unlisten(*listener),
-            Listening::Rdma(carrier) => self.shared.rdma.unlisten(portal.address, carrier.id),
+            Listening::Rdma(binding) => self.shared.rdma.unlisten(portal.address, binding.id),
         }
     }
 
@@ -152,7 +152,7 @@ impl Server {
     /// nobody listens there.
     fn forget_failed_portals(&self) {
         let over_rdma: Vec<_> = (self.state().portals.iter())
-            .filter_map(|(portal, entry)| Some((*portal, entry.carrier()?.id)))
+            .filter_map(|(portal, entry)| Some((*portal, entry.binding()?.id)))
             .collect();
         // Threads are never asked under the state's lock, since they may be waiting for it.
         let rdma = &self.shared.rdma;
@@ -164,8 +164,8 @@ impl Server {
         let mut state = self.state();
         for (portal, failed) in failed {
             let entry = state.portals.get(&portal);
-            let carrier = entry.and_then(PortalEntry::carrier);
-            if carrier.is_some_and(|carrier| carrier.id == failed) {
+            let binding = entry.and_then(PortalEntry::binding);
+            if binding.is_some_and(|binding| binding.id == failed) {
                 state.portals.remove(&portal);
             }
         }
@@ -184,7 +184,7 @@ impl Server {
                 definition,
                 connections: registry.connections_of(entry.port),
                 rdma: entry.rdma().cloned(),
-                rdma_statistics: entry.carrier().and_then(|carrier| carrier.meter.read()),
+                rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
             })
             .collect()
     }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fabric::runtime::{MessageAcceptor, Meter, RuntimeError, RuntimeOptions, Team};
+use fabric::runtime::{MessageAcceptor, Meter, RuntimeError, RuntimeGroup, RuntimeOptions};
 use fabric::{AnyProvider, Opened, Segmentation, Soft, SoftOptions};
 
 use super::Core;
@@ -38,14 +38,14 @@ struct Served {
 
 /// The threads of an address, and what its portals know of them.
 struct Serving {
-    team: Team,
-    carrier: Carrier,
+    group: RuntimeGroup,
+    binding: RdmaBinding,
 }
 
 /// What carries RDMA at an address: the number of its threads, what their provider is, and what
 /// they count.
 #[derive(Clone, Debug)]
-pub(super) struct Carrier {
+pub(super) struct RdmaBinding {
     pub(super) id: ServingId,
     pub(super) info: RdmaInfo,
     pub(super) meter: Meter,
@@ -80,7 +80,7 @@ impl Rdma {
         portal: &PortalDefinition,
         acceptor: &Arc<dyn MessageAcceptor>,
         core: &Core,
-    ) -> Result<Carrier, ServerError> {
+    ) -> Result<RdmaBinding, ServerError> {
         let (ip, port) = (portal.address.ip(), portal.address.port());
         if port == 0 {
             return Err(ServerError::RdmaPort(*portal));
@@ -91,27 +91,27 @@ impl Rdma {
         };
         let mut served = self.served();
         served.forget_failed(ip);
-        if let Some(Serving { team, carrier }) = served.by_address.get(&ip) {
-            let there = carrier.info.provider;
+        if let Some(Serving { group, binding }) = served.by_address.get(&ip) {
+            let there = binding.info.provider;
             if !suits(portal.rdma, there) {
                 return Err(ServerError::RdmaProvider {
                     portal: *portal,
                     served: there,
                 });
             }
-            team.listen(port, acceptor).map_err(fault)?;
-            return Ok(carrier.clone());
+            group.listen(port, acceptor).map_err(fault)?;
+            return Ok(binding.clone());
         }
-        let (team, info) = self.start(portal, core).map_err(fault)?;
-        team.listen(port, acceptor).map_err(fault)?;
+        let (group, info) = self.start(portal, core).map_err(fault)?;
+        group.listen(port, acceptor).map_err(fault)?;
         served.last.0 += 1;
-        let carrier = Carrier {
+        let binding = RdmaBinding {
             id: served.last,
             info,
-            meter: team.meter(),
+            meter: group.meter(),
         };
-        let told = carrier.clone();
-        served.by_address.insert(ip, Serving { team, carrier });
+        let told = binding.clone();
+        served.by_address.insert(ip, Serving { group, binding });
         Ok(told)
     }
 
@@ -121,10 +121,10 @@ impl Rdma {
         let ip = address.ip();
         served.forget_failed(ip);
         let serving = served.by_address.get(&ip);
-        let mine = serving.filter(|serving| serving.carrier.id == id);
-        if let Some(Serving { team, .. }) = mine {
-            team.unlisten(address.port());
-            if team.is_unused() {
+        let mine = serving.filter(|serving| serving.binding.id == id);
+        if let Some(Serving { group, .. }) = mine {
+            group.unlisten(address.port());
+            if group.is_unused() {
                 served.by_address.remove(&ip);
             }
         }
@@ -134,15 +134,15 @@ impl Rdma {
     pub(super) fn is_serving(&self, ip: IpAddr, id: ServingId) -> bool {
         let served = self.served();
         let serving = served.by_address.get(&ip);
-        serving.is_some_and(|serving| serving.carrier.id == id && !serving.team.has_ended())
+        serving.is_some_and(|serving| serving.binding.id == id && !serving.group.has_ended())
     }
 
     /// Stops all threads, as [`Runtime::stop`].
     pub(super) fn stop(&self, patience: Duration) {
         let served = self.served();
         std::thread::scope(|scope| {
-            for Serving { team, .. } in served.by_address.values() {
-                scope.spawn(move || team.stop(patience));
+            for Serving { group, .. } in served.by_address.values() {
+                scope.spawn(move || group.stop(patience));
             }
         });
     }
@@ -151,7 +151,7 @@ impl Rdma {
         &self,
         portal: &PortalDefinition,
         core: &Core,
-    ) -> Result<(Team, RdmaInfo), RuntimeError> {
+    ) -> Result<(RuntimeGroup, RdmaInfo), RuntimeError> {
         let soft = SoftOptions {
             segmentation: self.segmentation,
             ..SoftOptions::at(SocketAddr::new(portal.address.ip(), self.udp_port))
@@ -167,11 +167,11 @@ impl Rdma {
             reason,
         };
         let (budget, options) = (&core.budget, RuntimeOptions::default());
-        let team = match provider {
-            AnyProvider::Hw(hw) => Team::start(vec![*hw], &core.handle, budget, &options)?,
-            AnyProvider::Soft(soft) => Team::start(soft, &core.handle, budget, &options)?,
+        let group = match provider {
+            AnyProvider::Hw(hw) => RuntimeGroup::start(vec![*hw], &core.handle, budget, &options)?,
+            AnyProvider::Soft(soft) => RuntimeGroup::start(soft, &core.handle, budget, &options)?,
         };
-        Ok((team, info))
+        Ok((group, info))
     }
 
     /// Each change of the map is one call.
@@ -183,7 +183,7 @@ impl Rdma {
 impl Served {
     fn forget_failed(&mut self, ip: IpAddr) {
         let serving = self.by_address.get(&ip);
-        if serving.is_some_and(|serving| serving.team.has_ended()) {
+        if serving.is_some_and(|serving| serving.group.has_ended()) {
             self.by_address.remove(&ip);
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Ticket {
 
 /// The queues of one queue pair.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct WorkTracker {
     qpn: Qpn,
     send_depth: u16,
     recv_depth: u16,
@@ -59,7 +59,7 @@ pub(super) struct Ledger {
     binds: u16,
 }
 
-impl Ledger {
+impl WorkTracker {
     /// Numbers have so many bits.
     pub(super) const NUMBER_BITS: u32 = 31;
     const NUMBER_MASK: u32 = (1 << Self::NUMBER_BITS) - 1;

@@ -17,7 +17,7 @@ use super::steering::Steering;
 
 /// What the threads of an address share.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct PortGroup {
     steering: Steering,
     inboxes: Box<[Inbox]>,
     /// The sockets, which stay as they are until the last thread has ended: the system would number those anew that are left.
@@ -26,12 +26,12 @@ pub(super) struct Group {
 
 /// What others hand over to a thread.
 struct Inbox {
-    mailbox: Mailbox<Parcel>,
+    mailbox: Mailbox<HandedOver>,
     waiting_bytes: AtomicUsize,
 }
 
 /// Datagrams that came to another thread's socket.
-struct Parcel {
+struct HandedOver {
     flow: Flow,
     bytes: Box<[u8]>,
     segment_len_bytes: Option<u16>,
@@ -40,12 +40,12 @@ struct Parcel {
 
 /// A thread's place in a group.
 #[derive(Debug)]
-pub(super) struct Seat {
-    group: Arc<Group>,
+pub(super) struct PortShare {
+    group: Arc<PortGroup>,
     index: u32,
 }
 
-impl Group {
+impl PortGroup {
     /// For as many threads as there are sockets.
     pub(super) fn new(sockets: Vec<OwnedFd>) -> io::Result<Arc<Self>> {
         let inboxes: io::Result<_> = sockets.iter().map(|_| Inbox::new()).collect();
@@ -64,16 +64,16 @@ impl Group {
     }
 
     /// The place of each thread.
-    pub(super) fn seats(self: &Arc<Self>) -> impl Iterator<Item = Seat> + use<> {
+    pub(super) fn shares(self: &Arc<Self>) -> impl Iterator<Item = PortShare> + use<> {
         let group = Arc::clone(self);
-        (0..group.steering.threads).map(move |index| Seat {
+        (0..group.steering.threads).map(move |index| PortShare {
             group: Arc::clone(&group),
             index,
         })
     }
 }
 
-impl Seat {
+impl PortShare {
     /// How many threads there are.
     pub(super) fn threads(&self) -> u32 {
         self.group.steering.threads
@@ -120,10 +120,10 @@ impl Seat {
         let Some(mail) = inbox.mailbox.collect() else {
             return false;
         };
-        for parcel in mail.messages {
-            let len = parcel.bytes.len();
+        for handed_over in mail.messages {
+            let len = handed_over.bytes.len();
             inbox.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
-            take(&parcel.received());
+            take(&handed_over.received());
         }
         true
     }
@@ -164,7 +164,7 @@ impl Inbox {
         let waiting = self.waiting_bytes.fetch_add(len, Ordering::Relaxed);
         let has_room = waiting + len <= Self::WAITING_MAX_BYTES;
         // Copied: the thread that has received it receives the next into the same buffer.
-        if !has_room || self.mailbox.try_post(Parcel::of(received)).is_err() {
+        if !has_room || self.mailbox.try_post(HandedOver::of(received)).is_err() {
             self.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
         }
     }
@@ -177,7 +177,7 @@ impl std::fmt::Debug for Inbox {
     }
 }
 
-impl Parcel {
+impl HandedOver {
     fn of(received: &Received<'_>) -> Self {
         Self {
             flow: received.flow,

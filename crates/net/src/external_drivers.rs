@@ -7,32 +7,32 @@ use block::Completion;
 use crate::ConnectionId;
 use crate::slots::REACTORS_MAX;
 
-/// How others reach the connections of a thread that is not a reactor.
-pub trait Guest: Send + Sync {
-    /// Has a connection's session look at its shared state.
+/// Reaches the connections of a thread that is not a reactor.
+pub trait ExternalDriver: Send + Sync {
+    /// Wakes a connection's session: shared state has changed.
     fn wake(&self, connection: ConnectionId);
 
-    /// Tells a connection's session that a volume is done with one of its commands. Never waits.
+    /// Tells a connection's session that a volume has completed one of its commands. Never waits.
     fn complete(&self, completion: Completion);
 
     /// Ends a connection. May wait, so not for reactor threads.
     fn close(&self, connection: ConnectionId);
 }
 
-/// Guests by the reactor number that their connections carry: the numbers above the reactors' own.
-pub(crate) struct Guests {
+/// External drivers by the reactor number that their connections carry: the numbers above the reactors' own.
+pub(crate) struct ExternalDrivers {
     first: usize,
-    places: RwLock<Vec<Option<Arc<dyn Guest>>>>,
+    places: RwLock<Vec<Option<Arc<dyn ExternalDriver>>>>,
 }
 
-/// A guest's place, left when this drops.
+/// An external driver's registration. Dropping it removes the driver.
 pub struct Membership {
-    guests: Arc<Guests>,
+    drivers: Arc<ExternalDrivers>,
     index: usize,
 }
 
-impl Guests {
-    /// Guests beside so many reactors.
+impl ExternalDrivers {
+    /// No drivers yet, beside `reactors` reactors.
     pub(crate) fn beside(reactors: usize) -> Self {
         Self {
             first: reactors,
@@ -40,8 +40,8 @@ impl Guests {
         }
     }
 
-    /// `None` where no number is left.
-    pub(crate) fn join(self: &Arc<Self>, guest: Arc<dyn Guest>) -> Option<Membership> {
+    /// Registers a driver. Returns `None` if no reactor number is left.
+    pub(crate) fn join(self: &Arc<Self>, driver: Arc<dyn ExternalDriver>) -> Option<Membership> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let place = match places.iter().position(Option::is_none) {
             Some(free) => free,
@@ -51,15 +51,15 @@ impl Guests {
             }
             None => return None,
         };
-        places[place] = Some(guest);
+        places[place] = Some(driver);
         Some(Membership {
-            guests: Arc::clone(self),
+            drivers: Arc::clone(self),
             index: self.first + place,
         })
     }
 
-    /// The guest that drives a connection. The lock is not held while it is spoken to.
-    pub(crate) fn of(&self, connection: ConnectionId) -> Option<Arc<dyn Guest>> {
+    /// The driver of a connection. The caller calls it without the lock.
+    pub(crate) fn of(&self, connection: ConnectionId) -> Option<Arc<dyn ExternalDriver>> {
         let place = connection.reactor().checked_sub(self.first)?;
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.get(place)?.clone()
@@ -77,11 +77,11 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut places = self
-            .guests
+            .drivers
             .places
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        places[self.index - self.guests.first] = None;
+        places[self.index - self.drivers.first] = None;
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     #[derive(Default)]
     struct Note(Mutex<Vec<ConnectionId>>);
 
-    impl Guest for Note {
+    impl ExternalDriver for Note {
         fn wake(&self, connection: ConnectionId) {
             self.0.lock().expect("unpoisoned").push(connection);
         }
@@ -105,29 +105,29 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_found_by_its_connections_until_it_leaves() {
-        let guests = Arc::new(Guests::beside(2));
+    fn a_driver_is_found_by_its_connections_until_it_is_removed() {
+        let drivers = Arc::new(ExternalDrivers::beside(2));
         let note = Arc::new(Note::default());
-        let member = guests.join(note.clone()).expect("room");
-        let other = guests.join(Arc::new(Note::default())).expect("room");
+        let member = drivers.join(note.clone()).expect("room");
+        let other = drivers.join(Arc::new(Note::default())).expect("room");
         assert_eq!((member.index(), other.index()), (2, 3));
         let mut slots = Slots::new(member.index());
         let id = slots.insert_with(|_| Some(())).expect("room");
-        guests.of(id).expect("a guest").wake(id);
+        drivers.of(id).expect("a driver").wake(id);
         assert_eq!(*note.0.lock().expect("unpoisoned"), [id]);
         let own = Slots::new(1).insert_with(|_| Some(())).expect("room");
-        assert!(guests.of(own).is_none(), "reactors are not guests");
+        assert!(drivers.of(own).is_none(), "reactors are not drivers");
         drop(member);
-        assert!(guests.of(id).is_none());
-        let next = guests.join(note).expect("room");
+        assert!(drivers.of(id).is_none());
+        let next = drivers.join(note).expect("room");
         assert_eq!(next.index(), 2, "numbers are used again");
     }
 
     #[test]
-    fn there_are_as_many_guests_as_numbers() {
-        let guests = Arc::new(Guests::beside(REACTORS_MAX - 1));
-        let only = guests.join(Arc::new(Note::default()));
+    fn there_are_as_many_drivers_as_numbers() {
+        let drivers = Arc::new(ExternalDrivers::beside(REACTORS_MAX - 1));
+        let only = drivers.join(Arc::new(Note::default()));
         assert!(only.is_some());
-        assert!(guests.join(Arc::new(Note::default())).is_none());
+        assert!(drivers.join(Arc::new(Note::default())).is_none());
     }
 }

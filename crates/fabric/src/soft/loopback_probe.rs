@@ -60,7 +60,7 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct Damaged;
 
-/// A socket, as the proof uses it.
+/// A socket, as the probe uses it.
 pub(super) trait Datagrams {
     /// Sends a run.
     fn send(&mut self, run: &UdpRun, bytes: &[u8]) -> io::Result<()>;
@@ -98,10 +98,10 @@ impl Datagrams for UdpSocket {
     }
 }
 
-/// What is proved, and where.
+/// What is probed, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Proof {
-    /// The socket's address. One that stands for all is proved at loopback.
+pub(super) struct LoopbackProbe {
+    /// The socket's address. One that stands for all is probed at loopback.
     pub(super) local: SocketAddr,
     /// Payload of a full packet.
     pub(super) path_mtu: PathMtu,
@@ -109,7 +109,7 @@ pub(super) struct Proof {
     pub(super) nonce: u64,
 }
 
-impl Proof {
+impl LoopbackProbe {
     /// How often packets are sent before they count as lost: peers may be filling the socket's buffer.
     const ATTEMPTS: u32 = 3;
     /// How long they are waited for each time.
@@ -118,7 +118,7 @@ impl Proof {
     const RUN_LEN_MAX_BYTES: usize = 62_000;
 
     /// Whether runs of packets can be left to the system to cut, where that is `wanted`. An error where single packets are
-    /// damaged, too. Where none comes at all nothing is proved, since that of others may: a filter, or the interface of
+    /// damaged, too. Where none comes at all nothing is probed, since that of others may: a filter, or the interface of
     /// loopback that is down, may harm packets to oneself alone.
     pub(super) fn segmentation<D: Datagrams>(
         &self,

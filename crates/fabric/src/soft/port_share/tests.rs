@@ -11,10 +11,10 @@ use super::*;
 
 const LEN: usize = 40;
 
-fn seats(count: usize) -> Vec<Seat> {
+fn shares(count: usize) -> Vec<PortShare> {
     let file = || File::open("/dev/null").expect("it is there").into();
     let sockets = (0..count).map(|_| file()).collect();
-    Group::new(sockets).expect("events").seats().collect()
+    PortGroup::new(sockets).expect("events").shares().collect()
 }
 
 fn datagram(qpn: u32, len: usize) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn received(bytes: &[u8], segment_len_bytes: Option<u16>) -> Received<'_> {
 
 #[test]
 fn a_run_is_split_by_whom_its_packets_are_for() {
-    let seats = seats(3);
+    let shares = shares(3);
     // Of threads 1, 1, 0, 2, 2 and 1; the last is shorter.
     let parts = [
         (301, LEN),
@@ -51,12 +51,12 @@ fn a_run_is_split_by_whom_its_packets_are_for() {
     let run = packets.concat();
     let mut own = Vec::new();
     let whole = received(&run, Some(LEN as u16));
-    let handed_over = seats[1].sort(&whole, |part| own.push(part.bytes.to_vec()));
+    let handed_over = shares[1].sort(&whole, |part| own.push(part.bytes.to_vec()));
     assert_eq!(handed_over, 2);
     assert_eq!(own, [packets[..2].concat(), packets[5].clone()]);
     for (index, expected) in [(0, &packets[2..3]), (1, &[]), (2, &packets[3..5])] {
         let mut came = Vec::new();
-        let any = seats[index].collect(|part| {
+        let any = shares[index].collect(|part| {
             assert_eq!(
                 (part.flow, part.segment_len_bytes),
                 (whole.flow, Some(LEN as u16))
@@ -71,19 +71,19 @@ fn a_run_is_split_by_whom_its_packets_are_for() {
 
 #[test]
 fn what_is_no_packet_is_the_first_threads() {
-    let seats = seats(2);
+    let shares = shares(2);
     let mut own = 0;
     for len in 0..8 {
-        seats[0].sort(&received(&vec![0xFF; len], None), |part| {
+        shares[0].sort(&received(&vec![0xFF; len], None), |part| {
             assert_eq!(part.bytes.len(), len);
             own += 1;
         });
     }
     // Where there is no byte, there is nothing to take.
     assert_eq!(own, 7);
-    seats[1].sort(&received(&[1, 2, 3], Some(1)), |_| own += 1);
+    shares[1].sort(&received(&[1, 2, 3], Some(1)), |_| own += 1);
     assert_eq!(own, 7);
-    assert!(seats[0].collect(|part| assert_eq!(part.bytes, [1, 2, 3])));
+    assert!(shares[0].collect(|part| assert_eq!(part.bytes, [1, 2, 3])));
 }
 
 proptest! {
@@ -93,17 +93,17 @@ proptest! {
         segment_len in prop::option::of(0_u16..500),
         threads in 1..5_usize,
     ) {
-        let seats = seats(threads);
-        let steering = seats[0].group.steering;
+        let shares = shares(threads);
+        let steering = shares[0].group.steering;
         let segment = segment_len.map_or(run.len(), usize::from).max(1);
         let mut expected = vec![Vec::new(); threads];
         for packet in run.chunks(segment) {
             expected[steering.thread_of(packet) as usize].extend_from_slice(packet);
         }
         let mut came = vec![Vec::new(); threads];
-        seats[0].sort(&received(&run, segment_len), |part| came[0].extend_from_slice(part.bytes));
-        for (seat, came) in seats.iter().zip(&mut came) {
-            seat.collect(|part| came.extend_from_slice(part.bytes));
+        shares[0].sort(&received(&run, segment_len), |part| came[0].extend_from_slice(part.bytes));
+        for (share, came) in shares.iter().zip(&mut came) {
+            share.collect(|part| came.extend_from_slice(part.bytes));
         }
         prop_assert_eq!(came, expected);
     }
@@ -111,29 +111,29 @@ proptest! {
 
 #[test]
 fn what_waits_is_bounded() {
-    let seats = seats(2);
+    let shares = shares(2);
     let long = datagram(300, 60_000);
     let most = Inbox::WAITING_MAX_BYTES / long.len();
     for _ in 0..2 * most {
-        seats[1].sort(&received(&long, None), |_| panic!("it is the other's"));
+        shares[1].sort(&received(&long, None), |_| panic!("it is the other's"));
     }
     let short = datagram(300, LEN);
-    for _ in 0..2 * Mailbox::<Parcel>::MESSAGES_MAX {
-        seats[1].sort(&received(&short, None), |_| panic!("it is the other's"));
+    for _ in 0..2 * Mailbox::<HandedOver>::MESSAGES_MAX {
+        shares[1].sort(&received(&short, None), |_| panic!("it is the other's"));
     }
     let mut came = 0;
-    assert!(seats[0].collect(|part| came += part.bytes.len()));
+    assert!(shares[0].collect(|part| came += part.bytes.len()));
     assert!((most * long.len()..=Inbox::WAITING_MAX_BYTES).contains(&came));
-    let waiting = &seats[0].inbox().waiting_bytes;
+    let waiting = &shares[0].inbox().waiting_bytes;
     assert_eq!(waiting.load(Ordering::Relaxed), 0);
-    seats[1].sort(&received(&short, None), |_| panic!("it is the other's"));
-    assert!(seats[0].collect(|part| assert_eq!(part.bytes, short)));
+    shares[1].sort(&received(&short, None), |_| panic!("it is the other's"));
+    assert!(shares[0].collect(|part| assert_eq!(part.bytes, short)));
 }
 
 #[test]
 fn a_thread_that_sleeps_is_woken() {
-    let mut seats = seats(2);
-    let (second, first) = (seats.remove(1), seats.remove(0));
+    let mut shares = shares(2);
+    let (second, first) = (shares.remove(1), shares.remove(0));
     let packet = datagram(300, LEN);
     second.sort(&received(&packet, None), |_| panic!("it is the other's"));
     first

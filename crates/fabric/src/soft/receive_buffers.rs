@@ -7,13 +7,13 @@ use super::memory::Memory;
 /// Regions of the provider's memory, one datagram or run in each. What is in one may stay there until the program above has taken in
 /// what has completed; the next datagram then comes into the next one.
 #[derive(Debug)]
-pub(super) struct Arrivals {
+pub(super) struct ReceiveBuffers {
     regions: [RegionId; Self::COUNT],
     /// So many of them hold what is to stay.
     used: usize,
 }
 
-impl Arrivals {
+impl ReceiveBuffers {
     const COUNT: usize = 8;
 
     /// Each with room for `len_bytes` bytes.

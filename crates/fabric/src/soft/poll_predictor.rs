@@ -5,14 +5,14 @@
 /// Under load they do; where one request or answer is on its way at a time they hardly ever do, and a look in vain delays what is to be
 /// done.
 #[derive(Debug, Default)]
-pub(super) struct Outlook {
+pub(super) struct PollPredictor {
     /// Looks in vain, one after the other, up to as many as matter.
     vain: u32,
     /// Looks that were left out since the last that was taken.
     left_out: u32,
 }
 
-impl Outlook {
+impl PollPredictor {
     /// After so many looks in vain others are left out,
     const VAIN_MAX: u32 = 16;
     /// but for one after so many.
@@ -40,11 +40,11 @@ mod tests {
     use super::*;
 
     /// How many of so many looks are taken, all of which would find the same.
-    fn taken(outlook: &mut Outlook, count: u32, has_found: bool) -> u32 {
+    fn taken(predictor: &mut PollPredictor, count: u32, has_found: bool) -> u32 {
         let looks = (0..count).filter(|_| {
-            let is_good = outlook.is_good();
+            let is_good = predictor.is_good();
             if is_good {
-                outlook.saw(has_found);
+                predictor.saw(has_found);
             }
             is_good
         });
@@ -53,16 +53,16 @@ mod tests {
 
     #[test]
     fn looks_are_left_out_while_they_are_in_vain_and_taken_again_when_one_is_not() {
-        let mut outlook = Outlook::default();
+        let mut predictor = PollPredictor::default();
         for _ in 0..3 {
-            let one_in = Outlook::LEFT_OUT_MAX + 1;
-            let vain = taken(&mut outlook, Outlook::VAIN_MAX + 10 * one_in, false);
-            assert_eq!(vain, Outlook::VAIN_MAX + 10);
-            assert_eq!(taken(&mut outlook, one_in, true), 1);
-            assert_eq!(taken(&mut outlook, 100, true), 100);
+            let one_in = PollPredictor::LEFT_OUT_MAX + 1;
+            let vain = taken(&mut predictor, PollPredictor::VAIN_MAX + 10 * one_in, false);
+            assert_eq!(vain, PollPredictor::VAIN_MAX + 10);
+            assert_eq!(taken(&mut predictor, one_in, true), 1);
+            assert_eq!(taken(&mut predictor, 100, true), 100);
         }
-        assert!(outlook.is_good());
-        outlook.saw(false);
-        assert!(outlook.is_good(), "once in vain is not always");
+        assert!(predictor.is_good());
+        predictor.saw(false);
+        assert!(predictor.is_good(), "once in vain is not always");
     }
 }

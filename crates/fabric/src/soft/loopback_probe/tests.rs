@@ -67,8 +67,8 @@ const PROOFS: [(&str, PathMtu); 4] = [
     ("0.0.0.0:4791", PathMtu::B1024),
 ];
 
-fn proofs() -> impl Iterator<Item = Proof> {
-    PROOFS.into_iter().map(|(local, path_mtu)| Proof {
+fn proofs() -> impl Iterator<Item = LoopbackProbe> {
+    PROOFS.into_iter().map(|(local, path_mtu)| LoopbackProbe {
         local: local.parse().expect("an address"),
         path_mtu,
         nonce: 0x0123_4567_89AB_CDEF,
@@ -76,22 +76,22 @@ fn proofs() -> impl Iterator<Item = Proof> {
 }
 
 fn prove(
-    proof: Proof,
+    probe: LoopbackProbe,
     wanted: Segmentation,
     twist: impl FnMut(&mut UdpArrival, &mut Vec<u8>) -> Fate,
 ) -> (Result<Segmentation, Damaged>, usize) {
     let mut socket = Twisted::by(twist);
     let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
-    let proved = proof.segmentation(&mut socket, wanted, &mut buffer);
-    (proved, socket.runs_sent)
+    let probed = probe.segmentation(&mut socket, wanted, &mut buffer);
+    (probed, socket.runs_sent)
 }
 
 #[test]
 fn what_comes_whole_is_used() {
-    for proof in proofs() {
+    for probe in proofs() {
         for wanted in [Segmentation::On, Segmentation::Off] {
-            let (proved, runs) = prove(proof, wanted, |_, _| Fate::Comes);
-            assert_eq!(proved.expect("all is well"), wanted);
+            let (probed, runs) = prove(probe, wanted, |_, _| Fate::Comes);
+            assert_eq!(probed.expect("all is well"), wanted);
             assert_eq!(runs, if wanted == Segmentation::On { 2 } else { 1 });
         }
     }
@@ -126,18 +126,18 @@ fn runs_that_are_refused_cut_short_damaged_or_lost_switch_segmentation_off() {
             Fate::Comes
         },
     ];
-    for proof in proofs() {
+    for probe in proofs() {
         for (number, twist) in twists.into_iter().enumerate() {
-            let (proved, _) = prove(proof, Segmentation::On, |arrival, bytes| {
+            let (probed, _) = prove(probe, Segmentation::On, |arrival, bytes| {
                 if arrival.segment_len_bytes.is_none() {
                     return Fate::Comes;
                 }
                 twist(arrival, bytes)
             });
             assert_eq!(
-                proved.expect("single packets come"),
+                probed.expect("single packets come"),
                 Segmentation::Off,
-                "twist {number} at {proof:?}"
+                "twist {number} at {probe:?}"
             );
         }
     }
@@ -145,14 +145,14 @@ fn runs_that_are_refused_cut_short_damaged_or_lost_switch_segmentation_off() {
 
 #[test]
 fn single_packets_that_are_damaged_are_an_error() {
-    for proof in proofs() {
+    for probe in proofs() {
         for wanted in [Segmentation::On, Segmentation::Off] {
             for at in [0, 1, 40, 250] {
-                let (proved, runs) = prove(proof, wanted, |_, bytes| {
+                let (probed, runs) = prove(probe, wanted, |_, bytes| {
                     bytes[at] ^= 0x10;
                     Fate::Comes
                 });
-                assert!(proved.is_err(), "byte {at} at {proof:?}: {proved:?}");
+                assert!(probed.is_err(), "byte {at} at {probe:?}: {probed:?}");
                 assert_eq!(runs, 1);
             }
         }
@@ -162,44 +162,44 @@ fn single_packets_that_are_damaged_are_an_error() {
 #[test]
 fn single_packets_that_do_not_come_prove_nothing() {
     let elsewhere: SocketAddr = "198.51.100.7:1024".parse().expect("an address");
-    for proof in proofs() {
+    for probe in proofs() {
         for wanted in [Segmentation::On, Segmentation::Off] {
-            let (proved, runs) = prove(proof, wanted, |_, _| Fate::IsLost);
-            assert_eq!(proved.expect("it may be so for us alone"), wanted);
+            let (probed, runs) = prove(probe, wanted, |_, _| Fate::IsLost);
+            assert_eq!(probed.expect("it may be so for us alone"), wanted);
             assert_eq!(runs, 3, "it was sent again");
-            let (proved, runs) = prove(proof, wanted, |_, _| Fate::IsRefused);
-            assert_eq!(proved.expect("it may be so for us alone"), wanted);
+            let (probed, runs) = prove(probe, wanted, |_, _| Fate::IsRefused);
+            assert_eq!(probed.expect("it may be so for us alone"), wanted);
             assert_eq!(runs, 3, "it was sent again");
-            let (proved, _) = prove(proof, wanted, |arrival, _| {
+            let (probed, _) = prove(probe, wanted, |arrival, _| {
                 arrival.source = elsewhere;
                 Fate::Comes
             });
-            assert_eq!(proved.expect("it may be so for us alone"), wanted);
+            assert_eq!(probed.expect("it may be so for us alone"), wanted);
         }
     }
 }
 
 #[test]
 fn interfaces_of_link_local_addresses_are_not_compared() {
-    let proof = Proof {
+    let probe = LoopbackProbe {
         local: "[fe80::1%3]:4791".parse().expect("an address"),
         path_mtu: PathMtu::B1024,
         nonce: 7,
     };
-    let (proved, runs) = prove(proof, Segmentation::On, |arrival, _| {
-        assert_eq!(arrival.source, proof.local, "it goes out there");
+    let (probed, runs) = prove(probe, Segmentation::On, |arrival, _| {
+        assert_eq!(arrival.source, probe.local, "it goes out there");
         arrival.dest = SocketAddr::new(arrival.dest.ip(), arrival.dest.port());
         Fate::Comes
     });
-    assert_eq!(proved.expect("all came"), Segmentation::On);
+    assert_eq!(probed.expect("all came"), Segmentation::On);
     assert_eq!(runs, 2);
 }
 
 #[test]
 fn a_packet_that_is_lost_once_is_sent_again() {
-    for proof in proofs() {
+    for probe in proofs() {
         let mut turn = 0;
-        let (proved, runs) = prove(proof, Segmentation::On, |_, _| {
+        let (probed, runs) = prove(probe, Segmentation::On, |_, _| {
             turn += 1;
             if turn % 2 == 1 {
                 Fate::IsLost
@@ -207,17 +207,17 @@ fn a_packet_that_is_lost_once_is_sent_again() {
                 Fate::Comes
             }
         });
-        assert_eq!(proved.expect("all came in the end"), Segmentation::On);
+        assert_eq!(probed.expect("all came in the end"), Segmentation::On);
         assert_eq!(runs, 4);
     }
 }
 
 #[test]
 fn what_peers_send_meanwhile_neither_helps_nor_harms() {
-    for proof in proofs() {
-        let stranger = Proof {
-            nonce: !proof.nonce,
-            ..proof
+    for probe in proofs() {
+        let stranger = LoopbackProbe {
+            nonce: !probe.nonce,
+            ..probe
         };
         let mut socket = Twisted::by(|_: &mut UdpArrival, _: &mut Vec<u8>| Fate::Comes);
         for junk in [
@@ -229,15 +229,15 @@ fn what_peers_send_meanwhile_neither_helps_nor_harms() {
             let arrival = UdpArrival {
                 len_bytes: junk.len(),
                 source: "203.0.113.9:4791".parse().expect("an address"),
-                dest: proof.own(),
+                dest: probe.own(),
                 segment_len_bytes: None,
                 congestion_experienced: false,
             };
             socket.came.push_back((arrival, junk));
         }
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
-        let proved = proof.segmentation(&mut socket, Segmentation::On, &mut buffer);
-        assert_eq!(proved.expect("all came"), Segmentation::On);
+        let probed = probe.segmentation(&mut socket, Segmentation::On, &mut buffer);
+        assert_eq!(probed.expect("all came"), Segmentation::On);
         assert_eq!(socket.runs_sent, 2);
     }
 }

@@ -10,9 +10,9 @@ use net::ReactorHandle;
 use super::{MessageAcceptor, Meter, Metered, Runtime, RuntimeError, RuntimeOptions};
 
 /// Runtimes whose providers share an address, so that peers' connections are spread over threads. They listen, and end, together.
-pub struct Team(Vec<Runtime>);
+pub struct RuntimeGroup(Vec<Runtime>);
 
-impl Team {
+impl RuntimeGroup {
     /// Starts a thread for each of `providers`, of which there is at least one. What `options` bound is shared out among them.
     pub fn start<P: Metered + Send + 'static>(
         providers: Vec<P>,
@@ -21,7 +21,7 @@ impl Team {
         options: &RuntimeOptions,
     ) -> Result<Self, RuntimeError> {
         let count = providers.len();
-        assert!(count > 0, "a team has a member");
+        assert!(count > 0, "a group has a member");
         let start = |(index, provider)| {
             let thread_name = if count == 1 {
                 options.thread_name.clone()
