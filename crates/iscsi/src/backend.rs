@@ -162,6 +162,9 @@ pub trait Backend {
     /// known to exist, so that strangers learn nothing by it.
     fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication;
 
+    /// The connection's number, by which volumes name it when they complete its commands.
+    fn connection(&self) -> u64;
+
     /// TARGET PORTAL GROUP TAG of the portal that the connection came through.
     fn portal_group(&self) -> u16;
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use block::{Admission, BlockSize, Extent, Intent, Op, OpKind, Status, Ticket, Volume};
+use block::{BlockSize, Extent, Op, OpKind, Status, Volume};
 use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
 use session::RegionId;
 
@@ -15,6 +15,7 @@ use crate::order::{Attribute, Place};
 use crate::params::Parameters;
 use crate::task::{Advertised, Early, Held, Progress, Task, Work};
 use crate::transmit::COPY_LEN_MAX;
+use crate::waiting::Admitting;
 use crate::window::Arrival;
 use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
@@ -67,25 +68,28 @@ impl<B: Backend> Connection<B> {
         if u64::from(command.expected_len.get()) <= COPY_LEN_MAX {
             self.short_commands += 1;
         }
-        let mut task = match arrival {
-            Arrival::Held(place) => early_task(now, &command, place, attribute),
-            _ => begin(now, &command, opened.nexus, windowed, backend),
-        };
-        if task.early.is_some() {
-            task.gathers = early_len(&command, &full.parameters);
-        }
-        task.advertised = self.advertised;
-        if !full.tasks.make_room(task.gathers, backend) {
-            refuse(&mut task);
-        }
-        let writes = matches!(task.progress, Progress::Receiving | Progress::Waiting);
-        let Some(slot) = full.tasks.insert(task) else {
+        let Some(slot) = full.tasks.next_slot() else {
             if windowed.is_some() {
                 full.tasks.forgo(arrival);
             }
             self.reject(reason::TOO_MANY_IMMEDIATE);
             return Sink::Discard;
         };
+        let mut task = if let Arrival::Held(place) = arrival {
+            early_task(now, &command, place, attribute)
+        } else {
+            let mut admitting = Admitting::new(now, slot, &mut full.tasks.leases);
+            begin(&mut admitting, &command, opened.nexus, windowed, backend)
+        };
+        if matches!(task.progress, Progress::Waiting | Progress::Filling) {
+            task.gathers = task.gathers.max(early_len(&command, &full.parameters));
+        }
+        task.advertised = self.advertised;
+        if !full.tasks.make_room(task.gathers, backend) {
+            refuse(&mut task);
+        }
+        let writes = task.takes_data_out();
+        full.tasks.insert(slot, task);
         match (arrival, windowed) {
             (Arrival::Held(place), _) => full.tasks.hold(place, Held::Command(slot)),
             (_, Some(attribute)) => full.tasks.begun(attribute),
@@ -100,6 +104,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Notes how much data-out may come without an R2T.
+    #[inline]
     fn expect_unsolicited(&mut self, slot: usize, command: &ScsiCommand) {
         let Stage::Full(full) = &mut self.stage else {
             return;
@@ -118,7 +123,7 @@ impl<B: Backend> Connection<B> {
             // Looked at again when it is begun.
             task.len = if unexpected { 0 } else { task.gathers };
         }
-        if unexpected && task.progress == Progress::Receiving {
+        if unexpected && task.progress != Progress::Waiting && task.takes_data_out() {
             fail(task, SenseKey::AbortedCommand, UNEXPECTED_UNSOLICITED_DATA);
             full.tasks.queue(slot);
             return;
@@ -252,7 +257,7 @@ impl<B: Backend> Connection<B> {
         let room = (task.len - task.moved).min(bytes.len() as u64) as usize;
         let bytes = &bytes[..room];
         match task.work {
-            Work::Write(extent) => {
+            Work::Write(extent) if task.progress == Progress::Receiving => {
                 let volume = backend.view(nexus, task.lun).map(|(view, _)| view);
                 let result = match volume {
                     Some(view) => write_blocks(task, extent, bytes, view.volume.as_ref()),
@@ -317,7 +322,12 @@ impl<B: Backend> Connection<B> {
             full.tasks.queue(slot);
             return;
         }
-        let mut task = begin(now, &early.command, opened.nexus, Some(attribute), backend);
+        let mut admitting = Admitting::new(now, slot, &mut full.tasks.leases);
+        let (command, nexus) = (&early.command, opened.nexus);
+        let mut task = begin(&mut admitting, command, nexus, Some(attribute), backend);
+        if task.progress == Progress::Filling {
+            task.gathers = task.gathers.max(early_len(command, &full.parameters));
+        }
         if !full.tasks.make_room(task.gathers, backend) {
             refuse(&mut task);
         }
@@ -328,7 +338,7 @@ impl<B: Backend> Connection<B> {
         self.write_data(slot, &waited.gathered, backend);
         self.with_full(|full| {
             let task = full.tasks.get_mut(slot);
-            if let Some(task) = task.filter(|task| task.progress == Progress::Receiving) {
+            if let Some(task) = task.filter(|task| task.takes_data_out()) {
                 task.next_data_out_sn = waited.next_data_out_sn;
                 if task.unsolicited_open && !waited.unsolicited_open {
                     (task.unsolicited_open, task.solicited) = (false, task.moved);
@@ -392,13 +402,13 @@ impl Full {
 
 /// Begins a command: plain transfers by what is remembered of the logical unit, the rest by the device.
 fn begin<B: Backend>(
-    now: Instant,
+    admitting: &mut Admitting<'_>,
     command: &ScsiCommand,
     nexus: NexusId,
     windowed: Option<Attribute>,
     backend: &mut B,
 ) -> Task {
-    let mut task = new_task(now, command, windowed);
+    let mut task = new_task(admitting.now, command, windowed);
     if let Some((view, region)) = backend.view(nexus, task.lun) {
         task.region = region;
         let geometry = view.volume.geometry();
@@ -407,20 +417,22 @@ fn begin<B: Backend>(
             Some(Ok(Medium::Read(extent))) if view.reads => {
                 // It is executed when it is sent, after the other commands at hand.
                 view.volume.prefetch(extent);
-                Some(Medium::Read(extent))
+                Some((Medium::Read(extent), OpKind::Read, extent))
             }
             Some(Ok(Medium::Write(extent))) if view.writes && !view.volume.is_read_only() => {
-                Some(Medium::Write(extent))
+                Some((Medium::Write(extent), OpKind::Write, extent))
             }
             _ => None,
         };
-        if let Some(transfer) = fast {
+        if let Some((transfer, kind, extent)) = fast {
             set_medium(&mut task, transfer);
-            admit(&mut task, now, view.volume.as_ref());
+            task.must_copy = !view.is_pinned;
+            let (len_bytes, extents) = (task.len, std::slice::from_ref(&extent));
+            admitting.admit_extents(&mut task, &view.volume, kind, extents, len_bytes);
             return task;
         }
     }
-    begin_by_device(&mut task, nexus, backend);
+    begin_by_device(&mut task, admitting, nexus, backend);
     task
 }
 
@@ -433,6 +445,7 @@ fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) ->
         work: Work::None,
         progress: Progress::Sending,
         region: RegionId(0),
+        must_copy: true,
         block_size: BlockSize::B512,
         started: now,
         expected_len: u64::from(command.expected_len.get()),
@@ -488,7 +501,12 @@ fn early_len(command: &ScsiCommand, parameters: &Parameters) -> u64 {
     }
 }
 
-fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) {
+fn begin_by_device<B: Backend>(
+    task: &mut Task,
+    admitting: &mut Admitting<'_>,
+    nexus: NexusId,
+    backend: &mut B,
+) {
     match backend.with_device(|device| device.begin(nexus, task.lun, &task.cdb)) {
         Begin::Done(mut response) => {
             task.wanted_len = response.data_in.len() as u64;
@@ -502,12 +520,13 @@ fn begin_by_device<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B)
                 task.region = region;
             }
             set_medium(task, transfer);
-            admit(task, task.started, volume.as_ref());
+            task.must_copy = volume.pinned().is_none();
+            admitting.admit(task, &volume);
         }
         Begin::Sanitize(work) => {
             task.work = Work::Sanitize;
             task.progress = Progress::Receiving;
-            admit(task, task.started, work.volume().as_ref());
+            admitting.admit(task, work.volume());
             task.execution = Some(Execution::Begins(Box::new(work)));
         }
         Begin::Parameters { len_bytes } => {
@@ -581,40 +600,8 @@ fn write_blocks(
     Ok(())
 }
 
-/// Asks the filters of the volume: they may hold the completion back, or answer the command in the volume's stead.
-fn admit(task: &mut Task, now: Instant, volume: &dyn Volume) {
-    let Some(kind) = kind_of(task) else {
-        return;
-    };
-    let ticket = Ticket {
-        connection: 0,
-        slot: 0,
-        generation: 0,
-    };
-    let intent = Intent {
-        kind,
-        extents: &[],
-        len_bytes: task.len,
-    };
-    match volume.admit(now, &intent, ticket) {
-        Admission::Now => {}
-        Admission::Later | Admission::NowThenSettle => {
-            // Tasks can't wait for a volume: the host tries again.
-            volume.release(ticket);
-            task.response = Response::check(Sense::of_volume(Status::Busy));
-            finish(task);
-        }
-        Admission::NotBefore(at) => task.not_before = Some(at),
-        Admission::Fail(status, at) => {
-            task.not_before = at;
-            task.response = Response::check(Sense::of_volume(status));
-            finish(task);
-        }
-    }
-}
-
 /// What a command is to filters and statistics; `None` for those that don't touch the medium.
-fn kind_of(task: &Task) -> Option<OpKind> {
+pub(crate) fn kind_of(task: &Task) -> Option<OpKind> {
     match task.work {
         Work::Read(_) => Some(OpKind::Read),
         Work::Write(_) | Work::Sanitize => Some(OpKind::Write),
@@ -659,7 +646,7 @@ fn refuse(task: &mut Task) {
 }
 
 /// Ends a task: what is still to come for it is thrown away.
-fn finish(task: &mut Task) {
+pub(crate) fn finish(task: &mut Task) {
     task.progress = Progress::Sending;
     task.work = Work::None;
     task.gathered.clear();

@@ -8,6 +8,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
+use block::Completion;
 use session::{SendList, Session, StreamSession};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -248,17 +249,18 @@ impl<B: Backend> Connection<B> {
             .map_or(Digest::None, |parameters| parameters.data_digest)
     }
 
-    pub(crate) fn enter_full_feature(&mut self, logged_in: LoggedIn) {
+    pub(crate) fn enter_full_feature(&mut self, logged_in: LoggedIn, connection: u64) {
+        let window = match &logged_in.shared {
+            Some(session) => Window::shared(session, logged_in.cid),
+            None => Window::own(self.login_cmd_sn, self.commands_max),
+        };
         self.stage = Stage::Full(Box::new(Full {
             initiator: logged_in.initiator,
             target: logged_in.target,
             kind: logged_in.kind,
             parameters: logged_in.parameters,
             cid: logged_in.cid,
-            tasks: Tasks::new(match &logged_in.shared {
-                Some(session) => Window::shared(session, logged_in.cid),
-                None => Window::own(self.login_cmd_sn, self.commands_max),
-            }),
+            tasks: Tasks::new(window, connection),
             text_left: Vec::new(),
         }));
     }
@@ -597,6 +599,17 @@ impl<B: Backend> Session for Connection<B> {
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.on_wake(now, backend);
+        self.end_turn(now, backend);
+        Ok(())
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut B,
+    ) -> Result<(), PeerError> {
+        self.on_completion(now, completion, backend);
         self.end_turn(now, backend);
         Ok(())
     }

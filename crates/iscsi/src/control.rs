@@ -260,7 +260,7 @@ impl<B: Backend> Connection<B> {
             let login = std::mem::take(login.as_mut());
             if let Some(logged_in) = login.logged_in() {
                 backend.logged_in(&logged_in);
-                self.enter_full_feature(logged_in);
+                self.enter_full_feature(logged_in, backend.connection());
             }
         }
     }
@@ -476,6 +476,7 @@ impl<B: Backend> Connection<B> {
             }
         }
         full.release_saved(backend);
+        full.fail_without_unit(opened.nexus, backend);
         self.look_at_standing(now, backend);
         self.begin_held(now, backend);
         self.answer_management(backend);

@@ -30,6 +30,7 @@ mod task;
 pub mod testing;
 pub mod text;
 mod transmit;
+mod waiting;
 mod window;
 pub mod wire;
 mod work;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use block::{BlockSize, Extent};
 use scsi::{Lun, Medium, Response};
-use session::{RegionId, RemoteBuffer};
+use session::{Leases, RegionId, RemoteBuffer};
 
 use crate::backend::{AbortScope, Backend};
 use crate::order::{Attribute, Place};
@@ -43,10 +43,14 @@ pub(crate) enum Work {
 pub(crate) enum Progress {
     /// Its turn has not come; unsolicited data-out are kept.
     Waiting,
+    /// Its volume brings the blocks into memory; unsolicited data-out are kept, and no others are asked for.
+    Filling,
     /// Data-out are awaited.
     Receiving,
     /// It is executed, in turns.
     Working,
+    /// Executed; its volume makes the effects safe.
+    Settling,
     /// Executed; its completion is held back (delay, rate limit).
     Held,
     /// Data-in and response are to be sent.
@@ -73,6 +77,8 @@ pub(crate) struct Task {
     pub(crate) work: Work,
     pub(crate) progress: Progress,
     pub(crate) region: RegionId,
+    /// Data-in may not be sent from where they lie in the volume.
+    pub(crate) must_copy: bool,
     pub(crate) block_size: BlockSize,
     pub(crate) started: Instant,
     /// Expected Data Transfer Length.
@@ -121,7 +127,16 @@ const _: () = assert!(size_of::<Task>() <= 460);
 impl Task {
     /// Whether data-out are of any use to it.
     pub(crate) fn takes_data_out(&self) -> bool {
-        matches!(self.progress, Progress::Receiving | Progress::Waiting)
+        match self.progress {
+            Progress::Receiving | Progress::Waiting => true,
+            Progress::Filling => !matches!(self.work, Work::Read(_)),
+            _ => false,
+        }
+    }
+
+    /// Whether it waits for its volume.
+    pub(crate) fn waits_for_volume(&self) -> bool {
+        matches!(self.progress, Progress::Filling | Progress::Settling)
     }
 }
 
@@ -175,6 +190,8 @@ pub(crate) struct Tasks {
     free: Vec<usize>,
     /// Slots with something to send, oldest first.
     ready: VecDeque<usize>,
+    /// What tasks hold on volumes that take time.
+    pub(crate) leases: Leases,
     window: Window,
     /// What waits for its turn.
     held: BTreeMap<Place, Held>,
@@ -192,13 +209,15 @@ const GATHERS_MAX: u64 = 16 << 20;
 const CHARGE_STEP: u64 = 256 << 10;
 
 impl Tasks {
-    pub(crate) fn new(window: Window) -> Self {
+    /// Of the connection of this number.
+    pub(crate) fn new(window: Window, connection: u64) -> Self {
         Self {
             slots: Vec::new(),
             tags: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
+            leases: Leases::new(connection),
             window,
             held: BTreeMap::new(),
             held_controls: 0,
@@ -328,23 +347,27 @@ impl Tasks {
         }
     }
 
-    /// Puts a task into a free slot; `None` where there is none.
-    pub(crate) fn insert(&mut self, mut task: Task) -> Option<usize> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.slots.len() < COMMANDS_MAX + IMMEDIATE_MAX => {
-                self.slots.push(None);
-                self.tags.push(NO_TASK_TAG);
-                self.generations.push(0);
-                self.slots.len() - 1
-            }
-            None => return None,
-        };
+    /// The slot of the next task; `None` if all are taken.
+    #[inline]
+    pub(crate) fn next_slot(&mut self) -> Option<usize> {
+        if self.free.is_empty() && self.slots.len() < COMMANDS_MAX + IMMEDIATE_MAX {
+            self.free.push(self.slots.len());
+            self.slots.push(None);
+            self.tags.push(NO_TASK_TAG);
+            self.generations.push(0);
+        }
+        self.free.last().copied()
+    }
+
+    /// Puts a task into the slot that [`next_slot`](Self::next_slot) gave.
+    #[inline]
+    pub(crate) fn insert(&mut self, slot: usize, mut task: Task) {
+        let next = self.free.pop();
+        assert_eq!(next, Some(slot), "the slot is the next one");
         task.generation = self.generations[slot];
         self.gathers += task.gathers;
         self.tags[slot] = task.itt;
         self.slots[slot] = Some(task);
-        Some(slot)
     }
 
     /// Puts the task that a command has become in the place of the one that waited, whose data-out it gives.
@@ -362,6 +385,12 @@ impl Tasks {
 
     pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Task> {
         self.slots.get_mut(slot)?.as_mut()
+    }
+
+    /// The leases of all tasks, and a task.
+    pub(crate) fn leases_and(&mut self, slot: usize) -> (&mut Leases, Option<&mut Task>) {
+        let task = self.slots.get_mut(slot).and_then(Option::as_mut);
+        (&mut self.leases, task)
     }
 
     pub(crate) fn get(&self, slot: usize) -> Option<&Task> {
@@ -383,6 +412,9 @@ impl Tasks {
             (None, None) => {}
         }
         self.gathers -= gathers;
+        if !self.leases.is_empty() {
+            self.leases.release(slot);
+        }
         self.slots[slot] = None;
         self.tags[slot] = NO_TASK_TAG;
         self.generations[slot] = self.generations[slot].wrapping_add(1);

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::Access;
 use block::testing::VecVolume;
+use block::{Access, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
 use session::{RegionId, Segment, SendList, Session as _, StreamSession as _};
 
@@ -27,6 +27,7 @@ pub struct TestTarget {
     device: Arc<Mutex<Device>>,
     sessions: Arc<Mutex<Sessions>>,
     volumes: Arc<[Arc<VecVolume>]>,
+    lun_count: usize,
     authentication: Authentication,
     /// The LUNs that connections looked up, in order.
     looked_up: Arc<Mutex<Vec<Lun>>>,
@@ -68,11 +69,18 @@ impl TestTarget {
 
     /// A target that needs no authentication.
     pub fn new(volumes: Vec<Arc<VecVolume>>) -> Self {
-        let device = scsi::testing::device(Self::NAME, (0..).zip(volumes.iter().cloned()));
+        Self::over(volumes.clone(), volumes)
+    }
+
+    /// A target whose logical units keep their contents in `volumes`.
+    pub fn over<V: Volume + 'static>(units: Vec<Arc<V>>, volumes: Vec<Arc<VecVolume>>) -> Self {
+        let lun_count = units.len();
+        let device = scsi::testing::device(Self::NAME, (0..).zip(units));
         Self {
             device: Arc::new(Mutex::new(device)),
             sessions: Arc::default(),
             volumes: volumes.into(),
+            lun_count,
             authentication: Authentication::default(),
             looked_up: Arc::default(),
         }
@@ -132,7 +140,7 @@ impl TestBackend {
             .find(|member| member.id == self.id);
         let nexus = own.map(|member| member.opened.nexus);
         drop(sessions);
-        for lun in 0..self.target.volumes.len() {
+        for lun in 0..self.target.lun_count {
             if let Some(nexus) = nexus {
                 self.target.device().begin(nexus, lun as Lun, &[0; 16]);
             }
@@ -166,6 +174,10 @@ impl TestBackend {
 impl Backend for TestBackend {
     fn authentication(&mut self, _: &str, _: Option<&str>) -> Authentication {
         self.target.authentication.clone()
+    }
+
+    fn connection(&self) -> u64 {
+        self.id
     }
 
     fn portal_group(&self) -> u16 {

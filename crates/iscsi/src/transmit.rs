@@ -20,10 +20,11 @@ use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};
 
 /// Reads of less than a page are copied into the send list; longer ones are gathered from volume memory.
 pub const COPY_LEN_MAX: u64 = (4 << 10) - 1;
-/// The longest data segment with a digest: it is copied, so it must fit into a send list.
-const DIGESTED_LEN_MAX: u64 = 64 << 10;
+/// The longest data segment that is copied (for its digest, or since it can't be sent from the volume): it must fit into a send
+/// list.
+const COPIED_LEN_MAX: u64 = 64 << 10;
 /// What a send list must hold at the least.
-pub const SEND_LIST_MIN_BYTES: usize = DIGESTED_LEN_MAX as usize + 1024;
+pub const SEND_LIST_MIN_BYTES: usize = COPIED_LEN_MAX as usize + 1024;
 /// Room that a PDU needs beside its data: header, both digests, padding.
 const OVERHEAD_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
 
@@ -52,7 +53,7 @@ impl<B: Backend> Connection<B> {
                 return;
             };
             let Some(slot) = full.tasks.next_ready() else {
-                if self.begin_held(now, backend) {
+                if full.tasks.has_held() && self.begin_held(now, backend) {
                     continue;
                 }
                 return;
@@ -88,7 +89,11 @@ impl<B: Backend> Connection<B> {
         };
         match task.progress {
             Progress::Receiving => self.send_r2ts(slot, out),
-            Progress::Working | Progress::Held | Progress::Waiting => Sent::Waiting,
+            Progress::Waiting
+            | Progress::Filling
+            | Progress::Working
+            | Progress::Settling
+            | Progress::Held => Sent::Waiting,
             Progress::Sending => {
                 if !self.send_data_in(slot, backend, out) {
                     return Sent::Full;
@@ -176,13 +181,12 @@ impl<B: Backend> Connection<B> {
             // A sequence ends at a multiple of MaxBurstLength (F).
             let to_burst_end = burst - task.moved % burst;
             let mut len = segment_max.min(task.len - task.moved).min(to_burst_end);
-            if data_digest == Digest::Crc32c {
-                len = len.min(DIGESTED_LEN_MAX);
+            let is_placeable = matches!(task.work, Work::Read(_)) && !task.must_copy;
+            let must_copy = !is_placeable || data_digest == Digest::Crc32c;
+            if must_copy {
+                len = len.min(COPIED_LEN_MAX);
             }
-            let copied = match task.work {
-                Work::Read(_) => len <= COPY_LEN_MAX || data_digest == Digest::Crc32c,
-                _ => true,
-            };
+            let copied = must_copy || len <= COPY_LEN_MAX;
             let own_bytes = OVERHEAD_MAX + if copied { len as usize } else { 0 };
             if out.free_bytes() < own_bytes || out.free_parts() < 4 {
                 return false;

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use block::Status;
 use scsi::{
-    CopyWork, Finish, NexusId, Response, SanitizeOutcome, SanitizeWork, ScsiStatus, Sense, Step,
-    Turn,
+    CopyWork, Finish, Medium, NexusId, Response, SanitizeOutcome, SanitizeWork, ScsiStatus, Sense,
+    Step, Turn,
 };
 
 use crate::backend::Backend;
 use crate::connection::{Connection, Stage};
 use crate::task::{Due, Progress, Task, Work};
+use crate::waiting::{Admitting, is_settled};
 
 /// PERSISTENT RESERVE OUT.
 const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
@@ -89,11 +90,15 @@ impl<B: Backend> Connection<B> {
         let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
             return;
         };
-        let Some(task) = full.tasks.get_mut(slot) else {
+        let (leases, task) = full.tasks.leases_and(slot);
+        let Some(task) = task else {
             return;
         };
         if let Some(early) = &mut task.early {
             early.is_whole = true;
+            return;
+        }
+        if task.waits_for_volume() {
             return;
         }
         if task.progress == Progress::Receiving {
@@ -102,6 +107,13 @@ impl<B: Backend> Connection<B> {
                     full.tasks.queue(slot);
                 }
                 return;
+            }
+            if let Work::Gathered(Medium::Unmap { .. }) = task.work {
+                let mut admitting = Admitting::new(now, slot, leases);
+                if !admitting.admit_unmap(task, nexus, backend) {
+                    self.release(slot, now);
+                    return;
+                }
             }
             if let Some(work) = begin(task, nexus, backend) {
                 self.workload.queue.push_back(Item::Sanitize(work));
@@ -165,14 +177,19 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// A command was executed: it is answered, as soon as its reservations are saved and the filters of its volume let it.
-    fn release(&mut self, slot: usize, now: Instant) {
+    /// A command was executed: it is answered, as soon as its effects are safe, its reservations are saved and the filters of its
+    /// volume let it.
+    pub(crate) fn release(&mut self, slot: usize, now: Instant) {
         let Stage::Full(full) = &mut self.stage else {
             return;
         };
-        let Some(task) = full.tasks.get_mut(slot) else {
+        let (leases, task) = full.tasks.leases_and(slot);
+        let Some(task) = task else {
             return;
         };
+        if !leases.is_empty() && !is_settled(task, slot, leases) {
+            return;
+        }
         if task.unsaved.is_some() {
             task.progress = Progress::Held;
             return;

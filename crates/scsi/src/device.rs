@@ -68,6 +68,8 @@ impl LunMap {
 /// A logical unit.
 pub(crate) struct Unit {
     pub(crate) volume: Arc<dyn Volume>,
+    /// Whether the volume's memory can be pinned.
+    is_pinned: bool,
     pub(crate) identity: UnitIdentity,
     pub(crate) reservations: Reservations,
     /// RESERVE (6).
@@ -96,6 +98,8 @@ pub(crate) struct Nexus {
 pub struct View {
     /// The volume.
     pub volume: Arc<dyn Volume>,
+    /// Whether bytes may be sent from where they lie in the volume ([`Volume::pinned`]).
+    pub is_pinned: bool,
     /// Whether reads and writes may go on without asking the device again.
     pub reads: bool,
     /// As `reads`, for writes.
@@ -231,6 +235,7 @@ impl Device {
     /// Adds or replaces the volume behind `lun`; every nexus that sees all LUNs learns of it.
     pub fn insert_unit(&mut self, lun: Lun, volume: Arc<dyn Volume>, identity: UnitIdentity) {
         let unit = Unit {
+            is_pinned: volume.pinned().is_some(),
             volume,
             identity,
             reservations: Reservations::default(),
@@ -478,6 +483,7 @@ impl Device {
         let allowed = |class| quiet && !unit.conflicts(id, &nexus.ports, class);
         Some(View {
             volume: Arc::clone(&unit.volume),
+            is_pinned: unit.is_pinned,
             reads: allowed(AccessClass::Read),
             writes: allowed(AccessClass::Write)
                 && !unit.mode.software_write_protect

@@ -9,7 +9,7 @@ use block::{BlockSize, Blocks, Extent, Geometry, Lba, Unmap};
 use crate::opcodes::Name;
 use crate::sense::{Asc, Sense};
 
-pub use self::execution::Execution;
+pub use self::execution::{Execution, unmapped};
 
 /// The most blocks that one READ or WRITE moves (MAXIMUM TRANSFER LENGTH), in bytes.
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
@@ -94,6 +94,23 @@ impl Medium {
             | Self::Sanitize(_)
             | Self::PreFetch(_)
             | Self::SynchronizeCache => 0,
+        }
+    }
+
+    /// The blocks that the command touches, where its CDB names them.
+    pub const fn extent(&self) -> Option<Extent> {
+        match *self {
+            Self::Read(extent)
+            | Self::Write(extent)
+            | Self::WriteAtomic(extent)
+            | Self::VerifyData(extent, _)
+            | Self::VerifyMedium(extent)
+            | Self::CompareAndWrite(extent)
+            | Self::OrWrite(extent)
+            | Self::WriteSame { extent, .. }
+            | Self::Sanitize(extent)
+            | Self::PreFetch(extent) => Some(extent),
+            Self::Unmap { .. } | Self::SynchronizeCache => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A volume that answers late, in any order and with failures, as tests say.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::VecVolume;
@@ -29,7 +29,7 @@ pub enum Lateness {
 /// lease holds in memory, and if a command settles without having been executed.
 #[derive(Debug)]
 pub struct LateVolume {
-    disk: VecVolume,
+    disk: Arc<VecVolume>,
     state: Mutex<State>,
 }
 
@@ -52,8 +52,13 @@ struct Held {
 impl LateVolume {
     /// A volume of zeros for which both steps take time.
     pub fn new(block_size: BlockSize, blocks: u64) -> Self {
+        Self::over(Arc::new(VecVolume::new(block_size, blocks)))
+    }
+
+    /// The same over `disk`.
+    pub fn over(disk: Arc<VecVolume>) -> Self {
         Self {
-            disk: VecVolume::new(block_size, blocks),
+            disk,
             state: Mutex::new(State {
                 lateness: Lateness::Both,
                 leases_max: usize::MAX,

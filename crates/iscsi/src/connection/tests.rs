@@ -1,3 +1,5 @@
+mod waiting;
+
 use super::*;
 use crate::Saved;
 use crate::backend::{Abort, AbortScope, Standing};
@@ -9,59 +11,20 @@ use crate::text::TextBuilder;
 use crate::window::SharedSession;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
-use crate::wire::{FINAL, response};
-use block::{
-    Access, Admission, BlockSize, Blocks, Extent, Geometry, Intent, Op, ReadDest, Status, Ticket,
-    Volume,
-};
+use crate::wire::{FINAL, NO_TASK_TAG, response};
+use block::testing::VecVolume;
+use block::{Access, BlockSize, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
 use session::{RegionId, Segment};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// A volume of plain bytes.
-struct Bytes(Mutex<Vec<u8>>);
-
-impl Volume for Bytes {
-    fn geometry(&self) -> Geometry {
-        Geometry::new(
-            BlockSize::B512,
-            Blocks(self.0.lock().expect("no panic").len() as u64 / 512),
-        )
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
-        Admission::Now
-    }
-
-    fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        let geometry = self.geometry();
-        let mut bytes = self.0.lock().expect("no panic");
-        let span = |extent: Extent| {
-            let range = geometry.byte_range(extent)?;
-            Ok(range.offset as usize..(range.offset + range.len) as usize)
-        };
-        match op {
-            Op::Read {
-                extent,
-                dest: ReadDest::Copy(dest),
-            } => {
-                dest.copy_from_slice(&bytes[span(extent)?]);
-            }
-            Op::Write { extent, data } => bytes[span(extent)?].copy_from_slice(data),
-            _ => {}
-        }
-        Ok(())
-    }
-}
+/// Blocks of the disk.
+const BLOCKS: u64 = 2048;
 
 struct World {
     device: Device,
-    volume: Arc<Bytes>,
+    disk: Arc<VecVolume>,
     view: Option<View>,
     secret: Option<crate::Credentials>,
     completed: usize,
@@ -75,10 +38,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let volume = Arc::new(Bytes(Mutex::new(vec![0; 1 << 20])));
+        let disk = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+        Self::over(Arc::clone(&disk), disk)
+    }
+
+    /// A target whose LUN 0 is `unit`, which keeps its contents on `disk`.
+    fn over<V: Volume + 'static>(unit: Arc<V>, disk: Arc<VecVolume>) -> Self {
         Self {
-            device: scsi::testing::device("iqn.t", [(0, Arc::clone(&volume))]),
-            volume,
+            device: scsi::testing::device("iqn.t", [(0, unit)]),
+            disk,
             view: None,
             secret: None,
             completed: 0,
@@ -98,6 +66,10 @@ impl Backend for World {
             initiator: self.secret.clone(),
             target: None,
         }
+    }
+
+    fn connection(&self) -> u64 {
+        1
     }
 
     fn portal_group(&self) -> u16 {
@@ -239,10 +211,13 @@ struct Bed {
 
 impl Bed {
     fn new(chunk: usize) -> Self {
-        let (world, connection) = (World::new(), Connection::new());
+        Self::of(World::new(), chunk)
+    }
+
+    fn of(world: World, chunk: usize) -> Self {
         Self {
             world,
-            connection,
+            connection: Connection::new(),
             now: Instant::now(),
             chunk,
             digests: false,
@@ -251,7 +226,11 @@ impl Bed {
     }
 
     fn logged_in(chunk: usize, keys: &[(&str, &str)]) -> Self {
-        let mut bed = Self::new(chunk);
+        Self::new(chunk).log_in(keys)
+    }
+
+    fn log_in(mut self, keys: &[(&str, &str)]) -> Self {
+        let bed = &mut self;
         let mut all = vec![("InitiatorName", "iqn.i"), ("TargetName", "iqn.t")];
         all.extend(keys);
         let answer = bed.login(0x87, &all);
@@ -264,7 +243,7 @@ impl Bed {
         bed.digests = keys
             .iter()
             .any(|(key, value)| *key == "DataDigest" && *value == "CRC32C");
-        bed
+        self
     }
 
     fn login(&mut self, flags: u8, keys: &[(&str, &str)]) -> Pdu {
@@ -326,9 +305,7 @@ impl Bed {
                 match segment {
                     Segment::Bytes(bytes) => stream.extend_from_slice(bytes),
                     Segment::Place(place) => {
-                        let all = self.world.volume.0.lock().expect("no panic");
-                        let start = place.range.offset as usize;
-                        stream.extend_from_slice(&all[start..start + place.range.len as usize]);
+                        stream.extend(self.world.disk.bytes(place.range));
                     }
                 }
             }
@@ -462,7 +439,7 @@ fn data_that_did_not_come_with_the_command_are_asked_for_in_bursts() {
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].cast::<ScsiResponse>().status, 0);
     assert_eq!(answers[0].cast::<ScsiResponse>().exp_data_sn.get(), 2);
-    let volume = bed.world.volume.0.lock().expect("no panic");
+    let volume = bed.world.disk.contents();
     assert_eq!((volume[0], volume[512], volume[1024]), (9, 0, 0));
 }
 
@@ -474,7 +451,7 @@ fn large_reads_go_in_segments_and_bursts_with_one_status() {
     ];
     let mut bed = Bed::logged_in(1 << 20, &keys);
     bed.settle();
-    bed.world.volume.0.lock().expect("no panic")[100_000] = 5;
+    bed.world.disk.fill(100_000, &[5]);
     bed.command(READ, &[0x28, 0, 0, 0, 0, 0, 0, 1, 0, 0], 131_072, &[]);
     let answers = bed.receive();
     let flags: Vec<_> = answers.iter().map(|pdu| pdu.header[1]).collect();
@@ -526,7 +503,7 @@ fn a_wrong_data_digest_is_rejected_and_nothing_is_written() {
         opcodes.contains(&(response::REJECT, reason::DATA_DIGEST)),
         "{opcodes:x?}"
     );
-    assert_eq!(bed.world.volume.0.lock().expect("no panic")[0], 0);
+    assert_eq!(bed.world.disk.contents()[0], 0);
 }
 
 #[test]

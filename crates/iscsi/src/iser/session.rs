@@ -12,6 +12,7 @@
 
 use std::time::Instant;
 
+use block::Completion;
 use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 use zerocopy::FromBytes;
 
@@ -279,6 +280,15 @@ impl<B: Backend> Session for TargetSession<B> {
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         Ok(self.core.handle_wake(now, backend)?)
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        backend: &mut B,
+    ) -> Result<(), PeerError> {
+        Ok(self.core.handle_completion(now, completion, backend)?)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

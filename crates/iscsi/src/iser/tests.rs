@@ -1,3 +1,5 @@
+mod waiting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +51,10 @@ impl Bed {
 
     fn with_layout(private_data: &[u8], keys: &[(&str, &str)], layout: Layout) -> Self {
         let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
-        let target = TestTarget::new(vec![volume]);
+        Self::of(TestTarget::new(vec![volume]), private_data, keys, layout)
+    }
+
+    fn of(target: TestTarget, private_data: &[u8], keys: &[(&str, &str)], layout: Layout) -> Self {
         let mut bed = Self {
             inner: IserBed::new(&target, private_data, TargetConfig::default()),
             initiator: IserInitiator::default(),

@@ -15,6 +15,10 @@ impl Backend for Gate {
         self.secrets.clone()
     }
 
+    fn connection(&self) -> u64 {
+        1
+    }
+
     fn portal_group(&self) -> u16 {
         3
     }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use block::Completion;
 use session::testing::{PostedWork, Work};
-use session::{MessageSession as _, RemoteBuffer, RemoteKey};
+use session::{MessageSession as _, RemoteBuffer, RemoteKey, Session as _};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{TestBackend, TestTarget};
@@ -248,6 +249,15 @@ impl IserBed {
             }
             self.finish_read()?;
         }
+    }
+
+    /// A volume is done with a command that it made wait.
+    pub fn complete(&mut self, completion: Completion) {
+        let (session, backend) = (&mut self.session, &mut self.backend);
+        let taken = session.handle_completion(self.now, completion, backend);
+        self.run()
+            .and(taken)
+            .expect("completions end no connection");
     }
 
     /// Gives the session the data of its oldest read.

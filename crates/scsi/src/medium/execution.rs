@@ -279,7 +279,8 @@ fn check_unmap(command: Medium, list: &[u8], volume: &dyn Volume) -> Result<(), 
     unmapped(list).try_for_each(|extent| in_range(extent, geometry).map(drop))
 }
 
-fn unmapped(list: &[u8]) -> impl Iterator<Item = Extent> {
+/// The ranges in UNMAP's parameter list, as they stand there: neither their number nor their place is checked.
+pub fn unmapped(list: &[u8]) -> impl Iterator<Item = Extent> {
     let announced = list
         .get(2..4)
         .map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));

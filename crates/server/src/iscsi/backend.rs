@@ -176,6 +176,10 @@ impl Backend for IscsiBackend {
         self.core.authentication(self.who(initiator), target)
     }
 
+    fn connection(&self) -> u64 {
+        self.accepted.id.0
+    }
+
     fn portal_group(&self) -> u16 {
         self.group.tag()
     }

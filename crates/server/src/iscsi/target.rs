@@ -451,6 +451,10 @@ impl IscsiTarget {
             inner.device.remove_unit(lun);
             inner.volumes.remove(&lun);
         });
+        // Commands that wait for the volume end.
+        for session in self.lock().sessions.values() {
+            session.wake(&self.handle);
+        }
     }
 
     /// A LUN's volume has another capacity.
