@@ -59,21 +59,13 @@ impl<B: Backend> Connection<B> {
             return Sink::Discard;
         }
         if full.tasks.find(command.itt.get()).is_some() || command.itt.get() == NO_TASK_TAG {
-            if windowed.is_some() {
-                full.tasks.forgo(arrival);
-            }
-            self.reject(reason::TASK_IN_PROGRESS);
-            return Sink::Discard;
+            return self.turn_away(windowed.map(|_| arrival), reason::TASK_IN_PROGRESS);
         }
         if u64::from(command.expected_len.get()) <= COPY_LEN_MAX {
             self.short_commands += 1;
         }
         let Some(slot) = full.tasks.next_slot() else {
-            if windowed.is_some() {
-                full.tasks.forgo(arrival);
-            }
-            self.reject(reason::TOO_MANY_IMMEDIATE);
-            return Sink::Discard;
+            return self.turn_away(windowed.map(|_| arrival), reason::TOO_MANY_IMMEDIATE);
         };
         let mut task = if let Arrival::Held(place) = arrival {
             early_task(now, &command, place, attribute)
@@ -101,6 +93,17 @@ impl<B: Backend> Connection<B> {
         } else {
             Sink::Begun { slot }
         }
+    }
+
+    /// Rejects a command, whose number is used up where it has one.
+    fn turn_away(&mut self, arrival: Option<Arrival>, reason: u8) -> Sink {
+        self.with_full(|full| {
+            if let Some(arrival) = arrival {
+                full.tasks.forgo(arrival);
+            }
+        });
+        self.reject(reason);
+        Sink::Discard
     }
 
     /// Notes how much data-out may come without an R2T.
