@@ -1,5 +1,6 @@
-//! Holds a connection of an adapter's to whatever answers, and tells what happens to it: for tests that take the adapter, its
-//! address or its peer away. When its provider has ended it drops that and stays, so that it shows whether it lets go.
+//! Holds a connection from an adapter to any listening target, and prints what happens to it. For
+//! tests that remove the adapter, its address or its peer. After its provider has failed, the
+//! program drops the provider and keeps running, which shows whether the device is released.
 //!
 //! ```sh
 //! fabric_hold 10.2.0.1 10.2.0.2 7174       # from, to, port

@@ -5,9 +5,9 @@
 //! fabric_ping ask soft 10.2.0.2 10.2.0.1 7174 10       # for: rping -s -a 10.2.0.1 -C 10 -V
 //! ```
 //!
-//! The end that asks sends where its data are; the server reads them, and sends anything; the end that asks sends where it
-//! wants them; the server writes them there, and sends anything. An advertisement is address (8 bytes), key (4) and length (4), in
-//! the network's byte order.
+//! The client sends where its data are; the server reads them, and sends any message. The client
+//! then sends where it wants the data; the server writes them there, and sends any message. An
+//! advertisement is address (8 bytes), key (4) and length (4), in network byte order.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ const ADVERTISEMENT_BYTES: usize = 16;
 const DATA_MAX_BYTES: u64 = 64 << 10;
 /// What a client sends in one round.
 const DATA_BYTES: u64 = 1000;
-/// Where the data are; before them, what is received.
+/// Where the data are. The receive buffer lies before them.
 const DATA_OFFSET: u64 = 4096;
 
 fn main() -> Outcome<()> {
@@ -156,7 +156,7 @@ impl End {
         let source = self.provider.register(regions[0])?;
         let sink = self.provider.register(regions[1])?;
         for round in 0..rounds {
-            // The server takes it for a string, and brings back as much as that has.
+            // The server takes the data for a string, and returns the bytes up to its end.
             let letters = (1..DATA_BYTES).map(|at| b'a' + ((at * 7 + round) % 26) as u8);
             let sent: Vec<u8> = letters.chain([0]).collect();
             self.bytes(places[0]).copy_from_slice(&sent);
@@ -177,7 +177,7 @@ impl End {
         Ok(())
     }
 
-    /// What the peer sends next, as an advertisement; `None` where it has left.
+    /// The peer's next message, as an advertisement; `None` if the peer has disconnected.
     fn advertised(&mut self) -> Outcome<Option<(Remote, u64)>> {
         if !self.completed(WorkKind::Recv)? {
             return Ok(None);
@@ -216,8 +216,8 @@ impl End {
         Ok(self.provider.post_recv(self.qpn, request)?)
     }
 
-    /// Waits for the end of a request; `false` where the connection ended first. What ends meanwhile in the other queue is kept
-    /// until it is waited for.
+    /// Waits until a request completes; `false` if the connection ended first. Completions of the
+    /// other queue are kept until they are waited for.
     fn completed(&mut self, kind: WorkKind) -> Outcome<bool> {
         let end = Instant::now() + PATIENCE;
         loop {

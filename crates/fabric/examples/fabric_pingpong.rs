@@ -1,13 +1,14 @@
-//! The protocol of rdma-core's `ibv_rc_pingpong`, both ends, by either provider. No connection manager takes part: the ends tell
-//! each other over TCP which queue pairs they have.
+//! The protocol of rdma-core's `ibv_rc_pingpong`, both ends, by either provider. It uses no
+//! connection manager: the ends exchange their queue pairs' parameters over TCP.
 //!
 //! ```sh
 //! fabric_pingpong serve soft 10.2.0.2 18515 100             # for: ibv_rc_pingpong -g GID -n 100 10.2.0.2
 //! fabric_pingpong ask soft 10.2.0.2 10.2.0.1 18515 100      # for: ibv_rc_pingpong -g GID -n 100
 //! ```
 //!
-//! Each end sends a line of hexadecimal numbers, its LID, queue pair number, first PSN and GID, with colons in between and a zero
-//! byte behind: first the end that asks, then the other. The end that asks says "done", and sends the first message.
+//! Each end sends a line of hexadecimal numbers, its LID, queue pair number, first PSN and GID,
+//! with colons in between and a zero byte behind: first the end that asks, then the other. The end
+//! that asks says "done", and sends the first message.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -26,7 +27,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// For how long something is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What `ibv_rc_pingpong` takes where it is not told otherwise.
+/// The defaults of `ibv_rc_pingpong`.
 const PATH_MTU: PathMtu = PathMtu::B1024;
 const MESSAGE_BYTES: u64 = 4096;
 /// A line, with the zero byte.
@@ -89,7 +90,7 @@ fn read_line(stream: &mut TcpStream) -> Outcome<Line> {
     })
 }
 
-/// Who sends first.
+/// Which end sends first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Ours,
@@ -102,7 +103,7 @@ struct End {
     address: IpAddr,
     qpn: Qpn,
     psn: u32,
-    /// What is sent; behind it, where what comes is received.
+    /// The message to send, and behind it the receive buffer.
     memory: RegionId,
 }
 
@@ -124,7 +125,7 @@ impl End {
         })
     }
 
-    /// What tells a peer of this end.
+    /// What the peer needs to know of this end.
     fn line(&self) -> String {
         let gid = match self.address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -148,7 +149,7 @@ impl End {
         Ok(self.provider.pair(self.qpn, &with)?)
     }
 
-    /// Sends a message for each that comes, so many.
+    /// Sends `rounds` messages and receives as many, in turn.
     fn play(&mut self, rounds: u64, first: Turn) -> Outcome<()> {
         let end = Instant::now() + PATIENCE;
         let (mut sent, mut ended, mut came) = (0, 0, 0);

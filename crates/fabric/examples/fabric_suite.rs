@@ -1,4 +1,5 @@
-//! The behavioural suite between any two providers, for machines that have an adapter, real or emulated:
+//! The behavioural suite between any two providers, for machines that have an adapter, real or
+//! emulated:
 //!
 //! ```sh
 //! fabric_suite hw:10.2.0.1 hw:10.2.0.1           # an adapter with itself
@@ -52,7 +53,8 @@ impl End {
         }
         let opened = open(self.choice, &SoftOptions::at_ip(self.address));
         move_into_link_name_space(home.as_fd(), network).or_else(|error| {
-            // Who never left need not be allowed to return.
+            // A process without privileges needs no permission to enter a namespace that it is
+            // already in.
             self.namespace.as_ref().map_or(Ok(()), |_| Err(error))
         })?;
         let opened = opened?;

@@ -9,9 +9,9 @@ use std::path::Path;
 /// An adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// Its name, such as `mlx5_0`.
+    /// Its name, for example `mlx5_0`.
     pub name: String,
-    /// Its firmware's version; empty where it has none.
+    /// Its firmware's version; empty if it has none.
     pub firmware: String,
     /// Its ports.
     pub ports: Vec<DevicePort>,
@@ -24,7 +24,7 @@ pub struct DevicePort {
     pub number: u32,
     /// What its cable carries.
     pub link_layer: LinkLayer,
-    /// `ACTIVE` where it works.
+    /// `ACTIVE` if it works.
     pub state: String,
     /// The speed of the link: that of its lanes together.
     pub gbit_per_s: f64,
@@ -143,7 +143,7 @@ fn roce_gid_index_of(port: &Path, gid: Ipv6Addr) -> Option<u8> {
     indices.into_iter().find(is_it)?.parse().ok()
 }
 
-/// The names in a folder, sorted; none where there is no folder.
+/// The names in a directory, sorted; empty if the directory does not exist.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -158,7 +158,7 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// What a file says; nothing where it can't be read, as with GIDs that are not set.
+/// The contents of a file; empty if it cannot be read, as with GIDs that are not set.
 fn word(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.trim().to_owned()

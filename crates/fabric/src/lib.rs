@@ -1,16 +1,18 @@
-//! Reliable-connected queue pairs with the semantics of verbs, whoever provides them.
+//! Reliable-connected queue pairs with the semantics of verbs, whatever provides them.
 //!
-//! - [`Provider`] — what every provider does: memory and keys to it, queue pairs, connections, completions;
+//! - [`Provider`] — what every provider does: memory and keys to it, queue pairs, connections,
+//!   completions;
 //! - [`open`](fn@open) — the provider of an address: its adapter's, or else that in software;
 //! - [`devices`](fn@devices) — the adapters that there are;
 //! - [`runtime`] — a thread that drives protocol sessions over a provider's queue pairs;
 //! - [`Hw`] — adapters, through rdma-core's libraries, which are opened at run time;
-//! - [`Soft`] — RoCEv2 over an ordinary UDP socket, by crate `roce`: no adapter, driver or privilege.
+//! - [`Soft`] — RoCEv2 over an ordinary UDP socket, by crate `roce`: no adapter, driver or
+//!   privilege.
 //!
-//! The path of a byte: a protocol over RDMA posts requests whose data stay where they are; the provider moves them to or from the
-//! peer's memory and says so by a completion.
+//! The path of a byte: a protocol over RDMA posts requests whose data stay in place; the provider
+//! moves them to or from the peer's memory and reports a completion.
 //!
-//! What this crate refuses to know: what protocols say, targets, who may do what.
+//! What this crate must not know: protocols' messages, targets, access rights.
 
 #![deny(unsafe_code)]
 

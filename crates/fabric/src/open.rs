@@ -6,10 +6,10 @@ use std::str::FromStr;
 use crate::provider::{FabricError, Provider};
 use crate::{Hw, HwError, LinkLayer, Soft, SoftOptions};
 
-/// What was asked for.
+/// Which provider is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Choice {
-    /// An adapter where one has the address, else software.
+    /// An adapter if one has the address, otherwise software.
     #[default]
     Auto,
     /// An adapter, or nothing.
@@ -18,7 +18,7 @@ pub enum Choice {
     Soft,
 }
 
-/// What was taken.
+/// Which provider was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderKind {
     /// An adapter.
@@ -52,7 +52,8 @@ impl<S> AnyProvider<S> {
         }
     }
 
-    /// What carries its packets; `None` where the system does not say. RDMA in software is RoCEv2, which is Ethernet's.
+    /// Its link layer; `None` if the system does not say. RDMA in software is RoCEv2, which runs
+    /// over Ethernet.
     pub fn link_layer(&self) -> Option<LinkLayer> {
         match self {
             Self::Hw(hw) => hw.link_layer(),
@@ -62,7 +63,7 @@ impl<S> AnyProvider<S> {
 }
 
 impl AnyProvider {
-    /// The provider, for those who do not care which.
+    /// The provider, for callers that need not know which kind it is.
     pub fn boxed(self) -> Box<dyn Provider> {
         match self {
             Self::Hw(hw) => hw,
@@ -71,13 +72,14 @@ impl AnyProvider {
     }
 }
 
-/// The provider of an address of this machine, which `soft` names together with all that concerns software. On any address
-/// (0.0.0.0 or ::) there is the one in software only, since an adapter is found by its address.
+/// The provider of an address of this machine, which `soft` names together with all that concerns
+/// software. On any address (0.0.0.0 or ::) there is the one in software only, since an adapter is
+/// found by its address.
 pub fn open(choice: Choice, soft: &SoftOptions) -> Result<Opened, FabricError> {
     open_or(choice, soft, || Ok(Box::new(Soft::bind(soft)?)))
 }
 
-/// The same, in software with so many threads (see [`Soft::bind_several`]).
+/// The same. In software, `threads` providers share the address (see [`Soft::bind_several`]).
 pub fn open_several(
     choice: Choice,
     soft: &SoftOptions,

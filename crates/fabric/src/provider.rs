@@ -12,7 +12,7 @@ use crate::verbs::{
     RejReason, Remote, Rkey, SendRequest,
 };
 
-/// How often a paired queue pair sends packets again: without end where the receiver is not ready.
+/// How often a paired queue pair retransmits: without a limit if the receiver is not ready.
 pub(crate) const RETRIES: u8 = 7;
 
 /// How long to wait for something to happen.
@@ -20,9 +20,9 @@ pub(crate) const RETRIES: u8 = 7;
 pub enum Wait<'a> {
     /// Not at all.
     Poll,
-    /// At most so long.
+    /// At most this long.
     AtMost(Duration),
-    /// At most so long, and no longer once `event` is readable.
+    /// At most this long, or until `event` is readable.
     Event {
         /// How long.
         at_most: Duration,
@@ -31,7 +31,7 @@ pub enum Wait<'a> {
     },
 }
 
-/// Where a connection is asked for.
+/// Where to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectTo<'a> {
     /// The peer's address.
@@ -51,13 +51,13 @@ pub struct PeerQp {
     pub qpn: Qpn,
     /// Payload of a full packet: the same at both ends.
     pub path_mtu: PathMtu,
-    /// The PSN of our first packet, as the peer has been told.
+    /// The PSN of our first packet, which the peer has been given.
     pub send_psn: Psn,
     /// The PSN of the peer's first packet.
     pub recv_psn: Psn,
 }
 
-/// Why a provider does not do what was asked for.
+/// Why a provider refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// The system refuses.
@@ -66,10 +66,10 @@ pub enum FabricError {
     /// The connection manager refuses.
     #[error(transparent)]
     Connection(#[from] roce::CmError),
-    /// No more queue pairs.
+    /// There is no room for another queue pair.
     #[error(transparent)]
     QueuePair(#[from] roce::CreateError),
-    /// No more regions, or one that is none.
+    /// There is no room for another region, or the region is invalid.
     #[error(transparent)]
     Region(#[from] roce::RegisterError),
     /// The adapter refuses.
@@ -86,7 +86,7 @@ pub enum FabricError {
         /// The peer's.
         peer: IpAddr,
     },
-    /// The provider in software can't have its port.
+    /// The provider in software could not bind its port.
     #[error(
         "cannot use UDP port {} of {} ({error}): choose an address of this machine where neither another program nor \
          rdma_rxe uses the port",
@@ -105,7 +105,7 @@ pub enum FabricError {
          filter or driver of this machine changes UDP packets, and turn it off"
     )]
     SoftPackets(SocketAddr),
-    /// Neither an adapter nor software can be had.
+    /// Neither an adapter nor software is available.
     #[error("{hw}; software RDMA does not work either: {soft}")]
     Neither {
         /// Why no adapter.
@@ -118,23 +118,26 @@ pub enum FabricError {
     NoSource(IpAddr),
 }
 
-/// Queue pairs, connections, and memory that peers can reach. One thread owns a provider and drives it by
-/// [`poll`](Provider::poll); nothing happens in between.
+/// Queue pairs, connections, and memory that peers can reach. One thread owns a provider and drives
+/// it by [`poll`](Provider::poll); nothing happens in between.
 pub trait Provider {
-    /// Allocates zeroed memory that requests can name. Adapters pin it, of which the system allows so much only.
+    /// Allocates zeroed memory that requests can name. Adapters pin it, and the system limits
+    /// pinned memory.
     fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError>;
 
-    /// Frees memory. Keys to it and requests that name it must be gone; what is left of them fails.
+    /// Frees memory. Keys to it must be invalidated and requests that name it completed; any that
+    /// are left fail.
     fn release(&mut self, memory: RegionId);
 
-    /// The bytes of allocated memory; empty where there is none. What is named by a posted receive, by a READ that has not
-    /// completed, or by a key that lets peers write, may change while it is looked at: copy it before judging it.
+    /// The bytes of allocated memory; empty if there is no such memory. Memory that is named by a
+    /// posted receive, by a READ that has not completed, or by a key with write access may change
+    /// while it is read: copy it before checking it.
     fn bytes(&self, memory: RegionId) -> &[u8];
 
-    /// The bytes of a placement in such memory.
+    /// The bytes of a placement in allocated memory.
     ///
     /// # Panics
-    /// Where the memory does not have them.
+    /// If the placement is not inside the memory.
     fn placed(&self, place: Placement) -> &[u8] {
         let start = place.range.offset as usize;
         &self.bytes(place.region)[start..][..place.range.len as usize]
@@ -143,26 +146,28 @@ pub trait Provider {
     /// The bytes of allocated memory, for writing.
     fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8];
 
-    /// Lets peers at some memory: the address and the key that they need. The address is the one asked for where the provider
-    /// can have it so; an adapter's has the same offset in its page as the memory has.
+    /// Registers memory for remote access. Returns its address and key. The address is the
+    /// requested one if the provider supports that; an adapter's address has the same offset in its
+    /// page as the memory has.
     fn register(&mut self, region: Region) -> Result<Remote, FabricError>;
 
-    /// Makes a key worthless; whether it had been worth something.
+    /// Invalidates a key. Returns whether it was valid.
     fn invalidate(&mut self, key: Rkey) -> bool;
 
-    /// Makes a queue pair.
+    /// Creates a queue pair.
     fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError>;
 
     /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
     fn destroy_qp(&mut self, qpn: Qpn);
 
-    /// Posts a request to the send queue; it leaves with the next [`poll`](Self::poll). Its data stay as they are until it has completed.
+    /// Posts a request to the send queue; it leaves with the next [`poll`](Self::poll). Its data
+    /// stay as they are until it has completed.
     fn post_send(&mut self, qpn: Qpn, request: SendRequest) -> Result<(), PostError>;
 
     /// Posts a receive.
     fn post_recv(&mut self, qpn: Qpn, request: RecvRequest) -> Result<(), PostError>;
 
-    /// Takes requests for connections to a port from now on.
+    /// Accepts connection requests to a port from now on.
     fn listen(&mut self, port: u16) -> Result<(), FabricError>;
 
     /// Rejects further requests for connections to a port; those that are made remain.
@@ -171,14 +176,17 @@ pub trait Provider {
     /// Asks a peer for a connection of a new queue pair: an event says what became of it.
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError>;
 
-    /// Connects a new queue pair with one that the peer has named by other means; it may be used from now on. No event comes
-    /// of it, and none tells its end but a failure of the queue pair. Over RoCE alone.
+    /// Connects a new queue pair with one that the peer has named by other means than the
+    /// connection manager. It can be used from now on. There is no event when the peer disconnects:
+    /// the queue pair fails instead. Over RoCE only.
     fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError>;
 
-    /// Accepts a request with a new queue pair, which may be used from now on. At most 196 bytes of private data.
+    /// Accepts a request with a new queue pair, which may be used from now on. At most 196 bytes of
+    /// private data.
     fn accept(&mut self, id: CommId, qpn: Qpn, private_data: &[u8]) -> Result<(), FabricError>;
 
-    /// Rejects a request. At most 148 bytes of private data. Adapters know one reason only, [`RejReason::CONSUMER`].
+    /// Rejects a request. At most 148 bytes of private data. Adapters know one reason only,
+    /// [`RejReason::CONSUMER`].
     fn reject(
         &mut self,
         id: CommId,
@@ -189,11 +197,13 @@ pub trait Provider {
     /// Ends a connection: its queue pair fails at once, and an event says when the peer knows.
     fn disconnect(&mut self, id: CommId) -> Result<(), FabricError>;
 
-    /// Whether a wait may notice up to a millisecond late that requests have ended, since nobody waits for them: so an adapter need
-    /// not wake the thread for each. Messages are never noticed late. Not so until it is said.
+    /// Allows a wait to notice completed requests up to a millisecond late, because nothing waits
+    /// for them: an adapter then need not wake the thread for each. Messages are never noticed
+    /// late. Off by default.
     fn may_notice_late(&mut self, _may: bool) {}
 
-    /// Moves whatever can be moved. Where nothing can, and no completion or event waits, it waits for something to happen first.
+    /// Moves all data that can be moved. If there are none, and no completion or event is queued,
+    /// waits first.
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()>;
 
     /// The next request that has ended.

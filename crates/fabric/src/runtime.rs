@@ -10,8 +10,9 @@
 //!     └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins them as a [`net::ExternalDriver`]: bounds
-//! on connections, deadlines of logins, and the ways to wake, close and drain are the same.
+//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins
+//! them as a [`net::ExternalDriver`]: bounds on connections, deadlines of logins, and the ways to
+//! wake, close and drain are the same.
 
 mod acceptor;
 mod admission;
@@ -49,7 +50,8 @@ use worker::Worker;
 pub struct RuntimeOptions {
     /// The name of its thread.
     pub thread_name: String,
-    /// The most memory for data on their way to and from peers, of all connections together, in bytes.
+    /// The most memory for data on their way to and from peers, of all connections together, in
+    /// bytes.
     pub pool_max_bytes: u64,
 }
 
@@ -65,7 +67,7 @@ impl Default for RuntimeOptions {
 /// Why a runtime does not start, or does not listen.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The provider can't be opened.
+    /// The provider cannot be opened.
     #[error(transparent)]
     Provider(#[from] FabricError),
     /// Its thread or its event could not be made.
@@ -106,11 +108,12 @@ struct Common {
 enum Message {
     /// Take connections to this port, and say whether it does.
     Listen(u16, Listener, SyncSender<Result<(), FabricError>>),
-    /// Take no more, end those that came through it, then say so.
+    /// Take no more connections to this port, end those that came through it, then reply.
     Unlisten(u16, SyncSender<()>),
     /// End this connection.
     Close(ConnectionId),
-    /// Accept no more, let commands finish, close; what is left at this instant is cut off.
+    /// Accept no more connections, let commands finish, close. At this instant the remaining
+    /// connections are closed.
     Drain(Instant),
 }
 
@@ -120,11 +123,12 @@ struct Listener {
     acceptor: Arc<dyn MessageAcceptor>,
 }
 
-/// How long opening or closing a port may take before nobody waits for it any more.
+/// How long a caller waits until a port is opened or closed.
 const LISTEN_WAIT: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// Starts a thread that opens a provider by `open` and drives it, beside `reactors`. Memory is charged to `budget`.
+    /// Starts a thread that opens a provider by `open` and drives it, beside `reactors`. Memory is
+    /// charged to `budget`.
     pub fn start<P: Metered>(
         open: impl FnOnce() -> Result<P, FabricError> + Send + 'static,
         reactors: &ReactorHandle,
@@ -167,7 +171,7 @@ impl Runtime {
         })
     }
 
-    /// Takes connections to `port` of the TCP port space from now on.
+    /// Accepts connections to `port` of the TCP port space from now on.
     pub fn listen(
         &self,
         port: u16,
@@ -190,8 +194,8 @@ impl Runtime {
         Ok(id)
     }
 
-    /// Takes no more connections to `port`, and ends those that came through it. When this returns none is left, unless the
-    /// thread is so busy that this took five seconds. Not for reactor threads.
+    /// Accepts no more connections to `port`, and ends those that came through it. All have ended
+    /// when this returns, unless the thread was too busy for five seconds. Not for reactor threads.
     pub fn unlisten(&self, port: u16) {
         let (done, is_done) = sync_channel(1);
         self.common.mailbox.post(Message::Unlisten(port, done));
@@ -217,8 +221,9 @@ impl Runtime {
         Arc::clone(&self.common.published)
     }
 
-    /// Stops: takes no more connections, lets commands in progress finish, closes; what is left after `patience` is cut off.
-    /// Returns when the thread has ended. Not for reactor threads.
+    /// Stops the thread: it accepts no more connections, lets commands in progress finish, and
+    /// closes. After `patience`, the remaining connections are closed. Returns when the thread has
+    /// ended. Not for reactor threads.
     pub fn stop(&self, patience: Duration) {
         let Some(thread) = lock(&self.thread).take() else {
             return;

@@ -1,10 +1,11 @@
 //! RoCEv2 in software: crate `roce` on a UDP socket.
 //!
-//! What came is taken in, then all answers leave: so one acknowledgement answers a whole run. Where what came is news to the program
-//! above, answers wait for one more round, since that is about to say more: its data leave first, and acknowledgements,
-//! which nobody waits for, behind them. A look at a socket where nothing waits costs as much as handling a packet, so none is
-//! taken that is likely to be in vain while there is something else to do (`poll_predictor`), and none before falling asleep where nothing
-//! has happened since the last: what has come ends the sleep at once.
+//! A round receives everything that waits, then sends all answers, so that one acknowledgement
+//! answers a whole run. If the program above has new completions, answers wait for one more round:
+//! the program is about to send data, which then leave first, and the acknowledgements behind them.
+//! An empty poll of the socket costs as much as handling a packet. So while there is other work,
+//! polls that are likely to be empty are skipped (`poll_predictor`), and so is the poll before a
+//! sleep if nothing has happened since the last: an arriving packet ends the sleep at once.
 
 mod loopback_probe;
 mod memory;
@@ -43,16 +44,17 @@ pub use statistics::SoftStatistics;
 /// Whether the system cuts runs of packets into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmentation {
-    /// It does (GSO), where packets that are sent to oneself show that this harms none.
+    /// It does (GSO), unless packets that the socket sends to itself show that this damages them.
     On,
-    /// One call per packet: for networks whose adapters segment in a way that breaks IPv4 checksums.
+    /// One call per packet, for networks whose adapters segment in a way that breaks IPv4
+    /// checksums.
     Off,
 }
 
 /// How the provider in software is made.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftOptions {
-    /// Where it is. Peers expect port 4791.
+    /// Its address. Peers expect port 4791.
     pub local: SocketAddr,
     /// The largest path MTU; long ones hold towards peers that agree on them.
     pub path_mtu: PathMtu,
@@ -101,7 +103,7 @@ impl SoftOptions {
 pub struct Soft {
     socket: UdpSocket,
     segmentation: Segmentation,
-    /// Where several threads share the address.
+    /// Set if several threads share the address.
     share: Option<PortShare>,
     endpoint: Endpoint,
     memory: Memory,
@@ -113,43 +115,44 @@ pub struct Soft {
     receive_buffers: ReceiveBuffers,
     statistics: SoftStatistics,
     order: Order,
-    /// Of looks while what has come is news to the program above.
+    /// Predicts polls while the program above has new completions.
     behind_news: PollPredictor,
-    /// Of looks right after sending.
+    /// Predicts polls right after sending.
     after_sending: PollPredictor,
-    /// Whether the last look found nothing, or was not worth it.
+    /// Whether the last poll was empty, or was skipped.
     is_drained: bool,
 }
 
 /// What a round begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// With what has come.
+    /// With receiving.
     ReceiveFirst,
     /// With what the program above has posted, and answers that have waited for it.
     TransmitFirst,
 }
 
-/// What follows a round where nothing happened in it.
+/// What follows a round in which nothing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// Another round.
     More,
-    /// Sleep, which whatever comes to the socket ends.
+    /// Sleep. Any packet to the socket ends it.
     Sleep,
 }
 
-/// Who chooses the thread that a datagram goes to, where there are several.
+/// How the system chooses the thread of a datagram if there are several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choosing {
     /// The system, by our rule.
     BySteering,
-    /// The system, by whom it comes from: all of a peer's goes to one thread, which hands most of it over.
+    /// By its source address: all datagrams of a peer go to one thread, which hands most of them
+    /// over.
     #[cfg(test)]
     BySource,
 }
 
-/// Whether the socket had room for everything.
+/// Whether the socket accepted everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flushed {
     All,
@@ -165,15 +168,16 @@ impl Soft {
     /// The most threads that share an address.
     pub const THREADS_MAX: usize = 16;
 
-    /// A provider at an address of this machine. It sends packets to itself first: where runs of them do not come as they were
-    /// sent, the system is not asked to cut any.
+    /// A provider at an address of this machine. It sends packets to itself first. If runs of
+    /// packets arrive damaged, the system is not asked to segment.
     pub fn bind(options: &SoftOptions) -> Result<Self, FabricError> {
         let (socket, segmentation) = Self::probed(options)?;
         Self::with(options, socket, segmentation, fresh_guid()?, None)
     }
 
-    /// Several at one address and port, each for a thread of its own: peers' connections are spread over them. As many as asked
-    /// for, at least one and at most [`THREADS_MAX`](Self::THREADS_MAX). To peers they are one.
+    /// Several providers at one address and port, each for a thread of its own. Peers' connections
+    /// are spread over them. There are `threads` of them, at least one and at most
+    /// [`THREADS_MAX`](Self::THREADS_MAX). To peers they are one.
     pub fn bind_several(options: &SoftOptions, threads: usize) -> Result<Vec<Self>, FabricError> {
         Self::bind_group(options, threads, Choosing::BySteering)
     }
@@ -269,12 +273,13 @@ impl Soft {
         })
     }
 
-    /// Where it is.
+    /// Its address.
     pub const fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr()
     }
 
-    /// Whether the system cuts runs of packets: as asked for, unless it was seen to damage them.
+    /// Whether the system segments runs of packets: as requested, unless it was seen to damage
+    /// them.
     pub const fn segmentation(&self) -> Segmentation {
         self.segmentation
     }
@@ -287,23 +292,25 @@ impl Soft {
         }
     }
 
-    /// Takes memory over, as if it had been allocated here, until it is [taken back](Self::take_back). Data then need not be copied
-    /// between the caller's memory and the provider's.
+    /// Takes memory over, as if it had been allocated here, until it is [taken
+    /// back](Self::take_back). Data then need not be copied between the caller's memory and the
+    /// provider's.
     pub fn lend(&mut self, bytes: Box<[u8]>) -> RegionId {
         self.memory.insert(bytes)
     }
 
-    /// Gives lent memory back; `None` if there is none of that name. As with [`release`](Provider::release), keys to the memory
-    /// and requests that name it must be gone.
+    /// Gives lent memory back; `None` if there is no such memory. As with
+    /// [`release`](Provider::release), keys to the memory must be invalidated and requests that
+    /// name it completed.
     pub fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
         self.forget(memory);
         self.memory.remove(memory)
     }
 
-    /// Whether a round looks at the socket, having sent or not.
+    /// Whether a round polls the socket, after sending or not.
     fn is_look_due(&mut self, has_sent: bool, before: Before) -> bool {
         let is_due = if has_sent {
-            self.after_sending.is_good()
+            self.after_sending.should_poll()
         } else {
             before == Before::More || !self.is_drained
         };
@@ -315,7 +322,7 @@ impl Soft {
         self.endpoint.poll_timeout().is_some_and(|due| due <= now)
     }
 
-    /// Takes in what waits in the socket; whether anything did.
+    /// Receives what waits in the socket. Returns whether anything did.
     fn receive(&mut self, now: Instant) -> io::Result<bool> {
         if !self.endpoint.has_completions() {
             self.receive_buffers.clear();
@@ -323,7 +330,7 @@ impl Soft {
         self.is_drained = false;
         for look in 0..Self::RECEIVES_PER_TURN {
             let is_behind_news = look > 0 && self.endpoint.has_news();
-            if is_behind_news && !self.behind_news.is_good() {
+            if is_behind_news && !self.behind_news.should_poll() {
                 break;
             }
             let Some(region) = self.receive_buffers.room() else {
@@ -336,7 +343,7 @@ impl Soft {
             }
             let has_come = has_come?;
             if is_behind_news {
-                self.behind_news.saw(has_come);
+                self.behind_news.record(has_come);
             }
             if !has_come {
                 self.is_drained = true;
@@ -346,7 +353,7 @@ impl Soft {
         Ok(true)
     }
 
-    /// The same of one datagram, or run of some, which comes to `buffer`, the memory of `region`.
+    /// Receives one datagram, or run of datagrams, into `buffer`, the memory of `region`.
     fn receive_run(
         &mut self,
         now: Instant,
@@ -378,7 +385,7 @@ impl Soft {
         Ok(true)
     }
 
-    /// Takes in what other threads have received; whether they had.
+    /// Handles datagrams that other threads have handed over. Returns whether there were any.
     fn take_handed_over(&mut self, now: Instant) -> bool {
         let Some(share) = &self.share else {
             return false;
@@ -422,7 +429,7 @@ impl Soft {
                     return Ok(Flushed::Blocked);
                 }
                 Err(error) if is_of_the_socket(&error) => return Err(error),
-                // A route that is gone, a peer that is not there: as if the packets were lost.
+                // No route, or no such peer: as if the packets were lost.
                 Err(_) => self.statistics.sends_refused += 1,
             }
             self.runs_sent += 1;
@@ -432,8 +439,8 @@ impl Soft {
         Ok(Flushed::All)
     }
 
-    /// Memory goes. Packets that wait for room in the socket and have their payload there are lost with all that wait, and sent again
-    /// where they must be.
+    /// Called before memory is freed. If packets that wait for the socket have their payload there,
+    /// all waiting packets are dropped, and retransmitted where necessary.
     fn forget(&mut self, memory: RegionId) {
         let is_there = |part| matches!(part, Segment::Place(place) if place.region == memory);
         let waiting = || self.list.batches().skip(self.runs_sent);
@@ -494,22 +501,23 @@ impl Soft {
         })
     }
 
-    /// Whether packets as long as a requester wants them can go to it: it says how long those of both ends are, and knows
-    /// its own interface only. Long ones it offers: where they do not fit, shorter ones are agreed on.
+    /// Whether the path to a requester has room for packets of the length that it asks for. Its
+    /// request sets the length for both ends, but it knows only its own interface. Long packets are
+    /// an offer: if they do not fit, the answer lowers the length.
     fn can_answer(&mut self, request: &mut ConnectRequest) -> bool {
         let peer = request.flow.remote().ip();
         let wanted = request.path_mtu;
         match self.route.path_mtu(peer) {
             Ok(ours) if wanted.standard() <= ours => {
                 request.path_mtu = wanted.min(ours);
-                // Where the requester has gone meanwhile, it needs no packets.
+                // If the requester has disconnected meanwhile, no packets go to it.
                 let _ = self.endpoint.shorten_packets(request.id, request.path_mtu);
                 true
             }
             Ok(ours) => {
                 tracing::warn!(
                     %peer,
-                    "a connection over RDMA was turned away: packets are to carry {} bytes, {} fit on the way to the peer; give the \
+                    "rejected an RDMA connection: it needs packets of {} bytes, but the path to the peer has room for {}; give the \
                      interfaces at both ends the same MTU (ip link set INTERFACE mtu BYTES)",
                     wanted.bytes(),
                     ours.bytes(),
@@ -517,7 +525,7 @@ impl Soft {
                 false
             }
             Err(error) => {
-                tracing::warn!(%peer, %error, "a connection over RDMA was turned away: there is no way to the peer");
+                tracing::warn!(%peer, %error, "rejected an RDMA connection: no route to the peer");
                 false
             }
         }
@@ -526,11 +534,12 @@ impl Soft {
     /// One round; whether it took anything in. `before` is what follows.
     fn turn(&mut self, before: Before) -> io::Result<(bool, Flushed)> {
         let now = Instant::now();
-        // What is listed names memory. Nothing completes before it was sent, so the memory stays what it was.
+        // What is listed names memory. Nothing completes before it was sent, so the memory stays
+        // what it was.
         if self.flush()? == Flushed::Blocked {
             return Ok((false, Flushed::Blocked));
         }
-        // The program above has had its say, which need not wait for a look at the socket.
+        // The program above has posted its requests, which need not wait for a poll of the socket.
         let has_sent = self.order == Order::TransmitFirst;
         if has_sent {
             self.order = Order::ReceiveFirst;
@@ -539,11 +548,11 @@ impl Soft {
             }
         }
         let mut was_busy = self.take_handed_over(now);
-        // What has come may be what a timer waits for.
+        // The timer may be waiting for a packet that has arrived already.
         if self.is_look_due(has_sent, before) || self.is_timer_due(now) {
             let has_come = self.receive(now)?;
             if has_sent {
-                self.after_sending.saw(has_come);
+                self.after_sending.record(has_come);
             }
             was_busy |= has_come;
         }
@@ -551,7 +560,7 @@ impl Soft {
             self.endpoint.handle_timeout(now);
             was_busy = true;
         }
-        // Events mean ends and beginnings of connections, about which peers are told at once.
+        // Events mean that connections begin or end. Peers are notified of that at once.
         let is_progress = self.endpoint.has_news() && !self.endpoint.has_events();
         if was_busy && is_progress {
             self.order = Order::TransmitFirst;
@@ -566,14 +575,14 @@ fn fresh_guid() -> io::Result<u64> {
     Ok(roce::Backend::random(&mut Memory::new()?) | 1)
 }
 
-/// Whether nothing can be sent by this socket any more, to whomever.
+/// Whether this socket cannot send at all any more.
 fn is_of_the_socket(error: &io::Error) -> bool {
     let codes = [rustix::io::Errno::BADF, rustix::io::Errno::NOTSOCK];
     rustix::io::Errno::from_io_error(error).is_some_and(|errno| codes.contains(&errno))
 }
 
 impl AsFd for Soft {
-    /// The socket, for whoever waits for several things at once.
+    /// The socket, to wait for it together with other descriptors.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -616,7 +625,8 @@ impl Provider for Soft {
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) {
-        // Its owner may use the memory for something else now. To everyone else, what was listed is a loss.
+        // Its owner may use the memory for something else now. To everyone else, what was listed is
+        // a loss.
         self.list.clear();
         self.runs_sent = 0;
         self.endpoint.destroy_qp(Instant::now(), qpn);
@@ -712,7 +722,7 @@ impl Provider for Soft {
             if let Event::Request(request) = &mut event
                 && !self.can_answer(request)
             {
-                // Where the requester has gone meanwhile, it needs no answer.
+                // If the requester has disconnected meanwhile, it needs no answer.
                 let _ = self
                     .endpoint
                     .reject(request.id, RejReason::INVALID_MTU, &[]);

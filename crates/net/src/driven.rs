@@ -25,15 +25,14 @@ pub trait Attachment {
     /// half-open connections hold.
     fn is_admitted(&self) -> bool;
 
-    /// What the session had to send in this turn was handed to the socket (or waits for it to take
-    /// more).
+    /// The session's data of this turn were passed to the socket, or wait until it takes more.
     fn handle_sent(&mut self, now: Instant);
 
-    /// The socket takes no more for now: what was left of this turn is kept, in as much memory as
-    /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES).
+    /// The socket takes no more for now. The rest of this turn is kept, in up to
+    /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES) of memory.
     fn handle_stalled(&mut self);
 
-    /// Nothing waits to be sent any more: placements given so far are done with.
+    /// Nothing waits to be sent any more: earlier placements are not used again.
     fn handle_drained(&mut self);
 
     /// The connection has ended, after the session's own [`Session::handle_close`].
@@ -47,12 +46,12 @@ pub trait Acceptor: Send + Sync {
     fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>>;
 }
 
-/// A connection that has come in.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     /// Its number.
     pub id: ConnectionId,
-    /// The listener through which it came.
+    /// The listener that accepted it.
     pub listener: ListenerId,
     /// The peer's end.
     pub peer: SocketAddr,
@@ -81,7 +80,7 @@ pub enum CloseReason {
     /// The peer did not complete its login in time.
     #[error("the login was not completed in time")]
     HandshakeTimeout,
-    /// Someone asked for it.
+    /// On request.
     #[error("ended on request")]
     Requested,
     /// The program stops.

@@ -19,7 +19,8 @@ pub trait ExternalDriver: Send + Sync {
     fn close(&self, connection: ConnectionId);
 }
 
-/// External drivers by the reactor number that their connections carry: the numbers above the reactors' own.
+/// External drivers by the reactor number that their connections carry: the numbers above the
+/// reactors' own.
 pub(crate) struct ExternalDrivers {
     first: usize,
     places: RwLock<Vec<Option<Arc<dyn ExternalDriver>>>>,

@@ -1,11 +1,11 @@
-//! Who may come in: bounds on connections in all and on half-open ones per address.
+//! Admission of connections: bounds on all connections and on half-open ones per address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections of all reactors. Touched when connections come, are admitted, and go.
+/// Counts the connections of all reactors. Used when connections open, are admitted, and close.
 #[derive(Debug)]
 pub struct Gate {
     connections_max: usize,
@@ -14,7 +14,7 @@ pub struct Gate {
     half_open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Why a connection may not come in.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// In all.
@@ -49,7 +49,7 @@ impl Gate {
         }
     }
 
-    /// Takes a place for a connection from `address`.
+    /// Reserves a place for a connection from `address`.
     pub fn enter(
         self: &Arc<Self>,
         address: IpAddr,

@@ -8,14 +8,14 @@
 //! peer does not read is not read either, and holds at most one send list. When nothing is left to
 //! do, the reactor polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
-//! Threads that drive connections of another kind (RDMA's queue pairs) are made of the same
-//! [`parts`], and join the reactors as [`ExternalDriver`]s, so that whoever wakes or closes a connection
-//! need not know which kind it is.
+//! Threads that drive connections of another kind (RDMA's queue pairs) use the same [`parts`], and
+//! join the reactors as [`ExternalDriver`]s, so that callers can wake or close a connection without
+//! knowing its kind.
 //!
 //! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and
 //! [`UdpSocket`], datagrams in runs for RDMA in software.
 //!
-//! What this crate refuses to know: protocols, targets, who may do what.
+//! What this crate must not know: protocols, targets, access rights.
 //!
 //! # Why the unsafe code here is sound
 //!

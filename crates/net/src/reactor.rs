@@ -213,7 +213,7 @@ impl Reactor {
         let result = self.try_adopt(now, incoming);
         if let Err(error) = result {
             self.common.loads[self.index].fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(%peer, %error, "a connection was turned away");
+            tracing::warn!(%peer, %error, "rejected a connection");
         }
     }
 
@@ -367,7 +367,7 @@ impl Reactor {
             .is_err()
         {
             load_left(&common, least);
-            tracing::warn!("a connection was turned away: its reactor is overloaded");
+            tracing::warn!("rejected a connection: its reactor is overloaded");
         }
     }
 

@@ -42,31 +42,31 @@ impl Default for UdpOptions {
 /// Datagrams that are sent with one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpRun {
-    /// The address that they come from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where they go.
+    /// The destination.
     pub dest: SocketAddr,
-    /// The length of each but the last, which may be shorter; `None` where there is one only.
+    /// The length of each but the last, which may be shorter; `None` if there is only one.
     pub segment_len_bytes: Option<u16>,
 }
 
-/// Datagrams that came with one call.
+/// Datagrams that one call received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpArrival {
     /// Bytes in all.
     pub len_bytes: usize,
-    /// Where they came from.
+    /// The source.
     pub source: SocketAddr,
     /// The address that they were sent to.
     pub dest: SocketAddr,
-    /// The length of each but the last, which may be shorter; `None` where there is one only.
+    /// The length of each but the last, which may be shorter; `None` if there is only one.
     pub segment_len_bytes: Option<u16>,
     /// Whether a router marked them since it was congested (ECN CE).
     pub congestion_experienced: bool,
 }
 
-/// A socket for datagrams. It is never connected: Linux then sends IPv4 packets whose identification is 0, or counts from 0 in each run, which checksums over the IP
-/// header rely on.
+/// A UDP socket. It is never connected: then Linux sends IPv4 packets whose identification is 0, or
+/// counts from 0 in each run, which checksums over the IP header rely on.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
@@ -74,7 +74,7 @@ pub struct UdpSocket {
     iovecs: Iovecs,
 }
 
-/// Whether other sockets may be where one is to be.
+/// Whether other sockets may be bound to the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
     /// None.
@@ -87,15 +87,15 @@ enum Others {
 #[derive(Default)]
 struct Iovecs(Vec<libc::iovec>);
 
-// SAFETY: the pointers are meaningful only inside `Iovecs::with`, which clears them first and takes
+// SAFETY: the pointers are valid only inside `Iovecs::with`, which clears them first and takes
 // `&mut self`; between calls nothing reads them.
 unsafe impl Send for Iovecs {}
 
 impl Iovecs {
-    /// What one call takes (`IOV_MAX` of Linux).
+    /// The most per call (`IOV_MAX` of Linux).
     const LEN_MAX: usize = 1024;
 
-    /// Calls `send` with where the pieces are.
+    /// Calls `send` with the addresses of the pieces.
     fn with<'v>(
         &mut self,
         pieces: impl Iterator<Item = &'v [u8]>,
@@ -121,7 +121,7 @@ impl UdpSocket {
     /// The most bytes that one call receives.
     pub const ARRIVAL_LEN_MAX_BYTES: usize = 65_536;
 
-    /// A socket at `local`, where no other is.
+    /// A socket at `local`. Fails if another socket is bound there.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         Self::open(local, *options, Others::Refused)
     }
@@ -135,14 +135,13 @@ impl UdpSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         let socket = fd.as_fd();
-        // Larger than the system allows to anyone takes a privilege; without it the bound of the
-        // system is taken.
+        // More than the system's limit requires a privilege. Without it, the limit is used.
         let bytes = i32::try_from(options.recv_buffer_bytes).unwrap_or(i32::MAX);
         if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
             set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
         }
         set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)?;
-        // What comes to a socket at one address was sent to that.
+        // A socket at one address receives only what was sent to that address.
         let has_any_address = i32::from(local.ip().is_unspecified());
         if local.is_ipv4() {
             let discover = libc::IP_PMTUDISC_DO;
@@ -158,7 +157,7 @@ impl UdpSocket {
             set(socket, level, libc::IPV6_RECVPKTINFO, has_any_address)?;
             set(socket, level, libc::IPV6_RECVTCLASS, 1)?;
             set(socket, level, libc::IPV6_TCLASS, ECN_CAPABLE)?;
-            // RoCEv2 peers send no UDP checksum, which IPv6 takes only when asked to.
+            // RoCEv2 peers send no UDP checksum, which IPv6 accepts only with this option.
             set(socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
         }
         if others == Others::Allowed {
@@ -174,7 +173,7 @@ impl UdpSocket {
         })
     }
 
-    /// Where it is.
+    /// Its address.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -199,8 +198,8 @@ impl UdpSocket {
         })
     }
 
-    /// Receives what has come into `buffer`, which should have
-    /// [`UdpSocket::ARRIVAL_LEN_MAX_BYTES`]; `None` where nothing has.
+    /// Receives into `buffer`, which should have [`UdpSocket::ARRIVAL_LEN_MAX_BYTES`]; `None` if
+    /// nothing has arrived.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>> {
         let mut name = Name::room();
         let mut control = Control::room();
@@ -231,7 +230,8 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Nothing has come, or an earlier datagram of ours was refused, which is no affair of what comes.
+/// Nothing has arrived, or an earlier datagram of ours was refused, which does not concern
+/// receiving.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),

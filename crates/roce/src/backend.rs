@@ -4,33 +4,38 @@ use session::{Placement, RegionId};
 
 use crate::wire::Icrc;
 
-/// The memory behind regions, and unpredictable numbers. The provider above owns both; this crate only says which bytes.
+/// The memory behind regions, and unpredictable numbers. The provider above owns both; this crate
+/// only says which bytes.
 ///
-/// Offsets and lengths that are given here were checked against what the region was registered or posted with.
+/// Offsets and lengths that are given here were checked against what the region was registered or
+/// posted with.
 pub trait Backend {
     /// Copies `bytes`, which a peer sent, to `offset` bytes from the start of `region`.
     fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
 
-    /// Leaves `bytes`, which a peer sent, where they came until the program above has taken in what has completed by then; where that
-    /// is. `None` where they are to be copied, which is always right.
+    /// Leaves `bytes`, which a peer sent, where they were received until the program above has
+    /// handled the completions so far. Returns their placement, or `None` if they must be copied,
+    /// which is always correct.
     #[expect(unused_variables, reason = "most programs have them copied")]
     fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
         None
     }
 
-    /// Takes the bytes of `placement` into `icrc`, in order. They are sent from where they are later on: where they change
-    /// in between, the peer drops the packet and it is sent again.
+    /// Adds the bytes of `placement` to `icrc`, in order. They are sent from the same place later.
+    /// If they change in between, the peer drops the packet and it is retransmitted.
     fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault>;
 
-    /// Replaces the 8 bytes at `offset`, a number in the machine's byte order, by what `op` makes of it, and gives what stood
-    /// there; atomic as to all other atomic operations on the region.
+    /// Replaces the 8 bytes at `offset`, a number in the machine's byte order, by the result of
+    /// `op`, and returns the former number. Atomic with respect to all other atomic operations on
+    /// the region.
     fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault>;
 
-    /// 64 bits that no peer can guess: keys, communication identifiers and first PSNs are made of them.
+    /// 64 bits that no peer can guess: keys, communication identifiers and first PSNs are made of
+    /// them.
     fn random(&mut self) -> u64;
 }
 
-/// The memory behind a region can't be used: it was taken away, or the device below it failed.
+/// The memory behind a region cannot be used: it was freed, or the device below it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the memory behind the region failed")]
 pub struct MemoryFault;
@@ -38,7 +43,7 @@ pub struct MemoryFault;
 /// An atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Write `swap` where `compare` stands.
+    /// Write `swap` if the current value is `compare`.
     CompareSwap {
         /// What must stand there.
         compare: u64,

@@ -2,9 +2,10 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 12, "communication management".
 //!
-//! It makes and ends connections by messages that may be lost, doubled or forged. A peer is known by the address that its
-//! datagrams come from; what it says about itself counts among connections of that address only. Connections that are not yet
-//! made are bounded per peer and in total, whatever is sent.
+//! It establishes and ends connections by messages that may be lost, duplicated or forged. A peer
+//! is identified by the source address of its datagrams; identifiers that it names are looked up
+//! only among connections of that address. Connections that are not yet established are bounded per
+//! peer and in total.
 
 mod connection;
 mod messages;
@@ -39,7 +40,7 @@ pub struct CmLimits {
     pub connections_max: usize,
     /// The same per peer.
     pub connections_per_peer_max: usize,
-    /// Connections that peers asked for and that are not yet made.
+    /// Connections that peers asked for and that are not yet established.
     pub half_open_max: usize,
     /// The same per peer.
     pub half_open_per_peer_max: usize,
@@ -62,24 +63,24 @@ impl Default for CmLimits {
     }
 }
 
-/// What a connection is asked for with.
+/// The parameters of a connection request.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams<'a> {
     /// From here to the peer.
     pub flow: Flow,
-    /// What is asked for. In the TCP port space rdma_cm's header is put before the private data.
+    /// The service. In the TCP port space, rdma_cm's header is put before the private data.
     pub service: ServiceId,
-    /// Payload of a full packet. A long one is an offer, in place of which 4096 bytes hold where the peer does not know of it, or where
-    /// the private data leave no room for it (12 bytes).
+    /// Payload of a full packet. A long one is an offer. If the peer does not know of it, or the
+    /// private data leave no room for it (12 bytes), 4096 bytes apply.
     pub path_mtu: PathMtu,
     /// The application's private data: at most 56 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Why the connection manager does not do what was asked for.
+/// Why the connection manager refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CmError {
-    /// There is no such connection, or no more.
+    /// The connection does not exist, or no longer.
     #[error("no such connection")]
     NoSuchConnection,
     /// The connection is not in a state for that.
@@ -88,7 +89,7 @@ pub enum CmError {
     /// As many connections as allowed.
     #[error("{0} connections are open, the maximum; raise the limit of connections")]
     TooMany(usize),
-    /// More private data than the message takes.
+    /// More private data than the message has room for.
     #[error("{len} bytes of private data are too many; the maximum is {max}")]
     PrivateData {
         /// How many were given.
@@ -96,7 +97,7 @@ pub enum CmError {
         /// How many fit.
         max: usize,
     },
-    /// There is no such queue pair, or it is connected already.
+    /// The queue pair does not exist, or is connected already.
     #[error("the queue pair does not exist or is in use")]
     QueuePair,
 }
@@ -106,7 +107,7 @@ pub enum CmError {
 pub struct CmCounters {
     /// Requests that were rejected since a bound was reached.
     pub refused_by_limit: u64,
-    /// Messages that fit no connection, or came from another address than its peer's.
+    /// Messages that match no connection, or came from another address than its peer's.
     pub unmatched: u64,
     /// Messages that were not sent since too many waited.
     pub outbox_full: u64,
@@ -119,7 +120,8 @@ pub(crate) struct Outgoing {
     pub(crate) mad: [u8; MAD_LEN_BYTES],
 }
 
-/// Names a connection as its peer knows it: address, channel adapter, and queue pair or communication identifier there.
+/// Names a connection as its peer knows it: address, channel adapter, and queue pair or
+/// communication identifier there.
 type RemoteKey = (IpAddr, u64, u32);
 
 /// The connection manager.
@@ -278,7 +280,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Accepts a request: the queue pair's connection, which is to be connected before anything is sent.
+    /// Accepts a request: the queue pair's connection, which is to be connected before anything is
+    /// sent.
     pub(crate) fn accept<B: Backend>(
         &mut self,
         now: Instant,
@@ -368,7 +371,8 @@ impl Manager {
         }
     }
 
-    /// The peer has sent a packet to the queue pair, so it has the reply though its answer was lost.
+    /// The peer has sent a packet to the queue pair, so it has the reply though its answer was
+    /// lost.
     pub(crate) fn handle_traffic(&mut self, id: CommId) {
         if self.state(id) == Some(CmState::RepSent) {
             self.establish(id);
@@ -384,7 +388,7 @@ impl Manager {
         }
     }
 
-    /// A communication identifier that is free; it ends at once, since few of 2^32 are taken.
+    /// A free communication identifier. The loop ends soon, since few of 2^32 are taken.
     fn new_id<B: Backend>(&self, backend: &mut B) -> CommId {
         loop {
             let random = backend.random() as u32;
@@ -408,8 +412,9 @@ impl Manager {
     }
 }
 
-/// Says in private data, of which the first `used_bytes` are taken, that packets may be long, if `path_mtu` is. Returns the
-/// path MTU that then holds: a standard one if there is no room to say so.
+/// Says in private data, of which the first `used_bytes` are taken, that packets may be long, if
+/// `path_mtu` is. Returns the path MTU that then holds: a standard one if there is no room to say
+/// so.
 fn offer_length(path_mtu: PathMtu, private_data: &mut [u8], used_bytes: usize) -> PathMtu {
     if path_mtu.is_long() && long_packets::put(private_data, used_bytes) {
         path_mtu

@@ -1,4 +1,4 @@
-//! When which connection's, or queue pair's, time has come.
+//! Deadlines of connections and queue pairs.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl<K: Copy + Ord> Deadlines<K> {
         self.set.first().map(|(at, _)| *at)
     }
 
-    /// The key of the next that is due by `now`; it has no deadline any more.
+    /// The key of the next deadline that is due by `now`. The deadline is removed.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
         if self.next()? > now {
             return None;

@@ -33,8 +33,8 @@ pub struct EndpointConfig {
     pub qps_max: u32,
     /// The most memory regions.
     pub regions_max: usize,
-    /// Queue pair numbers and communication identifiers are `number_offset` plus multiples of `number_stride`, so that several
-    /// ends behind one address can be told apart by them.
+    /// Queue pair numbers and communication identifiers are `number_offset` plus multiples of
+    /// `number_stride`. They distinguish several ends that share an address.
     pub number_stride: u32,
     /// See [`number_stride`](Self::number_stride); less than it.
     pub number_offset: u32,
@@ -42,7 +42,7 @@ pub struct EndpointConfig {
     pub ca_guid: u64,
     /// The UDP port that both ends listen at: [`UDP_PORT`](crate::wire::UDP_PORT) but in tests.
     pub udp_port: u16,
-    /// The largest path MTU that is taken.
+    /// The largest path MTU that is accepted.
     pub path_mtu_max: PathMtu,
     /// Bounds of the connection manager.
     pub cm: CmLimits,
@@ -63,8 +63,8 @@ impl Default for EndpointConfig {
     }
 }
 
-/// What came from the network: one datagram, or several of one length that the operating system joined (generic receive
-/// offload, GRO).
+/// Received data: one datagram, or several of one length that the operating system joined (generic
+/// receive offload, GRO).
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// From its sender to here.
@@ -82,7 +82,7 @@ pub struct Received<'a> {
 /// Packets, and why some were dropped or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that came.
+    /// Received packets.
     pub packets: u64,
     /// Not a packet of a known kind.
     pub malformed: u64,
@@ -96,22 +96,24 @@ pub struct Counters {
     pub stranger: u64,
     /// A response to nothing that was asked.
     pub unexpected: u64,
-    /// Beyond a gap, or a duplicate that can't be answered again.
+    /// Beyond a gap, or a duplicate that cannot be answered again.
     pub out_of_sequence: u64,
     /// Not a message of communication management.
     pub bad_mad: u64,
-    /// Requests for memory that is not open to the peer: its connection has ended (NAK remote access error).
+    /// Requests for memory that is not open to the peer: its connection has ended (NAK remote
+    /// access error).
     pub refused_access: u64,
     /// Requests that were wrong in any other way: its connection has ended (NAK invalid request).
     pub refused_invalid: u64,
-    /// Requests that could not be done here: its connection has ended (NAK remote operational error).
+    /// Requests that could not be done here: its connection has ended (NAK remote operational
+    /// error).
     pub refused_operational: u64,
     /// The connection manager's.
     pub cm: CmCounters,
 }
 
 impl Counters {
-    /// Counts a request of a peer's that has ended its queue pair, where that is why it failed.
+    /// Counts a peer's request that has failed its queue pair.
     const fn count_refused(&mut self, failure: QpFailure) {
         let QpFailure::Responder(code) = failure else {
             return;
@@ -120,13 +122,14 @@ impl Counters {
             NakCode::RemoteAccessError => self.refused_access += 1,
             NakCode::InvalidRequest => self.refused_invalid += 1,
             NakCode::RemoteOperationalError => self.refused_operational += 1,
-            // After this one the peer goes on.
+            // The peer continues after this one.
             NakCode::PsnSequenceError => {}
         }
     }
 }
 
-/// One end. It has no socket, clock, lock or thread: a runtime gives it what came and sends what it says.
+/// One end. It has no socket, clock, lock or thread: a runtime passes received datagrams in and
+/// sends those that it returns.
 ///
 /// ```text
 ///  received datagrams ──► handle_received ──► queue pairs ──► poll_completion, poll_event
@@ -154,7 +157,7 @@ impl Endpoint {
     /// An end without queue pairs.
     ///
     /// # Panics
-    /// Where the numbers of `config` leave no room for queue pair numbers.
+    /// If the numbers of `config` leave no room for queue pair numbers.
     pub fn new<B: Backend>(config: &EndpointConfig, backend: &mut B) -> Self {
         Self {
             regions: Regions::new(config.regions_max),
@@ -170,7 +173,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in what came from the network.
+    /// Handles received datagrams.
     pub fn handle_received<B: Backend>(
         &mut self,
         now: Instant,
@@ -293,24 +296,24 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Whether a completion or an event waits to be taken.
+    /// Whether a completion or an event is queued.
     #[inline]
     pub fn has_news(&self) -> bool {
         !self.completions.is_empty() || !self.events.is_empty()
     }
 
-    /// Whether a completion waits to be taken.
+    /// Whether a completion is queued.
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
     }
 
-    /// Whether an event waits to be taken.
+    /// Whether an event is queued.
     #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Makes a queue pair.
+    /// Creates a queue pair.
     pub fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, CreateError> {
         self.slots.create(config)
     }
@@ -323,7 +326,7 @@ impl Endpoint {
         qp.fail(QpFailure::Closed, &mut self.completions);
         let slot = self.slots.at(index);
         if let Some(id) = slot.conn.take() {
-            // Where the connection has ended already there is nothing to ask for.
+            // If the connection has ended already, there is nothing to disconnect.
             let _ = self.manager.disconnect(now, id);
         }
         let slot = self.slots.at(index);
@@ -353,7 +356,7 @@ impl Endpoint {
         qp.post_recv(request)
     }
 
-    /// Lets peers at a region; the key that they need.
+    /// Registers `region` for remote access. Returns its key.
     pub fn register<B: Backend>(
         &mut self,
         region: Region,
@@ -362,7 +365,7 @@ impl Endpoint {
         self.regions.register(region, backend)
     }
 
-    /// Makes a key worthless; whether it had been worth something.
+    /// Invalidates a key. Returns whether it was valid.
     #[inline]
     pub fn invalidate(&mut self, key: Rkey) -> bool {
         self.regions.invalidate(key)
@@ -378,7 +381,7 @@ impl Endpoint {
         self.manager.connections()
     }
 
-    /// Takes requests for connections to `service` from now on.
+    /// Accepts connection requests to `service` from now on.
     pub fn listen(&mut self, service: ServiceId) {
         self.manager.listen(service);
     }
@@ -411,8 +414,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Has packets of a request that is not answered yet be no longer than `path_mtu`, which its requester is told: it has offered
-    /// long ones, and `path_mtu` is that of its request at least.
+    /// Limits the packets of a request that is not yet answered to `path_mtu`, of which the answer
+    /// informs the requester. The requester has offered long packets, and `path_mtu` is at least
+    /// that of its request.
     pub fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
         self.manager.shorten_packets(id, path_mtu)
     }
@@ -460,7 +464,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The state of a connection; `None` where it is forgotten.
+    /// The state of a connection; `None` if it is forgotten.
     pub fn connection_state(&self, id: CommId) -> Option<CmState> {
         self.manager.state(id)
     }
@@ -473,7 +477,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in a packet; whose it was, to be [followed up](Self::follow_up).
+    /// Handles a packet. Returns its queue pair, to be [followed up](Self::follow_up).
     fn handle_packet<B: Backend>(
         &mut self,
         now: Instant,
@@ -500,7 +504,8 @@ impl Endpoint {
             completions: &mut self.completions,
         };
         match qp.handle_packet(&received.flow, packet, &mut context) {
-            // A notification that met congestion itself is not told of, else both ends tell each other for ever.
+            // A notification that was itself marked as congested is not reported, otherwise both
+            // ends would notify each other forever.
             Ok(())
                 if received.congestion_experienced
                     && packet.opcode != Opcode::CongestionNotification =>
@@ -516,7 +521,7 @@ impl Endpoint {
         Some(index)
     }
 
-    /// What a queue pair has taken in may have it send, fail, or wait for another time.
+    /// After a packet, a queue pair may have to send, may have failed, or may need another timer.
     fn follow_up(&mut self, taken_by: Option<SlotIndex>) {
         if let Some(index) = taken_by {
             self.mark_ready(index);
@@ -547,7 +552,7 @@ impl Endpoint {
             match qpn.and_then(|qpn| self.slots.find(qpn)) {
                 Some((_, qp)) if qp.state() == QpState::Init => qp.connect(replied.connection),
                 _ => {
-                    // Its queue pair was destroyed, or failed, meanwhile.
+                    // Its queue pair was destroyed or has failed meanwhile.
                     let _ = self.manager.disconnect(now, replied.id);
                 }
             }
@@ -555,7 +560,7 @@ impl Endpoint {
         self.pump_manager();
     }
 
-    /// Passes the connection manager's events on; queue pairs whose connection has ended fail.
+    /// Passes the connection manager's events on, and fails queue pairs whose connection has ended.
     fn pump_manager(&mut self) {
         while let Some(event) = self.manager.next_event() {
             let ended = match &event {
@@ -575,7 +580,8 @@ impl Endpoint {
         }
     }
 
-    /// After anything was done to a queue pair: tell of its failure, its first packet, and set its timer.
+    /// After every change of a queue pair: reports its failure and its first packet, and sets its
+    /// timer.
     fn settle(&mut self, index: SlotIndex) {
         let slot = self.slots.at(index);
         let Some(qp) = &mut slot.qp else {
@@ -629,7 +635,7 @@ impl Endpoint {
     }
 }
 
-/// Makes a queue pair on the heap, since an end has room for thousands.
+/// Creates a queue pair on the heap, since an end has room for thousands.
 fn boxed(qpn: Qpn, config: QpConfig) -> Box<QueuePair> {
     Box::new(QueuePair::new(qpn, config))
 }

@@ -1,4 +1,4 @@
-//! What an end tells the program around it, besides completions.
+//! Events: what an end reports besides completions.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::wire::{PathMtu, Qpn};
 pub enum Event {
     /// Someone wants to connect: answer by accepting or rejecting.
     Request(ConnectRequest),
-    /// The connection that was asked for is made; the queue pair may be used.
+    /// The requested connection is established; the queue pair may be used.
     Connected {
         /// The connection.
         id: CommId,
@@ -23,7 +23,8 @@ pub enum Event {
         /// The peer's private data.
         private_data: Box<[u8]>,
     },
-    /// The connection that was accepted is made. Its queue pair could be used since it was accepted.
+    /// The connection that was accepted is made. Its queue pair could be used since it was
+    /// accepted.
     Established {
         /// The connection.
         id: CommId,
@@ -71,12 +72,12 @@ pub enum Event {
 pub struct ConnectRequest {
     /// The connection.
     pub id: CommId,
-    /// What is asked for.
+    /// The service.
     pub service: ServiceId,
     /// From here to the requester.
     pub flow: Flow,
-    /// The requester's address and port, and the address that it asked for, from rdma_cm's header; `None` for services outside
-    /// of the TCP port space.
+    /// The requester's address and port, and the address that it asked for, from rdma_cm's header;
+    /// `None` for services outside the TCP port space.
     pub addresses: Option<(SocketAddr, IpAddr)>,
     /// RDMA READs and atomics that the requester answers at once.
     pub responder_resources: u8,

@@ -1,30 +1,30 @@
-//! Where datagrams go from and to.
+//! Source and destination of datagrams.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Addresses and UDP ports of the two ends of a stream of datagrams, of one address family: the ICRC covers them, so they
-/// are exactly those in the headers.
+/// Addresses and UDP ports of the two ends of a stream of datagrams, of one address family: the
+/// ICRC covers them, so they are exactly those in the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
     /// Over IPv4.
     V4 {
-        /// Where datagrams come from.
+        /// The source.
         local: SocketAddrV4,
-        /// Where they go to.
+        /// The destination.
         remote: SocketAddrV4,
     },
     /// Over IPv6.
     V6 {
-        /// Where datagrams come from.
+        /// The source.
         local: SocketAddrV6,
-        /// Where they go to.
+        /// The destination.
         remote: SocketAddrV6,
     },
 }
 
 impl Flow {
-    /// The flow from `local` to `remote`, IPv4 addresses mapped into IPv6 being taken as the IPv4 addresses that are on the
-    /// wire; `None` where the families differ.
+    /// The flow from `local` to `remote`. IPv4 addresses mapped into IPv6 are taken as the IPv4
+    /// addresses that are on the wire. Returns `None` if the families differ.
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Option<Self> {
         match (canonical(local), canonical(remote)) {
             (SocketAddr::V4(local), SocketAddr::V4(remote)) => Some(Self::V4 { local, remote }),
@@ -33,7 +33,7 @@ impl Flow {
         }
     }
 
-    /// Where datagrams come from.
+    /// The source.
     pub const fn local(&self) -> SocketAddr {
         match *self {
             Self::V4 { local, .. } => SocketAddr::V4(local),
@@ -41,7 +41,7 @@ impl Flow {
         }
     }
 
-    /// Where datagrams go to.
+    /// The destination.
     pub const fn remote(&self) -> SocketAddr {
         match *self {
             Self::V4 { remote, .. } => SocketAddr::V4(remote),
@@ -64,7 +64,8 @@ impl Flow {
         }
     }
 
-    /// The flow by which a datagram of this flow is answered: the other way round, between the ports that both ends listen at.
+    /// The flow by which a datagram of this flow is answered: the other way round, between the
+    /// ports that both ends listen at.
     #[must_use]
     pub const fn answering(&self, port: u16) -> Self {
         let mut back = self.reversed();
@@ -89,7 +90,7 @@ impl Flow {
     }
 }
 
-/// `address` with an IPv4 address where it is one in IPv6 clothes.
+/// `address`, or the IPv4 address that is mapped into it.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(IpAddr::V4(ip), address.port()),

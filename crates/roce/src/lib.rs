@@ -1,12 +1,16 @@
 //! RoCEv2 in user space: reliable-connected queue pairs over UDP datagrams.
 //!
 //! - [`wire`] — the headers as bytes, field by field, and the invariant CRC;
-//! - [`Endpoint`] — queue pairs (requester, completer, responder), regions and the connection manager of one thread;
-//! - [`TransmitList`] — what is to be sent: headers in one buffer, payload where it is, in batches for segmentation offload;
-//! - [`Backend`] — what an end asks of the program around it: the bytes behind regions, and random numbers.
+//! - [`Endpoint`] — queue pairs (requester, completer, responder), regions and the connection
+//!   manager of one thread;
+//! - [`TransmitList`] — datagrams to send: headers in one buffer, payload in place, in batches for
+//!   segmentation offload;
+//! - [`Backend`] — what an end asks of the program around it: the bytes behind regions, and random
+//!   numbers.
 //!
-//! The path of a byte: a received datagram is cut and checked in place; what it carries is copied once, to the region or receive
-//! that it is for. What is sent is not copied at all: its checksum is taken where it lies.
+//! The path of a byte: a received datagram is parsed and checked in place; its payload is copied
+//! once, to the region or receive that it is for. Sent data are not copied at all: their checksum
+//! is computed in place.
 //!
 //! ```
 //! use roce::Flow;
@@ -25,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What this crate refuses to know: sockets, clocks, threads, memory of volumes, random numbers. Instants, random numbers
-//! and the bytes behind a region are arguments.
+//! What this crate refuses to know: sockets, clocks, threads, memory of volumes, random numbers.
+//! Instants, random numbers and the bytes behind a region are arguments.
 
 #![forbid(unsafe_code)]
 

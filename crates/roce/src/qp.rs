@@ -2,9 +2,9 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 9, "reliable service".
 //!
-//! It has two halves that know nothing of each other. The requester sends requests and takes responses in (`requester`,
-//! `completer`); the responder takes requests in and sends responses (`responder`, `responses`). Sequence numbers inside are
-//! 64 bits wide; only the wire has 24 of them.
+//! It has two independent halves. The requester sends requests and handles responses (`requester`,
+//! `completer`); the responder handles requests and sends responses (`responder`, `responses`).
+//! Sequence numbers inside are 64 bits wide; on the wire they have 24.
 
 mod completer;
 mod pacer;
@@ -35,7 +35,7 @@ pub use state::{QpState, Transition};
 /// What a queue pair is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpConfig {
-    /// Whose regions peers reach through it.
+    /// The domain whose regions peers reach through it.
     pub domain: ProtectionDomain,
     /// What peers may do at all.
     pub access: Access,
@@ -47,12 +47,14 @@ pub struct QpConfig {
     pub responder_resources: u8,
     /// RDMA READs of ours that may be open at once.
     pub initiator_depth: u8,
-    /// How often a packet is sent again without progress before the queue pair fails, where the peers agreed on less: our timer
-    /// starts far below an adapter's, so the attempts are over sooner.
+    /// How often a packet is retransmitted without progress before the queue pair fails, if the
+    /// peers agreed on less: our timer starts far below an adapter's, so that many retries end
+    /// sooner.
     pub retry_min: u8,
-    /// How long a peer whose SEND meets no receive is told to wait.
+    /// How long a peer is told to wait if its SEND finds no receive.
     pub rnr_wait: Duration,
-    /// Whether messages, and data that are read, may stay where they came, which [`Completion::at`](crate::Completion::at) then says.
+    /// Whether messages, and data of READs, may stay where they were received, as
+    /// [`Completion::at`](crate::Completion::at) then says.
     pub may_stay: bool,
 }
 
@@ -75,7 +77,7 @@ impl Default for QpConfig {
 /// What the two ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Where packets go from and to. Those that come must have come from the same addresses.
+    /// Source and destination of packets. Received packets must come from the same addresses.
     pub flow: Flow,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
@@ -124,7 +126,7 @@ pub(crate) enum Dropped {
     Stranger,
     /// A response to nothing that was asked.
     Unexpected,
-    /// A duplicate that can't be answered again, or a packet beyond a gap.
+    /// A duplicate that cannot be answered again, or a packet beyond a gap.
     OutOfSequence,
 }
 
@@ -139,12 +141,13 @@ pub(crate) struct QueuePair {
     responder: Responder,
     pacer: Pacer,
     failure: Option<QpFailure>,
-    /// Requests posted or completed whose completions have not been taken: what bounds the completion queue.
+    /// Requests that are posted, or completed but not yet taken by the caller. This bounds the
+    /// completion queue.
     sends_held: u16,
     recvs_held: u16,
     /// Whether a packet of the peer's has been accepted.
     heard: bool,
-    /// When the peer was told of congestion last, and whether it is to be told again.
+    /// When the peer was last notified of congestion, and whether a notification is due.
     notified: Option<Instant>,
     owes_notification: bool,
 }
@@ -185,10 +188,10 @@ impl QueuePair {
         self.heard
     }
 
-    /// Takes requests and sends from now on.
+    /// Accepts requests and sends from now on.
     ///
     /// # Panics
-    /// Where it is connected already.
+    /// If it is connected already.
     pub(crate) fn connect(&mut self, connection: Connection) {
         self.transition(Transition::Connect);
         let depth = connection.initiator_depth.min(self.config.initiator_depth);
@@ -199,7 +202,7 @@ impl QueuePair {
         self.connection = Some(connection);
     }
 
-    /// Takes a request to send.
+    /// Adds a request to the send queue.
     #[inline]
     pub(crate) fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
         match self.state {
@@ -215,7 +218,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes a receive; before the connection is made, too.
+    /// Posts a receive, even before the queue pair is connected.
     #[inline]
     pub(crate) fn post_recv(&mut self, request: RecvRequest) -> Result<(), PostError> {
         if self.state == QpState::Error {
@@ -229,7 +232,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// A completion of this queue pair has been taken: its place is free.
+    /// The caller has taken a completion of this queue pair: its place is free.
     #[inline]
     pub(crate) fn release(&mut self, kind: WorkKind) {
         let held = match kind {
@@ -239,7 +242,7 @@ impl QueuePair {
         *held = held.saturating_sub(1);
     }
 
-    /// Takes a packet in that came on `flow`, as its sender sees it.
+    /// Handles a packet that arrived on `flow`, as seen by its sender.
     pub(crate) fn handle_packet<B: Backend>(
         &mut self,
         flow: &Flow,
@@ -302,7 +305,7 @@ impl QueuePair {
                 ended = requested;
             }
         }
-        // Last, since nobody waits for it.
+        // Last, since the peer does not wait for it.
         if !matches!(ended, Transmitted::ListFull | Transmitted::Failed(_)) {
             let acknowledged =
                 self.responder
@@ -322,7 +325,7 @@ impl QueuePair {
         ended
     }
 
-    /// A packet of the peer's met congestion: tell it, but not of every packet.
+    /// A packet of the peer's was marked as congested: notifies the peer, but not for every packet.
     pub(crate) fn notify_congestion(&mut self, now: Instant) {
         let is_recent =
             |at: Instant| now.saturating_duration_since(at) < Pacer::NOTIFICATION_INTERVAL;
@@ -356,7 +359,7 @@ impl QueuePair {
         earlier(self.pacer.resumes_at(), self.requester.poll_timeout())
     }
 
-    /// Time has come: send again, or give up.
+    /// The deadline has passed: retransmits, or gives up.
     pub(crate) fn handle_timeout(&mut self, now: Instant, completions: &mut VecDeque<Completion>) {
         if self.state != QpState::ReadyToSend {
             return;
@@ -401,10 +404,10 @@ impl QueuePair {
     }
 }
 
-/// How far [`QueuePair::poll_transmit`] came.
+/// The result of [`QueuePair::poll_transmit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transmitted {
-    /// Nothing more can be sent before something comes in, is posted, or times out.
+    /// Nothing more can be sent until a packet arrives, a request is posted, or a timer fires.
     All,
     /// The budget is spent.
     BudgetSpent,

@@ -31,9 +31,9 @@ pub struct Access {
 /// A region as it is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Who may reach it.
+    /// The domain that may reach it.
     pub domain: ProtectionDomain,
-    /// Where its bytes are.
+    /// Its bytes.
     pub placement: Placement,
     /// The address by which peers name its first byte.
     pub base_va: u64,
@@ -59,14 +59,14 @@ impl Access {
     }
 }
 
-/// The regions of an end. Keys are 32 random bits: a peer that guesses is told of a wrong key by the end of its connection.
+/// The regions of an end. Keys are 32 random bits. A wrong guess ends the peer's connection.
 #[derive(Debug)]
 pub(crate) struct Regions {
     by_key: HashMap<u32, Region, BuildHasherDefault<KeyHasher>>,
     regions_max: usize,
 }
 
-/// No more regions can be registered.
+/// The region cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The bound is reached.
@@ -75,9 +75,9 @@ pub enum RegisterError {
     /// The region's addresses would wrap.
     #[error("a region of {len_bytes} bytes at address {base_va:#x} exceeds the address space")]
     Wraps {
-        /// The address asked for.
+        /// The requested address.
         base_va: u64,
-        /// The length asked for.
+        /// The requested length.
         len_bytes: u64,
     },
 }
@@ -95,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// Lets peers at `region`; the key that they need.
+    /// Registers `region` for remote access. Returns its key.
     pub(crate) fn register<B: Backend>(
         &mut self,
         region: Region,
@@ -114,7 +114,8 @@ impl Regions {
             });
         }
         loop {
-            // A number is taken already once in 2^32 / regions_max tries at most, so this ends at once.
+            // A random number is in use with a probability of at most regions_max / 2^32, so the
+            // loop ends soon.
             let key = backend.random() as u32;
             if key != 0 && !self.by_key.contains_key(&key) {
                 self.by_key.insert(key, region);
@@ -123,7 +124,8 @@ impl Regions {
         }
     }
 
-    /// Makes a key worthless; whether it had been worth something. Operations that peers are in the middle of fail.
+    /// Invalidates a key. Returns whether it was valid. Operations of peers that are in progress
+    /// fail.
     pub(crate) fn invalidate(&mut self, key: Rkey) -> bool {
         self.by_key.remove(&key.0).is_some()
     }
@@ -148,7 +150,7 @@ impl Regions {
         }
     }
 
-    /// Where `len_bytes` from `va` on are, if `key` allows a peer in `domain` to do that to them.
+    /// The placement of `len_bytes` bytes at `va`, if `key` allows a peer in `domain` this access.
     pub(crate) fn resolve(
         &self,
         domain: ProtectionDomain,
@@ -177,7 +179,8 @@ impl Regions {
     }
 }
 
-/// Keys are random already: spreading them by a multiplication is enough, whatever keys peers ask for.
+/// Keys are random already: spreading them by a multiplication is enough, whatever keys peers ask
+/// for.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 

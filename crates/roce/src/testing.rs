@@ -1,4 +1,5 @@
-//! What tests and fuzz targets share: memory that is a vector, and two ends with a network between them.
+//! What tests and fuzz targets share: memory that is a vector, and two ends with a network between
+//! them.
 
 pub mod forge;
 pub mod fuzz;

@@ -1,4 +1,4 @@
-//! Lists of datagrams to send: headers here, payload where it is.
+//! Lists of datagrams to send: headers here, payload in place.
 
 use std::ops::Range;
 
@@ -12,8 +12,9 @@ use crate::{
     wire::{Bth, HEADERS_LEN_MAX_BYTES, ICRC_LEN_BYTES, Icrc, IpHeader},
 };
 
-/// Datagrams to send, in order, as batches that the operating system cuts into datagrams of one size (generic segmentation
-/// offload, GSO). A runtime fills it, sends every batch with one call, and clears it. Nothing is allocated after creation.
+/// Datagrams to send, in order, as batches that the operating system cuts into datagrams of one
+/// size (generic segmentation offload, GSO). A runtime fills it, sends every batch with one call,
+/// and clears it. Nothing is allocated after creation.
 #[derive(Debug)]
 pub struct TransmitList {
     bytes: Box<[u8]>,
@@ -53,7 +54,7 @@ impl Entry {
 /// Datagrams of one flow that leave with one call.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
-    /// Where they go from and to.
+    /// Source and destination.
     pub flow: &'a Flow,
     /// The length of every datagram but the last, which may be shorter.
     pub segment_len_bytes: u16,
@@ -81,7 +82,7 @@ impl<'a> Batch<'a> {
 pub(crate) enum PushError {
     /// The list is full: send it, then go on.
     Full,
-    /// The payload can't be read.
+    /// The payload cannot be read.
     Fault(MemoryFault),
 }
 
@@ -143,7 +144,7 @@ impl ExtendedHeaders {
     /// With one more header.
     ///
     /// # Panics
-    /// Where they do not fit, which no packet of this crate's brings about.
+    /// If they do not fit, which no packet of this crate causes.
     #[must_use]
     #[inline]
     pub(crate) fn with<T: IntoBytes + Immutable>(mut self, header: &T) -> Self {
@@ -160,23 +161,26 @@ impl ExtendedHeaders {
 }
 
 impl TransmitList {
-    /// The most segments that Linux takes in one call since 6.9; older kernels take half.
+    /// The most segments that Linux accepts per call since 6.9; older kernels accept half.
     pub const SEGMENTS_MAX: u16 = 64;
     /// The most parts.
     const PARTS_MAX: usize = 1024;
     /// The most batches.
     const BATCHES_MAX: usize = 512;
-    /// Bytes of packets after which it is full: what was summed for the ICRC is sent while the processor's cache has it.
+    /// Bytes of packets after which it is full: what was summed for the ICRC is sent while the
+    /// processor's cache has it.
     const LEN_MAX_BYTES: u32 = 120 << 10;
     /// The most bytes of a batch: it is one UDP datagram until it is cut.
     const BATCH_LEN_MAX_BYTES: u32 = 65_000;
     /// Room for pad and ICRC in one number.
     const SEAL_ROOM_BYTES: usize = size_of::<u64>();
-    /// Own bytes that a packet takes besides copied payload: headers, pad, ICRC.
+    /// Bytes of the list's own buffer that a packet needs besides copied payload: headers, pad,
+    /// ICRC.
     const OVERHEAD_MAX_BYTES: usize = HEADERS_LEN_MAX_BYTES + Self::SEAL_ROOM_BYTES;
 
-    /// A list with `capacity_bytes` for headers and small payload, whose batches have up to `segments_max` datagrams: 1 where
-    /// the network does not segment, or segments in a way that breaks the ICRC.
+    /// A list with `capacity_bytes` for headers and small payload, whose batches have up to
+    /// `segments_max` datagrams. Pass 1 if the network does not segment, or segments in a way that
+    /// breaks the ICRC.
     pub fn new(capacity_bytes: usize, segments_max: u16) -> Self {
         Self {
             bytes: vec![0; capacity_bytes].into_boxed_slice(),
@@ -258,7 +262,8 @@ impl TransmitList {
             && self.len_bytes < Self::LEN_MAX_BYTES
     }
 
-    /// Makes the packet part of the last batch, or of a new one; its index there, which is its IPv4 identification.
+    /// Makes the packet part of the last batch, or of a new one; its index there, which is its IPv4
+    /// identification.
     #[inline]
     fn join_run(&mut self, flow: &Flow, len: u16) -> u16 {
         let segments_max = self.segments_max;
@@ -287,7 +292,8 @@ impl TransmitList {
         0
     }
 
-    /// All headers of a packet. As many bytes as there may be are copied, which is quicker than as many as there are.
+    /// All headers of a packet. As many bytes as there may be are copied, which is quicker than as
+    /// many as there are.
     #[inline]
     fn append_headers(&mut self, bth: &Bth, extended: &ExtendedHeaders, mergeable: bool) {
         let room = &mut self.bytes[self.tail..][..HEADERS_LEN_MAX_BYTES];
@@ -312,7 +318,8 @@ impl TransmitList {
         self.keep(bytes.len(), true);
     }
 
-    /// The next `len` own bytes have been written: they belong to those before where these are own bytes of the same batch.
+    /// The next `len` bytes of the buffer have been written. They extend the last part if that is
+    /// also in the buffer and belongs to the same batch.
     #[inline]
     fn keep(&mut self, len: usize, mergeable: bool) {
         let start = self.tail;
@@ -348,13 +355,14 @@ impl TransmitList {
         }
     }
 
-    /// Takes a packet back whose payload failed.
+    /// Removes a packet whose payload failed.
     fn undo(&mut self, (tail, parts): (usize, usize), merged: bool, index: u16, len: u16) {
         let excess = self.tail - tail;
         self.tail = tail;
         self.parts.truncate(parts);
         if let (true, Some(Part::Bytes { len, .. })) = (merged, self.parts.last_mut()) {
-            // The last part of a batch is always own bytes, an ICRC at least, which this packet's headers were added to.
+            // The last part of a batch is always own bytes, an ICRC at least, which this packet's
+            // headers were added to.
             *len -= excess;
         }
         if index == 0 {

@@ -1,10 +1,10 @@
 //! The headers of RoCEv2, shared by both ends.
 //!
-//! Read first: InfiniBand Architecture volume 1, the chapters on the transport layer and on communication management, and
-//! annex A17 (RoCEv2).
+//! Read first: InfiniBand Architecture volume 1, the chapters on the transport layer and on
+//! communication management, and annex A17 (RoCEv2).
 //!
-//! A datagram to UDP port 4791 is `BTH [extended headers] [payload] [pad] ICRC`: [`Packet::parse`] cuts it, checked. All
-//! integers are big-endian but for the ICRC.
+//! A datagram to UDP port 4791 is `BTH [extended headers] [payload] [pad] ICRC`; [`Packet::parse`]
+//! splits and checks it. All integers except the ICRC are big-endian.
 
 mod aeth;
 mod bth;

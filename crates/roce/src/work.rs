@@ -19,7 +19,7 @@ pub struct Gather {
     len_bytes: u32,
 }
 
-/// More parts, or bytes, than a message takes.
+/// More parts, or bytes, than a message may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageTooLong {
     /// Too many parts.
@@ -30,8 +30,8 @@ pub enum MessageTooLong {
     Bytes(u32),
 }
 
-/// The longest message that is sent, in bytes. The architecture allows 2^31; at the smallest path MTU this much is a quarter of all
-/// packet sequence numbers, so that old and new stay apart.
+/// The longest message that is sent, in bytes. The architecture allows 2^31; at the smallest path
+/// MTU this much is a quarter of all packet sequence numbers, so that old and new stay apart.
 pub const MESSAGE_LEN_MAX_BYTES: u32 = 1 << 30;
 
 impl Gather {
@@ -115,7 +115,7 @@ impl Inline {
     /// The most bytes: those of iSER's header and of a basic header segment behind it.
     pub const LEN_MAX_BYTES: usize = 76;
 
-    /// A copy of `bytes`; `None` where there are too many.
+    /// A copy of `bytes`; `None` if there are too many.
     #[inline]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut inline = Self::zeroed(bytes.len())?;
@@ -123,7 +123,7 @@ impl Inline {
         Some(inline)
     }
 
-    /// So many bytes that are 0, to be filled in; `None` where they are too many.
+    /// `len_bytes` bytes that are 0, to be filled in; `None` if they are too many.
     #[inline]
     pub fn zeroed(len_bytes: usize) -> Option<Self> {
         (len_bytes <= Self::LEN_MAX_BYTES).then_some(Self {
@@ -180,7 +180,7 @@ pub enum SendOp {
     Send(Data),
     /// The same, with immediate data.
     SendImmediate(Data, u32),
-    /// The same, and makes a key of the peer's worthless.
+    /// The same, and invalidates a key of the peer's.
     SendInvalidate(Data, Rkey),
     /// Writes to remote memory.
     Write(Data, Remote),
@@ -222,8 +222,8 @@ impl SendOp {
 pub enum Signal {
     /// Always, at once.
     Always,
-    /// Always, but nobody hurries: the peer may be asked for an acknowledgement with a later request, or where none follows some milliseconds
-    /// later. Adapters say so at once.
+    /// Always, but possibly late: the acknowledgement may be requested with a later request or,
+    /// without one, some milliseconds later. Adapters report the completion at once.
     Eventually,
     /// Only when it fails.
     OnError,
@@ -255,12 +255,12 @@ impl SendRequest {
     }
 }
 
-/// A receive: where the next message goes.
+/// A receive: the place for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvRequest {
     /// Its name.
     pub id: WorkId,
-    /// Where the message goes.
+    /// The place for the message.
     pub into: Placement,
 }
 
@@ -298,7 +298,7 @@ pub enum WorkStatus {
     RemoteOperation,
     /// No answer, however often it was sent.
     RetryExceeded,
-    /// The peer never had a receive.
+    /// The peer never posted a receive.
     RnrRetryExceeded,
 }
 
@@ -315,11 +315,12 @@ pub struct Completion {
     pub status: WorkStatus,
     /// The message's length in bytes.
     pub len_bytes: u32,
-    /// Where the message, or what was read, is; `None` where the request said it should go. Until the next round only.
+    /// The place of the message, or of the data that were read; `None` if it is the one that the
+    /// request named. Valid only until the next round.
     pub at: Option<Placement>,
     /// The peer's immediate data.
     pub immediate: Option<u32>,
-    /// The key of ours that the peer made worthless.
+    /// The key of ours that the peer invalidated.
     pub invalidated: Option<Rkey>,
 }
 

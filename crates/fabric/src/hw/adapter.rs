@@ -30,7 +30,7 @@ pub struct Hw {
     pub(super) queues: Queues,
     pub(super) connections: Connections,
     pub(super) listeners: HashMap<u16, CmId>,
-    /// Bound to the address: it holds the device, and tells of its end.
+    /// Bound to the address: it holds the device, and reports its removal.
     pub(super) anchor: CmId,
     pub(super) channel: Arc<EventChannel>,
     pub(super) context: Arc<Context>,
@@ -39,28 +39,30 @@ pub struct Hw {
     pub(super) events: VecDeque<Event>,
     /// Rounds since events of connections and of the device were looked for.
     pub(super) rounds: u32,
-    /// When queue pairs are looked at next whose adapter may have failed them silently.
+    /// When queue pairs are checked next. Some adapters fail a queue pair without an event.
     pub(super) next_watch: Instant,
     /// How many were looked at.
     pub(super) watched: usize,
-    /// When the address, which nobody had the last time, is looked for again.
+    /// When to search again for an address that no device had.
     pub(super) next_search: Option<Instant>,
     pub(super) is_gone: bool,
 }
 
 impl Hw {
-    /// Rounds in which only completions are looked for, before events are: each costs a system call.
+    /// Rounds in which only completions are looked for, before events are: each costs a system
+    /// call.
     pub(super) const ROUNDS_PER_EVENTS: u32 = 32;
-    /// Between two looks at queue pairs.
+    /// Between two checks of queue pairs.
     pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(20);
     /// Requests for connections that wait in the kernel.
     pub(super) const BACKLOG: i32 = 256;
-    /// The longest sleep, since connections that are late, and an address that nobody had, are looked at in between.
+    /// The longest sleep. Connections that are late, and an address that no device had, are checked
+    /// between sleeps.
     pub(super) const SLEEP_MAX: Duration = Duration::from_secs(1);
 
     /// The provider of the adapter that has `address`.
     pub fn open(address: IpAddr) -> Result<Self, HwError> {
-        // The kernel binds loopback addresses to any adapter, whose peers could never reach them.
+        // The kernel binds loopback addresses to any adapter, and no peer could reach them.
         if address.is_loopback() || address.is_unspecified() {
             return Err(HwError::NoSuchAddress(address));
         }
@@ -92,7 +94,8 @@ impl Hw {
         })
     }
 
-    /// Whether adapters could be used at all: rdma-core is here, and the kernel has a connection manager.
+    /// Whether adapters could be used at all: rdma-core is here, and the kernel has a connection
+    /// manager.
     pub fn probe() -> Result<(), HwError> {
         EventChannel::new(&Arc::new(Library::load()?)).map(drop)
     }
@@ -102,7 +105,7 @@ impl Hw {
         &self.context.name
     }
 
-    /// What its port's cable carries; `None` where the system does not say.
+    /// The link layer of its port; `None` if the system does not say.
     pub fn link_layer(&self) -> Option<LinkLayer> {
         let port = u32::from(self.anchor.device_port());
         let devices = devices().ok()?.into_iter();
@@ -119,7 +122,7 @@ impl Hw {
             return Ok(Arc::clone(pd));
         }
         let pd = Arc::new(Pd::new(&self.context)?);
-        // Connections that came and went have left those that nothing is made of any more.
+        // Closed connections leave protection domains that nothing uses any more.
         self.domains
             .retain(|(of, pd)| *of == ProtectionDomain::default() || Arc::strong_count(pd) > 1);
         self.domains.push((domain, Arc::clone(&pd)));
@@ -130,7 +133,8 @@ impl Hw {
         !self.completions.is_empty() || !self.events.is_empty()
     }
 
-    /// An error once the adapter is gone and all that came of that has been taken.
+    /// Returns an error once the adapter is gone and the caller has taken all completions and
+    /// events.
     pub(super) fn alive(&self) -> io::Result<()> {
         if self.is_gone && !self.has_news() {
             let error = HwError::Gone(self.context.name.as_str().into());

@@ -16,7 +16,7 @@ use super::sys::{
 };
 use super::verbs::{Context, set_nonblocking};
 
-/// What an identifier is known by here; events come with it.
+/// The key of an identifier. Its events carry the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     /// The identifier that holds the device.
@@ -73,20 +73,20 @@ pub(super) struct CmEvent {
     pub(super) request: Option<CmId>,
 }
 
-/// Where events come.
+/// The channel that events arrive on.
 pub(super) struct EventChannel {
     raw: NonNull<rdma_event_channel>,
     library: Arc<Library>,
 }
 
-// SAFETY: librdmacm lets any thread call any function; it locks what must be locked.
+// SAFETY: librdmacm lets any thread call any function; it does its own locking.
 unsafe impl Send for EventChannel {}
 // SAFETY: as above.
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
     pub(super) fn new(library: &Arc<Library>) -> Result<Self, HwError> {
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function has no arguments.
         let raw = unsafe { (library.cm.create_event_channel)() };
         let channel = Self {
             raw: NonNull::new(raw).ok_or_else(|| HwError::NoDevices(io::Error::last_os_error()))?,
@@ -104,9 +104,10 @@ impl EventChannel {
     /// The next event.
     pub(super) fn next_event(self: &Arc<Self>) -> Option<CmEvent> {
         let mut raw: *mut rdma_cm_event = null_mut();
-        // SAFETY: the channel exists and does not block. On success the event, and the identifiers that it names, are there until
-        // it is acknowledged: destroying an identifier waits for that, and everything is copied out before. A request's
-        // identifier is new, and nobody else's.
+        // SAFETY: the channel exists and does not block. On success the event, and the identifiers
+        // that it names, exist until it is acknowledged: destroying an identifier waits for that,
+        // and everything is copied out before. A request's identifier is new, and nothing else
+        // refers to it.
         unsafe {
             if (self.library.cm.get_cm_event)(self.raw.as_ptr(), &raw mut raw) != 0 {
                 return None;
@@ -149,7 +150,7 @@ impl Drop for EventChannel {
 }
 
 /// # Safety
-/// Private data of the event's length are where it says.
+/// The event says where its private data are and how long they are.
 unsafe fn private_data(conn: &rdma_conn_param) -> Box<[u8]> {
     if conn.private_data.is_null() {
         return Box::default();
@@ -169,10 +170,11 @@ pub(super) struct CmId {
 unsafe impl Send for CmId {}
 
 impl CmId {
-    /// For how long the library looks for an address, and again for a way to it.
+    /// Timeout of address resolution, and of route resolution.
     const RESOLVE_TIMEOUT_MS: c_int = 2000;
 
-    /// An identifier bound to an address of an adapter. Returns `NoSuchAddress` if no adapter has the address.
+    /// An identifier bound to an address of an adapter. Returns `NoSuchAddress` if no adapter has
+    /// the address.
     pub(super) fn bound_to(
         channel: &Arc<EventChannel>,
         key: Key,
@@ -211,7 +213,7 @@ impl CmId {
         })
     }
 
-    /// Lets events come with `key` from now on.
+    /// From now on, events of this identifier carry `key`.
     pub(super) fn set_key(&mut self, key: Key) {
         // SAFETY: the identifier exists and is ours; the library only passes its context on.
         unsafe {
@@ -264,7 +266,8 @@ impl CmId {
             [(*context).cmd_fd, (*context).async_fd]
         };
         for fd in own {
-            // SAFETY: the descriptor is open and remains the library's; nobody takes it for another file than the device's.
+            // SAFETY: the descriptor is open and stays the library's. Code uses it only as the
+            // device's, which is removed.
             let code = unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
             if code == -1 {
                 return Err(io::Error::last_os_error());
@@ -279,7 +282,7 @@ impl CmId {
         unsafe { self.raw.as_ref().port_num }
     }
 
-    /// Our address and the peer's; `None` where either is not of the Internet.
+    /// Our address and the peer's; `None` if either is no IP address.
     pub(super) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         // SAFETY: the identifier exists.
         let id = unsafe { self.raw.as_ref() };
@@ -292,7 +295,7 @@ impl CmId {
         checked("rdma_listen", code)
     }
 
-    /// Looks for the peer; an event says what became of it.
+    /// Resolves the peer's address. An event reports the result.
     pub(super) fn resolve_address(&self, peer: SocketAddr) -> Result<(), HwError> {
         let mut storage = to_storage(peer);
         // SAFETY: the identifier exists, and the address is whole.
@@ -303,7 +306,7 @@ impl CmId {
         checked("rdma_resolve_addr", code)
     }
 
-    /// Looks for a way to the peer; an event says what became of it.
+    /// Resolves the route to the peer. An event reports the result.
     pub(super) fn resolve_route(&self) -> Result<(), HwError> {
         // SAFETY: the identifier exists.
         let code = unsafe {
@@ -343,7 +346,8 @@ impl CmId {
         checked("rdma_reject", code)
     }
 
-    /// Ends the connection, or agrees to its end. Where it has ended already, nothing is left to do.
+    /// Disconnects, or answers the peer's disconnect. Does nothing if the connection has ended
+    /// already.
     pub(super) fn disconnect(&self) {
         // SAFETY: the identifier exists.
         unsafe {
@@ -351,7 +355,7 @@ impl CmId {
         }
     }
 
-    /// Tells the connection manager what the device said of the connection's queue pair.
+    /// Reports an event of the device about the connection's queue pair to the connection manager.
     pub(super) fn notify(&self, event: c_uint) {
         // SAFETY: the identifier exists.
         unsafe {
@@ -382,14 +386,15 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: the identifier is ours alone, its events are acknowledged, and no queue pair was made through it.
+        // SAFETY: the identifier is ours alone, its events are acknowledged, and no queue pair was
+        // made through it.
         unsafe {
             (self.channel.library.cm.destroy_id)(self.as_ptr());
         }
     }
 }
 
-/// What a connection is asked for, or accepted, with.
+/// The parameters of a connection request, or of its acceptance.
 pub(super) struct Parameters<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) resources: Resources,
@@ -450,12 +455,13 @@ fn to_storage(address: SocketAddr) -> libc::sockaddr_storage {
     storage
 }
 
-/// The address in `storage`; `None` where it is of another family.
+/// The address in `storage`; `None` if it is of another family.
 fn from_storage(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let start = &raw const *storage;
     match c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the storage is longer than any address, aligned for each, and has integers only.
+            // SAFETY: the storage is longer than any address, aligned for each, and has integers
+            // only.
             let raw = unsafe { start.cast::<libc::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())

@@ -1,4 +1,4 @@
-//! What adapters tell of requests, and of queue pairs.
+//! Completions from the adapter, and events of its queue pairs.
 
 use std::io;
 use std::time::Instant;
@@ -12,24 +12,25 @@ use super::verbs::Cq;
 use super::work_tracker::Arrived;
 use crate::verbs::{QpFailure, QpState, Rkey, WorkStatus};
 
-/// Completions that are taken with one call.
+/// Completions that one call takes.
 const BATCH: usize = 16;
-/// Such calls in a round.
+/// Calls of that kind in a round.
 const BATCHES_PER_ROUND: usize = 64;
-/// Queue pairs whose adapter is asked for their state in a round.
+/// Queue pairs whose state is queried in a round.
 const WATCHED_PER_ROUND: usize = 16;
 /// Events of the device in a round.
 const EVENTS_PER_ROUND: usize = 256;
 
 impl Hw {
-    /// Takes completions; whether there were any.
+    /// Takes completions from the adapter. Returns whether there were any.
     pub(super) fn reap(&mut self) -> io::Result<bool> {
         let mut came = [ibv_wc::default(); BATCH];
         let mut sent = [ibv_wc::default(); BATCH];
         let mut has_reaped = false;
         for _ in 0..BATCHES_PER_ROUND {
-            // Receives are taken first and handled last: what a request had ended with before is known by then, so a failure's
-            // cause is, before what it flushed.
+            // Receives are polled first and handled last. By then the completions of requests that
+            // ended before them have been handled, so the cause of a failure is known before the
+            // completions that it flushed.
             let came = self.take(&self.queues.cqs.receives, &mut came)?;
             let mut is_over = came.len() < BATCH;
             for _ in 0..BATCHES_PER_ROUND {
@@ -54,7 +55,7 @@ impl Hw {
         Ok(has_reaped)
     }
 
-    /// Takes completions of one queue.
+    /// Takes completions of one completion queue.
     fn take<'b>(&self, cq: &Cq, batch: &'b mut [ibv_wc]) -> io::Result<&'b [ibv_wc]> {
         match cq.poll(batch) {
             Ok(count) => Ok(&batch[..count]),
@@ -70,7 +71,7 @@ impl Hw {
             number,
         } = Label::from_wire(wc.wr_id);
         let status = status(wc.status);
-        // What came of a queue pair that is gone was flushed then.
+        // The completions of a destroyed queue pair were flushed when it was destroyed.
         let Some(pair) = self.pairs.get_mut(serial) else {
             return;
         };
@@ -81,7 +82,7 @@ impl Hw {
             pair.tracker.sent(number, status)
         };
         if let Some(key) = done.and_then(|done| done.invalidated) {
-            // Its window is free, and of no more use to anyone.
+            // The peer has invalidated the key of this window, so nobody can use the window.
             self.regions.remove(key);
         }
         self.tell(serial, done);
@@ -101,7 +102,7 @@ impl Hw {
         }
     }
 
-    /// Takes what happened to the device.
+    /// Handles events of the device.
     pub(super) fn handle_device_events(&mut self) {
         for _ in 0..EVENTS_PER_ROUND {
             let Some((kind, about)) = self.context.next_event() else {
@@ -127,8 +128,8 @@ impl Hw {
         }
     }
 
-    /// Looks at queue pairs whose adapter may have failed them without a word: rdma_rxe says nothing where it refuses a
-    /// peer's request and no receive is posted.
+    /// Checks queue pairs that the adapter may have failed without an event. rdma_rxe reports
+    /// nothing if it refuses a peer's request and no receive is posted.
     pub(super) fn watch(&mut self) {
         let now = Instant::now();
         if now < self.next_watch {
@@ -142,7 +143,7 @@ impl Hw {
             self.watched = self.watched.wrapping_add(1);
             let pair = self.pairs.get_mut(*serial);
             if pair.is_some_and(|p| p.state == QpState::ReadyToSend && p.qp.has_failed()) {
-                // What the adapter has told meanwhile may say why.
+                // The completions that have arrived meanwhile may give the reason.
                 let _ = self.reap();
                 let unknown = NakCode::RemoteOperationalError;
                 self.fail_pair(*serial, QpFailure::Responder(unknown));
@@ -167,7 +168,8 @@ const fn status(code: u32) -> WorkStatus {
     }
 }
 
-/// What came with a message. `is_window` says of a key whether this queue pair's peer may invalidate it.
+/// What arrived with a message. `is_window` says whether this queue pair's peer may invalidate a
+/// key.
 fn arrived(wc: &ibv_wc, status: WorkStatus, is_window: impl FnOnce(Rkey) -> bool) -> Arrived {
     if status != WorkStatus::Success {
         return Arrived::default();
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(came.invalidated, Some(key));
         let came = arrived(&wc, WorkStatus::Success, |_| false);
         assert_eq!(came.invalidated, None);
-        // Of a failure nothing but the status counts.
+        // With a failure, only the status is valid.
         let came = arrived(&wc, WorkStatus::Flushed, |_| true);
         assert_eq!(came, Arrived::default());
     }

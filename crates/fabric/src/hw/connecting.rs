@@ -1,7 +1,7 @@
 //! Connections, by librdmacm.
 //!
-//! Its identifiers know queue pairs by their numbers only, so we bring a queue pair to its states ourselves, with the attributes
-//! that the identifier gives:
+//! Its identifiers know queue pairs only by number, so this module changes the states of queue
+//! pairs itself, with the attributes that the identifier gives:
 //!
 //! ```text
 //!  connect: Address ──► Route ──► Asked ──response──► Established ──► Closing ──► gone
@@ -30,11 +30,12 @@ const REPLY_DATA_MAX: usize = 196;
 const REJECTION_DATA_MAX: usize = 148;
 /// How long our own application may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long a peer may take to agree that a connection has ended: Linux takes the time from the peer, which may have said hours.
+/// How long a peer may take to confirm a disconnect. Linux takes this time from the peer, which may
+/// have asked for hours.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 /// How often an address is looked for that no device has.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Events in a round: each may cost a few system calls, and others wait meanwhile.
+/// Events in a round. Each may cost a few system calls, which delay other work.
 const EVENTS_PER_ROUND: usize = 32;
 
 impl Hw {
@@ -127,7 +128,7 @@ impl Hw {
             }
             Phase::Requested => self.reject_request(id, RejReason::CONSUMER, &[]),
             Phase::Address | Phase::Route | Phase::Asked => {
-                // The kernel tells the peer, if it has asked the peer.
+                // The kernel notifies the peer if it has sent the request.
                 self.forget(id);
                 Ok(())
             }
@@ -135,7 +136,7 @@ impl Hw {
         }
     }
 
-    /// Takes what happened to connections.
+    /// Handles events of connections.
     pub(super) fn handle_connection_events(&mut self) {
         self.end_the_late();
         for _ in 0..EVENTS_PER_ROUND {
@@ -150,7 +151,7 @@ impl Hw {
         }
     }
 
-    /// The device, and all that was made of it, is gone.
+    /// The device is gone, and all objects of it with it.
     pub(super) fn lose_device(&mut self) {
         if std::mem::replace(&mut self.is_gone, true) {
             return;
@@ -171,7 +172,7 @@ impl Hw {
         self.listeners.clear();
     }
 
-    /// The peer's first packet came before its last message of the connection manager.
+    /// The peer's first packet arrived before its last message of the connection manager.
     pub(super) fn tell_of_traffic(&self, about: usize) {
         let serial = self.pairs.at_address(about);
         let of_pair = |c: &&Connection| c.pair.is_some_and(|(of, _)| Some(of) == serial);
@@ -205,7 +206,8 @@ impl Hw {
         }
     }
 
-    /// The address may have moved: to another link of this device, or to another device, which this provider can't serve.
+    /// The address may have moved: to another link of this device, or to another device, which this
+    /// provider cannot serve.
     pub(super) fn follow_address(&mut self) {
         self.next_search = None;
         match CmId::bound_to(&self.channel, Key::Anchor, self.address, 0) {
@@ -213,7 +215,8 @@ impl Hw {
                 self.anchor = moved;
             }
             Ok(_) => self.lose_device(),
-            // Nobody has it just now, as while its link is down; another device may be given it, which nobody tells of.
+            // No device has the address now, for example while its link is down. If another device
+            // gets it, no event says so.
             Err(_) => self.next_search = Some(Instant::now() + SEARCH_INTERVAL),
         }
     }
@@ -278,7 +281,8 @@ impl Hw {
             }
             (cm_event::CONNECT_RESPONSE, Phase::Asked) => self.on_response(id, event),
             (cm_event::ESTABLISHED, Phase::Accepted) => self.on_established(id),
-            // It was ended while the peer had not yet agreed to it, and could not be told before.
+            // We ended the connection before the peer had confirmed it, and could not disconnect
+            // until now.
             (cm_event::ESTABLISHED, Phase::Closing) => connection.id.disconnect(),
             (cm_event::REJECTED, Phase::Asked) => {
                 let reason = u16::try_from(event.status).map_or(RejReason::CONSUMER, RejReason);
@@ -305,7 +309,7 @@ impl Hw {
         }
     }
 
-    /// The next step of asking was taken, or failed.
+    /// The next step of connecting was taken, or failed.
     fn proceed(&mut self, id: CommId, phase: Phase, step: Result<(), FabricError>) {
         match (step, self.connections.by_id.get_mut(&id.0)) {
             (Ok(()), Some(connection)) => connection.phase = phase,
@@ -333,7 +337,7 @@ impl Hw {
         })?)
     }
 
-    /// The peer has accepted: the queue pair is made ready, and the peer told.
+    /// The peer has accepted: makes the queue pair ready, and confirms.
     fn on_response(&mut self, id: CommId, event: &CmEvent) {
         let Some((serial, qpn)) = self.connections.get(id).ok().and_then(|c| c.pair) else {
             self.forget(id);
@@ -371,7 +375,7 @@ impl Hw {
         }
     }
 
-    /// A connection has ended, or is not going to be: its queue pair fails, and its owner is told.
+    /// A connection has ended, or was not established: fails its queue pair, and reports an event.
     fn end_by_event(&mut self, id: CommId) {
         let Ok(connection) = self.connections.get(id) else {
             return;
@@ -386,14 +390,14 @@ impl Hw {
             (Phase::Address | Phase::Route | Phase::Asked, qpn) => Event::Unreachable { id, qpn },
             (Phase::Accepted, Some(_)) => Event::Unreachable { id, qpn },
             (Phase::Established | Phase::Closing, Some(qpn)) => Event::Disconnected { id, qpn },
-            // Nobody was told of more than its request, and answering that is going to fail.
+            // The application has seen only the request. Its answer will fail.
             _ => return,
         };
         self.events.push_back(event);
     }
 
-    /// Takes a connection out, and fails its queue pair; whose number this is. One that is destroyed has none: its number may be
-    /// another's by now.
+    /// Removes a connection, and fails its queue pair, whose number it returns. Returns `None` for
+    /// a destroyed queue pair, since another may have its number.
     fn forget(&mut self, id: CommId) -> Option<Qpn> {
         let connection = self.connections.by_id.remove(&id.0)?;
         let (serial, qpn) = connection.pair?;
@@ -402,7 +406,8 @@ impl Hw {
         Some(qpn)
     }
 
-    /// Brings a queue pair to where it takes requests and sends. At most `ours` RDMA READs are answered and open.
+    /// Brings a queue pair to the state in which it takes requests and sends. `ours` bounds the
+    /// RDMA READs that it answers and has outstanding.
     fn make_ready(
         &mut self,
         serial: Serial,
@@ -433,7 +438,7 @@ impl Hw {
         Ok(())
     }
 
-    /// RDMA READs that both the queue pair and the adapter have room for, where the peer has said `theirs`.
+    /// The RDMA READs that queue pair and adapter have room for, if the peer advertises `theirs`.
     fn agree(&mut self, serial: Serial, theirs: Resources) -> Resources {
         let caps = self.context.caps;
         let Some(pair) = self.pairs.get_mut(serial) else {
@@ -449,17 +454,19 @@ impl Hw {
         }
     }
 
-    /// Whether a peer may have one more connection that is not yet made. Who may not is told that there is no room.
+    /// Whether a peer may have one more connection that is not yet established. Rejects the request
+    /// if not.
     fn has_room_for(&self, id: &CmId, peer: IpAddr) -> bool {
         let has_room = self.connections.has_room_for(peer);
         if !has_room {
-            // Where this fails the peer asks again, or gives up.
+            // If this fails, the peer retries or gives up.
             let _ = id.reject(&[]);
         }
         has_room
     }
 
-    /// Ends requests that our own application has left without an answer, and connections whose end the peer has not agreed to.
+    /// Ends requests that the application has not answered in time, and connections whose
+    /// disconnect the peer has not confirmed.
     fn end_the_late(&mut self) {
         let is_late = |connection: &Connection| match connection.phase {
             Phase::Requested => connection.since.elapsed() > ANSWER_MAX,
@@ -472,7 +479,7 @@ impl Hw {
             .collect();
         for (id, phase) in late {
             if phase == Phase::Requested {
-                // It is gone either way.
+                // It is removed in both cases.
                 let _ = self.reject_request(id, RejReason::CONSUMER, &[]);
             } else {
                 self.end_by_event(id);

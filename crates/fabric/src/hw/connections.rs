@@ -11,7 +11,7 @@ use super::queue_pairs::Serial;
 use crate::provider::FabricError;
 use crate::verbs::{CommId, Qpn};
 
-/// Where a connection stands.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Address,
@@ -43,7 +43,7 @@ pub(super) struct Connections {
     next: u32,
 }
 
-/// Connections that peers asked for and that are not yet made, in total and per peer.
+/// Connections that peers asked for and that are not yet established, in total and per peer.
 const HALF_OPEN_MAX: usize = 256;
 const HALF_OPEN_PER_PEER_MAX: usize = 64;
 /// Connections of a peer's that were ended here, to which it has not agreed.

@@ -1,11 +1,11 @@
-//! Why an adapter can't be used.
+//! Why an adapter cannot be used.
 
 use std::ffi::c_int;
 use std::io;
 use std::net::IpAddr;
 use std::ptr::NonNull;
 
-/// Why an adapter can't be used, or does not do what was asked for.
+/// Why an adapter cannot be used, or a call on it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HwError {
     /// A library of rdma-core's is not there.
@@ -36,7 +36,7 @@ pub enum HwError {
         /// What the system says.
         error: io::Error,
     },
-    /// Memory can't be had, or can't be pinned.
+    /// Memory could not be allocated or pinned.
     #[error(
         "cannot pin {len_bytes} bytes for the adapter ({error}); raise the limit of locked memory (ulimit -l, or \
          LimitMEMLOCK= of the service)"
@@ -47,7 +47,7 @@ pub enum HwError {
         /// What the system says.
         error: io::Error,
     },
-    /// Peers can't invalidate keys of this adapter's.
+    /// The adapter does not let peers invalidate its keys.
     #[error(
         "the adapter has no memory windows, so peers cannot invalidate its keys; register without remote invalidation"
     )]
@@ -62,7 +62,7 @@ pub enum HwError {
     Room {
         /// Of what.
         what: &'static str,
-        /// How many were asked for.
+        /// How many were requested.
         asked: u32,
         /// How many fit.
         room: u32,
@@ -72,7 +72,8 @@ pub enum HwError {
     Gone(Box<str>),
 }
 
-/// The library's functions answer with 0; else with an error number, or -1 and leave that in `errno`.
+/// The library's functions answer with 0; else with an error number, or -1 and leave that in
+/// `errno`.
 pub(super) fn checked(call: &'static str, code: c_int) -> Result<(), HwError> {
     let error = match code {
         0 => return Ok(()),

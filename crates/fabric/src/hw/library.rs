@@ -1,6 +1,8 @@
-//! rdma-core's two libraries, opened at run time: a machine without them needs neither to start this program.
+//! rdma-core's two libraries, opened at run time: a machine without them needs neither to start
+//! this program.
 //!
-//! Each function is asked for with the version whose interface `sys` describes; the libraries keep old versions for ever.
+//! Each function is looked up with the version whose interface `sys` describes; the libraries keep
+//! old versions.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -35,7 +37,7 @@ pub(super) struct Verbs {
     pub(super) ack_async_event: unsafe extern "C" fn(*mut ibv_async_event),
     pub(super) alloc_pd: unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd,
     pub(super) dealloc_pd: unsafe extern "C" fn(*mut ibv_pd) -> c_int,
-    /// Its rights are bits, whatever sign the header gives them.
+    /// Access rights are bits, whatever the signedness of the header's type.
     pub(super) reg_mr_iova:
         unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr,
     pub(super) dereg_mr: unsafe extern "C" fn(*mut ibv_mr) -> c_int,
@@ -93,7 +95,8 @@ pub(super) struct RdmaCm {
         unsafe extern "C" fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int,
 }
 
-/// Both libraries. They stay loaded as long as the process lives, since they keep threads' and forks' handlers.
+/// Both libraries. They stay loaded as long as the process lives, since they keep threads' and
+/// forks' handlers.
 pub(super) struct Library {
     pub(super) verbs: Verbs,
     pub(super) cm: RdmaCm,
@@ -173,7 +176,8 @@ struct Object {
 
 impl Object {
     fn open(name: &'static CStr) -> Result<Self, HwError> {
-        // SAFETY: the name is a C string. What the library does when it is loaded is as trusted as what it does afterwards.
+        // SAFETY: the name is a C string. What the library does when it is loaded is as trusted as
+        // what it does afterwards.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
         let handle = NonNull::new(handle).ok_or_else(|| HwError::Library {
             name: name.to_str().unwrap_or("a library"),
@@ -197,14 +201,16 @@ impl Object {
                 format!("{name}@{version} in {library}").into(),
             ));
         }
-        // SAFETY: the pointer is not null, of the same size, and points to a function of that type, as the caller promises.
+        // SAFETY: the pointer is not null, of the same size, and points to a function of that type,
+        // as the caller promises.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
     }
 }
 
 /// What the loader says of its last failure in this thread.
 fn last_error() -> Box<str> {
-    // SAFETY: dlerror returns null or a C string that stays until the thread's next call of the loader.
+    // SAFETY: dlerror returns null or a C string that stays until the thread's next call of the
+    // loader.
     unsafe {
         let message = libc::dlerror();
         if message.is_null() {

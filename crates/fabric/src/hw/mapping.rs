@@ -8,14 +8,14 @@ use super::error::HwError;
 /// The unit of registration, and of what adapters ask of addresses: equal offsets in it.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// Zeroed pages of their own. They are unmapped when the last registration of them is gone, however long that takes.
+/// Zeroed pages. They are unmapped when the last registration of them is gone.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     len_bytes: usize,
     mapped_bytes: usize,
 }
 
-// SAFETY: the pages are plain memory that belongs to nobody else; which thread maps or unmaps them does not matter.
+// SAFETY: the pages are plain memory that nothing else owns; any thread may map or unmap them.
 unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference they can only be read.
 unsafe impl Sync for Mapping {}
@@ -26,7 +26,8 @@ impl Mapping {
         let unit = PAGE_BYTES as usize;
         let mapped_bytes = len_bytes.max(1).checked_next_multiple_of(unit);
         let pages = mapped_bytes.and_then(|mapped_bytes| {
-            // SAFETY: a new private mapping at an address that the system chooses touches nothing that exists.
+            // SAFETY: a new private mapping at an address that the system chooses touches nothing
+            // that exists.
             let start = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -44,8 +45,9 @@ impl Mapping {
             len_bytes: len_bytes as u64,
             error: std::io::Error::last_os_error(),
         })?;
-        // A child process must not share pages that the adapter writes: copying on write would part us from them.
-        // SAFETY: the range is the mapping that was just made. Where the system refuses, nothing is lost but that.
+        // A child process must not share pages that the adapter writes: copy-on-write would
+        // separate this process from them. SAFETY: the range is the mapping that was just made. If
+        // the system refuses, only this protection is missing.
         unsafe {
             libc::madvise(start.as_ptr().cast(), mapped_bytes, libc::MADV_DONTFORK);
         }
@@ -65,14 +67,15 @@ impl Mapping {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping has that many initialized bytes as long as `self` lives. Adapters may write some of them meanwhile,
-        // as another process may write a shared file's mapping: they are plain numbers, and `Provider::bytes` tells its caller to
-        // copy before judging where that can be.
+        // SAFETY: the mapping has that many initialized bytes as long as `self` lives. Adapters may
+        // write some of them meanwhile, as another process may write a shared file's mapping: they
+        // are plain numbers, and `Provider::bytes` tells its caller to copy them before checking
+        // them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
     }
 
     /// # Safety
-    /// No other slice of the mapping is used meanwhile.
+    /// No other slice of the mapping is used at the same time.
     #[expect(
         clippy::mut_from_ref,
         reason = "registrations share the mapping, slices of it do not"
@@ -85,8 +88,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length, slices of it borrow `self`, and each registration holds it, so that no
-        // adapter reaches it any more.
+        // SAFETY: the mapping was made with this length, slices of it borrow `self`, and each
+        // registration holds it, so no adapter can reach it any more.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes);
         }

@@ -14,7 +14,8 @@ use crate::verbs::ProtectionDomain;
 /// One allocation.
 struct Allocation {
     mapping: Arc<Mapping>,
-    /// The address by which requests name its first byte: not that in this process, which is nobody's business.
+    /// The address by which requests name its first byte. It is not the address in this process,
+    /// which stays private.
     iova: u64,
     /// Its registrations for requests of ours, by protection domain.
     local: Vec<(ProtectionDomain, Mr)>,
@@ -85,7 +86,7 @@ impl Memory {
         unsafe { allocation.mapping.bytes_mut() }
     }
 
-    /// The mapping, and where in it `place` starts; `None` where it is not inside.
+    /// The mapping, and the offset of `place` in it; `None` if `place` is not inside.
     pub(super) fn locate(&self, place: Placement) -> Option<(&Arc<Mapping>, usize)> {
         let allocation = self.allocations.get(&place.region.0)?;
         let end = place.range.offset.checked_add(place.range.len)?;
@@ -93,7 +94,8 @@ impl Memory {
         (end <= allocation.mapping.len_bytes() as u64).then_some((&allocation.mapping, start))
     }
 
-    /// What a request in `domain` names `place` by; registers the memory there if that was not needed before.
+    /// What a request in `domain` names `place` by; registers the memory there if that was not
+    /// needed before.
     pub(super) fn local(
         &mut self,
         place: Placement,

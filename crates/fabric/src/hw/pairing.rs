@@ -1,6 +1,6 @@
 //! Connections without librdmacm: both ends have named their queue pairs by other means.
 //!
-//! Read first: `ibv_modify_qp(3)`, which says what each state takes.
+//! Read first: `ibv_modify_qp(3)`, which lists the attributes of each state.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -113,7 +113,7 @@ impl Provider for Hw {
             return Ok(());
         }
         self.alive()?;
-        // What came between the last look and arming tells nobody, so it is looked for again.
+        // Completions between the last poll and arming raise no event, so poll again.
         if self.queues.arm()? && self.reap()? {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Provider for Hw {
 }
 
 impl Hw {
-    /// One round; whether anything came of it.
+    /// One round. Returns whether anything happened.
     fn turn(&mut self) -> io::Result<bool> {
         let has_reaped = self.reap()?;
         self.rounds += 1;
@@ -144,7 +144,7 @@ impl Hw {
         Ok(has_reaped || self.has_news())
     }
 
-    /// Looks for events of the device and of connections.
+    /// Handles events of the device and of connections.
     fn handle_events(&mut self) {
         self.rounds = 0;
         self.handle_device_events();
@@ -155,7 +155,7 @@ impl Hw {
         self.watch();
     }
 
-    /// Sleeps until anything has something, at most `at_most`; and takes what that is.
+    /// Sleeps until something happens, at most `at_most`, and handles it.
     fn sleep(&mut self, at_most: Duration, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let at_most = self.queues.watch.limit(at_most.min(Self::SLEEP_MAX));
         let timeout = Timespec {
@@ -164,7 +164,8 @@ impl Hw {
         };
         let completions = self.queues.channel.fd();
         let own = [completions, self.channel.fd(), self.context.async_fd()];
-        // SAFETY: the descriptors belong to what this provider holds, so they are open during the call.
+        // SAFETY: the descriptors belong to what this provider holds, so they are open during the
+        // call.
         let own = own.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         let count = own.len() + usize::from(event.is_some());
         let [first, second, third] = own;

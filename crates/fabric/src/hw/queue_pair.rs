@@ -30,11 +30,11 @@ impl Depths {
     }
 }
 
-/// Where the bytes of a request are.
+/// The bytes of a request.
 pub(super) enum Source {
     /// Copied when it is posted.
     Bytes(Inline),
-    /// In registered memory: so many parts.
+    /// In registered memory: the parts, and how many are used.
     Registered([ibv_sge; Gather::PARTS_MAX], usize),
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Qp {
     _cqs: Cqs,
 }
 
-/// Where a queue pair's completions go.
+/// The completion queues of a queue pair.
 #[derive(Clone)]
 pub(super) struct Cqs {
     pub(super) sends: Arc<Cq>,
@@ -76,7 +76,7 @@ pub(super) struct Cqs {
 }
 
 impl Cqs {
-    /// Queues with room for so many completions each.
+    /// The number of completions that queues have room for.
     pub(super) fn new(channel: &Arc<Channel>, completions: u32) -> Result<Self, HwError> {
         Ok(Self {
             sends: Arc::new(Cq::new(channel, completions)?),
@@ -89,12 +89,13 @@ impl Cqs {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// Requests that the adapter is told of by one call.
+    /// The most requests that one call posts.
     const CHAIN_MAX: usize = 16;
 
     pub(super) fn new(pd: &Arc<Pd>, cqs: &Cqs, depths: Depths) -> Result<Self, HwError> {
         let wanted = Inline::LEN_MAX_BYTES as u32;
-        // Adapters differ in what they call too many inline bytes, and in the code that they say it by.
+        // Adapters differ in what they call too many inline bytes, and in the code that they say it
+        // by.
         let (raw, granted) =
             create(pd, cqs, depths, wanted).or_else(|_| create(pd, cqs, depths, 0))?;
         let mut qp = Self {
@@ -138,7 +139,8 @@ impl Qp {
         checked("ibv_modify_qp", code)
     }
 
-    /// Lets everything outstanding end. Where the device is gone, so is whatever was outstanding.
+    /// Fails the queue pair, which flushes everything outstanding. If the device is gone, so is
+    /// everything outstanding.
     pub(super) fn fail(&self) {
         let attr = ibv_qp_attr {
             qp_state: qp_state::ERR,
@@ -160,7 +162,8 @@ impl Qp {
         code == 0 && attr.qp_state == qp_state::ERR
     }
 
-    /// Posts requests, in order. Where the adapter refuses one, it has those before it and none after it.
+    /// Posts requests, in order. If the adapter refuses one, it has taken those before it and none
+    /// after it.
     pub(super) fn post_sends(&self, works: &mut [Work]) -> io::Result<()> {
         let mut chains = works.chunks_mut(Self::CHAIN_MAX);
         chains.try_for_each(|chain| self.post_chain(chain))
@@ -182,12 +185,12 @@ impl Qp {
         if first.is_null() {
             return Ok(());
         }
-        // SAFETY: the requests and their parts outlive the call; parts that are inline lie in `works`, others in memory that keys
-        // name.
+        // SAFETY: the requests and their parts outlive the call; parts that are inline lie in
+        // `works`, others in memory that keys name.
         unsafe { self.post(first) }
     }
 
-    /// Fills a request in, whose part is `inline` where its bytes are its own.
+    /// Fills in a request. Its part is `inline` if the request carries its own bytes.
     fn prepare(&self, request: &mut ibv_send_wr, inline: &mut ibv_sge, work: &mut Work) {
         request.wr_id = work.id;
         request.opcode = work.opcode;
@@ -220,7 +223,8 @@ impl Qp {
         request.num_sge = c_int::try_from(parts.len()).unwrap_or(c_int::MAX);
     }
 
-    /// Binds a window; peers reach what it is bound to by its next key from then on. Requests that are posted later wait for it.
+    /// Binds a window; peers reach what it is bound to by its next key from then on. Requests that
+    /// are posted later wait for it.
     pub(super) fn post_bind(
         &self,
         id: u64,
@@ -243,7 +247,8 @@ impl Qp {
             length: range.1,
             mw_access_flags: access,
         };
-        // SAFETY: the request names a window and a region that exist; both are looked at in the call only.
+        // SAFETY: the request names a window and a region that exist; both are looked at in the
+        // call only.
         unsafe { self.post(&raw mut request) }
     }
 
@@ -251,8 +256,9 @@ impl Qp {
     /// The request, those that follow it, and what they point to are there while the call lasts.
     unsafe fn post(&self, request: *mut ibv_send_wr) -> io::Result<()> {
         let mut bad = null_mut();
-        // SAFETY: the queue pair and its context's table exist; the caller vouches for the rest. The adapter itself reaches
-        // memory by keys only, which it checks against the queue pair's protection domain.
+        // SAFETY: the queue pair and its context's table exist; the caller vouches for the rest.
+        // The adapter itself reaches memory by keys only, which it checks against the queue pair's
+        // protection domain.
         let code = unsafe {
             match (*self.raw.as_ref().context).ops.post_send {
                 Some(post) => post(self.raw.as_ptr(), request, &raw mut bad),
@@ -272,7 +278,8 @@ impl Qp {
             num_sge: c_int::from(part.is_some()),
         };
         let mut bad = null_mut();
-        // SAFETY: the queue pair and its context's table exist, and the request's part is there while the call lasts.
+        // SAFETY: the queue pair and its context's table exist, and the request's part is there
+        // while the call lasts.
         let code = unsafe {
             match (*self.raw.as_ref().context).ops.post_recv {
                 Some(post) => post(self.raw.as_ptr(), &raw mut request, &raw mut bad),
@@ -285,7 +292,8 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: the queue pair was made once; windows bound through it are gone, and events about it were acknowledged.
+        // SAFETY: the queue pair was made once; windows bound through it are gone, and events about
+        // it were acknowledged.
         unsafe {
             (self.pd.context.library.verbs.destroy_qp)(self.raw.as_ptr());
         }
@@ -296,8 +304,8 @@ impl Bounce {
     /// Copies a request's bytes to its slot.
     fn copy(&self, bytes: &[u8], slot: usize) -> ibv_sge {
         let start = slot % self.slots * Inline::LEN_MAX_BYTES;
-        // SAFETY: this is the only slice of the mapping. The adapter only reads it, and not this slot: as many requests as there
-        // are slots are outstanding at most.
+        // SAFETY: this is the only slice of the mapping. The adapter only reads it, and not this
+        // slot: as many requests as there are slots are outstanding at most.
         let memory = unsafe { self.mapping.bytes_mut() };
         memory[start..start + bytes.len()].copy_from_slice(bytes);
         ibv_sge {
@@ -308,7 +316,7 @@ impl Bounce {
     }
 }
 
-/// A queue pair, and how many inline bytes it takes.
+/// Creates a queue pair. Also returns how many inline bytes it supports.
 fn create(
     pd: &Arc<Pd>,
     cqs: &Cqs,

@@ -11,11 +11,12 @@ use super::verbs::Mw;
 use super::work_tracker::{Ticket, WorkTracker};
 use crate::verbs::{CommId, ProtectionDomain, QpConfig, QpState, Qpn, WorkKind};
 
-/// A queue pair's own number, which is never used again, other than the adapter's. Completions come with it.
+/// Our own number of a queue pair. Unlike the adapter's, it is never used again. Completions carry
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Serial(u32);
 
-/// What the completion of a request comes with.
+/// What the completion of a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) serial: Serial,
@@ -51,7 +52,7 @@ pub(super) struct Pair {
     pub(super) connection: Option<CommId>,
     /// RDMA READs of ours that the peer answers at once.
     pub(super) initiator_depth: u8,
-    /// Requests that the adapter is told of with the next round.
+    /// Requests that the next round posts to the adapter.
     unposted: Vec<Work>,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct QueuePairs {
     next: u32,
     /// Completions that all of them may have waiting: as many as their queues are long.
     pub(super) completions: Depths,
-    /// Those that have requests which the adapter has not been told of.
+    /// Queue pairs with requests that were not yet posted to the adapter.
     pub(super) unposted: Vec<Serial>,
 }
 
@@ -106,14 +107,15 @@ impl QueuePairs {
         (of_domain.next().is_none() && is_able).then_some(*serial)
     }
 
-    /// A completion has been taken.
+    /// The caller has taken a completion.
     pub(super) fn release(&mut self, serial: Serial, kind: WorkKind) {
         if let Some(pair) = self.by_serial.get_mut(&serial) {
             pair.tracker.release(kind);
         }
     }
 
-    /// Posts the binding of a window, to a queue pair that the adapter has been told all requests of.
+    /// Posts the binding of a window. All requests of the queue pair must have been posted to the
+    /// adapter.
     pub(super) fn bind(
         &mut self,
         owner: Serial,
@@ -138,7 +140,7 @@ impl QueuePairs {
         })
     }
 
-    /// Keeps a request until the adapter is told of it.
+    /// Keeps a request until it is posted to the adapter.
     pub(super) fn hold(&mut self, serial: Serial, work: Work) {
         if let Some(pair) = self.by_serial.get_mut(&serial) {
             if pair.unposted.is_empty() {
@@ -148,7 +150,7 @@ impl QueuePairs {
         }
     }
 
-    /// Tells the adapter of the requests of a queue pair.
+    /// Posts the requests of a queue pair to the adapter.
     pub(super) fn post(&mut self, serial: Serial) -> io::Result<()> {
         let Some(pair) = self.by_serial.get_mut(&serial) else {
             return Ok(());

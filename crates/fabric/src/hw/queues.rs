@@ -1,8 +1,9 @@
-//! The completion queues, and which of them tells of completions while the thread sleeps.
+//! The completion queues, and which of them raise events while the thread sleeps.
 //!
-//! A queue that is armed raises an event with its next completion, once. Arming, the event, and waking for it cost more than
-//! the completion: so receives, which somebody waits for, have a queue of their own, which is armed before each sleep. That of
-//! requests is armed only where somebody waits for them, or once nothing else has happened for a while.
+//! A queue that is armed raises an event with its next completion, once. Arming, the event and the
+//! wakeup cost more than the completion. So receives have a queue of their own, which is armed
+//! before each sleep. The queue of requests is armed only if a connection waits for them, or after
+//! a sleep in which nothing happened.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use super::verbs::{Channel, Context};
 /// The completion queues of a provider.
 pub(super) struct Queues {
     pub(super) cqs: Cqs,
-    /// The adapter can't make them longer.
+    /// The adapter cannot resize them.
     are_fixed: bool,
     pub(super) channel: Arc<Channel>,
     pub(super) watch: Watch,
 }
 
-/// Which queues tell.
+/// Which queues raise events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Watch {
     receives_armed: bool,
@@ -42,10 +43,11 @@ pub(super) struct ToArm {
 impl Queues {
     /// Completions that there is room for at the start.
     const COMPLETIONS_MIN: u32 = 1024;
-    /// Where that is all there will ever be: for hundreds of queues of 128 commands.
+    /// The size of queues that cannot be resized: enough for hundreds of queues of 128 commands.
     const FIXED_COMPLETIONS_MAX: u32 = 1 << 16;
 
-    /// Queues with room for `COMPLETIONS_MIN` each, or for as many as there will ever be where the adapter can't make them longer.
+    /// Queues with room for `COMPLETIONS_MIN` each, or with their final size if the adapter cannot
+    /// resize them.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, HwError> {
         let channel = Arc::new(Channel::new(context)?);
         let most = context.caps.completions_max;
@@ -66,7 +68,7 @@ impl Queues {
         })
     }
 
-    /// Makes room for so many requests' and receives' completions.
+    /// Makes room for `completions`, at most `most` per queue.
     pub(super) fn reserve(&self, completions: Depths, most: u32) -> Result<(), HwError> {
         let Cqs { sends, receives } = &self.cqs;
         for (cq, asked) in [(sends, completions.sends), (receives, completions.receives)] {
@@ -83,7 +85,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Arms what is to tell during the next sleep; whether something came before perhaps, which has to be looked for.
+    /// Arms the queues that are to raise events during the next sleep. Returns whether they must be
+    /// polled again, since completions may have arrived before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         let to_arm = self.watch.to_arm();
         if to_arm.receives {
@@ -97,7 +100,7 @@ impl Queues {
         Ok(to_arm.receives || to_arm.sends)
     }
 
-    /// Takes what the channel has told: at most one notification of each queue.
+    /// Takes the channel's notifications: at most one per queue.
     pub(super) fn take_notifications(&mut self) {
         while self.watch.receives_armed || self.watch.sends_armed {
             let Some(address) = self.channel.take_notification() else {
@@ -120,7 +123,8 @@ fn is_unsupported(error: &HwError) -> bool {
 }
 
 impl Watch {
-    /// How late completions of requests are noticed at most, where nobody waits for them.
+    /// The longest delay until completions of requests are noticed while no connection waits for
+    /// them.
     const LATENESS_MAX: Duration = Duration::from_millis(1);
 
     pub(super) fn be_patient(&mut self, is_patient: bool) {
@@ -140,7 +144,7 @@ impl Watch {
         }
     }
 
-    /// How long to sleep at most, where `at_most` was asked for.
+    /// The longest sleep, if the caller asks for `at_most`.
     pub(super) fn limit(self, at_most: Duration) -> Duration {
         if self.sends_armed {
             at_most

@@ -1,7 +1,8 @@
 //! Keys by which peers reach memory of ours.
 //!
-//! A key is a memory region of its own, or, where peers may invalidate it, a memory window: adapters let peers invalidate nothing
-//! else. A window is bound by a request of the queue pair that its peer sends through, and belongs to it.
+//! A key is a memory region of its own or, if peers may invalidate it, a memory window, since
+//! adapters let peers invalidate nothing else. A request of the peer's queue pair binds the window,
+//! which then belongs to that queue pair.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -29,7 +30,7 @@ impl Regions {
     /// The most keys.
     pub(super) const KEYS_MAX: usize = 1 << 16;
 
-    /// Makes a key worthless; whether it had been worth something.
+    /// Invalidates a key. Returns whether it was valid.
     pub(super) fn remove(&mut self, key: Rkey) -> bool {
         self.by_key.remove(&key.0).is_some()
     }
@@ -40,12 +41,12 @@ impl Regions {
         matches!(found, Some((_, Grant::Window { owner, .. })) if *owner == serial)
     }
 
-    /// Makes all keys to an allocation worthless.
+    /// Invalidates all keys to an allocation.
     pub(super) fn remove_of(&mut self, memory: RegionId) {
         self.by_key.retain(|_, (of, _)| *of != memory);
     }
 
-    /// Makes all windows of a queue pair worthless: it can't be destroyed before.
+    /// Invalidates all windows of a queue pair, which cannot be destroyed before.
     pub(super) fn remove_owned(&mut self, serial: Serial) {
         self.by_key.retain(
             |_, (_, grant)| !matches!(grant, Grant::Window { owner, .. } if *owner == serial),

@@ -42,11 +42,12 @@ impl Hw {
         }
         let owner = self.pairs.only_connected_in(region.domain);
         let owner = owner.ok_or(HwError::WindowOwner)?;
-        // A memory region for this window alone: rdma_rxe checks the bounds of the region below a window, not the window's.
+        // A memory region for this window alone: rdma_rxe checks the bounds of the region below a
+        // window, not the window's.
         let (mr, va) = self.register_part(region, access::MW_BIND)?;
         let mw = Mw::new(mr)?;
         let rkey = Rkey(mw.next_rkey());
-        // The adapter takes requests in the order of its calls.
+        // The adapter executes requests in the order of the calls.
         self.post_held_of(owner);
         let range = (va, region.placement.range.len);
         self.pairs
@@ -71,7 +72,7 @@ impl Hw {
             base_va: region.base_va,
             len_bytes,
         })?;
-        // Whoever writes from afar must be able to write at all.
+        // Remote write access requires local write access.
         let rights = rights | access::LOCAL_WRITE;
         let mr = Mr::register(&pd, mapping, start, len_bytes as usize, va, rights)?;
         Ok((mr, va))

@@ -1,8 +1,10 @@
-//! Lets go of devices that are removed, in librdmacm's stead.
+//! Releases devices that are removed, which librdmacm does not.
 //!
-//! librdmacm opens a device once for all identifiers, and keeps it open after the last of them. Linux waits until nobody has a device
-//! open whose driver can't take it away, such as rdma_rxe: whoever removes it would wait for this process to end, even where its
-//! last portal on the device is long closed. So each device that has been used has a thread that sleeps until it is removed.
+//! librdmacm opens a device once for all identifiers, and keeps it open after the last of them. If
+//! a driver cannot revoke a device, as rdma_rxe's cannot, Linux removes it only after every process
+//! has closed it. So removal would wait for this process to end, even if its last portal on the
+//! device is long closed. Therefore each device that has been used has a thread that sleeps until
+//! the device is removed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,7 +24,8 @@ use super::sys::cm_event;
 /// Devices that have their thread, by librdmacm's contexts.
 static WATCHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// Sees to it that the device which `of` is bound to, by `address`, is let go when it is removed.
+/// Starts the thread that releases the device of `of`, which is bound to `address`, when that is
+/// removed.
 pub(super) fn watch(library: &Arc<Library>, address: IpAddr, of: &CmId) -> Result<(), HwError> {
     let mut watched = watched();
     if watched.contains(&of.library_context()) {

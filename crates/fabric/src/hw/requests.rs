@@ -38,7 +38,7 @@ impl Hw {
             port_num: self.anchor.device_port(),
             ..ibv_qp_attr::default()
         };
-        // From now on it takes receives. The connection tells which partition it is in.
+        // From now on it takes receives. Its connection sets the partition.
         let mask = qp_attr_mask::STATE
             | qp_attr_mask::ACCESS_FLAGS
             | qp_attr_mask::PKEY_INDEX
@@ -54,10 +54,10 @@ impl Hw {
         pair.state = QpState::Error;
         pair.qp.fail();
         if let Some(id) = pair.connection.take() {
-            // Where the connection has ended already there is nothing to ask for.
+            // If the connection has ended already, there is nothing to disconnect.
             let _ = self.end_connection(id);
         }
-        // What the adapter tells of it counts; what it does not is flushed below.
+        // Takes the completions that the adapter still has. The others are flushed below.
         let _ = self.reap();
         self.regions.remove_owned(serial);
         if let Some(pair) = self.pairs.remove(serial) {
@@ -73,7 +73,7 @@ impl Hw {
         }
     }
 
-    /// A queue pair has failed, or is to: nothing goes through it any more, and what is outstanding is flushed.
+    /// Fails a queue pair: it takes no more requests, and everything outstanding is flushed.
     pub(super) fn fail_pair(&mut self, serial: Serial, failure: QpFailure) {
         let Some(pair) = self.pairs.get_mut(serial) else {
             return;
@@ -135,7 +135,8 @@ impl Hw {
         Ok(())
     }
 
-    /// Tells the adapter of all requests that were posted since the last time: one call for many, since each rings its doorbell.
+    /// Posts all requests since the last call to the adapter. One call posts many, since each call
+    /// rings its doorbell.
     pub(super) fn post_held(&mut self) {
         let mut unposted = std::mem::take(&mut self.pairs.unposted);
         unposted
@@ -192,7 +193,7 @@ impl Hw {
         })
     }
 
-    /// Lets the poster take a completion.
+    /// Lets the caller take a completion.
     pub(super) fn tell(&mut self, serial: Serial, completion: Option<Completion>) {
         if let Some(completion) = completion {
             self.completions.push_back((serial, completion));

@@ -1,13 +1,15 @@
-//! What rdma-core's libraries exchange with programs, field by field: `infiniband/verbs.h` and `rdma/rdma_cma.h`.
+//! What rdma-core's libraries exchange with programs, field by field: `infiniband/verbs.h` and
+//! `rdma/rdma_cma.h`.
 //!
-//! Types that the libraries allocate end here where we stop reading; types that we allocate are whole. The test beside compares
-//! sizes and offsets with the headers of Debian's packages.
+//! Types that the libraries allocate are declared only as far as we read them; types that we
+//! allocate are complete. The test beside this file compares sizes and offsets with the headers of
+//! Debian's packages.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::sockaddr_storage;
 
-/// A function of the table that nobody calls through it any more.
+/// An entry of the function table that is no longer called through the table.
 type Unused = Option<unsafe extern "C" fn()>;
 
 /// A device, open or not.
@@ -114,7 +116,7 @@ pub(super) struct ibv_mw {
     pub(super) kind: c_uint,
 }
 
-/// Where completion queues tell that they have something.
+/// The channel of a completion queue's events.
 #[repr(C)]
 pub(super) struct ibv_comp_channel {
     pub(super) context: *mut ibv_context,
@@ -192,7 +194,7 @@ pub(super) struct ibv_ah_attr {
     pub(super) port_num: u8,
 }
 
-/// The state of a queue pair and all that goes with it.
+/// The state of a queue pair and its attributes.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct ibv_qp_attr {
@@ -300,7 +302,7 @@ pub(super) struct ibv_async_event {
     pub(super) event_type: c_uint,
 }
 
-/// Where events of connections come.
+/// The channel of connections' events.
 #[repr(C)]
 pub(super) struct rdma_event_channel {
     pub(super) fd: c_int,
@@ -323,7 +325,7 @@ pub(super) struct rdma_cm_id {
     pub(super) port_num: u8,
 }
 
-/// What a connection is asked for, or accepted, with.
+/// The parameters of a connection request, or of its acceptance.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct rdma_conn_param {
@@ -437,8 +439,8 @@ pub(super) mod wc_flags {
 
     pub(in super::super) const WITH_IMM: c_uint = 1 << 1;
     pub(in super::super) const WITH_INV: c_uint = 1 << 3;
-    /// The kernel's own number for the same, which rdma_rxe hands to programs as it is. To the library it means a checksum that
-    /// reliable connections do not have (`IBV_WC_IP_CSUM_OK`).
+    /// The kernel's own number for the same, which rdma_rxe hands to programs as it is. To the
+    /// library it means a checksum that reliable connections do not have (`IBV_WC_IP_CSUM_OK`).
     pub(in super::super) const WITH_INV_OF_RXE: c_uint = 1 << 2;
 }
 

@@ -1,6 +1,8 @@
-//! What libibverbs makes, each thing owned once: contexts, protection domains, memory regions and windows, completion queues.
+//! What libibverbs makes, each thing owned once: contexts, protection domains, memory regions and
+//! windows, completion queues.
 //!
-//! Whatever a thing was made of is kept by it, so that everything is destroyed before what it needs.
+//! Whatever a thing was made of is kept by it, so that everything is destroyed before what it
+//! needs.
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io;
@@ -40,7 +42,7 @@ pub(super) struct Context {
     pub(super) caps: Caps,
 }
 
-// SAFETY: libibverbs lets any thread call any function of a context; it locks what must be locked.
+// SAFETY: libibverbs lets any thread call any function of a context; it does its own locking.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -55,7 +57,8 @@ impl Context {
         device: *mut ibv_device,
     ) -> Result<Self, HwError> {
         let verbs = &library.verbs;
-        // SAFETY: the caller promises that the device is there; its name is a C string inside of it.
+        // SAFETY: the caller promises that the device is there; its name is a C string inside of
+        // it.
         let (raw, name) = unsafe {
             let name = CStr::from_ptr((verbs.get_device_name)(device));
             let name = name.to_string_lossy().into_owned();
@@ -85,7 +88,7 @@ impl Context {
     fn query(&self) -> Result<Caps, HwError> {
         // SAFETY: the structure has integers only, for which zeros are values.
         let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open, and the structure is as long as the library takes it to be.
+        // SAFETY: the context is open, and the structure has the length that the library expects.
         let code = unsafe { (self.library.verbs.query_device)(self.raw.as_ptr(), &raw mut attr) };
         checked("ibv_query_device", code)?;
         let windows = device_cap::MEM_WINDOW_TYPE_2A | device_cap::MEM_WINDOW_TYPE_2B;
@@ -111,8 +114,9 @@ impl Context {
             event_type: 0,
         };
         let verbs = &self.library.verbs;
-        // SAFETY: the context is open and its descriptor does not block. What the event is about exists, since destroying it
-        // waits for the acknowledgement, and this thread, which alone destroys, is here.
+        // SAFETY: the context is open and its descriptor does not block. What the event is about
+        // exists, since destroying it waits for the acknowledgement, and this thread, which alone
+        // destroys, is here.
         unsafe {
             if (verbs.get_async_event)(self.raw.as_ptr(), &raw mut event) != 0 {
                 return None;
@@ -172,7 +176,7 @@ impl Drop for Pd {
 /// A registered part of a mapping.
 pub(super) struct Mr {
     raw: NonNull<ibv_mr>,
-    /// The adapter may reach it until the region is gone.
+    /// The adapter may reach it until the region is deregistered.
     mapping: ManuallyDrop<Arc<Mapping>>,
     pd: ManuallyDrop<Arc<Pd>>,
 }
@@ -183,7 +187,8 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Registers `len_bytes` bytes of `mapping` from `start` on, which requests name from `iova` on.
+    /// Registers `len_bytes` bytes of `mapping` from `start` on, which requests name from `iova`
+    /// on.
     pub(super) fn register(
         pd: &Arc<Pd>,
         mapping: &Arc<Mapping>,
@@ -196,7 +201,8 @@ impl Mr {
             .checked_add(len_bytes)
             .is_some_and(|end| end <= mapping.len_bytes());
         assert!(is_inside, "regions lie inside of their mapping");
-        // An empty region is registered as a byte of the mapping's first page, which no peer has a right to.
+        // An empty region is registered as a byte of the mapping's first page, which no peer has a
+        // right to.
         let (start, len_bytes, rights) = match len_bytes {
             0 => (
                 start % PAGE_BYTES as usize,
@@ -205,7 +211,8 @@ impl Mr {
             ),
             _ => (start, len_bytes, rights),
         };
-        // SAFETY: the part lies inside of the mapping, which has a page at least and stays as long as the region does.
+        // SAFETY: the part lies inside of the mapping, which has a page at least and stays as long
+        // as the region does.
         let raw = unsafe {
             let first = mapping.address().byte_add(start);
             let verbs = &pd.context.library.verbs;
@@ -296,7 +303,8 @@ impl Mw {
 
 impl Drop for Mw {
     fn drop(&mut self) {
-        // SAFETY: the window was made once, by a context whose table frees what it allocates.
+        // SAFETY: the window was made once, by a context whose function table frees what it
+        // allocates.
         unsafe {
             if let Some(dealloc) = (*(*self.mr.pd.as_ptr()).context).ops.dealloc_mw {
                 dealloc(self.raw.as_ptr());
@@ -305,7 +313,7 @@ impl Drop for Mw {
     }
 }
 
-/// Where completion queues that are armed tell of completions: a descriptor.
+/// The channel on which armed completion queues raise events: a descriptor.
 pub(super) struct Channel {
     raw: NonNull<ibv_comp_channel>,
     context: Arc<Context>,
@@ -333,11 +341,12 @@ impl Channel {
         unsafe { self.raw.as_ref().fd }
     }
 
-    /// Takes a notification, acknowledged: the [address](Cq::address) of the queue that it is of.
+    /// Takes and acknowledges a notification. Returns the [address](Cq::address) of its queue.
     pub(super) fn take_notification(&self) -> Option<usize> {
         let verbs = &self.context.library.verbs;
         let (mut queue, mut data) = (null_mut(), null_mut());
-        // SAFETY: the channel exists and does not block. The queue exists, since destroying it waits for the acknowledgement.
+        // SAFETY: the channel exists and does not block. The queue exists, since destroying it
+        // waits for the acknowledgement.
         unsafe {
             if (verbs.get_cq_event)(self.raw.as_ptr(), &raw mut queue, &raw mut data) != 0 {
                 return None;
@@ -350,7 +359,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: the channel was made once; queues that tell by it held it.
+        // SAFETY: the channel was made once; the queues that used it held it.
         unsafe {
             (self.context.library.verbs.destroy_comp_channel)(self.raw.as_ptr());
         }
@@ -369,7 +378,7 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// A queue with room for so many completions.
+    /// A queue with room for `completions` completions.
     pub(super) fn new(channel: &Arc<Channel>, completions: u32) -> Result<Self, HwError> {
         let context = &channel.context;
         let count = c_int::try_from(completions).unwrap_or(c_int::MAX);
@@ -417,10 +426,11 @@ impl Cq {
         checked("ibv_resize_cq", code)
     }
 
-    /// Takes completions; how many.
+    /// Takes completions. Returns how many.
     pub(super) fn poll(&self, into: &mut [ibv_wc]) -> io::Result<usize> {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the queue and its context's table exist, and there is room for that many completions.
+        // SAFETY: the queue and its context's table exist, and there is room for that many
+        // completions.
         let count = unsafe {
             match (*self.raw.as_ref().context).ops.poll_cq {
                 Some(poll) => poll(self.raw.as_ptr(), room, into.as_mut_ptr()),
@@ -430,7 +440,8 @@ impl Cq {
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 
-    /// Lets the channel tell of the next completion, once. What came before has to be looked for afterwards.
+    /// Arms the queue: its next completion raises an event on the channel, once. Poll the queue
+    /// afterwards for completions that arrived before.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue and its context's table exist.
         let code = unsafe {
@@ -448,16 +459,18 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: the queue was made once; queue pairs held it, and all notifications that were taken were acknowledged.
+        // SAFETY: the queue was made once; queue pairs held it, and all notifications that were
+        // taken were acknowledged.
         unsafe {
             (self.library().verbs.destroy_cq)(self.raw.as_ptr());
         }
     }
 }
 
-/// Lets reads of a descriptor of the library's return at once.
+/// Makes reads of a descriptor of the library nonblocking.
 pub(super) fn set_nonblocking(fd: RawFd) -> Result<(), HwError> {
-    // SAFETY: the library keeps the descriptor open as long as what it belongs to exists, which the caller holds.
+    // SAFETY: the library keeps the descriptor open as long as what it belongs to exists, which the
+    // caller holds.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::io::ioctl_fionbio(fd, true).map_err(|error| HwError::Call {
         call: "ioctl(FIONBIO)",

@@ -1,8 +1,10 @@
-//! What is outstanding at a queue pair, so that every request ends exactly once, whatever the adapter tells.
+//! What is outstanding at a queue pair, so that every request completes exactly once, whatever the
+//! adapter reports.
 //!
-//! Adapters answer for requests that asked for it, and for those that fail. An answer speaks for all requests before it in the
-//! same queue, too. Where a run of requests asks for no answer, one in between is made to, or nobody would learn that their
-//! places are free.
+//! Adapters report the completion of requests that are signaled, and of those that fail. A
+//! completion also completes all requests before it in the same queue. In a long run of unsignaled
+//! requests, one is signaled all the same: otherwise their places in the queue would never become
+//! free.
 
 use std::collections::VecDeque;
 
@@ -24,7 +26,7 @@ enum Sent {
     Bind,
 }
 
-/// What came of a receive.
+/// What arrived with a receive's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) len_bytes: u32,
@@ -32,10 +34,10 @@ pub(super) struct Arrived {
     pub(super) invalidated: Option<Rkey>,
 }
 
-/// Where a request stands in its queue.
+/// A request's place in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
-    /// Its number, which its answer comes with.
+    /// Its number, which its completion carries.
     pub(super) number: u32,
     /// Whether it is to be answered.
     pub(super) is_signaled: bool,
@@ -53,14 +55,15 @@ pub(super) struct WorkTracker {
     /// Requests since the last that is answered.
     unanswered: u32,
     recvs: VecDeque<WorkId>,
-    /// Requests posted, or completed without that being taken: what bounds the completions.
+    /// Requests that are posted, or completed but not yet taken by the caller. This bounds the
+    /// completions.
     sends_held: u16,
     recvs_held: u16,
     binds: u16,
 }
 
 impl WorkTracker {
-    /// Numbers have so many bits.
+    /// The number of bits of a request's number.
     pub(super) const NUMBER_BITS: u32 = 31;
     const NUMBER_MASK: u32 = (1 << Self::NUMBER_BITS) - 1;
 
@@ -79,7 +82,7 @@ impl WorkTracker {
         }
     }
 
-    /// Takes a request to send.
+    /// Adds a request to the send queue.
     pub(super) fn send(&mut self, request: &SendRequest) -> Result<Ticket, PostError> {
         if self.sends_held >= self.send_depth {
             return Err(PostError::Full);
@@ -94,7 +97,7 @@ impl WorkTracker {
         Ok(self.push(sent, request.signal != Signal::OnError))
     }
 
-    /// Takes the binding of a window.
+    /// Adds the binding of a window.
     pub(super) fn bind(&mut self) -> Result<Ticket, PostError> {
         if self.binds >= self.send_depth {
             return Err(PostError::Full);
@@ -103,7 +106,7 @@ impl WorkTracker {
         Ok(self.push(Sent::Bind, false))
     }
 
-    /// Takes the last request back: the adapter did not.
+    /// Removes the last request, which the adapter refused.
     pub(super) fn retract_send(&mut self) {
         match self.sends.pop_back() {
             Some(Sent::Request { .. }) => self.sends_held -= 1,
@@ -122,7 +125,7 @@ impl WorkTracker {
         completion
     }
 
-    /// Takes a receive.
+    /// Adds a receive.
     pub(super) fn recv(&mut self, id: WorkId) -> Result<(), PostError> {
         if self.recvs_held >= self.recv_depth {
             return Err(PostError::Full);
@@ -132,7 +135,7 @@ impl WorkTracker {
         Ok(())
     }
 
-    /// Takes the last receive back.
+    /// Removes the last receive, which the adapter refused.
     pub(super) fn retract_recv(&mut self) {
         if self.recvs.pop_back().is_some() {
             self.recvs_held -= 1;
@@ -145,15 +148,15 @@ impl WorkTracker {
         Some(self.completion_of_recv(id, status, Arrived::default()))
     }
 
-    /// The adapter has answered for a request of the send queue: what the poster is to be told, if anything. Answers for what is
-    /// no longer there are nothing.
+    /// The adapter has completed a request of the send queue. Returns the completion for the
+    /// caller, if there is one. Completions of requests that no longer exist are ignored.
     pub(super) fn sent(&mut self, number: u32, status: WorkStatus) -> Option<Completion> {
         let index = number.wrapping_sub(self.first) & Self::NUMBER_MASK;
         if index as usize >= self.sends.len() {
             return None;
         }
         for _ in 0..index {
-            // Those before it went well, and nobody asked to be told.
+            // The requests before it succeeded, and their caller asked for no completion.
             let sent = self.pop();
             self.forget(sent);
         }
@@ -182,7 +185,7 @@ impl WorkTracker {
         self.received(WorkStatus::Flushed, Arrived::default())
     }
 
-    /// A completion of this queue pair has been taken: its place is free.
+    /// The caller has taken a completion of this queue pair: its place is free.
     pub(super) fn release(&mut self, kind: WorkKind) {
         let held = match kind {
             WorkKind::Recv => &mut self.recvs_held,
@@ -211,7 +214,7 @@ impl WorkTracker {
         Some(sent)
     }
 
-    /// What a poster is told of a request that ended so.
+    /// The completion of a request that ended with `status`.
     const fn completion_of(&self, sent: Sent, status: WorkStatus) -> Option<Completion> {
         match sent {
             Sent::Request {
@@ -256,7 +259,7 @@ impl WorkTracker {
         }
     }
 
-    /// Frees the place of what nobody is told of.
+    /// Frees the places of requests that report no completion.
     fn forget(&mut self, sent: Option<Sent>) {
         match sent {
             Some(Sent::Request { .. }) => self.sends_held = self.sends_held.saturating_sub(1),

@@ -6,9 +6,10 @@ use std::time::Instant;
 use net::{Accepted, Attachment, CloseReason, Driven, Joined};
 use session::{MessageSession, RemoteKey, WorkList};
 
-/// Makes sessions for the connections to a port. Called on the thread that will drive the connection.
+/// Makes sessions for the connections to a port. Called on the thread that will drive the
+/// connection.
 pub trait MessageAcceptor: Send + Sync {
-    /// The session for a connection that is asked for, or why there is none.
+    /// Returns the session for a requested connection, or why it is refused.
     fn accept(
         &self,
         now: Instant,
@@ -49,7 +50,7 @@ pub struct QueueShape {
     pub reads: u8,
 }
 
-/// Why a connection is not taken.
+/// Why a connection is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The protocol says no.
@@ -57,7 +58,7 @@ pub enum Refusal {
     Protocol {
         /// Why.
         error: Box<dyn Error + Send + Sync>,
-        /// What the peer is told: at most 148 bytes.
+        /// Private data of the rejection: at most 148 bytes.
         private_data: Vec<u8>,
     },
     /// There is no room.

@@ -12,7 +12,7 @@ use super::connection::{Admission, Connection, Receives};
 use crate::verbs::{Access, CommId, ConnectRequest, PostError, ProtectionDomain, QpConfig, Qpn};
 use crate::{FabricError, Provider};
 
-/// Why a connection was not taken in.
+/// Why a connection was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotAdmitted {
     #[error("no portal listens on the requested port")]
@@ -36,10 +36,11 @@ pub(super) struct Login {
     pub(super) until: Instant,
 }
 
-/// What a connection takes besides its receives, in bytes, rounded up: its session and the queues of its queue pair.
+/// Memory of a connection besides its receives, in bytes, rounded up: its session and the queues of
+/// its queue pair.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// Makes a session and a queue pair for a request, and accepts it.
+/// Creates a session and a queue pair for a request, and accepts it.
 pub(super) fn admit<P: Provider>(
     now: Instant,
     (accepted, request): (&Accepted, &ConnectRequest),
@@ -79,7 +80,7 @@ pub(super) fn admit<P: Provider>(
     )))
 }
 
-/// Makes a queue pair with its receives posted, and accepts the request with it.
+/// Creates a queue pair with its receives posted, and accepts the request with it.
 fn open_qp<P: Provider>(
     id: CommId,
     admitted: &Admitted,

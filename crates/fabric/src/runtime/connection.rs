@@ -26,19 +26,19 @@ pub(super) struct Connection {
     pub(super) is_queued: bool,
     /// It was counted among those that wait for requests to complete.
     pub(super) is_counted: bool,
-    /// When its timer fires, where one is armed.
+    /// When its timer fires; `None` if it is not armed.
     pub(super) armed: Option<Instant>,
     /// Until the peer is admitted.
     handshake: Option<(Instant, HalfOpen)>,
     phase: Phase,
     is_draining: bool,
-    /// Something came or was posted since the attachment was told last.
+    /// Something arrived or was posted since the attachment was last notified.
     has_worked: bool,
     _charge: Charge,
     _place: ConnectionPlace,
 }
 
-/// Memory for messages that come.
+/// Memory for incoming messages.
 pub(super) struct Receives {
     region: RegionId,
     count: u16,
@@ -47,7 +47,8 @@ pub(super) struct Receives {
 
 enum Phase {
     Open,
-    /// What the session has said last is on its way; at this instant nobody waits for it any more.
+    /// The session's last data are in flight. At this instant the connection is closed even if they
+    /// are not acknowledged.
     Ending(CloseReason, Instant),
 }
 
@@ -138,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// A message has come: the session gets it, and its receive is posted again.
+    /// Passes a message to the session, and posts its receive again.
     pub(super) fn handle_message<P: Provider>(
         &mut self,
         now: Instant,
@@ -154,11 +155,11 @@ impl Connection {
             let result = self.driven.handle_message(now, message, invalidated);
             self.end_on_error(now, result);
         }
-        // Where the queue pair has failed, an event says so.
+        // If the queue pair has failed, an event says so.
         let _ = provider.post_recv(self.qpn, request);
     }
 
-    /// The data of a read have come.
+    /// Passes the data of a read to the session.
     pub(super) fn handle_read(&mut self, now: Instant, read: ReadDone, data: &[u8]) {
         if let Phase::Open = self.phase {
             self.has_worked = true;
@@ -167,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Lets the session post what it has to do.
+    /// Lets the session post its requests.
     pub(super) fn turn<P: Provider>(
         &mut self,
         now: Instant,
@@ -209,7 +210,7 @@ impl Connection {
         Ok(Turn::Waits)
     }
 
-    /// Whether it goes on only when requests have completed.
+    /// Whether it can continue only after requests have completed.
     pub(super) fn awaits_requests(&self) -> bool {
         let is_ending = self.is_draining || matches!(self.phase, Phase::Ending(..));
         !self.queue.is_empty()
@@ -265,12 +266,12 @@ impl Connection {
         self.is_draining = true;
     }
 
-    /// Tells the session that it is over. Its chunks have been given back.
+    /// Tells the session that the connection has ended. Its chunks have been given back.
     pub(super) fn close(&mut self, now: Instant, reason: &CloseReason) {
         self.driven.handle_close(now, reason);
     }
 
-    /// Goes on towards the end where the session is done or the runtime drains.
+    /// Advances towards the end if the session is closing or the runtime drains.
     fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
         if let Phase::Open = self.phase {
             if self.is_draining && self.driven.is_idle() && self.queue.is_empty() {

@@ -9,11 +9,13 @@ use net::ReactorHandle;
 
 use super::{MessageAcceptor, Meter, Metered, Runtime, RuntimeError, RuntimeOptions};
 
-/// Runtimes whose providers share an address, so that peers' connections are spread over threads. They listen, and end, together.
+/// Runtimes whose providers share an address, so that peers' connections are spread over threads.
+/// They listen and stop together.
 pub struct RuntimeGroup(Vec<Runtime>);
 
 impl RuntimeGroup {
-    /// Starts a thread for each of `providers`, of which there is at least one. What `options` bound is shared out among them.
+    /// Starts a thread for each of `providers`, of which there is at least one. What `options`
+    /// bound is shared out among them.
     pub fn start<P: Metered + Send + 'static>(
         providers: Vec<P>,
         reactors: &ReactorHandle,
@@ -63,7 +65,8 @@ impl RuntimeGroup {
         self.0.iter().all(Runtime::is_unused)
     }
 
-    /// Whether one of them has ended (see [`Runtime::has_ended`]), without which the rest are not what they were.
+    /// Whether one of them has ended (see [`Runtime::has_ended`]), without which the rest are not
+    /// what they were.
     pub fn has_ended(&self) -> bool {
         self.0.iter().any(Runtime::has_ended)
     }

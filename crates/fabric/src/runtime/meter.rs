@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Hw, Provider, Soft, SoftStatistics};
 
-/// A provider whose packets a runtime can count.
+/// A provider that counts packets for a runtime.
 pub trait Metered: Provider {
     /// What was counted of packets; `None` if an adapter carries them.
     fn counted(&self) -> Option<SoftStatistics>;
@@ -31,7 +31,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Says what was counted. Whoever reads meanwhile may see counts of before and of now.
+    /// Publishes the counts. A reader may see some counts from before and some from after.
     pub(super) fn publish(&self, counted: Option<SoftStatistics>) {
         let Some(counted) = counted else {
             return;
@@ -49,7 +49,8 @@ impl Published {
     }
 }
 
-/// Reads what the threads of an address have counted, without asking them: also where they are busy, or have ended.
+/// Reads the counts of the threads of an address without asking them, even if they are busy or have
+/// ended.
 #[derive(Clone, Debug)]
 pub struct Meter(Arc<[Arc<Published>]>);
 
@@ -58,7 +59,7 @@ impl Meter {
         Self(threads.collect())
     }
 
-    /// What all of them have counted, up to some moment within the last tenth of a second; `None` where an adapter carries the
+    /// The sum over all threads, at most a tenth of a second old; `None` if an adapter carries the
     /// packets.
     pub fn read(&self) -> Option<SoftStatistics> {
         let read = self.0.iter().filter_map(|thread| thread.read());

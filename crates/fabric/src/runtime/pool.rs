@@ -1,10 +1,12 @@
 //! Memory for data on their way: chunks of two lengths, shared by all connections of a runtime.
 //!
-//! A long chunk is kept for each connection that holds none. Beyond it, a connection may hold a share of what is free only. So whoever
-//! keeps its chunks (a peer that answers slowly) leaves room to others, however many do so, and none waits for chunks of another.
+//! A long chunk is reserved for each connection that holds none. Beyond that, a connection may hold
+//! only a share of the free chunks. So peers that answer slowly, whose connections keep their
+//! chunks, leave room to others, however many they are, and no connection waits for another's
+//! chunks.
 //!
-//! What is kept may be more than the pool's bound. As connections leave, that goes back: the memory of many connections is not kept
-//! for the few that stay.
+//! The reserved chunks may exceed the pool's bound. As connections end, the excess is freed: the
+//! memory of many connections is not kept for the few that remain.
 
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ pub(super) struct Pool {
     max_bytes: u64,
     /// Bytes of chunks that are given out.
     out_bytes: u64,
-    /// Connections that hold no long chunk: so many free ones are theirs.
+    /// Connections that hold no long chunk. As many free long chunks are reserved for them.
     entitled: usize,
     charge: Charge,
 }
@@ -55,7 +57,7 @@ pub(super) struct Holding {
 #[derive(Debug)]
 struct Class {
     size: Size,
-    /// `None` where a slab has been given back.
+    /// `None` if the slab was freed.
     slabs: Vec<Option<Slab>>,
     /// All slabs before this one are full.
     first_open: usize,
@@ -70,9 +72,9 @@ struct Slab {
     free: u64,
 }
 
-/// The longest data that one chunk takes, in bytes.
+/// The longest data that fit one chunk, in bytes.
 pub(super) const PIECE_MAX_BYTES: u32 = 64 << 10;
-/// A connection may hold at most one part in so many of what is free.
+/// A connection may hold at most the free bytes divided by this.
 const SHARE: u64 = 4;
 
 impl Size {
@@ -122,7 +124,7 @@ impl Chunk {
         self.size.bytes()
     }
 
-    /// Where its first `len_bytes` bytes are.
+    /// The placement of its first `len_bytes` bytes.
     pub(super) fn placement(&self, len_bytes: u32) -> Placement {
         Placement {
             region: self.region,
@@ -142,7 +144,7 @@ impl Chunk {
         &mut provider.bytes_mut(self.region)[self.offset() as usize..][..len_bytes as usize]
     }
 
-    /// Where it begins in its region, in bytes.
+    /// Its offset in its region, in bytes.
     const fn offset(&self) -> u64 {
         self.index as u64 * self.size.bytes()
     }
@@ -174,7 +176,7 @@ impl Class {
         self.free_chunks += self.size.slab_chunks() as usize;
     }
 
-    /// Takes the first free chunk, so that later slabs are the first to be wholly free.
+    /// Takes the first free chunk, so that later slabs become wholly free first.
     fn pop(&mut self) -> Option<Chunk> {
         let mut open = self.slabs.iter_mut().enumerate().skip(self.first_open);
         let (at, slab) = open.find_map(|(at, slab)| {
@@ -236,7 +238,8 @@ impl Pool {
         }
     }
 
-    /// Keeps a long chunk for one more connection, beyond the bound where needed. Returns whether memory was there for it.
+    /// Reserves a long chunk for one more connection, beyond the bound if necessary. Returns
+    /// whether memory was available.
     pub(super) fn enter<P: Provider>(&mut self, provider: &mut P) -> bool {
         if self.small.slabs.is_empty() && !self.grow(Size::Small, provider) {
             return false;
@@ -247,10 +250,12 @@ impl Pool {
         has_room
     }
 
-    /// A connection that has entered and holds nothing leaves. What is beyond the bound is given back with it.
+    /// A connection that has entered and holds nothing leaves. What is beyond the bound is given
+    /// back with it.
     pub(super) fn leave<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
-        // A slab more than needed stays, so that connections that come and go at the edge of one do not make and release it each time.
+        // One slab more than needed stays, so that connections that open and close at the edge of a
+        // slab do not allocate and free it each time.
         let kept = self.entitled + 2 * Size::Large.slab_chunks() as usize;
         while self.charge.len_bytes() > self.max_bytes && self.large.free_chunks >= kept {
             let Some(region) = self.large.remove_idle() else {
@@ -261,7 +266,8 @@ impl Pool {
         }
     }
 
-    /// A chunk for `len_bytes` bytes, at most [`PIECE_MAX_BYTES`], for a connection with this holding. One that holds nothing gets it.
+    /// A chunk for `len_bytes` bytes, at most [`PIECE_MAX_BYTES`], for a connection with this
+    /// holding. One that holds nothing gets it.
     pub(super) fn take<P: Provider>(
         &mut self,
         len_bytes: u32,
@@ -281,7 +287,7 @@ impl Pool {
         Some(chunk)
     }
 
-    /// A chunk that is kept for nobody.
+    /// A chunk that is not reserved.
     fn take_share<P: Provider>(
         &mut self,
         size: Size,
@@ -302,12 +308,12 @@ impl Pool {
         self.class(size).pop()
     }
 
-    /// The long chunk that is kept for a connection, where it holds none yet.
+    /// The long chunk that is reserved for a connection, if it holds none yet.
     fn take_own(&mut self, holding: &Holding) -> Option<Chunk> {
         (holding.large == 0).then(|| self.large.pop())?
     }
 
-    /// Takes a chunk back.
+    /// Takes a chunk back from a connection.
     pub(super) fn give(&mut self, chunk: Chunk, holding: &mut Holding) {
         self.out_bytes -= chunk.len_bytes();
         holding.bytes -= chunk.len_bytes();
@@ -318,7 +324,7 @@ impl Pool {
         self.class(chunk.size).push(chunk);
     }
 
-    /// Gives all memory back; no chunk is out.
+    /// Frees all memory. No chunk may be in use.
     pub(super) fn clear<P: Provider>(&mut self, provider: &mut P) {
         assert_eq!(self.out_bytes, 0, "chunks are given back first");
         for class in [&mut self.small, &mut self.large] {
@@ -342,13 +348,13 @@ impl Pool {
         }
     }
 
-    /// One more slab, where bound and budget allow.
+    /// Adds a slab, if bound and budget allow.
     fn grow<P: Provider>(&mut self, size: Size, provider: &mut P) -> bool {
         self.charge.len_bytes() + size.slab_bytes() <= self.max_bytes
             && self.add_slab(size, provider)
     }
 
-    /// One more slab, where the budget allows.
+    /// Adds a slab, if the budget allows.
     fn add_slab<P: Provider>(&mut self, size: Size, provider: &mut P) -> bool {
         let before_bytes = self.charge.len_bytes();
         let len_bytes = before_bytes + size.slab_bytes();

@@ -10,7 +10,8 @@ use crate::verbs::{
     Data, Gather, Inline, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal, WorkId,
 };
 
-/// The send queue of a connection. Requests complete in the order of posting, so one that says so stands for all before it.
+/// The send queue of a connection. Requests complete in the order of posting, so one that says so
+/// stands for all before it.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     qpn: Qpn,
@@ -36,7 +37,7 @@ struct Posted {
     read: Option<ReadDone>,
 }
 
-/// A read whose data have come.
+/// A read whose data have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadDone {
     pub(super) tag: u64,
@@ -52,11 +53,14 @@ pub(super) struct Staged {
 }
 
 impl SendQueue {
-    /// The most bytes that its reads ask for at once. Nothing but that limits what their responses bring to the socket at once.
+    /// The most bytes that its reads request at once. Nothing else bounds the responses in the
+    /// socket's buffer.
     const READ_BYTES_MAX: u64 = 1 << 20;
-    /// Requests after which one says when it is done, though more follow. Many short ones wait for room sooner than eight long ones.
+    /// Requests after which one says when it is done, though more follow. Many short ones wait for
+    /// room sooner than eight long ones.
     const SILENT_MAX: usize = 8;
-    /// Requests that may be done late: where more are open, their peer is busy, and their places are needed again.
+    /// Requests that may complete late. With more outstanding, the peer is busy and their places
+    /// are needed again.
     const LATE_MAX: usize = 16;
     /// The same in bytes of chunks.
     const LATE_BYTES_MAX: u64 = 32 << 10;
@@ -91,7 +95,8 @@ impl SendQueue {
         self.reads > 0
     }
 
-    /// All requests up to `id` have completed: the oldest of those chunks that are to be given back, and what was read into it.
+    /// All requests up to `id` have completed: the oldest of those chunks that are to be given
+    /// back, and what was read into it.
     #[inline]
     pub(super) fn done(&mut self, id: u64) -> Option<(Chunk, Option<ReadDone>)> {
         self.first_open = self.first_open.max(id + 1);
@@ -106,12 +111,12 @@ impl SendQueue {
         Some((posted.chunk, posted.read))
     }
 
-    /// Gives back the chunk of a request that is done.
+    /// Gives back the chunk of a completed request.
     pub(super) fn give(&mut self, chunk: Chunk, pool: &mut Pool) {
         pool.give(chunk, &mut self.holding);
     }
 
-    /// Gives back all chunks: the queue pair is gone.
+    /// Gives back all chunks after the queue pair was destroyed.
     pub(super) fn abandon(&mut self, pool: &mut Pool) {
         self.reads = 0;
         self.read_bytes = 0;
@@ -121,9 +126,10 @@ impl SendQueue {
         }
     }
 
-    /// Posts what a session has staged. Reads and the last one say when they are done; not the
-    /// last one where more is `to_follow` and none of these holds anything. Where little is open, it may say so late. Where one is refused,
-    /// those behind it are not posted, and the queue holds the chunks of all until it is abandoned.
+    /// Posts what a session has staged. Reads and the last request are signaled. The last request
+    /// is not signaled if more is `to_follow` and no staged request holds a chunk. With little
+    /// outstanding, it may complete late. If a request is refused, those behind it are not posted,
+    /// and the queue holds the chunks of all until it is abandoned.
     pub(super) fn post<P: Provider>(
         &mut self,
         staged: &mut Vec<Staged>,
@@ -166,13 +172,13 @@ impl SendQueue {
         result
     }
 
-    /// Whether so many more may say late that they are done, since little is open with them.
+    /// Whether `more` further requests may complete late, since little is outstanding with them.
     fn may_be_late(&self, more: usize) -> bool {
         let open = self.open() + more;
         open <= Self::LATE_MAX.min(self.depth / 2) && self.holding.bytes() <= Self::LATE_BYTES_MAX
     }
 
-    /// Takes back what was staged and will not be posted.
+    /// Frees staged requests that will not be posted.
     pub(super) fn unstage(&mut self, staged: &mut Vec<Staged>, pool: &mut Pool) {
         staged.drain(..).for_each(|item| self.forget(item, pool));
     }
@@ -187,13 +193,13 @@ impl SendQueue {
         }
     }
 
-    /// A read of so many bytes is posted.
+    /// Records that a read of `len_bytes` bytes is posted.
     fn asked(&mut self, len_bytes: u32) {
         self.reads += 1;
         self.read_bytes += u64::from(len_bytes);
     }
 
-    /// Whether a read of so many bytes may be posted.
+    /// Whether a read of `len_bytes` bytes may be posted.
     fn may_read(&self, len_bytes: u32) -> bool {
         let bytes = self.read_bytes + u64::from(len_bytes);
         self.reads < self.reads_max && (self.reads == 0 || bytes <= Self::READ_BYTES_MAX)
@@ -207,7 +213,7 @@ const fn remote(buffer: RemoteBuffer) -> Remote {
     }
 }
 
-/// What a chunk holds of so many bytes.
+/// The first `len_bytes` bytes of a chunk.
 fn gather(chunk: &Chunk, len_bytes: u32) -> Gather {
     Gather::new(&[chunk.placement(len_bytes)]).expect("what is at most a chunk fits a message")
 }
@@ -223,8 +229,9 @@ pub(super) struct SendBatch<'a, P> {
 }
 
 impl<P> SendBatch<'_, P> {
-    /// Bytes that are staged in a turn; the last request may exceed them. The provider in software sends about as many with one
-    /// call, while the processor's cache still has them, and the peer handles them while the next are staged.
+    /// Bytes that are staged in a turn; the last request may exceed them. The provider in software
+    /// sends about as many with one call, while the processor's cache still has them, and the peer
+    /// handles them while the next are staged.
     pub(super) const TURN_BYTES: u64 = 60 << 10;
     /// What a shorter request counts as, since its packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
@@ -303,7 +310,7 @@ impl<P: Provider> WorkList for SendBatch<'_, P> {
             return false;
         };
         self.queue.asked(from.len_bytes);
-        // It is the peer who sends the data.
+        // The peer sends the data.
         self.spend(0);
         let into = gather(&chunk, from.len_bytes);
         self.stage(SendOp::Read(into, remote(from)), Some(chunk));
@@ -350,7 +357,7 @@ mod tests {
     use crate::ports::free_udp_port;
     use crate::{Soft, SoftOptions};
 
-    /// A queue of a queue pair that does not exist, as if it had failed, and all around it.
+    /// A queue of a queue pair that does not exist, as if it had failed, and its surroundings.
     struct Fixture {
         provider: Soft,
         pool: Pool,

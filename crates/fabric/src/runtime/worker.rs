@@ -26,7 +26,7 @@ pub(super) struct Worker<P> {
     provider: P,
     slots: Slots<Box<Connection>>,
     by_qpn: HashMap<Qpn, ConnectionId>,
-    /// The last look-up in `by_qpn`: completions of one connection come together.
+    /// The last lookup in `by_qpn`: completions of one connection arrive together.
     last: Option<(Qpn, ConnectionId)>,
     listeners: HashMap<u16, Listener>,
     /// Those that may go on, in the order of their turns.
@@ -38,7 +38,7 @@ pub(super) struct Worker<P> {
     pool: Pool,
     staged: Vec<Staged>,
     drain_until: Option<Instant>,
-    /// When to publish what was counted, where no sleep comes before.
+    /// When to publish the counts, unless a sleep comes first.
     publish_due: Instant,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Worker<P> {
 const COMPLETIONS_PER_ROUND: usize = 1024;
 /// Events that are handled before others have their turn.
 const EVENTS_PER_ROUND: usize = 64;
-/// Of these, requests for connections: what an adapter makes for each takes a millisecond or more.
+/// Connection requests among them. An adapter needs a millisecond or more for each.
 const REQUESTS_PER_ROUND: usize = 4;
 /// How often what was counted is published by a thread that does not sleep.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -112,7 +112,8 @@ impl<P: Metered> Worker<P> {
         self.spin.idle(now, due)
     }
 
-    /// Lets other threads read what was counted: before each sleep, and now and then where none comes.
+    /// Publishes the counts for other threads: before each sleep, and every `PUBLISH_EVERY` without
+    /// a sleep.
     fn publish(&mut self, now: Instant, pause: &Pause) {
         if matches!(pause, Pause::Poll) && now < self.publish_due {
             return;
@@ -121,7 +122,7 @@ impl<P: Metered> Worker<P> {
         self.common.published.publish(self.provider.counted());
     }
 
-    /// Moves what can be moved, sleeping where told to.
+    /// Moves all data that can be moved. Sleeps as `pause` says.
     fn poll(&mut self, pause: Pause) -> std::io::Result<()> {
         let at_most = match pause {
             Pause::Poll => return self.provider.poll(Wait::Poll),
@@ -171,12 +172,12 @@ impl<P: Metered> Worker<P> {
                 if result.is_ok() {
                     self.listeners.insert(port, listener);
                 }
-                // Whoever asked may have lost patience.
+                // The caller may have timed out.
                 let _ = done.try_send(result);
             }
             Message::Unlisten(port, done) => {
                 self.unlisten(now, port);
-                // Whoever asked may have lost patience.
+                // The caller may have timed out.
                 let _ = done.try_send(());
             }
             Message::Close(id) => self.close(now, id, &CloseReason::Requested),
@@ -208,7 +209,7 @@ impl<P: Metered> Worker<P> {
         }
     }
 
-    /// Lets each whose time has come have it once.
+    /// Fires each timer that is due once.
     fn fire_timers(&mut self, now: Instant) -> bool {
         let due = self.timers.take_due(now);
         for &(at, id) in &due {
@@ -236,7 +237,7 @@ impl<P: Metered> Worker<P> {
             match (completion.status, completion.kind) {
                 (WorkStatus::Success, WorkKind::Recv) => self.on_message(now, id, &completion),
                 (WorkStatus::Success, _) => self.on_done(now, id, &completion),
-                // The event that says why comes, too.
+                // An event gives the reason.
                 (WorkStatus::Flushed, _) => {}
                 (status, _) => self.close(now, id, &failed(QpFailure::Request(status))),
             }
@@ -325,7 +326,7 @@ impl<P: Metered> Worker<P> {
             Ok(()) => return,
             Err(refused) => refused,
         };
-        tracing::warn!(%peer, error = %refused, "a connection over RDMA was turned away");
+        tracing::warn!(%peer, error = %refused, "rejected an RDMA connection");
         let (reason, private_data) = match refused {
             NotAdmitted::Refused(Refusal::Protocol { private_data, .. }) => {
                 (RejReason::CONSUMER, private_data)
@@ -333,7 +334,7 @@ impl<P: Metered> Worker<P> {
             NotAdmitted::NoSuchPort => (RejReason::INVALID_SERVICE_ID, Vec::new()),
             _ => (RejReason::NO_RESOURCES, Vec::new()),
         };
-        // The request may have been taken back meanwhile.
+        // The requester may have withdrawn the request.
         let _ = self.provider.reject(request.id, reason, &private_data);
     }
 
@@ -376,7 +377,7 @@ impl<P: Metered> Worker<P> {
         Ok(())
     }
 
-    /// Gives each of those that may go on one turn.
+    /// Gives each ready connection one turn.
     fn give_turns(&mut self, now: Instant) -> bool {
         let count = self.ready.len();
         for _ in 0..count {
@@ -405,7 +406,7 @@ impl<P: Metered> Worker<P> {
         count > 0
     }
 
-    /// Does something with a connection, which ends where that fails, and gives it a turn otherwise.
+    /// Calls `f` for a connection. Closes the connection if `f` fails, otherwise makes it ready.
     fn with(
         &mut self,
         now: Instant,
@@ -434,7 +435,7 @@ impl<P: Metered> Worker<P> {
         connection.queue.abandon(&mut self.pool);
         self.pool.leave(&mut self.provider);
         connection.receives.release(&mut self.provider);
-        // A session that panics on its way out is gone all the same.
+        // A session that panics while it is closed is removed all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));
         if closed.is_err() {
             tracing::error!(connection = %id, "a session panicked while it was closed");
@@ -458,7 +459,7 @@ impl<P: Metered> Worker<P> {
     }
 }
 
-/// Makes sure that the timer fires when the connection's time comes.
+/// Arms the timer for when the connection is due.
 fn arm(timers: &mut Timers, connection: &mut Connection) {
     let Some(due) = connection.due() else {
         return;
@@ -469,7 +470,7 @@ fn arm(timers: &mut Timers, connection: &mut Connection) {
     }
 }
 
-/// Counts a connection where it waits for requests to complete, and counts it no more where it does not.
+/// Counts a connection while it waits for requests to complete.
 fn count_if(awaits: bool, connection: &mut Connection, awaiting: &mut usize) {
     match (connection.is_counted, awaits) {
         (false, true) => *awaiting += 1,

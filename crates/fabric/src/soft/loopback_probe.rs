@@ -1,7 +1,9 @@
-//! Whether packets come as this machine sends them: in the cuts that they were sent in, with the ICRC that they were given.
+//! Checks that packets arrive as this machine sends them: segmented as requested, and with the same
+//! ICRC.
 //!
-//! What a socket sends to its own address takes the way of all packets as far as the interface: segmentation, filters, address
-//! translation, reassembly. What an adapter makes of a run beyond that shows only at a peer.
+//! A packet that a socket sends to its own address takes the same path as all packets as far as the
+//! interface: segmentation, filters, address translation, reassembly. Damage by an adapter shows
+//! only at a peer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,22 +30,22 @@ pub(super) enum Fault {
     /// One was sent, and never seen again.
     #[error("did not come back")]
     Lost,
-    /// One came with other addresses than it left with.
+    /// One arrived with other addresses than it was sent with.
     #[error("came from {source_seen} to {dest_seen}, other addresses than it left with")]
     Translated {
-        /// Where it seemed to come from.
+        /// The source address that it arrived with.
         source_seen: SocketAddr,
-        /// Where it seemed to go to.
+        /// The destination address that it arrived with.
         dest_seen: SocketAddr,
     },
-    /// One came with other bytes than it left with, or another ICRC.
+    /// One arrived with other bytes, or another ICRC, than it was sent with.
     #[error("came back damaged")]
     Damaged,
 }
 
 impl Fault {
-    /// What a person can do about it.
-    const fn mend(&self) -> &'static str {
+    /// How to fix it.
+    const fn how_to_fix(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::Lost => {
                 "if so, let the firewall pass its UDP port, and set the interface lo up (ip link set lo up)"
@@ -56,7 +58,7 @@ impl Fault {
     }
 }
 
-/// Single packets come back damaged, as they would at peers.
+/// Single packets arrive damaged, as they would at peers.
 #[derive(Debug)]
 pub(super) struct Damaged;
 
@@ -65,10 +67,10 @@ pub(super) trait Datagrams {
     /// Sends a run.
     fn send(&mut self, run: &UdpRun, bytes: &[u8]) -> io::Result<()>;
 
-    /// Receives what has come; `None` where nothing has.
+    /// Receives what has arrived; `None` if nothing has.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<UdpArrival>>;
 
-    /// Waits for something to come, at most so long; whether anything may have.
+    /// Waits at most `at_most` for something to arrive. Returns whether anything may have.
     fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
 }
 
@@ -98,28 +100,29 @@ impl Datagrams for UdpSocket {
     }
 }
 
-/// What is probed, and where.
+/// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoopbackProbe {
     /// The socket's address. One that stands for all is probed at loopback.
     pub(super) local: SocketAddr,
     /// Payload of a full packet.
     pub(super) path_mtu: PathMtu,
-    /// A random number, by which these packets are told from those of peers.
+    /// A random number that distinguishes these packets from those of peers.
     pub(super) nonce: u64,
 }
 
 impl LoopbackProbe {
-    /// How often packets are sent before they count as lost: peers may be filling the socket's buffer.
+    /// How often packets are sent before they count as lost: peers may be filling the socket's
+    /// buffer.
     const ATTEMPTS: u32 = 3;
     /// How long they are waited for each time.
     const PATIENCE: Duration = Duration::from_millis(100);
     /// The most bytes of a run.
     const RUN_LEN_MAX_BYTES: usize = 62_000;
 
-    /// Whether runs of packets can be left to the system to cut, where that is `wanted`. An error where single packets are
-    /// damaged, too. Where none comes at all nothing is probed, since that of others may: a filter, or the interface of
-    /// loopback that is down, may harm packets to oneself alone.
+    /// Whether the system may segment runs of packets, if that is `wanted`. Returns an error if
+    /// single packets are damaged. If no packet arrives at all, the probe decides nothing: a
+    /// filter, or a loopback interface that is down, may stop only packets to the own address.
     pub(super) fn segmentation<D: Datagrams>(
         &self,
         socket: &mut D,
@@ -130,10 +133,10 @@ impl LoopbackProbe {
             Ok(()) => {}
             Err(Fault::Damaged) => return Err(Damaged),
             Err(fault) => {
-                let mend = fault.mend();
+                let how_to_fix = fault.how_to_fix();
                 tracing::warn!(
                     local = %self.local,
-                    "a packet that was sent to this very address {fault}: RDMA in software may not work here; {mend}"
+                    "a packet sent to the address itself {fault}: software RDMA may not work here; {how_to_fix}"
                 );
                 return Ok(wanted);
             }
@@ -148,14 +151,14 @@ impl LoopbackProbe {
             Err(fault) => {
                 tracing::warn!(
                     local = %self.local,
-                    "a packet of a run {fault}: RDMA in software goes on without segmentation offload (GSO), which takes more CPU"
+                    "a packet of a run {fault}: software RDMA continues without segmentation offload (GSO), which takes more CPU"
                 );
                 Ok(Segmentation::Off)
             }
         }
     }
 
-    /// Sends a run of so many packets to the socket itself, until all have come as they were.
+    /// Sends a run of `packets` packets to the socket itself until all have arrived undamaged.
     fn sent_and_received<D: Datagrams>(
         &self,
         socket: &mut D,
@@ -190,7 +193,8 @@ impl LoopbackProbe {
         Err(fault)
     }
 
-    /// Whether all `packets` come in time. Whatever else comes is dropped: its senders send it again.
+    /// Whether all `packets` arrive in time. Other packets are dropped: their senders retransmit
+    /// them.
     fn received<D: Datagrams>(
         &self,
         socket: &mut D,
@@ -249,7 +253,8 @@ impl LoopbackProbe {
         Ok(brought)
     }
 
-    /// A datagram of management that no end takes: its payload are the nonce, its place, and numbers that follow from both.
+    /// A management datagram that every end ignores. Its payload is the nonce, its index, and
+    /// numbers derived from both.
     fn packet(&self, index: u16, payload_len: u32) -> Vec<u8> {
         let opcode = Opcode::DatagramSend.to_wire();
         let bth = Bth::new(opcode, Qpn::GSI, Psn::new(index.into()));
@@ -274,13 +279,14 @@ impl LoopbackProbe {
         Flow::new(own, own).expect("an address is of its own family")
     }
 
-    /// Whether this is where the socket is. Interfaces of IPv6 addresses are not compared: not everything names them.
+    /// Whether this is the socket's address. Scopes of IPv6 addresses are not compared, since not
+    /// every call returns them.
     fn is_own(&self, seen: SocketAddr) -> bool {
         let own = self.own();
         (seen.ip(), seen.port()) == (own.ip(), own.port())
     }
 
-    /// Where the socket can be reached from here.
+    /// The address by which the socket can be reached from this machine.
     const fn own(&self) -> SocketAddr {
         let loopback = match self.local.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),

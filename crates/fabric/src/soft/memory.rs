@@ -20,7 +20,7 @@ pub(super) struct Memory {
     used: usize,
 }
 
-/// Memory with what has come, while that is taken in.
+/// The memory that datagrams have arrived in, while they are handled.
 #[derive(Debug)]
 struct Arriving {
     region: RegionId,
@@ -33,12 +33,14 @@ struct Arriving {
 /// A place for memory.
 #[derive(Debug)]
 struct Entry {
-    /// The number that names what is there now: its index, and above it how often the place was given away.
+    /// The number that names what is there now: its index, and above it how often the place was
+    /// given away.
     id: u32,
     bytes: Option<Box<[u8]>>,
 }
 
-/// Bits of a region's number that are its index; those above count, so that a name of earlier memory is known as such.
+/// Bits of a region's number that are its index. The bits above count how often the index was used,
+/// so a number of freed memory is recognized.
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
@@ -62,7 +64,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Takes memory in. There are a million places, which is more than queue pairs and their queues together need.
+    /// Adds memory. There is room for a million regions, more than queue pairs and their queues
+    /// need together.
     pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> RegionId {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.regions[index as usize];
@@ -79,7 +82,7 @@ impl Memory {
         RegionId(id)
     }
 
-    /// Gives memory out that was taken in.
+    /// Removes memory and returns it.
     pub(super) fn remove(&mut self, region: RegionId) -> Option<Box<[u8]>> {
         let index = region.0 & INDEX_MASK;
         let entry = self.regions.get_mut(index as usize)?;
@@ -88,12 +91,12 @@ impl Memory {
         Some(bytes)
     }
 
-    /// Lends memory out for a datagram to come to; it is [put back](Self::put_back).
+    /// Takes memory out to receive a datagram into; [`put_back`](Self::put_back) returns it.
     pub(super) fn lift(&mut self, region: RegionId) -> Box<[u8]> {
         self.get_mut(region).map(std::mem::take).unwrap_or_default()
     }
 
-    /// What is taken in from now on has come to the memory that was lifted.
+    /// From now on, packets that are handled lie in the memory that was taken out.
     pub(super) fn arrived(&mut self, region: RegionId, lifted: &[u8]) {
         let start = lifted.as_ptr().addr();
         self.arriving = Some(Arriving {
@@ -103,7 +106,7 @@ impl Memory {
         });
     }
 
-    /// Takes lifted memory back; whether something of it is to stay there.
+    /// Puts memory back that was taken out. Returns whether some of its bytes must stay there.
     pub(super) fn put_back(&mut self, region: RegionId, lifted: Box<[u8]>) -> bool {
         if let Some(bytes) = self.get_mut(region) {
             *bytes = lifted;
@@ -131,7 +134,7 @@ impl Memory {
         entry.bytes.as_mut().filter(|_| entry.id == region.0)
     }
 
-    /// The bytes of a placement; `None` where there are none.
+    /// The bytes of a placement; `None` if it is not inside.
     pub(super) fn slice(&self, place: Placement) -> Option<&[u8]> {
         let bytes = self.get(place.region)?;
         let start = usize::try_from(place.range.offset).ok()?;
@@ -152,7 +155,7 @@ impl Memory {
     }
 
     fn refill(&mut self) -> io::Result<()> {
-        // Up to 256 bytes come whole once the generator is ready (getrandom(2)).
+        // Up to 256 bytes are returned whole once the generator is ready (getrandom(2)).
         let got = getrandom(&mut self.pool, GetRandomFlags::empty())?;
         if got < POOL_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,8 +1,9 @@
 //! One of several threads that share an address.
 //!
-//! The system gives each socket what is for its thread. Not always: what comes as one run goes to the thread of the first
-//! packet, and packets of one sender that are equally long are joined (by GRO, or by a sender on the same machine), whichever queue
-//! pairs they are for. So each thread looks whom a packet is for, and hands others theirs.
+//! The system gives each socket the datagrams of its thread, with one exception: a run goes to the
+//! thread of its first packet, and the system joins packets of one sender with equal lengths (by
+//! GRO, or by a sender on the same machine), whatever queue pairs they are for. So each thread
+//! checks which thread a packet is for, and hands over the packets of others.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -20,7 +21,8 @@ use super::steering::Steering;
 pub(super) struct PortGroup {
     steering: Steering,
     inboxes: Box<[Inbox]>,
-    /// The sockets, which stay as they are until the last thread has ended: the system would number those anew that are left.
+    /// The sockets, which stay as they are until the last thread has ended: the system would number
+    /// those anew that are left.
     _sockets: Box<[OwnedFd]>,
 }
 
@@ -30,7 +32,7 @@ struct Inbox {
     waiting_bytes: AtomicUsize,
 }
 
-/// Datagrams that came to another thread's socket.
+/// Datagrams that another thread's socket received.
 struct HandedOver {
     flow: Flow,
     bytes: Box<[u8]>,
@@ -84,7 +86,8 @@ impl PortShare {
         self.index
     }
 
-    /// Gives what is for this thread to `take`, in runs, and hands over the rest; how many runs those were.
+    /// Passes the packets of this thread to `take`, in runs, and hands the others over. Returns how
+    /// many runs were handed over.
     pub(super) fn sort(&self, received: &Received<'_>, mut take: impl FnMut(&Received<'_>)) -> u64 {
         let whole = received.bytes.len();
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
@@ -114,7 +117,8 @@ impl PortShare {
         handed_over
     }
 
-    /// Gives what others have handed over to `take`; whether there was any.
+    /// Passes the datagrams that other threads have handed over to `take`. Returns whether there
+    /// were any.
     pub(super) fn collect(&self, mut take: impl FnMut(&Received<'_>)) -> bool {
         let inbox = self.inbox();
         let Some(mail) = inbox.mailbox.collect() else {
@@ -128,7 +132,8 @@ impl PortShare {
         true
     }
 
-    /// Runs `sleep`, which ends when its event is readable, unless others have handed something over.
+    /// Runs `sleep`, which ends when its event is readable, unless others have handed something
+    /// over.
     pub(super) fn asleep<T>(
         &self,
         sleep: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,

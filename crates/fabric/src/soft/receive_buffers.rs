@@ -1,15 +1,16 @@
-//! Memory that datagrams come into.
+//! Memory that datagrams are received into.
 
 use session::RegionId;
 
 use super::memory::Memory;
 
-/// Regions of the provider's memory, one datagram or run in each. What is in one may stay there until the program above has taken in
-/// what has completed; the next datagram then comes into the next one.
+/// Regions of the provider's memory, each with one datagram or run. Data may stay in a region until
+/// the program above has handled the completions. The next datagram is then received into the next
+/// region.
 #[derive(Debug)]
 pub(super) struct ReceiveBuffers {
     regions: [RegionId; Self::COUNT],
-    /// So many of them hold what is to stay.
+    /// How many of them hold data that must stay.
     used: usize,
 }
 
@@ -24,17 +25,17 @@ impl ReceiveBuffers {
         }
     }
 
-    /// The program above has taken everything in.
+    /// The program above has handled all completions.
     pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Where the next datagram is to come to; `None` where everything is to stay.
+    /// The region that the next datagram is received into; `None` if all hold data that must stay.
     pub(super) fn room(&self) -> Option<RegionId> {
         self.regions.get(self.used).copied()
     }
 
-    /// What has come to the last [`room`](Self::room) is to stay there.
+    /// The data in the last [`room`](Self::room) must stay there.
     pub(super) fn keep(&mut self) {
         self.used += 1;
     }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use roce::wire::{PathMtu, UDP_PORT};
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 
-/// A socket that sends nothing: connecting it asks the system for the route, whose MTU it then tells. The socket that packets go
-/// through can't be asked, since it is not connected.
+/// A socket that sends nothing. Connecting it makes the system look up the route, whose MTU the
+/// socket then reports. The socket that sends packets cannot report it, since it is not connected.
 #[derive(Debug)]
 pub(super) struct Route(UdpSocket);
 

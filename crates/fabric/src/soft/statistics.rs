@@ -13,9 +13,10 @@ pub struct SoftStatistics {
     pub datagrams_sent: u64,
     /// Calls that received something.
     pub receive_calls: u64,
-    /// Runs that came to this thread, and that another was handed.
+    /// Runs that this thread received and handed over to another.
     pub runs_handed_over: u64,
-    /// Runs that the system refused to send: their packets are lost, and sent again where they must be.
+    /// Runs that the system refused to send. Their packets are lost, and retransmitted if
+    /// necessary.
     pub sends_refused: u64,
     /// What the end counted.
     pub endpoint: Counters,

@@ -1,9 +1,12 @@
-//! Which thread a packet is for, where several share an address: a rule for the system's choice of a socket, and for ours.
+//! Which thread a packet is for if several share an address: one rule, for the system's choice of a
+//! socket and for our own check.
 //!
-//! Each thread's queue pair numbers and communication identifiers leave the thread's number when divided by how many threads
-//! there are. So packets to queue pairs, and all messages of the connection manager that name an identifier of ours, tell
-//! the thread. A request for a connection names none yet: the sum of the bytes of its sender's identifier decides. That is the
-//! same when the request is sent again, or taken back; and Linux counts in the first byte, others in the last.
+//! Queue pair numbers and communication identifiers of a thread, modulo the number of threads, are
+//! the thread's number. So packets to queue pairs, and all messages of the connection manager that
+//! name an identifier of ours, determine the thread. A connection request names none yet; there,
+//! the sum of the bytes of the sender's identifier decides. That sum is the same when the request
+//! is retransmitted or withdrawn. (Linux increments the first byte of its identifiers, others the
+//! last.)
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 12, on the messages' first fields.
 
@@ -12,7 +15,7 @@ use std::mem::offset_of;
 use net::Instruction;
 use roce::wire::{Bth, Deth, MadHeader, Qpn};
 
-/// How packets are spread over so many threads.
+/// How packets are spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steering {
     pub(super) threads: u32,
@@ -70,7 +73,7 @@ impl Steering {
     }
 }
 
-/// What tells the thread when divided by how many there are; `None` where it is not there.
+/// The number that modulo the number of threads is the thread; `None` if the packet is too short.
 fn number_in(packet: &[u8]) -> Option<u32> {
     let word = |at: u32| {
         let bytes = packet.get(at as usize..)?.first_chunk()?;
@@ -94,8 +97,8 @@ const QPN_AT: u32 = offset_of!(Bth, dest_qpn) as u32 - 1;
 const QPN_BITS: u32 = 0x00FF_FFFF;
 const MAD_AT: u32 = (size_of::<Bth>() + size_of::<Deth>()) as u32;
 const ATTRIBUTE_AT: u32 = MAD_AT + offset_of!(MadHeader, attribute) as u32;
-/// Every message begins with its sender's identifier (local communication ID) and that of the end it goes to (remote
-/// communication ID), which a request does not have.
+/// Every message begins with its sender's identifier (local communication ID) and its receiver's
+/// (remote communication ID), which a request does not have.
 const SENDER_ID_AT: u32 = MAD_AT + size_of::<MadHeader>() as u32;
 const OUR_ID_AT: u32 = SENDER_ID_AT + 4;
 /// Attribute of a request for a connection (REQ).

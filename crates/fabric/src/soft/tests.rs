@@ -1,4 +1,5 @@
-//! Several threads' providers at one address, all driven by the test, and one peer with many connections to them.
+//! Several threads' providers at one address, all driven by the test, and one peer with many
+//! connections to them.
 
 mod receive_buffers;
 
@@ -145,7 +146,8 @@ impl Pair {
         }
     }
 
-    /// Makes connections and sends through each, one after the other; how many runs came to another thread's socket.
+    /// Makes connections and sends through each, one after the other; how many runs came to another
+    /// thread's socket.
     fn converse(&mut self) -> u64 {
         let to = ConnectTo {
             address: self.servers[0].local_addr().ip(),
@@ -165,7 +167,8 @@ impl Pair {
         self.servers.iter().map(handed_over).sum()
     }
 
-    /// Sends through all connections at once, then ends all at once: our end joins what is equally long into runs.
+    /// Sends through all connections at once, then ends all at once: our end joins what is equally
+    /// long into runs.
     fn talk_at_once(&mut self) {
         let made = std::mem::take(&mut self.made);
         for (index, (qpn, _)) in (0..).zip(&made) {

@@ -84,7 +84,8 @@ impl Server {
         }
     }
 
-    /// An address for one more peer: those of a server count as one host where addresses are told apart by it.
+    /// An address for one more peer: those of a server count as one host where addresses are told
+    /// apart by it.
     pub fn peer_address(&self) -> SocketAddr {
         let host = self.hosts.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::new(127, 37, 0, host as u8);

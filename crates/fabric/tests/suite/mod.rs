@@ -134,8 +134,8 @@ impl<P: Provider> Ends<P> {
         }
     }
 
-    /// What end 0 hears of its request, which end 1 rejects: each time, since the rejection may get lost, and whoever asks again then
-    /// is somebody new to end 1.
+    /// What end 0 hears of its request, which end 1 rejects: each time, since the rejection may get
+    /// lost, and whoever asks again then is somebody new to end 1.
     fn rejection(&mut self, private_data: &[u8]) -> Event {
         loop {
             self.until("a request or its rejection", |e| {
@@ -201,8 +201,8 @@ impl<P: Provider> Ends<P> {
         self.providers[end].register(region).expect("registered")
     }
 
-    /// Lends end 1's memory to end 0, which hears of it by a message: an adapter binds the key before it sends what was posted after
-    /// that, but maybe not at once.
+    /// Lends end 1's memory to end 0, which hears of it by a message: an adapter binds the key
+    /// before it sends what was posted after that, but maybe not at once.
     fn lend(&mut self, link: &Link, placement: Placement) -> Remote {
         let remote = self.register(1, placement);
         self.recv(link, 0, 0, link.place(0, 0, 0));

@@ -56,12 +56,12 @@ impl Name {
         self.len as libc::socklen_t
     }
 
-    /// The system wrote so many bytes.
+    /// The system wrote `len` bytes.
     pub(super) fn set_len(&mut self, len: libc::socklen_t) {
         self.len = (len as usize).min(V6_LEN);
     }
 
-    /// The address; `None` where it is none of IP.
+    /// The address; `None` if it is no IP address.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         let bytes = &self.bytes[..self.len];
         let family = libc::sa_family_t::from_ne_bytes(*bytes.first_chunk()?);
@@ -83,7 +83,7 @@ impl Name {
     }
 }
 
-/// An `in_pktinfo` or `in6_pktinfo` that says where a datagram comes from; zeros let the system
+/// An `in_pktinfo` or `in6_pktinfo` with the source address of a datagram; zeros let the system
 /// choose the interface.
 pub(super) fn packet_info(source: IpAddr) -> ([u8; 20], usize) {
     let mut bytes = [0; 20];

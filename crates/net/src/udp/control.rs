@@ -13,7 +13,7 @@ pub(super) struct Control {
     len: usize,
 }
 
-/// What control data say of datagrams that came.
+/// What control data say about received datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) dest: Option<IpAddr>,
@@ -54,7 +54,7 @@ impl Control {
         self.len
     }
 
-    /// The system wrote so many bytes.
+    /// The system wrote `len` bytes.
     pub(super) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::LEN_MAX_BYTES);
     }
@@ -62,7 +62,7 @@ impl Control {
     /// Appends a control message.
     ///
     /// # Panics
-    /// Where it does not fit; two short ones do.
+    /// If it does not fit. Two short ones do.
     pub(super) fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
         let len = HEADER_LEN + data.len();
         let at = &mut self.bytes[self.len..][..len];
@@ -73,7 +73,7 @@ impl Control {
         self.len += len.next_multiple_of(ALIGN);
     }
 
-    /// Where the datagrams come from.
+    /// The source address of the datagrams.
     pub(super) fn push_source(&mut self, source: IpAddr) {
         let (info, len) = packet_info(source);
         match source {

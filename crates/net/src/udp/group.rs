@@ -15,17 +15,17 @@ use super::{Others, UdpOptions, UdpSocket, set};
 pub enum Instruction {
     /// Loads 4 bytes, in the network's order, into A.
     LoadWord {
-        /// Where they begin.
+        /// Offset of the first byte.
         at: u32,
     },
     /// Loads 2 bytes, in the network's order, into A.
     LoadHalf {
-        /// Where they begin.
+        /// Offset of the first byte.
         at: u32,
     },
     /// Loads a byte into A.
     LoadByte {
-        /// Where it is.
+        /// Its address.
         at: u32,
     },
     /// Copies A to X.
@@ -36,14 +36,13 @@ pub enum Instruction {
     And(u32),
     /// What A leaves when divided by a constant, which is not 0.
     Modulo(u32),
-    /// Leaves out so many of the instructions that follow: some where A is equal to a value, others
-    /// where not.
+    /// Skips instructions: `then` if A equals `equal_to`, otherwise `otherwise`.
     SkipIf {
         /// The value.
         equal_to: u32,
-        /// How many where A is equal to it.
+        /// How many to skip if A is equal.
         then: u8,
-        /// How many where not.
+        /// How many to skip otherwise.
         otherwise: u8,
     },
     /// Returns A.
@@ -51,7 +50,7 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    /// As the kernel takes it (`linux/filter.h`).
+    /// As the kernel expects it (`linux/filter.h`).
     const fn encoded(self) -> libc::sock_filter {
         let (code, jt, jf, k) = match self {
             Self::LoadWord { at } => (0x20, 0, 0, at),
@@ -73,14 +72,15 @@ impl Instruction {
 }
 
 impl UdpSocket {
-    /// One more socket where this one is. Sockets of other programs of this user could follow, if
-    /// they wanted to: nobody else's.
+    /// Binds one more socket to this one's address. Only other programs of this user could do the
+    /// same.
     pub fn beside(&self, options: &UdpOptions) -> io::Result<Self> {
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         Self::open(self.local, *options, Others::Allowed)
     }
 
-    /// Lets a program choose among this socket and those that were made beside it.
+    /// Attaches a program that chooses among this socket and those made by
+    /// [`beside`](Self::beside).
     pub fn steer(&self, program: &[Instruction]) -> io::Result<()> {
         let mut program: Vec<_> = program.iter().map(|one| one.encoded()).collect();
         let program = libc::sock_fprog {

@@ -24,7 +24,7 @@ pub(super) struct Conn {
     pub(super) resend: Option<Resend>,
     /// When something is to be done about it next.
     pub(super) deadline: Option<Instant>,
-    /// Whether the peer asked for more time, which it may do once.
+    /// Whether the peer asked for more time, which is granted once.
     pub(super) was_extended: bool,
 }
 
@@ -32,9 +32,11 @@ pub(super) struct Conn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     path_mtu: PathMtu,
-    /// What is known of PSNs: the peer's starting PSN (we send from there) on the passive side, ours on the active side.
+    /// What is known of PSNs: the peer's starting PSN (we send from there) on the passive side,
+    /// ours on the active side.
     psn: u32,
-    /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound (active side).
+    /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound
+    /// (active side).
     resources: u8,
     /// RDMA READs and atomics that the peer wants to have open.
     pub(super) peer_depth: u8,
@@ -48,7 +50,8 @@ impl Agreed {
     /// The shortest and the longest time between two replies.
     const CM_TIMEOUT_MIN: Duration = Duration::from_millis(100);
     const CM_TIMEOUT_MAX: Duration = Duration::from_secs(5);
-    /// A reply is not sent more often than this, so that a connection is half open for 40 s at most.
+    /// A reply is not sent more often than this, so that a connection is half open for 40 s at
+    /// most.
     const CM_RETRIES_MAX: u8 = 7;
 
     pub(super) fn passive(req: &Req, path_mtu: PathMtu) -> Self {

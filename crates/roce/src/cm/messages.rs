@@ -35,8 +35,8 @@ impl Manager {
     /// How long we say that our application may take: 2^23 · 4.096 µs are 34 s.
     const SERVICE_TIMEOUT: TimeCode = TimeCode::new(23);
 
-    /// Takes a message in. `flow` leads back to its sender. Where it makes a connection that we asked for, its queue pair must
-    /// be connected.
+    /// Handles a message. `flow` leads back to its sender. If it establishes a connection that we
+    /// asked for, the caller must connect the queue pair.
     pub(crate) fn handle_message<B: Backend>(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Manager {
         None
     }
 
-    /// Time has come: send again, give up, forget.
+    /// Handles due deadlines: retransmits, gives up, forgets.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.deadlines.pop_due(now) {
             let Some(conn) = self.conns.get_mut(&id.0) else {
@@ -107,7 +107,8 @@ impl Manager {
         }
         let by_qpn = (peer, req.ca_guid.get(), req.qpn().get());
         if let Some(id) = self.by_remote_qpn.get(&by_qpn).copied() {
-            // The peer has forgotten a connection that we still have (IBTA volume 1, "stale connection").
+            // The peer has forgotten a connection that we still have (IBTA volume 1, "stale
+            // connection").
             self.reject_req(flow, tid, req, RejReason::STALE_CONNECTION);
             self.start_disconnecting(now, id);
             return;
@@ -137,7 +138,7 @@ impl Manager {
         self.events.push_back(Event::Request(event));
     }
 
-    /// Whether a request can be taken; the reason why not.
+    /// Checks whether a request can be accepted. Returns the reason if not.
     fn check_req(&mut self, flow: Flow, req: &Req, peer: IpAddr) -> Result<Checked, RejReason> {
         if !req.is_reliable_connected() {
             return Err(RejReason::INVALID_TRANSPORT);
@@ -145,7 +146,7 @@ impl Manager {
         if !self.services.contains(&req.service_id.get()) {
             return Err(RejReason::INVALID_SERVICE_ID);
         }
-        // Packets will have to come from where the request came from.
+        // Packets will have to come from the source address of the request.
         if req.primary.local_gid.to_ip() != peer {
             return Err(RejReason::INVALID_GID);
         }
@@ -264,7 +265,8 @@ impl Manager {
         Some(Replied { id, connection })
     }
 
-    /// The reply names a queue pair that another connection of ours has: that one is stale, and this one is not made.
+    /// The reply names a queue pair that another connection of ours has: that one is stale, and
+    /// this one is not made.
     fn on_stale_rep(
         &mut self,
         now: Instant,
@@ -328,7 +330,8 @@ impl Manager {
     fn on_rej(&mut self, flow: Flow, rej: &Rej) {
         let mut id = rej.remote();
         if rej.reason() == RejReason::TIMEOUT {
-            // Whoever gives up before it knows our identifier names itself by its GUID instead.
+            // A sender that gives up before it knows our identifier names itself by its GUID
+            // instead.
             let guid = u64::from_be_bytes(*rej.info.first_chunk().unwrap_or(&[0; 8]));
             let key = (flow.remote().ip(), guid, rej.local().0);
             id = self.by_remote_id.get(&key).copied().unwrap_or(id);
@@ -414,7 +417,7 @@ impl Manager {
         }
     }
 
-    /// Asks the peer to end a connection, if it is at a point where that can be asked.
+    /// Sends the peer a disconnect request, if the connection's state allows it.
     pub(super) fn start_disconnecting(&mut self, now: Instant, id: CommId) {
         let Some(conn) = self.conns.get_mut(&id.0) else {
             return;

@@ -60,8 +60,8 @@ impl Peers {
     }
 }
 
-/// Who counts as one peer: over IPv6 whoever has the same 64 bits of network, since a host chooses the other 64 at will; but on
-/// one link everyone has the same.
+/// Addresses that count as one peer: over IPv6 those with the same 64 bits of network, since a host
+/// chooses the other 64 freely. On one link, all hosts have the same.
 pub fn network_of(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V6(ip) if !ip.is_unicast_link_local() => {

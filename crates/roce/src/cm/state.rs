@@ -24,11 +24,11 @@ pub enum CmState {
     ReqSent,
     /// Made.
     Established,
-    /// We asked for its end.
+    /// We have sent a disconnect request.
     DreqSent,
     /// Ended; its numbers are remembered so that late messages are known for what they are.
     TimeWait,
-    /// Gone.
+    /// Forgotten.
     Closed,
 }
 
@@ -48,7 +48,7 @@ pub enum CmTransition {
 }
 
 impl CmState {
-    /// The state after `transition`; `None` where it is illegal.
+    /// The state after `transition`; `None` if it is illegal.
     pub const fn apply(self, transition: CmTransition) -> Option<Self> {
         use CmTransition::{Accept, Close, Disconnect, Ended, Ready};
         match (self, transition) {
@@ -63,7 +63,7 @@ impl CmState {
         }
     }
 
-    /// Whether a peer asked for it and it is not yet made.
+    /// Whether a peer asked for it and it is not yet established.
     pub const fn is_half_open(self) -> bool {
         matches!(self, Self::ReqReceived | Self::RepSent)
     }

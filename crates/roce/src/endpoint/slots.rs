@@ -30,12 +30,12 @@ pub(super) struct Slot {
 #[error("{0} queue pairs exist, the maximum; raise the limit of queue pairs")]
 pub struct CreateError(u32);
 
-/// Queue pairs. A number is `offset + stride * (generation << slot_bits | slot)`: the slot is found without searching, and a
-/// number comes again only after all generations of its slot.
+/// Queue pairs. A number is `offset + stride * (generation << slot_bits | slot)`: the slot is found
+/// without searching, and a number is used again only after all generations of its slot.
 #[derive(Debug)]
 pub(super) struct Slots {
     table: Vec<Slot>,
-    /// Slots whose queue pair was destroyed, the longest time ago first.
+    /// Slots whose queue pair was destroyed, oldest first.
     free: VecDeque<SlotIndex>,
     qps_max: u32,
     slot_bits: u32,
@@ -43,7 +43,7 @@ pub(super) struct Slots {
     offset: u32,
     generations: u32,
     first_generation: u32,
-    /// The last that was found: packets and requests of one come together.
+    /// The last slot that was found: packets and requests of one queue pair arrive together.
     last: (Qpn, SlotIndex),
 }
 
@@ -79,7 +79,8 @@ impl Slots {
 
     pub(super) fn create(&mut self, config: QpConfig) -> Result<Qpn, CreateError> {
         let index = if (self.table.len() as u32) < self.qps_max {
-            // Slots are used for the first time before any is used again: numbers rest as long as they can.
+            // Slots are used for the first time before any is used again: numbers rest as long as
+            // they can.
             let index = SlotIndex(self.table.len() as u32);
             self.table.push(Slot {
                 qp: None,
@@ -126,7 +127,7 @@ impl Slots {
         (qp.qpn() == qpn).then_some((index, qp))
     }
 
-    /// Where the queue pair of such a number would be.
+    /// The slot of a queue pair number.
     fn index_of(&self, qpn: Qpn) -> Option<SlotIndex> {
         let number = qpn.get().checked_sub(self.offset)? / self.stride;
         Some(SlotIndex(number & ((1 << self.slot_bits) - 1)))

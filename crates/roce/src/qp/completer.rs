@@ -13,7 +13,7 @@ use crate::work::{Completion, SendOp, WorkStatus};
 type Outcome = Result<Option<QpFailure>, Dropped>;
 
 impl Requester {
-    /// Takes a response in.
+    /// Handles a response.
     pub(super) fn handle_response<B: Backend>(
         &mut self,
         packet: &Packet<'_>,
@@ -71,7 +71,8 @@ impl Requester {
             NakCode::RemoteAccessError => WorkStatus::RemoteAccess,
             NakCode::RemoteOperationalError => WorkStatus::RemoteOperation,
         };
-        // Responses to an RDMA READ before it may be lost; the responder answers no more, so that one is flushed.
+        // Responses to an RDMA READ before it may have been lost. The responder answers no more, so
+        // the READ is flushed.
         self.blame(sequence);
         Some(QpFailure::Request(status))
     }
@@ -133,8 +134,8 @@ impl Requester {
         Ok(None)
     }
 
-    /// All packets before `end` have arrived; whether that is all that stands before `end`, no RDMA READ being in between
-    /// whose responses have not come.
+    /// All packets before `end` have arrived. Returns whether no READ before `end` still lacks
+    /// responses.
     fn acknowledge<B: Backend>(&mut self, end: u64, context: &mut Context<'_, B>) -> bool {
         let before = self.unacked;
         let packets_before = self.packets_acknowledged();
@@ -181,7 +182,7 @@ impl Requester {
     }
 }
 
-/// Copies what has come to where it goes.
+/// Copies received data to their destination.
 fn scatter<B: Backend>(
     payload: &[u8],
     places: impl Iterator<Item = Placement>,

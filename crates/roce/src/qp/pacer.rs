@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Spaces a queue pair's packets after congestion notification packets (CNPs). Each notification doubles the time per packet,
-/// each quiet period halves it until packets go unspaced again.
+/// Spaces a queue pair's packets after congestion notification packets (CNPs). Each notification
+/// doubles the time per packet, each quiet period halves it until packets go unspaced again.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     /// Time per packet; zero: none.
@@ -19,11 +19,11 @@ impl Pacer {
     const GAP_FIRST: Duration = Duration::from_micros(2);
     /// The longest gap.
     const GAP_MAX: Duration = Duration::from_millis(1);
-    /// Notifications that come sooner than this after one another tell of the same congestion.
+    /// Notifications within this interval report the same congestion.
     pub(super) const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
     /// A period without notification after which the gap is halved.
     const QUIET: Duration = Duration::from_micros(1500);
-    /// Packets that leave at once, for the sake of segmentation; then comes the gap of them all.
+    /// Packets that are sent at once, for segmentation. The gap of all of them follows.
     const BURST: u32 = 16;
 
     pub(super) fn on_congestion(&mut self, now: Instant) {
@@ -62,7 +62,7 @@ impl Pacer {
         self.next
     }
 
-    /// The time has come that `resumes_at` gave.
+    /// The instant that `resumes_at` returned has passed.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         if !self.is_waiting(now) {
             self.next = None;
@@ -70,7 +70,7 @@ impl Pacer {
     }
 
     fn recover(&mut self, now: Instant) {
-        // The gap halves at most 10 times before it is gone, whatever time has passed.
+        // After 10 halvings the gap is 0, however much time has passed.
         while let Some(changed) = self.changed {
             if self.gap.is_zero() || now.saturating_duration_since(changed) < Self::QUIET {
                 return;

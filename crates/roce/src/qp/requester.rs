@@ -1,7 +1,7 @@
 //! The requester: requests in order, cut into packets.
 //!
-//! It goes back to the oldest packet that is not acknowledged where one was lost ("go back N"), and asks for the rest of an
-//! RDMA READ from where its responses end.
+//! After a loss it goes back to the oldest unacknowledged packet ("go back N"), and requests the
+//! rest of an RDMA READ from the end of the responses received.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -21,10 +21,10 @@ use crate::work::{
     WorkStatus,
 };
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// There is no such queue pair.
+    /// The queue pair does not exist.
     #[error("no such queue pair")]
     NoSuchQp,
     /// Not yet connected.
@@ -48,7 +48,8 @@ pub enum PostError {
 #[derive(Debug)]
 pub(super) struct Wqe {
     pub(super) request: SendRequest,
-    /// The sequence number of its first packet; an RDMA READ has one for each packet of its response.
+    /// The sequence number of its first packet; an RDMA READ has one for each packet of its
+    /// response.
     pub(super) first: u64,
     /// The one after its last.
     pub(super) end: u64,
@@ -56,11 +57,11 @@ pub(super) struct Wqe {
     first_packet: u64,
     /// The same for its first byte among all bytes of payload.
     first_byte: u64,
-    /// An RDMA READ that was asked for since the requester went back last.
+    /// An RDMA READ that was sent since the requester last went back.
     pub(super) is_open_read: bool,
 }
 
-/// What comes first of all that is not acknowledged.
+/// The first of everything unacknowledged.
 struct Oldest {
     /// Its number among all packets that are sent.
     packet: u64,
@@ -81,7 +82,8 @@ pub(super) struct Requester {
     next_byte: u64,
     /// The oldest sequence number that is not acknowledged.
     pub(super) unacked: u64,
-    /// The sequence number that is sent next, the request that it belongs to, and its packet number.
+    /// The sequence number that is sent next, the request that it belongs to, and its packet
+    /// number.
     pub(super) sending: u64,
     pub(super) cursor: usize,
     sending_packet: u64,
@@ -92,7 +94,7 @@ pub(super) struct Requester {
     pub(super) retry: Retry,
     /// The oldest unacknowledged sequence number when the requester went back last: once is enough.
     pub(super) went_back_at: Option<u64>,
-    /// The sequence number after the request or packet that asked for an answer last.
+    /// The sequence number after the last request or packet that asked for an acknowledgement.
     asked_until: u64,
     /// Requests that succeeded and were not to say so.
     silent: u16,
@@ -101,11 +103,11 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    /// Packets after which an acknowledgement is asked for within a message.
+    /// Packets within a message after which an acknowledgement is requested.
     const ACK_INTERVAL: u64 = 32;
-    /// Packets that may be late without being taken for a sign of congestion.
+    /// Packets that may be late without indicating congestion.
     const TAIL_PACKETS: u64 = 16;
-    /// Packets after which one is asked for where nobody hurries.
+    /// Packets after which an acknowledgement is requested if all requests may complete late.
     const SILENT_MAX: u64 = 8;
 
     pub(super) fn new(qpn: Qpn, config: &QpConfig) -> Self {
@@ -220,10 +222,11 @@ impl Requester {
         Transmitted::All
     }
 
-    /// Sequence numbers that may be open: a peer tells old from new by half of the 24-bit space.
+    /// Sequence numbers in flight: a peer distinguishes old from new by half of the 24-bit space.
     const SEQUENCES_OPEN_MAX: u64 = 1 << 22;
 
-    /// Builds the packet at `sending`, which is this request's; whether it asks for an acknowledgement.
+    /// Builds the packet at `sending`, which is this request's; whether it asks for an
+    /// acknowledgement.
     fn send_one<B: Backend>(
         &self,
         wqe: &Wqe,
@@ -325,8 +328,8 @@ impl Requester {
         self.send_from_unacked();
     }
 
-    /// Sends the last packet again, which asks for the acknowledgement that none on their way has asked for (so none is a READ). What
-    /// else has not arrived, the peer asks for in turn.
+    /// Retransmits the last packet, which requests the acknowledgement that no packet in flight has
+    /// requested (so none is a READ). The peer in turn requests whatever else has not arrived.
     fn ask(&mut self) {
         let is_of = |wqe: &Wqe| wqe.first < self.sending;
         let Some(cursor) = self.queue.iter().rposition(is_of) else {
@@ -346,7 +349,8 @@ impl Requester {
         self.sending_packet = self.oldest().packet;
     }
 
-    /// The request at the head of the queue is done; what it has read may be elsewhere than it should go.
+    /// The request at the head of the queue is done; what it has read may be elsewhere than it
+    /// should go.
     pub(super) fn complete_head(
         &mut self,
         at: Option<Placement>,
@@ -368,7 +372,8 @@ impl Requester {
         self.queue.pop_front();
     }
 
-    /// After `unacked` moved: what was acknowledged need not be sent again, though the requester had gone back to it.
+    /// `unacked` has moved: acknowledged packets need not be retransmitted, even if the requester
+    /// had gone back to them.
     pub(super) fn skip_acknowledged(&mut self, packets_before: u64) {
         if self.sending < self.unacked {
             self.send_from_unacked();
@@ -416,7 +421,8 @@ impl Requester {
         self.blamed = Some(sequence);
     }
 
-    /// Ends all requests: the one that failed, the oldest where none was blamed, with `status`, the others flushed.
+    /// Ends all requests: the failed one, or the oldest if none failed, with `status`; the others
+    /// are flushed.
     pub(super) fn flush(&mut self, status: WorkStatus, completions: &mut VecDeque<Completion>) {
         let blamed = self.blamed.unwrap_or(self.unacked);
         for wqe in self.queue.drain(..) {
@@ -434,8 +440,9 @@ impl Requester {
     }
 }
 
-/// Opcode, headers and data of a packet of a WRITE. Each packet is a WRITE of its own: so all but the last have one length, and leave
-/// in long runs, where the first packet of a longer message would be longer than those that follow and end its run.
+/// Opcode, headers and data of a packet of a WRITE. Each packet is a WRITE of its own. So all but
+/// the last have one length and leave in long runs: the first packet of a longer message would be
+/// longer than those that follow, and end its run.
 #[inline]
 fn describe_write<'a>(
     data: &'a Data,

@@ -1,7 +1,7 @@
 //! The responder: requests of the peer's, in order.
 //!
-//! The checks stand in the architecture's order: sequence number, sequence of opcodes, rights of the queue pair, resources,
-//! length, key, execution.
+//! The checks stand in the architecture's order: sequence number, sequence of opcodes, rights of
+//! the queue pair, resources, length, key, execution.
 
 use std::collections::VecDeque;
 
@@ -23,20 +23,20 @@ pub(super) struct Responder {
     pub(super) qpn: Qpn,
     pub(super) config: QpConfig,
     pub(super) mtu: PathMtu,
-    /// The sequence number that must come next.
+    /// The next expected sequence number.
     pub(super) expected: u64,
     /// Messages completed (MSN).
     pub(super) completed: u32,
     message: Message,
-    /// Whether the peer was told to send again from `expected` on.
+    /// Whether the peer was told to retransmit from `expected`.
     told_to_go_back: bool,
-    /// How a receive ends whose message has begun.
+    /// The completion of a receive whose message has begun.
     refused_with: WorkStatus,
     recvs: VecDeque<RecvRequest>,
     pub(super) responses: Responses,
 }
 
-/// The message whose first packet has come and whose last has not.
+/// The message whose first packet has arrived and whose last has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     None,
@@ -45,7 +45,7 @@ enum Message {
         recv: RecvRequest,
         done_bytes: u32,
     },
-    /// An RDMA WRITE: where the next byte goes, and how many are missing of how many.
+    /// An RDMA WRITE: where the next byte goes, how many bytes are missing, and how many there are.
     Write {
         va: u64,
         rkey: Rkey,
@@ -102,7 +102,7 @@ impl Responder {
         self.recvs.push_back(request);
     }
 
-    /// Takes a request in.
+    /// Handles a request.
     pub(super) fn handle_request<B: Backend>(
         &mut self,
         packet: &Packet<'_>,
@@ -146,7 +146,8 @@ impl Responder {
         }
     }
 
-    /// Refuses the packet at `expected` for good. A receive that its message had begun to fill ends with `status`.
+    /// Refuses the packet at `expected` for good. A receive that its message had begun to fill
+    /// completes with `status`.
     fn refuse(&mut self, code: NakCode, status: WorkStatus) -> QpFailure {
         self.refused_with = status;
         self.responses.refuse(self.expected, Syndrome::Nak(code));
@@ -163,7 +164,7 @@ impl Responder {
         Err(Dropped::OutOfSequence)
     }
 
-    /// The packet has come before. What it did is not done again.
+    /// The packet is a duplicate. Its effect is not repeated.
     fn on_duplicate<B: Backend>(
         &mut self,
         sequence: u64,
@@ -197,7 +198,7 @@ impl Responder {
         }
     }
 
-    /// Executes the packet at `expected`; the sequence numbers that it takes.
+    /// Executes the packet at `expected`. Returns how many sequence numbers it takes.
     fn execute<B: Backend>(
         &mut self,
         packet: &Packet<'_>,
@@ -316,7 +317,7 @@ impl Responder {
         if !fits || len_bytes > Self::DMA_LEN_MAX_BYTES {
             return Err(Refusal::INVALID);
         }
-        // The whole rest is checked, so that a message outside of its region writes nothing. A length of 0 needs no key.
+        // Checks the whole rest: a message outside its region writes nothing. 0 bytes need no key.
         if len_bytes > 0 {
             let place = self.resolve(Right::Write, rkey, va, left_bytes, context)?;
             context
@@ -437,7 +438,7 @@ impl Responder {
         self.responses.messages = self.completed;
     }
 
-    /// Ends all receives. One that a message had begun to fill fails where that message was refused.
+    /// Ends all receives. One that a message had begun to fill fails if that message was refused.
     pub(super) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
         if let Message::Send { recv, done_bytes } = self.message {
             let status = self.refused_with;
@@ -464,7 +465,7 @@ impl Responder {
     }
 }
 
-/// How a receive ends whose message is refused.
+/// The completion of a receive whose message is refused.
 const fn recv_status(code: NakCode) -> WorkStatus {
     match code {
         NakCode::PsnSequenceError => WorkStatus::Flushed,

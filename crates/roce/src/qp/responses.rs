@@ -1,5 +1,5 @@
-//! What a responder has to send: responses to RDMA READs and atomics in order of their requests, then one acknowledgement for
-//! everything else.
+//! What a responder has to send: responses to RDMA READs and atomics in order of their requests,
+//! then one acknowledgement for everything else.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use crate::work::Gather;
 
 use super::responder::part;
 
-/// The responses of a queue pair that have not been sent, and those to atomics that may have to be sent again.
+/// The responses of a queue pair that have not been sent, and those to atomics that may have to be
+/// sent again.
 #[derive(Debug)]
 pub(super) struct Responses {
     /// Sorted by sequence number; no two overlap.
@@ -115,7 +116,7 @@ impl Responses {
         }
     }
 
-    /// The packet at `sequence` is not taken.
+    /// The packet at `sequence` is refused.
     pub(super) fn refuse(&mut self, sequence: u64, syndrome: Syndrome) {
         self.acknowledgement = Some(Acknowledgement { sequence, syndrome });
     }
@@ -125,7 +126,8 @@ impl Responses {
         self.acknowledgement = None;
     }
 
-    /// The packet that was to be sent again has come after all; whether anything had been said about it.
+    /// The packet that the peer was told to retransmit has arrived. Returns whether the peer had
+    /// been told.
     pub(super) fn withdraw_refusal(&mut self) -> bool {
         let is_refusal = |a: &Acknowledgement| a.syndrome != Syndrome::Ack;
         self.acknowledgement.take_if(|a| is_refusal(a)).is_some()
@@ -245,7 +247,8 @@ impl Responder {
             match pushed {
                 Ok(()) => *budget -= 1,
                 Err(ReadError::ListFull) => return Transmitted::ListFull,
-                // The data of a duplicate may have come before, and the key be worthless since.
+                // The data of a duplicate may have arrived before, and the key may have been
+                // invalidated since.
                 Err(ReadError::Refused(..)) if response.is_again() => {
                     self.responses.queue.pop_front();
                     continue;
@@ -260,7 +263,8 @@ impl Responder {
         Transmitted::All
     }
 
-    /// Sends the acknowledgement that is due, once all responses have been sent: it answers for them, too.
+    /// Sends the acknowledgement that is due, once all responses have been sent: it answers for
+    /// them, too.
     pub(super) fn poll_acknowledgement<B: Backend>(
         &mut self,
         connection: &Connection,
@@ -296,7 +300,7 @@ impl Responder {
         Transmitted::All
     }
 
-    /// One packet of a response. The key is looked up again, since it may have become worthless.
+    /// One packet of a response. The key is looked up again, since it may have been invalidated.
     fn send_read<B: Backend>(
         &self,
         connection: &Connection,
@@ -356,7 +360,7 @@ impl Responses {
 
 enum ReadError {
     ListFull,
-    /// The packet with this sequence number can't be sent.
+    /// The packet with this sequence number cannot be sent.
     Refused(NakCode, u64),
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Retry {
     rnr_retries: u8,
     /// Smoothed round-trip time.
     round_trip: Duration,
-    /// The packet whose acknowledgement is timed, and when it left.
+    /// The packet whose acknowledgement is timed, and when it was sent.
     sample: Option<(u64, Instant)>,
     /// Whether any packet has left since the last were to be sent again.
     has_sent: bool,
@@ -24,7 +24,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// The shortest timeout: more than a busy peer takes to be scheduled.
+    /// The shortest timeout: longer than a busy peer takes to be scheduled.
     const TIMEOUT_MIN: Duration = Duration::from_millis(4);
     /// The longest.
     const TIMEOUT_MAX: Duration = Duration::from_millis(512);
@@ -45,7 +45,7 @@ impl Retry {
         }
     }
 
-    /// A packet has left: `timed` where it asks for an acknowledgement.
+    /// A packet was sent. It is `timed` if it requests an acknowledgement.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, timed: Option<u64>) {
         self.has_sent = true;
@@ -70,14 +70,15 @@ impl Retry {
         self.arm(now, is_more_open);
     }
 
-    /// Packets are about to be sent again, so no round trip can be told from them.
+    /// Packets are about to be retransmitted, so their acknowledgements give no round-trip time.
     pub(super) fn on_retransmission(&mut self, now: Instant) {
         self.sample = None;
         self.has_sent = false;
         self.arm(now, true);
     }
 
-    /// Sets the timer where packets are on their way. While a receiver is left alone nothing is sent, so nothing can be late.
+    /// Sets the timer if packets are in flight. Nothing is sent while waiting for a receiver that
+    /// is not ready, so nothing can be late.
     fn arm(&mut self, now: Instant, is_open: bool) {
         let is_timed = is_open && !self.is_paused(now);
         self.deadline = is_timed.then(|| now + self.timeout());
@@ -111,7 +112,7 @@ impl Retry {
         earlier(self.deadline, self.paused_until)
     }
 
-    /// Whether packets are to be sent again now; an error where that was tried too often.
+    /// Whether to retransmit now. Returns an error after too many attempts.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<bool, WorkStatus> {
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;

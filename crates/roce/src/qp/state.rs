@@ -10,14 +10,15 @@
 ///     └────────► Error ◄─────┘
 /// ```
 ///
-/// Initialized and ready-to-receive are one state here, since this crate's connection manager always passes the latter at once.
+/// Initialized and ready-to-receive are one state here, since this crate's connection manager
+/// always passes the latter at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpState {
-    /// Receives may be posted; nothing is sent, and what comes is dropped.
+    /// Receives may be posted; nothing is sent, and received packets are dropped.
     Init,
     /// Connected.
     ReadyToSend,
-    /// All work is flushed; what comes is dropped.
+    /// All work is flushed; received packets are dropped.
     Error,
 }
 
@@ -31,7 +32,7 @@ pub enum Transition {
 }
 
 impl QpState {
-    /// The state after `transition`; `None` where it is illegal.
+    /// The state after `transition`; `None` if it is illegal.
     pub const fn apply(self, transition: Transition) -> Option<Self> {
         match (self, transition) {
             (Self::Init, Transition::Connect) => Some(Self::ReadyToSend),

@@ -1,7 +1,7 @@
 //! How many packets may be on their way.
 
-/// A congestion window in packets: it halves on loss and grows by one per window that is acknowledged. A long packet counts as
-/// several, by its bytes.
+/// A congestion window in packets: it halves on loss and grows by one per window that is
+/// acknowledged. A long packet counts as several, by its bytes.
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u32,
@@ -9,7 +9,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The most packets on their way, and how many there may be at first: peers that buffer in a socket hold as many.
+    /// The most packets on their way, and how many there may be at first: peers that buffer in a
+    /// socket hold as many.
     const PACKETS_MAX: u32 = 256;
     const PACKETS_FIRST: u32 = 128;
     const PACKETS_MIN: u32 = 4;

@@ -21,7 +21,8 @@ pub use cm::connection_manager;
 
 const ADDRESSES: [&str; 2] = ["fd09::1", "fd09::2"];
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
-/// The memory of an end: a source that nobody may write, the region that peers reach, receives, and a rest that nobody may write.
+/// The memory of an end: a source that nobody may write, the region that peers reach, receives, and
+/// a rest that nobody may write.
 const MEMORY_BYTES: usize = 16 << 10;
 const REGION: std::ops::Range<u64> = 4096..8192;
 const RECVS: std::ops::Range<u64> = 8192..12_288;
@@ -85,7 +86,8 @@ fn mad(bytes: &[u8]) {
     }
 }
 
-/// An offer of long packets is the end of the private data, and is written back as it was understood.
+/// An offer of long packets is the end of the private data, and is written back as it was
+/// understood.
 fn offer(private_data: &[u8]) {
     let (has_offer, rest) = long_packets::split(private_data);
     assert_eq!(&private_data[..rest.len()], rest);
@@ -109,8 +111,8 @@ fn test_flow(choice: u8) -> Flow {
     Flow::new(parse(local), parse(remote)).expect("one family")
 }
 
-/// Two connected ends and a script: forged packets to both, work of both, lost and delivered datagrams, time. Each step is 8 bytes;
-/// some take payload from what follows.
+/// Two connected ends and a script: forged packets to both, work of both, lost and delivered
+/// datagrams, time. Each step is 8 bytes; some take payload from what follows.
 pub fn received(input: &[u8]) {
     let mut world = World::new();
     let mut script = input;

@@ -69,7 +69,8 @@ pub struct Pair {
     pub faults: Faults,
     /// Datagrams that were put on the network.
     pub sent: u64,
-    /// Damaged datagrams that pass where their identification is not known, as one in some 65,536 does. It was told here.
+    /// Damaged datagrams that pass where their identification is not known, as one in some 65,536
+    /// does. It was told here.
     pub unseen: u64,
     network: BinaryHeap<Reverse<InFlight>>,
     list: TransmitList,
@@ -317,7 +318,8 @@ impl Pair {
         }
     }
 
-    /// What a receiver learns of an identification: from a socket nothing, from the place in a run something that may be wrong.
+    /// What a receiver learns of an identification: from a socket nothing, from the place in a run
+    /// something that may be wrong.
     fn learnt(&mut self, flow: Flow, datagram: &InFlight) -> Ipv4Identification {
         let known = Ipv4Identification::Known(datagram.identification);
         let learnt = match self.chance.random() % 4 {
@@ -349,7 +351,8 @@ impl End {
     }
 }
 
-/// Cuts the batches of a list into datagrams as the operating system does, and clears it: flow, IPv4 identification, bytes.
+/// Cuts the batches of a list into datagrams as the operating system does, and clears it: flow,
+/// IPv4 identification, bytes.
 ///
 /// # Panics
 /// Where a batch is not what segmentation offload takes.

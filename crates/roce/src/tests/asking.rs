@@ -12,7 +12,8 @@ fn wants_ack(bytes: &[u8]) -> bool {
     Packet::parse(bytes).unwrap().bth.wants_ack()
 }
 
-/// Two ends, the first of which has sent messages that need not be acknowledged at once; those packets that `comes` says have come.
+/// Two ends, the first of which has sent messages that need not be acknowledged at once; those
+/// packets that `comes` says have come.
 fn sent(comes: impl Fn(usize) -> bool) -> Connected {
     let mut both = Connected::new(PathMtu::B1024);
     for id in 0..MESSAGES {
@@ -64,7 +65,8 @@ fn what_was_lost_meanwhile_is_sent_again() {
     }
 }
 
-/// Two ends, the first of which has sent short messages with a packet each, one by one, of which every eighth asks.
+/// Two ends, the first of which has sent short messages with a packet each, one by one, of which
+/// every eighth asks.
 fn sent_one_by_one(signal: Signal) -> Connected {
     let mut both = Connected::new(PathMtu::B1024);
     let mut asking = Vec::new();

@@ -118,7 +118,8 @@ fn flow(ip: &[u8], udp: &[u8]) -> Flow {
 
 #[test]
 fn every_icrc_of_linux_is_right_and_a_flipped_bit_is_seen() {
-    // Far enough apart that a packet of 4 KiB costs no seconds; odd, so that each bit of a byte has its turn.
+    // Far enough apart that a packet of 4 KiB costs no seconds; odd, so that each bit of a byte has
+    // its turn.
     const STEP_BITS: usize = 37;
     // Forward and backward congestion notification, which the ICRC does not cover.
     const MASKED_BYTE: usize = std::mem::offset_of!(Bth, congestion);

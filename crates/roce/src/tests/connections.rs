@@ -634,8 +634,9 @@ fn unanswered_messages_do_not_pile_up() {
     assert_eq!(pair.ends[1].endpoint.counters().cm.outbox_full, 5000 - 512);
 }
 
-/// In both cases 28 % of datagrams do not arrive whole. Where 36 % do not, some connection of a few hundred uses all eight tries of a
-/// message up, and its peer is unreachable, or never learns of the end.
+/// In both cases 28 % of datagrams do not arrive whole. Where 36 % do not, some connection of a few
+/// hundred uses all eight tries of a message up, and its peer is unreachable, or never learns of
+/// the end.
 #[test]
 fn connections_survive_a_lossy_network_and_leave_nothing() {
     for (loss, corruption) in [(20, 10), (10, 20)] {

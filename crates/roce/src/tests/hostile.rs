@@ -339,7 +339,8 @@ fn atomic(victim: &Victim, offset: u64) -> AtomicEth {
 }
 
 impl Victim {
-    /// The next atomic in sequence, at offset 8; what was there before by its answer, and what is there now.
+    /// The next atomic in sequence, at offset 8; what was there before by its answer, and what is
+    /// there now.
     fn next_atomic(&mut self, opcode: Opcode, swap_or_add: u64, compare: u64) -> (u64, u64) {
         let header = AtomicEth {
             swap_or_add: swap_or_add.into(),
@@ -680,7 +681,8 @@ fn truncated_datagrams_are_dropped_at_every_length() {
     assert_eq!(victim.sink()[..256], [1; 256]);
 }
 
-/// Packets that answer one packet of a peer's at most: data where it reads what the region has, else one.
+/// Packets that answer one packet of a peer's at most: data where it reads what the region has,
+/// else one.
 fn answers_max(code: u8, len: u32) -> u32 {
     match Opcode::from_wire(code) {
         Some(Opcode::ReadRequest) if len <= REGION_BYTES => PathMtu::B256.packets(len),
@@ -689,8 +691,8 @@ fn answers_max(code: u8, len: u32) -> u32 {
 }
 
 proptest! {
-    /// Whatever comes with a right checksum from the peer's address: bytes outside of the region and of posted receives stay as
-    /// they are, answers are bounded, nothing panics.
+    /// Whatever comes with a right checksum from the peer's address: bytes outside of the region
+    /// and of posted receives stay as they are, answers are bounded, nothing panics.
     #[test]
     fn nothing_outside_of_what_was_granted_is_written(
         packets in proptest::collection::vec(

@@ -1,4 +1,5 @@
-//! Random work of both ends at once over a network that loses, doubles, corrupts, reorders and delays. A seed replays a run.
+//! Random work of both ends at once over a network that loses, doubles, corrupts, reorders and
+//! delays. A seed replays a run.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,8 @@ struct Plan {
     requests: u64,
 }
 
-/// The sink of each end is cut into slots of this many bytes: receives, then WRITEs of the peer's, then READs of its own.
+/// The sink of each end is cut into slots of this many bytes: receives, then WRITEs of the peer's,
+/// then READs of its own.
 const SLOT_BYTES: u64 = 8192;
 const SLOTS: u64 = 5;
 const RECV_SLOT: u64 = 0;

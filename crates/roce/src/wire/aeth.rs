@@ -29,7 +29,7 @@ impl Aeth {
         }
     }
 
-    /// What the syndrome says; `None` where it is reserved.
+    /// The meaning of the syndrome; `None` if it is reserved.
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_wire(self.syndrome)
     }
@@ -38,8 +38,8 @@ impl Aeth {
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Positive. Its credit count is sent as "no limit" and not looked at: a responder without receives says so by a
-    /// receiver-not-ready NAK.
+    /// Positive. Its credit count is sent as "no limit" and not looked at: a responder without
+    /// receives says so by a receiver-not-ready NAK.
     Ack,
     /// Receiver not ready (RNR): send again after this time.
     RnrNak(RnrTimer),
@@ -101,7 +101,7 @@ impl NakCode {
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// The shortest time of at least `wait`; the longest there is where `wait` is longer.
+    /// The shortest time of at least `wait`, or the longest if `wait` is longer than that.
     pub fn at_least(wait: Duration) -> Self {
         let code = (1..32)
             .chain([0])

@@ -13,11 +13,13 @@ use super::{PKEY_DEFAULT, Psn, Qpn, U24};
 pub struct Bth {
     /// Operation code; see [`Opcode`](super::Opcode).
     pub opcode: u8,
-    /// Bit 7 solicited event (SE), bit 6 migration request (MigReq), bits 5:4 pad count, bits 3:0 transport header version.
+    /// Bit 7 solicited event (SE), bit 6 migration request (MigReq), bits 5:4 pad count, bits 3:0
+    /// transport header version.
     pub flags: u8,
     /// Partition key (P_Key): bit 15 full membership, bits 14:0 the partition.
     pub pkey: U16,
-    /// Bit 7 forward and bit 6 backward congestion notification (FECN, BECN); the rest reserved. Not covered by the ICRC.
+    /// Bit 7 forward and bit 6 backward congestion notification (FECN, BECN); the rest reserved.
+    /// Not covered by the ICRC.
     pub congestion: u8,
     /// Destination queue pair.
     pub dest_qpn: U24,

@@ -2,8 +2,9 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 12, and annex A11 (RDMA IP CM service).
 //!
-//! A message fills the 232 bytes of a MAD after its header. Where a field is about "local" and "remote", that is from its
-//! sender's point of view. A starting PSN is the one that the message's *sender* expects to receive first.
+//! A message fills the 232 bytes of a MAD after its header. "Local" and "remote" in a field's name
+//! are from its sender's point of view. A starting PSN is the one that the message's *sender*
+//! expects to receive first.
 
 mod disconnect;
 pub mod long_packets;
@@ -118,7 +119,8 @@ fn whole<T: FromBytes + Immutable>(body: &[u8]) -> Result<T, BadMad> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
-/// A global identifier (GID), 128 bits: on RoCEv2 an IPv6 address, or an IPv4 address mapped into one.
+/// A global identifier (GID), 128 bits: on RoCEv2 an IPv6 address, or an IPv4 address mapped into
+/// one.
 #[derive(
     Clone,
     Copy,

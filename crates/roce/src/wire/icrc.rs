@@ -2,10 +2,11 @@
 //!
 //! Read first: annex A17, "invariant CRC".
 //!
-//! A receiver on a UDP socket does not learn the identification field of an IPv4 header, which the ICRC covers. CRC-32 is
-//! linear, so the difference between the sum that came and the sum for identification 0 is the image of the two missing
-//! bytes: [`verify`] runs that difference backwards through everything that follows the field and accepts it where only
-//! those two bytes are left. That checks the packet with 16 bits instead of 32.
+//! A receiver on a UDP socket does not learn the identification field of an IPv4 header, which the
+//! ICRC covers. CRC-32 is linear, so the difference between the received sum and the sum for
+//! identification 0 is the image of the two missing bytes: [`verify`] runs that difference
+//! backwards through everything that follows the field, and accepts it if only those two bytes are
+//! left. That checks the packet with 16 bits instead of 32.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +22,7 @@ use crate::Flow;
 pub enum Ipv4Identification {
     /// The field.
     Known(u16),
-    /// What it is most likely, from the packet's place in a run; no more than that is known.
+    /// The most likely value, from the packet's place in a run. It is not known for certain.
     Likely(u16),
     /// Nothing.
     Unknown,
@@ -31,7 +32,7 @@ pub enum Ipv4Identification {
 #[derive(Clone, Debug)]
 pub struct Icrc(Hasher);
 
-/// The network headers of a packet, as the ICRC takes them.
+/// The network headers of a packet, as the ICRC covers them.
 #[derive(Clone, Copy, Debug)]
 pub struct IpHeader {
     flow: Flow,
@@ -49,7 +50,8 @@ impl IpHeader {
 }
 
 impl Icrc {
-    /// The sum over the network headers of a packet whose UDP payload, ICRC included, has `udp_payload_len_bytes`.
+    /// The sum over the network headers of a packet whose UDP payload, ICRC included, has
+    /// `udp_payload_len_bytes`.
     pub fn begin(ip: &IpHeader, udp_payload_len_bytes: u16) -> Self {
         let mut hasher = Hasher::new_with_initial(SEED);
         let udp_len = udp_payload_len_bytes.saturating_add(UDP_HEADER_LEN_BYTES);
@@ -74,7 +76,7 @@ impl Icrc {
         Self(hasher)
     }
 
-    /// Takes the base transport header in.
+    /// Adds the base transport header.
     pub fn update_bth(&mut self, bth: &Bth) {
         let masked = Bth {
             congestion: 0xFF,
@@ -83,7 +85,7 @@ impl Icrc {
         self.0.update(masked.as_bytes());
     }
 
-    /// Takes the next bytes in: extended headers, payload, pad.
+    /// Adds the next bytes: extended headers, payload, pad.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -94,7 +96,8 @@ impl Icrc {
     }
 }
 
-/// Whether the ICRC of `datagram` (a UDP payload that came on `flow`, seen from its sender) is right.
+/// Whether the ICRC of `datagram` (a UDP payload that arrived on `flow`, seen from its sender) is
+/// right.
 pub fn verify(flow: Flow, identification: Ipv4Identification, datagram: &[u8]) -> bool {
     let Some((body, sum)) = datagram.split_last_chunk::<ICRC_LEN_BYTES>() else {
         return false;
@@ -127,13 +130,15 @@ pub fn verify(flow: Flow, identification: Ipv4Identification, datagram: &[u8]) -
     }
 }
 
-/// The register difference `bytes` bytes earlier that became `difference`, where both inputs were alike since then.
+/// The register difference `bytes` bytes earlier that became `difference`, where both inputs were
+/// alike since then.
 fn unwind(difference: u32, bytes: usize) -> u32 {
     let near = multiply(difference, UNWIND_BYTES[bytes % UNWIND_STRIDE]);
     multiply(near, UNWIND_STRIDES[bytes / UNWIND_STRIDE])
 }
 
-/// The product of two residues modulo the CRC's polynomial. Reflected: bit 31 is the coefficient of x^0.
+/// The product of two residues modulo the CRC's polynomial. Reflected: bit 31 is the coefficient of
+/// x^0.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 32;

@@ -59,7 +59,8 @@ impl MadHeader {
         }
     }
 
-    /// Whether it opens a message of communication management in the version that this crate speaks.
+    /// Whether it opens a message of communication management in the version that this crate
+    /// speaks.
     pub const fn is_communication(&self) -> bool {
         self.base_version == Self::BASE_VERSION
             && self.class == Self::CLASS_COMMUNICATION

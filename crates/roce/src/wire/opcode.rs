@@ -2,7 +2,7 @@
 
 use super::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 
-/// Where in its message a packet stands.
+/// A packet's place in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The first of several.
@@ -67,8 +67,8 @@ pub enum AtomicOpcode {
     FetchAdd,
 }
 
-/// The operation codes (BTH, byte 0) of the reliable-connected service, and those of the unreliable-datagram service and
-/// congestion notification that this crate takes.
+/// The operation codes (BTH, byte 0) of the reliable-connected service, and those of the
+/// unreliable-datagram service and congestion notification that this crate supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// Part of a SEND. First and middle packets have a plain tail.
@@ -136,7 +136,7 @@ const DATAGRAM_SEND_ONLY: u8 = 0x64;
 const CONGESTION_NOTIFICATION: u8 = 0x81;
 
 impl Opcode {
-    /// What `code` means; `None` where this crate does not take it.
+    /// The opcode of `code`; `None` if this crate does not support it.
     #[inline]
     pub fn from_wire(code: u8) -> Option<Self> {
         match code {

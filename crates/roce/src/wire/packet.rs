@@ -48,12 +48,12 @@ pub enum Malformed {
     /// An opcode that this crate does not take.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// Payload in a packet whose opcode has none.
+    /// Payload in a packet whose opcode allows none.
     #[error("{0} bytes of payload in a packet without payload")]
     Payload(usize),
 }
 
-/// A packet, borrowed from the datagram that it came in.
+/// A packet, borrowed from its datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// The base transport header.

@@ -86,7 +86,8 @@ fn a_known_or_missing_identification_is_verified() {
     assert!(!verify(elsewhere, Ipv4Identification::Unknown, &datagram));
 }
 
-/// As long as packets of adapters and jumbo frames are: beyond 26 KB there are bits for which it does not hold.
+/// As long as packets of adapters and jumbo frames are: beyond 26 KB there are bits for which it
+/// does not hold.
 #[test]
 fn every_flipped_bit_is_seen_where_the_identification_is_unknown() {
     let path = flow("10.9.0.2:49443", "10.9.0.1:4791");

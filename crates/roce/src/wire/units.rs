@@ -55,7 +55,8 @@ impl Psn {
         Self::new(sequence as u32)
     }
 
-    /// The unbounded sequence number nearest to `near` whose PSN this is; `None` where it would lie below 0.
+    /// The unbounded sequence number nearest to `near` whose PSN this is; `None` if it would be
+    /// below 0.
     pub const fn to_sequence(self, near: u64) -> Option<u64> {
         // Half of the 24-bit space counts as ahead, the other half as behind.
         let ahead = self.0.wrapping_sub(near as u32) & 0x00FF_FFFF;
@@ -92,7 +93,7 @@ impl fmt::Debug for Qpn {
     }
 }
 
-/// A remote key (R_Key): what a peer shows to be let at a region.
+/// A remote key (R_Key), by which a peer accesses a region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rkey(pub u32);
 
@@ -117,7 +118,8 @@ pub enum PathMtu {
     B2048 = 4,
     /// 4096 bytes: the architecture's longest.
     B4096 = 5,
-    /// 8 KiB: beyond the architecture, between two ends of this crate that agree on it ([`long_packets`](super::cm::long_packets)).
+    /// 8 KiB: beyond the architecture, between two ends of this crate that agree on it
+    /// ([`long_packets`](super::cm::long_packets)).
     B8192 = 6,
 }
 
@@ -131,14 +133,14 @@ impl PathMtu {
         Self::B4096,
     ];
 
-    /// What the connection manager's 4-bit field means; `None` where it is reserved.
+    /// The meaning of the connection manager's 4-bit field; `None` if it is reserved.
     pub fn from_wire(value: u8) -> Option<Self> {
         Self::STANDARD.into_iter().find(|mtu| *mtu as u8 == value)
     }
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
-        // Asked for with every packet, so looked up.
+        // Needed for every packet, so looked up.
         const BYTES: [u32; 7] = [0, 256, 512, 1024, 2048, 4096, 8192];
         BYTES[self as usize]
     }
@@ -154,8 +156,8 @@ impl PathMtu {
         self.min(Self::B4096)
     }
 
-    /// The largest whose packets fit a network whose IP packets have up to `ip_mtu_bytes`, with the room that Linux leaves
-    /// for headers; `None` below 352 bytes.
+    /// The largest whose packets fit a network with IP packets of up to `ip_mtu_bytes`, with the
+    /// room that Linux leaves for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
         Self::STANDARD
             .into_iter()
@@ -164,9 +166,9 @@ impl PathMtu {
             .find(|mtu| mtu.bytes() + HEADROOM_BYTES <= ip_mtu_bytes)
     }
 
-    /// Packets that a message of `len_bytes` takes: at least one.
+    /// How many packets a message of `len_bytes` needs: at least one.
     pub const fn packets(self, len_bytes: u32) -> u32 {
-        // Most messages fit one, which takes no division.
+        // Most messages fit one, which needs no division.
         if len_bytes <= self.bytes() {
             1
         } else {

@@ -1,4 +1,5 @@
-//! The layouts against rdma-core's headers: a small C program prints what the compiler makes of them.
+//! The layouts against rdma-core's headers: a small C program prints what the compiler makes of
+//! them.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -424,8 +425,8 @@ fn events_and_flags() -> Vec<Fact> {
     ])
 }
 
-/// The values of the expressions by the C compiler. Skips the test and returns `None` if the compiler or the headers are not
-/// installed.
+/// The values of the expressions by the C compiler. Skips the test and returns `None` if the
+/// compiler or the headers are not installed.
 fn print_in_c(facts: &[Fact]) -> Option<Vec<u64>> {
     let headers = ["infiniband/verbs.h", "rdma/rdma_cma.h"];
     let has_headers = headers

@@ -22,7 +22,8 @@ const KINDS: u8 = 12;
 /// What the end asks for.
 const OFFERS: [PathMtu; 2] = [PathMtu::B1024, PathMtu::B8192];
 
-/// Both ends of the connection manager: one is asked and asks, the other's part is played by the script. Each step is 6 bytes.
+/// Both ends of the connection manager: one is asked and asks, the other's part is played by the
+/// script. Each step is 6 bytes.
 pub fn connection_manager(input: &[u8]) {
     let mut world = World::new();
     for step in input.chunks_exact(6).take(STEPS_MAX) {
@@ -252,7 +253,8 @@ impl World {
     }
 }
 
-/// Puts an offer of long packets into private data: by `choice` none, a whole one, or one with a changed byte.
+/// Puts an offer of long packets into private data: by `choice` none, a whole one, or one with a
+/// changed byte.
 fn extend(private_data: &mut [u8], choice: u8) {
     // From the end: of the mark, the flags, the length.
     const CHANGED: [usize; 5] = [12, 6, 5, 4, 1];
@@ -266,7 +268,8 @@ fn extend(private_data: &mut [u8], choice: u8) {
     }
 }
 
-/// Packets are long if an offer was made, which the application does not see; it sees everything else.
+/// Packets are long if an offer was made, which the application does not see; it sees everything
+/// else.
 fn check_offer(event: &Event) {
     let offer_len_bytes = 12;
     match event {

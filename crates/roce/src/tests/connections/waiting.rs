@@ -5,11 +5,13 @@ use crate::wire::cm::{Mra, MraMessage};
 
 /// The peer's identifier.
 const PEER: CommId = CommId(5);
-/// How long a waiting end waits before it sends again: end 0 as this crate does, end 1 as its peer wants it.
+/// How long a waiting end waits before it sends again: end 0 as this crate does, end 1 as its peer
+/// wants it.
 const REPEAT: [TimeCode; 2] = [TimeCode::new(18), TimeCode::new(20)];
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// End 0 waits for the answer to its request, or end 1 for that to its reply; what they send from now on is lost.
+/// End 0 waits for the answer to its request, or end 1 for that to its reply; what they send from
+/// now on is lost.
 fn waiting(end: usize) -> (Pair, CommId) {
     let mut pair = pair();
     let id = if end == 0 {

@@ -1,9 +1,10 @@
 //! The offer of packets longer than the architecture allows, between two ends of this crate.
 //!
-//! The architecture's packets carry at most 4096 bytes of payload. Jumbo frames and the loopback device have room for
-//! [`PathMtu::B8192`]. The request for a connection offers such packets in the last bytes of its private data, where other
-//! implementations see padding. The reply accepts the offer with the same bytes. Without them in the reply, packets are as
-//! long as the request's path MTU says.
+//! The architecture's packets carry at most 4096 bytes of payload. Jumbo frames and the loopback
+//! device have room for [`PathMtu::B8192`]. The request for a connection offers such packets in the
+//! last bytes of its private data, where other implementations see padding. The reply accepts the
+//! offer with the same bytes. Without them in the reply, packets are as long as the request's path
+//! MTU says.
 
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -39,15 +40,15 @@ impl Field {
     }
 }
 
-/// Puts the offer, or its acceptance, behind the first `used_bytes` bytes of `private_data`. Returns `false`, and changes
-/// nothing, if there is no room.
+/// Puts the offer, or its acceptance, behind the first `used_bytes` bytes of `private_data`.
+/// Returns `false`, and changes nothing, if there is no room.
 pub fn put(private_data: &mut [u8], used_bytes: usize) -> bool {
     let start = private_data.len().saturating_sub(size_of::<Field>());
     start >= used_bytes && Field::new().write_to_suffix(private_data).is_ok()
 }
 
-/// Whether `private_data` ends with the offer, and the bytes before it. A field with any unknown value is no offer: its
-/// bytes belong to the application.
+/// Whether `private_data` ends with the offer, and the bytes before it. A field with any unknown
+/// value is no offer: its bytes belong to the application.
 pub fn split(private_data: &[u8]) -> (bool, &[u8]) {
     match Field::read_from_suffix(private_data) {
         Ok((before, field)) if field == Field::new() => (true, before),

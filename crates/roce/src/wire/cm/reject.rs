@@ -1,4 +1,4 @@
-//! Rejections, and acknowledgements that a message has come while its answer takes time.
+//! Rejections, and acknowledgements that a message has arrived while its answer takes time.
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +11,7 @@ use super::{CommId, MESSAGE_LEN_BYTES, TimeCode};
 )]
 #[repr(C)]
 pub struct Rej {
-    /// Local communication ID; 0 where the sender has not yet made one.
+    /// Local communication ID; 0 if the sender has not assigned one yet.
     pub local_comm_id: U32,
     /// Remote communication ID.
     pub remote_comm_id: U32,
@@ -21,7 +21,7 @@ pub struct Rej {
     pub info_len: u8,
     /// Reason; see [`RejReason`].
     pub reason: U16,
-    /// Additional reject information (ARI), whose meaning is the reason's.
+    /// Additional reject information (ARI), whose meaning depends on the reason.
     pub info: [u8; 72],
     /// Private data.
     pub private_data: [u8; 148],
@@ -48,11 +48,11 @@ pub enum RejectedMessage {
 pub struct RejReason(pub u16);
 
 impl RejReason {
-    /// No more connections, memory or the like.
+    /// No more connections, memory or other resources.
     pub const NO_RESOURCES: Self = Self(3);
     /// No answer in time.
     pub const TIMEOUT: Self = Self(4);
-    /// What was asked for is not supported.
+    /// The request is not supported.
     pub const UNSUPPORTED: Self = Self(5);
     /// No connection has this communication ID.
     pub const INVALID_COMM_ID: Self = Self(6);
@@ -62,7 +62,7 @@ impl RejReason {
     pub const INVALID_TRANSPORT: Self = Self(9);
     /// The queue pair or communication ID belongs to a connection that the receiver still has.
     pub const STALE_CONNECTION: Self = Self(10);
-    /// A GID is not the one that the datagram came from or went to.
+    /// A GID is not the one that the datagram was sent from or to.
     pub const INVALID_GID: Self = Self(12);
     /// The path MTU is larger than the receiver's.
     pub const INVALID_MTU: Self = Self(26);
@@ -74,7 +74,7 @@ impl Rej {
     /// A rejection from `local` to `remote`, with up to 148 bytes of private data.
     ///
     /// # Panics
-    /// Where there are more.
+    /// If there are more.
     pub fn new(
         local: CommId,
         remote: CommId,

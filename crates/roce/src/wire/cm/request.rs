@@ -16,7 +16,7 @@ pub struct Req {
     pub local_comm_id: U32,
     /// Reserved, and the vendor identifier of enhanced connection establishment; 0 here.
     pub vendor: U32,
-    /// Service ID: what is asked for.
+    /// Service ID.
     pub service_id: U64,
     /// Local channel adapter GUID (CA GUID): names the sender's process here.
     pub ca_guid: U64,
@@ -34,7 +34,8 @@ pub struct Req {
     pub initiator_depth: u8,
     /// Remote end-to-end context number; 0.
     pub remote_eecn: U24,
-    /// Bits 7:3 remote CM response timeout, bits 2:1 transport service (0 reliable connected), bit 0 end-to-end flow control.
+    /// Bits 7:3 remote CM response timeout, bits 2:1 transport service (0 reliable connected), bit
+    /// 0 end-to-end flow control.
     pub remote_timeout: u8,
     /// Starting PSN: the first that the sender expects to receive.
     pub starting_psn: U24,
@@ -44,7 +45,8 @@ pub struct Req {
     pub pkey: U16,
     /// Bits 7:4 path MTU, bit 3 reliable datagram channel, bits 2:0 RNR retry count.
     pub mtu: u8,
-    /// Bits 7:4 most retries of CM messages, bit 3 shared receive queue, bits 2:0 extended transport type.
+    /// Bits 7:4 most retries of CM messages, bit 3 shared receive queue, bits 2:0 extended
+    /// transport type.
     pub retries: u8,
     /// The path to use.
     pub primary: Path,
@@ -90,7 +92,7 @@ const _: () = assert!(size_of::<Path>() == 44);
 const _: () = assert!(std::mem::offset_of!(Path, flow_label_rate) == 36);
 
 impl Path {
-    /// Whoever does not know the LIDs, since there are none.
+    /// LIDs are unknown, since there are none.
     const LID_PERMISSIVE: u16 = 0xFFFF;
     const HOP_LIMIT: u8 = 64;
 
@@ -111,7 +113,7 @@ impl Path {
 }
 
 impl Req {
-    /// A request for a reliable connection whose numbers are not yet filled in.
+    /// A request for a reliable connection whose numbers are not filled in yet.
     pub fn reliable(service: ServiceId, primary: Path) -> Self {
         Self {
             service_id: U64::new(service.0),
@@ -126,7 +128,7 @@ impl Req {
         CommId(self.local_comm_id.get())
     }
 
-    /// What is asked for.
+    /// The service.
     pub const fn service(&self) -> ServiceId {
         ServiceId(self.service_id.get())
     }
@@ -141,7 +143,7 @@ impl Req {
         Psn::new(self.starting_psn.get())
     }
 
-    /// Whether a reliable connection is asked for: transport service 0, no extended type.
+    /// Whether a reliable connection is requested: transport service 0, no extended type.
     pub const fn is_reliable_connected(&self) -> bool {
         matches!((self.remote_timeout >> 1 & 3, self.retries & 7), (0, 0))
     }
@@ -178,7 +180,7 @@ impl Req {
         self.mtu = self.mtu & !7 | rnr_retry & 7;
     }
 
-    /// The path MTU; `None` where the code is reserved.
+    /// The path MTU; `None` if the code is reserved.
     pub fn path_mtu(&self) -> Option<PathMtu> {
         PathMtu::from_wire(self.mtu >> 4)
     }

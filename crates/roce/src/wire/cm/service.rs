@@ -1,4 +1,5 @@
-//! What rdma_cm adds: service identifiers for TCP ports, and a header with IP addresses in a request's private data.
+//! What rdma_cm adds: service identifiers for TCP ports, and a header with IP addresses in a
+//! request's private data.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
-    /// The identifiers of rdma_cm's TCP port space, but for the port.
+    /// The identifiers of rdma_cm's TCP port space, without the port.
     const TCP_PORT_SPACE: u64 = 0x0000_0000_0106_0000;
 
     /// The service at a port of the TCP port space.
@@ -18,7 +19,7 @@ impl ServiceId {
         Self(Self::TCP_PORT_SPACE | port as u64)
     }
 
-    /// The port, where the service is of the TCP port space.
+    /// The port, if the service is of the TCP port space.
     pub const fn tcp_port(self) -> Option<u16> {
         if self.0 & !0xFFFF == Self::TCP_PORT_SPACE {
             Some(self.0 as u16)
@@ -42,7 +43,7 @@ pub struct IpCmHeader {
     pub source_port: U16,
     /// The requester's address; one of IPv4 stands in the last 4 bytes.
     pub source: [u8; 16],
-    /// The address that was asked for.
+    /// The requested address.
     pub dest: [u8; 16],
 }
 
@@ -61,7 +62,8 @@ impl IpCmHeader {
         }
     }
 
-    /// The requester's address and port, and the address asked for; `None` where version or IP version are unknown.
+    /// The requester's address and port, and the requested address; `None` if the version or IP
+    /// version is unknown.
     pub fn addresses(&self) -> Option<(SocketAddr, IpAddr)> {
         if self.version != 0 {
             return None;
