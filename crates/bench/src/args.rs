@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use net::Caching;
 
 use crate::{
-    End, Kind, OnError, Order, Pattern, Plan, Rate, Source, SuiteKind, Wait,
+    End, Kind, OnError, Order, Pattern, Plan, Rate, Source, Stop, SuiteKind, Wait,
     numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time},
 };
 
@@ -86,8 +86,10 @@ pub struct Args {
     pub threads: Option<usize>,
 
     /// How to wait for completions: spin (a whole core), sleep, or a time to poll before sleeping (50us)
-    #[arg(long, value_name = "HOW", default_value = "spin", value_parser = parse_wait)]
-    pub poll: Wait,
+    /// [default: spin; if the target is on this machine or there are as many threads as processors, 50us; if
+    /// both, sleep]
+    #[arg(long, value_name = "HOW", value_parser = parse_wait)]
+    pub poll: Option<Wait>,
 
     /// Use the page cache (files and block devices)
     #[arg(long)]
@@ -146,8 +148,13 @@ const PATTERN_DEFAULT: Pattern = Pattern {
 const RUNTIME_DEFAULT: Duration = Duration::from_secs(10);
 
 impl Args {
-    /// The plan of one run on `sources`.
-    pub(crate) fn plan(&self, sources: &[Source]) -> Plan {
+    /// Which shapes of a suite are measured; all of them without a kind.
+    pub(crate) fn shapes(&self) -> Option<Kind> {
+        self.rw.map(|pattern| pattern.kind)
+    }
+
+    /// The plan of one run on `sources`, which `stop` ends early.
+    pub(crate) fn plan(&self, sources: &[Source], stop: &Stop) -> Plan {
         let end = match (self.runtime, self.size) {
             (Some(runtime), _) => End::After(runtime),
             (None, Some(_)) => End::OnePass,
@@ -187,6 +194,7 @@ impl Args {
             },
             max_outage: self.max_outage,
             interval: self.interval,
+            stop: stop.clone(),
         }
     }
 }
@@ -226,7 +234,7 @@ mod tests {
         let line = "/dev/ram0 --rw randrw --rwmixread 70 --bs 4k --iodepth 32 --numjobs 4 --runtime 10 \
                     --size 1g --ramp_time 500ms --rate_iops 1000 --randseed 3 --cpus 0,1";
         let args = parse(line).expect("parses");
-        let plan = args.plan(&args.sources);
+        let plan = args.plan(&args.sources, &Stop::default());
         assert_eq!(plan.pattern.to_string(), "randrw");
         assert_eq!((plan.read_percent, plan.block_len_bytes), (70, 4096));
         assert_eq!((plan.depth, plan.jobs), (32, 4));
@@ -239,9 +247,9 @@ mod tests {
     #[test]
     fn a_size_without_a_runtime_means_one_pass() {
         let args = parse("file --size 1m").expect("parses");
-        assert_eq!(args.plan(&args.sources).end, End::OnePass);
+        assert_eq!(args.plan(&args.sources, &Stop::default()).end, End::OnePass);
         let args = parse("file").expect("parses");
-        let plan = args.plan(&args.sources);
+        let plan = args.plan(&args.sources, &Stop::default());
         assert_eq!(plan.end, End::After(RUNTIME_DEFAULT));
     }
 

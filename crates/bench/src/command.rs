@@ -9,7 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Args, BenchError, compare, consent, run, run_suite, svg, verify};
+use crate::{Args, BenchError, Stop, compare, consent, run, run_suite, svg, verify};
 
 /// What a finished command says of what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,41 +18,55 @@ pub enum Verdict {
     Good,
     /// Not so; the report has said what (exit status 1).
     Bad,
+    /// A [`Stop`] was requested; the report has the figures so far (exit status 130).
+    Interrupted,
 }
 
-/// Carries the command out and prints its report. Exit status: 0 for [`Verdict::Good`], 2 for errors that
-/// [are a matter of usage](BenchError::is_usage), 1 for everything else.
-pub fn command(args: &Args) -> Result<Verdict, BenchError> {
+/// Carries the command out and prints its report. `begin` is called when questions are answered and measuring begins,
+/// with what ends it early. Exit status: 0 for [`Verdict::Good`], 130 for [`Verdict::Interrupted`] and
+/// [`BenchError::Interrupted`], 2 for errors that [are a matter of usage](BenchError::is_usage), 1 for everything else.
+pub fn command(args: &Args, begin: impl FnOnce(&Stop)) -> Result<Verdict, BenchError> {
     let bar = progress_bar();
-    let carried_out = carry_out(args, &bar, &asked_to_overwrite);
+    let carried_out = agree(args, &bar, &asked_to_overwrite).and_then(|()| {
+        let stop = Stop::default();
+        begin(&stop);
+        let (verdict, text) = carry_out(args, &bar, &stop)?;
+        Ok(if stop.is_requested() {
+            (Verdict::Interrupted, text)
+        } else {
+            (verdict, text)
+        })
+    });
     bar.finish_and_clear();
     let (verdict, text) = carried_out?;
     say(&text);
     Ok(verdict)
 }
 
-/// Measures; returns the verdict and the report's text. `ask` asks whether the data on the sources named may be
-/// overwritten.
-fn carry_out(
-    args: &Args,
-    bar: &ProgressBar,
-    ask: &dyn Fn(&str) -> bool,
-) -> Result<(Verdict, String), BenchError> {
-    let may_overwrite = |names: &str| args.write || bar.suspend(|| ask(names));
+/// Finds out whether the data that `args` would overwrite may be overwritten; `ask` asks that.
+fn agree(args: &Args, bar: &ProgressBar, ask: &dyn Fn(&str) -> bool) -> Result<(), BenchError> {
+    let sources = args.compare.as_deref().unwrap_or(&args.sources);
+    let plan = args.plan(sources, &Stop::default());
+    let plan = match args.suite {
+        Some(kind) => kind.plan_of_effects(&plan, args.shapes()),
+        None => plan,
+    };
+    consent::obtain(&plan, |names| args.write || bar.suspend(|| ask(names)))
+}
+
+/// Measures until `stop` is requested; returns the verdict and the report's text.
+fn carry_out(args: &Args, bar: &ProgressBar, stop: &Stop) -> Result<(Verdict, String), BenchError> {
+    let plan = |sources| args.plan(sources, stop);
     if let Some([a, b]) = args.compare.as_deref() {
-        consent::obtain(&args.plan(&[a.clone(), b.clone()]), may_overwrite)?;
         let (a, b) = (std::slice::from_ref(a), std::slice::from_ref(b));
-        let comparison = compare(&args.plan(a), &args.plan(b), args.runs, bar)?;
+        let comparison = compare(&plan(a), &plan(b), args.runs, bar)?;
         return Ok((verdict(comparison.errors), text(args, &comparison)));
     }
-    let plan = args.plan(&args.sources);
+    let plan = plan(&args.sources);
     if let Some(kind) = args.suite {
-        let selection = args.rw.map(|pattern| pattern.kind);
-        consent::obtain(&kind.plan_of_effects(&plan, selection), may_overwrite)?;
-        let report = run_suite(&plan, kind, selection, bar)?;
+        let report = run_suite(&plan, kind, args.shapes(), bar)?;
         return Ok((verdict(report.errors()), text(args, &report)));
     }
-    consent::obtain(&plan, may_overwrite)?;
     if args.verify {
         let report = verify(&plan, bar)?;
         let failures = report.errors + report.differing_blocks;
@@ -99,7 +113,7 @@ fn say(text: &str) {
 
 /// A bar on the terminal; hidden where standard error is none.
 fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {percent}% {msg}")
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}")
         .expect("the template is well-formed");
     let bar = ProgressBar::new(0).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(250));

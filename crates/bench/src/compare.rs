@@ -58,8 +58,11 @@ pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Compa
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for which in order {
             let name = ["A", "B"][which];
-            bar.set_message(format!("{name}, run {} of {runs}", round + 1));
+            bar.set_prefix(format!("{name}, run {} of {runs}", round + 1));
             reports[which].push(run([a, b][which], bar)?);
+            if a.stop.is_requested() {
+                return Err(BenchError::Interrupted);
+            }
         }
     }
     let [a_figures, b_figures] = reports.each_ref().map(|of_one| figures(of_one));
@@ -138,12 +141,10 @@ impl fmt::Display for Comparison {
         writeln!(f, "medians of {} runs each, in turn", self.runs)?;
         let mut table = plain_table(&["", "A", "B", "B to A", "A from-to", "B from-to"]);
         for difference in &self.differences {
-            let figure = |value: f64| {
-                if value >= 1000.0 {
-                    thousands(value)
-                } else {
-                    format!("{value:.2}")
-                }
+            let figure = |value: f64| match value {
+                value if value < 1000.0 => format!("{value:.2}"),
+                value if value < 1e6 => thousands(value),
+                value => format!("{value:.0}"),
             };
             let range = |[low, high]: [f64; 2]| format!("{}-{}", figure(low), figure(high));
             table.add_row([
@@ -164,6 +165,26 @@ impl fmt::Display for Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_of_large_figures_fits_100_columns() {
+        let difference = |figure: &str| {
+            let values = || vec![99_999_999.0, 99_999_998.0, 1.0];
+            difference(figure.to_owned(), values(), values())
+        };
+        let comparison = Comparison {
+            a: "a".to_owned(),
+            b: "b".to_owned(),
+            runs: 3,
+            differences: vec![difference("IOPS"), difference("daemon CPU us per I/O")],
+            errors: 0,
+        };
+        let text = comparison.to_string();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+    }
 
     #[test]
     fn medians_and_percentages() {

@@ -164,6 +164,9 @@ pub enum BenchError {
         /// The sources that hold data.
         names: String,
     },
+    /// A stop was requested before there was anything to report.
+    #[error("interrupted")]
+    Interrupted,
     /// Two options that exclude each other, or one that misses another.
     #[error("--{option} {conflict}")]
     Combination {
@@ -229,7 +232,7 @@ impl BenchError {
             | Self::Pin { .. } => true,
             Self::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::Attach { source, .. } => source.is_mistake(),
-            Self::Port { .. } | Self::Write { .. } | Self::Draw { .. } => false,
+            Self::Interrupted | Self::Port { .. } | Self::Write { .. } | Self::Draw { .. } => false,
         }
     }
 }

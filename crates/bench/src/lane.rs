@@ -167,6 +167,11 @@ impl Lane {
         }
     }
 
+    /// I/Os still to issue.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
     /// The most I/Os in flight.
     pub(crate) fn depth(&self) -> usize {
         self.in_flight.len()

@@ -6,7 +6,7 @@ use initiator::WaitStrategy;
 use net::{Caching, FileAccess};
 use serde::{Serialize, Serializer};
 
-use crate::{Direction, Source, numbers::CpuList};
+use crate::{Direction, Source, Stop, numbers::CpuList};
 
 /// fio's `rw`: which I/O in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,8 +177,8 @@ pub struct Plan {
     pub rate: Option<Rate>,
     /// Seeds order, mix and pattern.
     pub seed: u64,
-    /// How threads wait.
-    pub wait: Wait,
+    /// How threads wait. Without it, they poll without pause unless that could starve the target or each other.
+    pub wait: Option<Wait>,
     /// Processors to pin threads to, in turn; none: not pinned.
     pub cpus: CpuList,
     /// How many threads share the jobs; one per job, up to the machine's processors, where there is none.
@@ -192,6 +192,8 @@ pub struct Plan {
     /// The longest time without an answer that is no failure. Without it, runs that end after a time accept any, others
     /// [`OUTAGE_MAX_DEFAULT`](Self::OUTAGE_MAX_DEFAULT).
     pub max_outage: Option<Duration>,
+    /// Ends the run early.
+    pub stop: Stop,
     /// The interval at which IOPS are sampled for their deviation.
     pub interval: Duration,
 }
@@ -218,13 +220,14 @@ impl Plan {
             size_bytes: None,
             rate: None,
             seed: 1,
-            wait: Wait::Spin,
+            wait: None,
             cpus: CpuList::default(),
             threads: None,
             caching: Caching::DirectWherePossible,
             daemon_pid: None,
             on_error: OnError::Stop,
             max_outage: None,
+            stop: Stop::default(),
             interval: Duration::from_millis(500),
         }
     }

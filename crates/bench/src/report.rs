@@ -38,6 +38,8 @@ pub struct Report {
     pub outage: Option<Outage>,
     /// Why the run ended early.
     pub failure: Option<String>,
+    /// Whether a [`Stop`](crate::Stop) ended the run.
+    pub interrupted: bool,
     /// What the reader should know.
     pub notes: Vec<String>,
     #[serde(skip)]
@@ -262,18 +264,22 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let workload = &self.workload;
-        writeln!(
+        write!(
             f,
-            "{} bs={} iodepth={} numjobs={}: {} IOPS, {} MiB/s in {:.1} s",
-            workload.rw,
-            workload.bs,
-            workload.iodepth,
-            workload.numjobs,
-            thousands(self.iops),
-            thousands(self.mib_per_s),
-            self.elapsed_s
+            "{} bs={} iodepth={} numjobs={}: ",
+            workload.rw, workload.bs, workload.iodepth, workload.numjobs,
         )?;
-        writeln!(f, "{}", self.side_table())?;
+        if self.measured_nothing() {
+            writeln!(f, "no I/O completed in {:.1} s", self.elapsed_s)?;
+        } else {
+            let (iops, mib_per_s) = (thousands(self.iops), thousands(self.mib_per_s));
+            writeln!(
+                f,
+                "{iops} IOPS, {mib_per_s} MiB/s in {:.1} s",
+                self.elapsed_s
+            )?;
+            writeln!(f, "{}\n\n{}", self.rate_table(), self.latency_table())?;
+        }
         write!(
             f,
             "CPU of this process: {:.2} us per I/O, {:.2} cores",
@@ -294,6 +300,9 @@ impl fmt::Display for Report {
         if let Some(error) = &self.first_error {
             write!(f, "\n{} I/Os failed, the first one: {error}", self.errors)?;
         }
+        if self.interrupted {
+            write!(f, "\ninterrupted: these are the figures so far")?;
+        }
         if let Some(failure) = &self.failure {
             write!(f, "\nthe run ended early: {failure}")?;
         }
@@ -305,19 +314,34 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    fn side_table(&self) -> Table {
+    /// Whether there is no figure to show.
+    pub(crate) fn measured_nothing(&self) -> bool {
+        self.latencies.iter().all(|it| it.count() == 0)
+    }
+
+    fn rate_table(&self) -> Table {
+        let interval = format!("per {} s: stddev", self.workload.interval_s);
+        let mut table = plain_table(&["", "IOPS", "MiB/s", &interval, "slowest", "fastest"]);
+        for (name, side) in self.sides() {
+            let figures = [
+                side.iops,
+                side.mib_per_s,
+                side.iops_stddev,
+                side.iops_min,
+                side.iops_max,
+            ];
+            let cells = figures.map(thousands).into_iter();
+            table.add_row(std::iter::once(name.to_owned()).chain(cells));
+        }
+        table
+    }
+
+    fn latency_table(&self) -> Table {
         let mut table = plain_table(&[
-            "", "IOPS", "± per s", "MiB/s", "mean us", "stddev", "min", "p50", "p90", "p99",
-            "p99.9", "p99.99", "max",
+            "us", "mean", "stddev", "min", "p50", "p90", "p99", "p99.9", "p99.99", "max",
         ]);
         for (name, side) in self.sides() {
             let latency = &side.latency_us;
-            let mut row = vec![
-                name.to_owned(),
-                thousands(side.iops),
-                thousands(side.iops_stddev),
-                thousands(side.mib_per_s),
-            ];
             let figures = [
                 latency.mean,
                 latency.stddev,
@@ -329,10 +353,19 @@ impl Report {
                 latency.p99_99,
                 latency.max,
             ];
-            row.extend(figures.map(|us| format!("{us:.1}")));
-            table.add_row(row);
+            let cells = figures.map(microseconds).into_iter();
+            table.add_row(std::iter::once(name.to_owned()).chain(cells));
         }
         table
+    }
+}
+
+/// A latency in microseconds, in 8 characters at most up to 100 s; longer ones in seconds.
+pub(crate) fn microseconds(us: f64) -> String {
+    match us {
+        us if us < 1e5 => format!("{us:.1}"),
+        us if us < 1e8 - 0.5 => format!("{us:.0}"),
+        us => format!("{:.0} s", us / 1e6),
     }
 }
 
@@ -361,8 +394,74 @@ pub(crate) fn thousands(figure: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::{Daemon, Found, Plan, run::workload};
+
+    /// The longest lines of tables.
+    pub(crate) const WIDTH_MAX: usize = 100;
+
+    /// A report of reads and writes with `ios` I/Os of 99 s each.
+    pub(crate) fn report(ios: u64) -> Report {
+        let mut latencies: [Latencies; 3] = Default::default();
+        for _ in 0..ios {
+            latencies[0].record(std::time::Duration::from_secs(99));
+        }
+        let cpu = CpuUse {
+            us_per_io: 12_345.67,
+            cores: 64.0,
+        };
+        let side = Side::new(10_000_000, &latencies[0], 1.0, 4096, &[0.0, 19_999_999.0]);
+        Report {
+            workload: workload(&Plan::new(Vec::new())),
+            elapsed_s: 1.0,
+            read: Some(side.clone()),
+            write: Some(side),
+            trim: None,
+            iops: 1e7,
+            mib_per_s: 1e5,
+            sources: Vec::new(),
+            cpu,
+            daemon: Some(DaemonUse {
+                daemon: Daemon {
+                    pid: 1,
+                    name: "ramport".to_owned(),
+                    found: Found::ByPid,
+                },
+                cpu,
+            }),
+            errors: 0,
+            first_error: None,
+            outage: None,
+            failure: None,
+            interrupted: false,
+            notes: Vec::new(),
+            latencies,
+        }
+    }
+
+    #[test]
+    fn tables_of_large_figures_fit_100_columns_and_have_the_deviation_of_latency() {
+        let text = report(1).to_string();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH_MAX),
+            "{text}"
+        );
+        let head = text
+            .lines()
+            .find(|line| line.contains("p99.99"))
+            .expect("a table");
+        assert!(head.contains("mean") && head.contains("stddev"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_figures_prints_no_table() {
+        let text = report(0).to_string();
+        assert!(
+            text.contains("no I/O completed") && !text.contains("p99"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn thousands_are_set_apart() {
@@ -373,6 +472,21 @@ mod tests {
             (1_234_567.0, "1,234,567"),
         ] {
             assert_eq!(thousands(figure), text);
+        }
+    }
+
+    #[test]
+    fn latencies_are_short_however_long_they_are() {
+        for (us, text) in [
+            (7.25, "7.2"),
+            (99_999.94, "99999.9"),
+            (1_234_567.8, "1234568"),
+            (99_999_999.4, "99999999"),
+            (99_999_999.6, "100 s"),
+            (3.6e9, "3600 s"),
+        ] {
+            assert_eq!(microseconds(us), text);
+            assert!(text.len() <= 8);
         }
     }
 

@@ -13,18 +13,21 @@ use indicatif::ProgressBar;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{
-    BenchError, Daemon, Direction, End, Plan,
+    BenchError, Daemon, Direction, End, Found, Plan, Wait,
     check::check,
     lane::{Lane, Region},
     latency::Latencies,
     order::SplitMix,
+    polling::{self, Place},
+    progress::{Goal, Progress},
     report::{CpuUse, DaemonUse, Outage, Report, Side, SourceShare, Workload},
     source::{Attachment, Demand, Reached},
     tally::{Counter, Tally},
     worker::{Breakdown, LaneOutcome, Outcome, Schedule, Worker},
 };
 
-/// Carries out `plan`. `bar` shows the time that has passed, in milliseconds; give `ProgressBar::hidden()` for silence.
+/// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no runtime, with IOPS and the
+/// time that is left; give `ProgressBar::hidden()` for silence.
 pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
     check(plan)?;
     let mut attachments = attach(plan)?;
@@ -40,8 +43,22 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
             .and_then(Reached::daemon),
     };
     let lanes = lanes(plan, &mut attachments)?;
+    let place = match &daemon {
+        Some(Daemon {
+            found: Found::BySocket,
+            ..
+        }) => Place::ThisMachine,
+        _ if plan.daemon_pid.is_some() => Place::ThisMachine,
+        _ => Place::Elsewhere,
+    };
+    let (wait, remark) = polling::choose(plan, thread_count(plan, lanes.len()), place);
+    let plan = &Plan {
+        wait: Some(wait),
+        ..plan.clone()
+    };
     let mut measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;
     let mut notes = notes(plan, &attachments, daemon.as_ref());
+    notes.extend(remark);
     let names: Vec<String> = attachments.iter().map(|it| it.name.clone()).collect();
     let outage = measured.outage(plan, &names);
     notes.extend(outage.as_ref().map(ToString::to_string));
@@ -187,6 +204,7 @@ fn measure(
     bar: &ProgressBar,
 ) -> Result<Measured, BenchError> {
     let source_names: Vec<&str> = attachments.iter().map(|it| it.name.as_str()).collect();
+    let goal = goal(plan, &lanes);
     let workers = workers(plan, lanes);
     let counters: Vec<Arc<Counter>> = workers.iter().map(|it| Arc::clone(&it.counter)).collect();
     let barrier = Barrier::new(workers.len() + 1);
@@ -228,6 +246,7 @@ fn measure(
             counters: &counters,
             daemon,
             bar,
+            goal,
         };
         let watched = watch.until_ended(begun, &ends);
         let mut outcomes = Vec::with_capacity(handles.len());
@@ -238,20 +257,30 @@ fn measure(
     })
 }
 
+/// Until when the bar goes on.
+fn goal(plan: &Plan, lanes: &[Lane]) -> Goal {
+    match plan.end {
+        End::After(runtime) => Goal::Time(plan.ramp + runtime),
+        End::OnePass => Goal::Ios(lanes.iter().map(Lane::left).sum()),
+    }
+}
+
+/// How many threads share `lanes` jobs.
+fn thread_count(plan: &Plan, lanes: usize) -> usize {
+    let threads = plan.threads.unwrap_or_else(|| polling::processors(plan));
+    threads.min(lanes)
+}
+
 /// Deals the jobs out to threads.
 fn workers(plan: &Plan, lanes: Vec<Lane>) -> Vec<Worker> {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let processors = match plan.cpus.0.len() {
-        0 => processors,
-        pinned => pinned,
-    };
-    let count = plan.threads.unwrap_or(processors).min(lanes.len());
+    let count = thread_count(plan, lanes.len());
     let mut workers: Vec<Worker> = (0..count)
         .map(|_| Worker {
             lanes: Vec::new(),
-            wait: plan.wait,
+            wait: plan.wait.unwrap_or(Wait::Spin),
             on_error: plan.on_error,
             patience: plan.patience(),
+            stop: plan.stop.clone(),
             counter: Arc::default(),
         })
         .collect();
@@ -281,6 +310,7 @@ struct Watch<'a> {
     counters: &'a [Arc<Counter>],
     daemon: Option<&'a Daemon>,
     bar: &'a ProgressBar,
+    goal: Goal,
 }
 
 struct Watched {
@@ -291,15 +321,10 @@ struct Watched {
 
 impl Watch<'_> {
     fn until_ended(&self, schedule: Schedule, ends: &mpsc::Receiver<()>) -> Watched {
-        self.bar.set_length(match self.plan.end {
-            End::After(runtime) => (self.plan.ramp + runtime).as_millis() as u64,
-            End::OnePass => 0,
-        });
-        let start = schedule.start;
-        let wait_until = |at: Instant| loop {
+        let mut progress = Progress::new(self.bar, schedule.start, self.goal);
+        let mut wait_until = |at: Instant| loop {
             let now = Instant::now();
-            self.bar
-                .set_position(now.saturating_duration_since(start).as_millis() as u64);
+            progress.show(now, self.counts().iter().sum());
             let step = at.saturating_duration_since(now).min(TICK);
             if step.is_zero() {
                 return false;
@@ -471,12 +496,13 @@ fn report(
         }),
         outage: None,
         failure: measured.failure.map(|error| error.to_string()),
+        interrupted: plan.stop.is_requested(),
         notes,
         latencies: with_late,
     }
 }
 
-fn workload(plan: &Plan) -> Workload {
+pub(crate) fn workload(plan: &Plan) -> Workload {
     Workload {
         rw: plan.pattern,
         rwmixread: plan.read_percent,
@@ -484,7 +510,7 @@ fn workload(plan: &Plan) -> Workload {
         iodepth: plan.depth,
         numjobs: plan.jobs,
         randseed: plan.seed,
-        wait: plan.wait,
+        wait: plan.wait.unwrap_or(Wait::Spin),
         interval_s: plan.interval.as_secs_f64(),
     }
 }

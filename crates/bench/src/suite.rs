@@ -3,12 +3,13 @@
 use std::{fmt, time::Duration};
 
 use clap::ValueEnum;
+use comfy_table::Table;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::{
     BenchError, End, Kind, Pattern, Plan, Report,
-    report::{plain_table, thousands},
+    report::{microseconds, plain_table, thousands},
     run,
 };
 
@@ -117,6 +118,8 @@ pub struct SuiteReport {
     pub suite: SuiteKind,
     /// Shape by shape.
     pub rows: Vec<SuiteRow>,
+    /// Whether a [`Stop`](crate::Stop) ended the series.
+    pub interrupted: bool,
     /// Shapes that were left out, and why.
     pub skipped: Vec<String>,
 }
@@ -156,17 +159,24 @@ pub fn run_suite(
     }
     let (mut rows, mut skipped) = (Vec::new(), Vec::new());
     let mut first_note = Vec::new();
+    let shape_s = (kind.ramp() + kind.runtime()).as_secs_f64();
+    let mut before = String::new();
     bar.set_length(shapes.len() as u64);
     for (index, shape) in shapes.iter().enumerate() {
+        if base.stop.is_requested() {
+            break;
+        }
         let plan = plan(base, *shape, kind);
         let name = name(*shape);
-        bar.set_message(name.clone());
+        let left_s = (shapes.len() - index) as f64 * shape_s;
+        bar.set_message(format!("{name}{before}, {left_s:.0} s left"));
         bar.set_position(index as u64);
         match run(&plan, &ProgressBar::hidden()) {
             Ok(mut report) => {
                 // The same remark under every shape helps nobody.
                 report.notes.retain(|note| !first_note.contains(note));
                 first_note.extend(report.notes.iter().cloned());
+                before = format!(" (before: {} IOPS)", thousands(report.iops));
                 rows.push(SuiteRow { name, report });
             }
             Err(BenchError::Unaligned { unit_bytes, .. }) => {
@@ -178,6 +188,7 @@ pub fn run_suite(
     bar.set_position(shapes.len() as u64);
     Ok(SuiteReport {
         suite: kind,
+        interrupted: base.stop.is_requested(),
         rows,
         skipped,
     })
@@ -211,53 +222,55 @@ fn name(shape: Shape) -> String {
     format!("{len} {rw}, depth {}", shape.depth)
 }
 
+impl SuiteRow {
+    /// Adds the figures of each direction to the tables.
+    fn add_to(&self, rates: &mut Table, latencies: &mut Table) {
+        let report = &self.report;
+        for (direction, side) in report.sides() {
+            let name = if report.sides().count() > 1 {
+                format!("{} ({direction})", self.name)
+            } else {
+                self.name.clone()
+            };
+            let daemon = report.daemon.as_ref();
+            rates.add_row([
+                name.clone(),
+                thousands(side.iops),
+                thousands(side.iops_stddev),
+                thousands(side.mib_per_s),
+                format!("{:.2}", report.cpu.us_per_io),
+                daemon.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", it.cpu.us_per_io)),
+            ]);
+            let latency = &side.latency_us;
+            let figures = [
+                latency.mean,
+                latency.stddev,
+                latency.p50,
+                latency.p99,
+                latency.p99_9,
+                latency.max,
+            ];
+            let cells = figures.map(microseconds).into_iter();
+            latencies.add_row(std::iter::once(name).chain(cells));
+        }
+    }
+}
+
 impl fmt::Display for SuiteReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = plain_table(&[
-            "",
-            "IOPS",
-            "± per interval",
-            "MiB/s",
-            "mean us",
-            "p50",
-            "p99",
-            "p99.9",
-            "max",
-            "own CPU us/IO",
-            "daemon us/IO",
-        ]);
-        for row in &self.rows {
-            let report = &row.report;
-            for (direction, side) in report.sides() {
-                let latency = &side.latency_us;
-                let name = if report.sides().count() > 1 {
-                    format!("{} ({direction})", row.name)
-                } else {
-                    row.name.clone()
-                };
-                let mut cells = vec![
-                    name,
-                    thousands(side.iops),
-                    thousands(side.iops_stddev),
-                    thousands(side.mib_per_s),
-                ];
-                let figures = [
-                    latency.mean,
-                    latency.p50,
-                    latency.p99,
-                    latency.p99_9,
-                    latency.max,
-                ];
-                cells.extend(figures.map(|us| format!("{us:.1}")));
-                cells.push(format!("{:.2}", report.cpu.us_per_io));
-                cells.push(report.daemon.as_ref().map_or_else(
-                    || "-".to_owned(),
-                    |daemon| format!("{:.2}", daemon.cpu.us_per_io),
-                ));
-                table.add_row(cells);
-            }
+        let mut rates = plain_table(&["", "IOPS", "stddev", "MiB/s", "own us/IO", "daemon us/IO"]);
+        let mut latencies = plain_table(&["us", "mean", "stddev", "p50", "p99", "p99.9", "max"]);
+        for row in self
+            .rows
+            .iter()
+            .filter(|row| !row.report.measured_nothing())
+        {
+            row.add_to(&mut rates, &mut latencies);
         }
-        write!(f, "{table}")?;
+        write!(f, "{rates}\n\n{latencies}")?;
+        if self.interrupted {
+            write!(f, "\ninterrupted: these are the figures so far")?;
+        }
         for skipped in &self.skipped {
             write!(f, "\nleft out: {skipped}")?;
         }
@@ -265,5 +278,41 @@ impl fmt::Display for SuiteReport {
             write!(f, "\nnote: {note}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{WIDTH_MAX, report};
+
+    #[test]
+    fn tables_of_large_figures_fit_100_columns_and_have_the_deviation_of_latency() {
+        let row = |shape: Shape| {
+            let mut report = report(1);
+            if shape.pattern().kind != Kind::Mixed {
+                report.write = None;
+            }
+            SuiteRow {
+                name: name(shape),
+                report,
+            }
+        };
+        let report = SuiteReport {
+            suite: SuiteKind::Full,
+            rows: SuiteKind::Full.shapes(None).into_iter().map(row).collect(),
+            interrupted: false,
+            skipped: Vec::new(),
+        };
+        let text = report.to_string();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH_MAX),
+            "{text}"
+        );
+        let head = text
+            .lines()
+            .find(|line| line.contains("p99.9"))
+            .expect("a table");
+        assert!(head.contains("stddev"), "{text}");
     }
 }

@@ -39,6 +39,8 @@ pub struct VerifyReport {
     pub errors: u64,
     /// What the first of them said.
     pub first_error: Option<String>,
+    /// Whether a [`Stop`](crate::Stop) ended it before all blocks were checked.
+    pub interrupted: bool,
     /// Seconds that it took.
     pub elapsed_s: f64,
 }
@@ -144,6 +146,7 @@ pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError
     drop(lanes.attachments);
     let mut report = VerifyReport {
         seed: plan.seed,
+        interrupted: plan.stop.is_requested(),
         elapsed_s: started.elapsed().as_secs_f64(),
         ..VerifyReport::default()
     };
@@ -161,7 +164,7 @@ pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError
 fn wait(plan: &Plan, threads: usize) -> Wait {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if threads < processors {
-        plan.wait
+        plan.wait.unwrap_or(Wait::Spin)
     } else {
         Wait::Sleep
     }
@@ -244,6 +247,9 @@ impl fmt::Display for VerifyReport {
         )?;
         if let Some(error) = &self.first_error {
             writeln!(f, "{} I/Os failed, the first one: {error}", self.errors)?;
+        }
+        if self.interrupted {
+            writeln!(f, "interrupted: not all blocks were checked")?;
         }
         match &self.first_difference {
             None => write!(f, "every block that was checked holds what it should"),

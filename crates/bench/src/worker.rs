@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    OnError, Wait,
+    OnError, Stop, Wait,
     lane::{Lane, Silence},
     port::{Done, PortError},
     source::SLEEP_MAX,
@@ -36,6 +36,7 @@ pub(crate) struct Worker {
     pub(crate) on_error: OnError,
     /// How long a target may stay silent in a run without an end in time.
     pub(crate) patience: Duration,
+    pub(crate) stop: Stop,
     pub(crate) counter: Arc<Counter>,
 }
 
@@ -219,10 +220,13 @@ impl Worker {
         self.lanes.iter().map(|lane| lane.measured).sum()
     }
 
-    /// Whether time is up; begins to measure when that time has come.
+    /// Whether time is up or a stop was requested; begins to measure when that time has come.
     fn has_ended(&mut self, now: Instant, run: &mut Run) -> bool {
         if !run.measuring && now >= run.schedule.measure_from {
             run.start_measuring(&mut self.lanes);
+        }
+        if self.stop.is_requested() {
+            return true;
         }
         match run.schedule.end {
             Some(end) => now >= end,

@@ -11,9 +11,10 @@ mod volume;
 
 use std::io::Read;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::Context;
-use bench::Verdict;
+use bench::{BenchError, Stop, Verdict};
 use control::{Applied, CapacityView, Client, Definitions, Endpoint, PortalView, Token};
 use initiator::Scheme;
 use serde_json::json;
@@ -183,12 +184,41 @@ fn capacity(daemon: &Daemon) -> Result<(), Failure> {
 /// Measures; needs no daemon.
 pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<ExitCode, Failure> {
     args.json |= connection.json;
-    match bench::command(&args) {
+    match bench::command(&args, stop_on_interrupt) {
         Ok(Verdict::Good) => Ok(ExitCode::SUCCESS),
         Ok(Verdict::Bad) => Ok(ExitCode::FAILURE),
+        Ok(Verdict::Interrupted) | Err(BenchError::Interrupted) => {
+            Ok(ExitCode::from(INTERRUPTED_STATUS))
+        }
         Err(error) if error.is_usage() => Err(Failure::mistake(error)),
         Err(error) => Err(Failure::Broken(error.into())),
     }
+}
+
+/// The exit status of a program that SIGINT ended, as shells count.
+const INTERRUPTED_STATUS: u8 = 130;
+
+/// From now on the first SIGINT requests `stop`; the second one ends the process. If no thread can be had for that,
+/// SIGINT keeps its meaning.
+fn stop_on_interrupt(stop: &Stop) {
+    let stop = stop.clone();
+    let listen = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                stop.request();
+            }
+            if tokio::signal::ctrl_c().await.is_ok() {
+                std::process::exit(INTERRUPTED_STATUS.into());
+            }
+        });
+    };
+    let _ = thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen);
 }
 
 /// Asks a discovery service; needs no daemon.

@@ -123,7 +123,16 @@ impl Ramport {
     pub fn measure(&self, url: &str, shape: Shape, seconds: &str) -> io::Result<Figures> {
         let out = output(
             Command::new(&self.program)
-                .args(["bench", url, "--write", "--json", "--cpus", CLIENT_CORE])
+                .args([
+                    "bench",
+                    url,
+                    "--write",
+                    "--json",
+                    "--cpus",
+                    CLIENT_CORE,
+                    "--poll",
+                    "spin",
+                ])
                 .args(["--rw", shape.rw, "--rwmixread", READ_PERCENT])
                 .args([
                     "--bs",

@@ -72,7 +72,12 @@ fn bench_asking(
     let line = std::iter::once("bench").chain(words.split_ascii_whitespace());
     let args = Cli::try_parse_from(line).unwrap_or_else(|error| panic!("{options}: {error}"));
     let (sender, ended) = mpsc::channel();
-    thread::spawn(move || sender.send(carry_out(&args.args, &ProgressBar::hidden(), &answer)));
+    thread::spawn(move || {
+        let bar = ProgressBar::hidden();
+        let carried_out = agree(&args.args, &bar, &answer)
+            .and_then(|()| carry_out(&args.args, &bar, &Stop::default()));
+        sender.send(carried_out)
+    });
     match ended.recv_timeout(PATIENCE) {
         Ok(outcome) => outcome,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{options}: does not end"),

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 
 use super::{Mismatch, VerifyReport, pattern::Stamp};
 use crate::{
-    Direction, End, Kind, Order, Plan, Wait,
+    Direction, End, Kind, Order, Plan, Stop, Wait,
     order::{Permutation, SplitMix},
     port::{Done, Port, PortError},
 };
@@ -45,6 +45,7 @@ pub(super) struct CheckLane {
     answered: Instant,
     /// How long the target may stay silent.
     patience: Duration,
+    stop: Stop,
     done: Vec<Done>,
     found: VerifyReport,
 }
@@ -98,6 +99,7 @@ impl CheckLane {
             free: (0..plan.depth).rev().collect(),
             answered: Instant::now(),
             patience: plan.patience(),
+            stop: plan.stop.clone(),
             done: Vec::with_capacity(usize::from(plan.depth)),
             found: VerifyReport::default(),
         }
@@ -114,6 +116,9 @@ impl CheckLane {
             self.write_all(wait)?;
         }
         for index in 0..self.share.units {
+            if self.stop.is_requested() {
+                break;
+            }
             let unit = self.unit_at(index);
             self.await_slot(wait)?;
             self.issue(Direction::Read, unit);
@@ -131,7 +136,8 @@ impl CheckLane {
         let mut is_first_pass = true;
         loop {
             for index in 0..self.share.units {
-                if !is_first_pass && deadline.is_some_and(|at| Instant::now() >= at) {
+                let is_over = !is_first_pass && deadline.is_some_and(|at| Instant::now() >= at);
+                if is_over || self.stop.is_requested() {
                     return self.await_all(wait);
                 }
                 while self.kind == Kind::Mixed && self.random.below(100) < self.read_percent {

@@ -4,6 +4,7 @@ use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::daemon::{Daemon, ramport};
@@ -95,6 +96,27 @@ fn an_outage_that_ends_shows_in_the_figures_and_fails_if_it_is_too_long() {
     }
     assert_eq!(report(&patient)["outage"]["max_s"], Value::Null);
     assert_eq!(report(&impatient)["outage"]["max_s"].to_string(), "0.5");
+}
+
+#[test]
+fn an_interrupted_run_prints_the_figures_so_far() {
+    let (daemon, url) = disk("interrupt", "127.0.61.8:24914");
+    for options in ["--runtime 60", "--suite full --rw read"] {
+        let child = bench(&url, options);
+        thread::sleep(Duration::from_secs(3));
+        let process = Pid::from_child(&child);
+        rustix::process::kill_process(process, Signal::INT).expect("it runs");
+        let output = child.wait_with_output().expect("ends");
+        let report = report(&output);
+        assert_eq!(output.status.code(), Some(130), "{report}");
+        assert_eq!(report["interrupted"], true);
+        let run = report
+            .get("rows")
+            .map_or(&report, |rows| &rows[0]["report"]);
+        assert!(figure(&run["iops"]) > 0.0, "{report}");
+        assert!(figure(&run["elapsed_s"]) < 20.0, "{report}");
+    }
+    drop(daemon);
 }
 
 #[test]
