@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ADVERTISEMENT_BYTES: usize = 16;
 /// The longest data.
 const DATA_MAX_BYTES: u64 = 64 << 10;
-/// What a client sends in one round.
+/// The client's state in one round.
 const DATA_BYTES: u64 = 1000;
 /// Where the data are. The receive buffer lies before them.
 const DATA_OFFSET: u64 = 4096;
@@ -61,7 +61,7 @@ struct End {
     qpn: Qpn,
     memory: RegionId,
     connection: CommId,
-    /// What has ended, in order.
+    /// Completed requests, in order.
     ended: Vec<Completion>,
     is_over: bool,
 }
@@ -268,7 +268,7 @@ impl End {
     }
 }
 
-/// What says "go on": as long as an advertisement.
+/// The "go on" message, as long as an advertisement.
 fn go_ahead() -> Data {
     let nothing = Inline::new(&[0; ADVERTISEMENT_BYTES]);
     Data::Inline(nothing.expect("it is short"))

@@ -22,7 +22,7 @@ pub struct Device {
 pub struct DevicePort {
     /// From 1.
     pub number: u32,
-    /// What its cable carries.
+    /// The link layer.
     pub link_layer: LinkLayer,
     /// `ACTIVE` if it works.
     pub state: String,
@@ -38,14 +38,14 @@ pub struct DevicePort {
     pub gids: Vec<Ipv6Addr>,
 }
 
-/// What a cable carries.
+/// Link layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand.
     InfiniBand,
     /// Ethernet: RoCE or iWARP.
     Ethernet,
-    /// Something else, as the system words it.
+    /// Another one, by the system's name.
     Other(String),
 }
 

@@ -1,8 +1,9 @@
 //! Reliable-connected queue pairs with the semantics of verbs, whatever provides them.
 //!
-//! - [`Provider`] — what every provider does: memory and keys to it, queue pairs, connections,
+//! - [`Provider`] — the interface of all providers: memory and its keys, queue pairs, connections,
 //!   completions;
-//! - [`open`](fn@open) — the provider of an address: its adapter's, or else that in software;
+//! - [`open`](fn@open) — opens the provider of an address: its adapter's, otherwise the one in
+//!   software;
 //! - [`devices`](fn@devices) — the adapters that there are;
 //! - [`runtime`] — a thread that drives protocol sessions over a provider's queue pairs;
 //! - [`Hw`] — adapters, through rdma-core's libraries, which are opened at run time;

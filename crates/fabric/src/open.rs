@@ -35,7 +35,8 @@ pub struct Opened<S = Box<Soft>> {
     pub reason: String,
 }
 
-/// A provider of either kind. They stay apart, so that what drives them is compiled for each.
+/// A provider of either kind. The kinds stay separate types, so that their callers are compiled for
+/// each.
 pub enum AnyProvider<S = Box<Soft>> {
     /// An adapter.
     Hw(Box<Hw>),

@@ -1,4 +1,4 @@
-//! What every provider does.
+//! The interface of all providers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub enum Wait<'a> {
     Event {
         /// How long.
         at_most: Duration,
-        /// What ends the wait: another thread's way to wake this one.
+        /// Ends the wait: another thread makes it readable to wake this one.
         event: BorrowedFd<'a>,
     },
 }
@@ -96,10 +96,10 @@ pub enum FabricError {
     SoftPort {
         /// Its port, at the address.
         local: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// What the provider in software sends does not arrive as it was.
+    /// Packets of the provider in software arrive damaged.
     #[error(
         "software RDMA does not work at {0}: a packet sent to the address itself came back damaged; find out which \
          filter or driver of this machine changes UDP packets, and turn it off"
@@ -157,7 +157,7 @@ pub trait Provider {
     /// Creates a queue pair.
     fn create_qp(&mut self, config: QpConfig) -> Result<Qpn, FabricError>;
 
-    /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
+    /// Destroys a queue pair, and ends its connection. Outstanding requests complete as flushed.
     fn destroy_qp(&mut self, qpn: Qpn);
 
     /// Posts a request to the send queue; it leaves with the next [`poll`](Self::poll). Its data
@@ -173,7 +173,7 @@ pub trait Provider {
     /// Rejects further requests for connections to a port; those that are made remain.
     fn stop_listening(&mut self, port: u16);
 
-    /// Asks a peer for a connection of a new queue pair: an event says what became of it.
+    /// Asks a peer for a connection of a new queue pair. An event reports the result.
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError>;
 
     /// Connects a new queue pair with one that the peer has named by other means than the

@@ -10,9 +10,9 @@
 //!     └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It is to queue pairs what `net`'s reactors are to sockets, is made of the same parts, and joins
-//! them as a [`net::ExternalDriver`]: bounds on connections, deadlines of logins, and the ways to
-//! wake, close and drain are the same.
+//! It is to queue pairs what `net`'s reactors are to sockets, uses the same parts, and joins the
+//! reactors as a [`net::ExternalDriver`]. Bounds on connections, deadlines of logins, and the ways
+//! to wake, close and drain are the same.
 
 mod acceptor;
 mod admission;
@@ -94,7 +94,7 @@ pub struct Runtime {
     _membership: Membership,
 }
 
-/// What the thread shares with others.
+/// State that the thread shares with others.
 struct Common {
     mailbox: Mailbox<Message>,
     gate: Arc<Gate>,
@@ -104,7 +104,7 @@ struct Common {
     published: Arc<Published>,
 }
 
-/// What others ask of the thread.
+/// Requests to the thread.
 enum Message {
     /// Take connections to this port, and say whether it does.
     Listen(u16, Listener, SyncSender<Result<(), FabricError>>),
@@ -117,7 +117,7 @@ enum Message {
     Drain(Instant),
 }
 
-/// What makes sessions of connections to a port.
+/// Creates the sessions of connections to a port.
 struct Listener {
     id: ListenerId,
     acceptor: Arc<dyn MessageAcceptor>,
@@ -216,7 +216,7 @@ impl Runtime {
         thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What its thread has counted.
+    /// The counts that its thread has published.
     fn published(&self) -> Arc<Published> {
         Arc::clone(&self.common.published)
     }

@@ -67,7 +67,7 @@ pub struct SoftOptions {
 }
 
 impl SoftOptions {
-    /// At `local`, with what suits most.
+    /// At `local`, with defaults.
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
@@ -123,12 +123,13 @@ pub struct Soft {
     is_drained: bool,
 }
 
-/// What a round begins with.
+/// The first step of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// With receiving.
     ReceiveFirst,
-    /// With what the program above has posted, and answers that have waited for it.
+    /// With the requests that the program above has posted, and the answers that have waited for
+    /// them.
     TransmitFirst,
 }
 
@@ -284,7 +285,7 @@ impl Soft {
         self.segmentation
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn statistics(&self) -> SoftStatistics {
         SoftStatistics {
             endpoint: self.endpoint.counters(),
@@ -407,7 +408,7 @@ impl Soft {
         }
     }
 
-    /// Sends what is left of the list.
+    /// Sends the rest of the list.
     fn flush(&mut self) -> io::Result<Flushed> {
         let memory = &self.memory;
         for batch in self.list.batches().skip(self.runs_sent) {
@@ -531,11 +532,11 @@ impl Soft {
         }
     }
 
-    /// One round; whether it took anything in. `before` is what follows.
+    /// One round. Returns whether it received anything. `before` is the next step.
     fn turn(&mut self, before: Before) -> io::Result<(bool, Flushed)> {
         let now = Instant::now();
-        // What is listed names memory. Nothing completes before it was sent, so the memory stays
-        // what it was.
+        // The list names memory. A request completes only after it was sent, so the memory is
+        // unchanged.
         if self.flush()? == Flushed::Blocked {
             return Ok((false, Flushed::Blocked));
         }
@@ -570,7 +571,7 @@ impl Soft {
     }
 }
 
-/// A number for what peers know as a channel adapter.
+/// The GUID by which peers know this channel adapter.
 fn fresh_guid() -> io::Result<u64> {
     Ok(roce::Backend::random(&mut Memory::new()?) | 1)
 }
@@ -625,8 +626,8 @@ impl Provider for Soft {
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) {
-        // Its owner may use the memory for something else now. To everyone else, what was listed is
-        // a loss.
+        // The owner may reuse the memory now. For other queue pairs, the listed packets count as
+        // lost.
         self.list.clear();
         self.runs_sent = 0;
         self.endpoint.destroy_qp(Instant::now(), qpn);

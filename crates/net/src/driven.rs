@@ -1,4 +1,4 @@
-//! What a reactor drives: a session with its backend, whatever their types.
+//! Sessions with their backends, whatever their types, as reactors drive them.
 
 use std::error::Error;
 use std::io;
@@ -10,15 +10,15 @@ use session::{RegionId, SendList, Session, StreamSession};
 
 use crate::{ConnectionId, ListenerId};
 
-/// What a reactor asks of a connection's backend, besides what the session asks of it.
+/// What a reactor needs of a connection's backend, besides what the session needs of it.
 pub trait Attachment {
     /// The memory behind a placement that the session has put into a send list. It must be found
     /// until [`handle_drained`](Self::handle_drained) has been called after that.
     fn memory(&self, region: RegionId) -> Option<&dyn Pinned>;
 
-    /// Whether the peer still may be sent bytes of this volume. Asked before each call that gathers
-    /// some, since a peer that reads slowly may have lost its right to what was placed for it; its
-    /// connection is ended then.
+    /// Whether the peer may still be sent bytes of this volume. Called before each call that
+    /// gathers some, since a slow peer may have lost its access meanwhile. If so, its connection is
+    /// closed.
     fn may_send(&self, region: RegionId) -> bool;
 
     /// Whether the peer has been admitted: until then the handshake deadline and the bound on
@@ -39,7 +39,7 @@ pub trait Attachment {
     fn handle_closed(&mut self, reason: &CloseReason);
 }
 
-/// Makes sessions for the connections of a listener. Called on the reactor that will drive the
+/// Creates sessions for the connections of a listener. Called on the reactor that will drive the
 /// connection.
 pub trait Acceptor: Send + Sync {
     /// The session for a new connection; `None` closes it at once.
@@ -129,7 +129,7 @@ pub trait DrivenStream: Driven {
     fn poll_transmit(&mut self, now: Instant, out: &mut SendList);
 }
 
-/// Joins a session and its backend into what a reactor drives.
+/// Joins a session and its backend for a reactor.
 pub fn drive<S>(session: S, backend: S::Backend) -> Box<dyn DrivenStream>
 where
     S: StreamSession + 'static,

@@ -53,7 +53,7 @@ pub use file_io::{
 };
 pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
-/// What a reactor is made of, for threads that drive connections of another kind.
+/// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
     pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
     pub use crate::mailbox::{Mail, Mailbox};

@@ -1,4 +1,4 @@
-//! What an end asks of the program around it.
+//! What an end needs of the program around it.
 
 use session::{Placement, RegionId};
 
@@ -7,8 +7,7 @@ use crate::wire::Icrc;
 /// The memory behind regions, and unpredictable numbers. The provider above owns both; this crate
 /// only says which bytes.
 ///
-/// Offsets and lengths that are given here were checked against what the region was registered or
-/// posted with.
+/// Offsets and lengths passed here were checked against the region's registration or the request.
 pub trait Backend {
     /// Copies `bytes`, which a peer sent, to `offset` bytes from the start of `region`.
     fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
@@ -45,20 +44,20 @@ pub struct MemoryFault;
 pub enum AtomicOp {
     /// Write `swap` if the current value is `compare`.
     CompareSwap {
-        /// What must stand there.
+        /// The expected value.
         compare: u64,
-        /// What is then written.
+        /// The new value.
         swap: u64,
     },
     /// Add, modulo 2^64.
     FetchAdd {
-        /// What is added.
+        /// The summand.
         add: u64,
     },
 }
 
 impl AtomicOp {
-    /// What becomes of `original`.
+    /// The result of the operation on `original`.
     pub const fn apply(self, original: u64) -> u64 {
         match self {
             Self::CompareSwap { compare, swap } if original == compare => swap,

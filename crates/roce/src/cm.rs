@@ -153,7 +153,7 @@ impl Manager {
     const ANSWER_MAX: Duration = Duration::from_secs(30);
     /// Within which time we say that we answer messages: 2^18 · 4.096 µs are about a second.
     const RESPONSE_TIMEOUT: TimeCode = TimeCode::new(18);
-    /// What a peer's stack may use as acknowledgement timeout: 2^15 · 4.096 µs are 134 ms.
+    /// The acknowledgement timeout that we advertise to peers: 2^15 · 4.096 µs are 134 ms.
     const ACK_TIMEOUT: TimeCode = TimeCode::new(15);
     /// How often we send CM messages again.
     const CM_RETRIES: u8 = 7;
@@ -273,7 +273,7 @@ impl Manager {
         Ok(id)
     }
 
-    /// Lowers what a request has offered beyond the architecture's packets.
+    /// Lowers the path MTU that a request has offered beyond the architecture's.
     pub(crate) fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
         let conn = self.conn_in(id, CmState::ReqReceived)?;
         conn.agreed.shorten_packets(path_mtu);

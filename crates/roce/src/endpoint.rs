@@ -26,7 +26,7 @@ use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
 use slots::{SlotIndex, Slots};
 
-/// What an end is made with.
+/// The parameters of an end.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointConfig {
     /// The most queue pairs.
@@ -73,7 +73,7 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
     /// The length of every datagram but the last, which may be shorter; `None`: there is one only.
     pub segment_len_bytes: Option<u16>,
-    /// What is known of the identification field of its IPv4 header.
+    /// Knowledge of the identification field of its IPv4 header.
     pub identification: Ipv4Identification,
     /// Whether a router marked it since it was congested (ECN CE).
     pub congestion_experienced: bool,
@@ -202,7 +202,7 @@ impl Endpoint {
         }
     }
 
-    /// Appends what is to be sent now to `out`, until it is full. Call again once it is empty while
+    /// Appends what can be sent now to `out`, until it is full. Call again with an empty list while
     /// [`wants_transmit`](Self::wants_transmit).
     pub fn poll_transmit<B: Backend>(
         &mut self,
@@ -261,7 +261,7 @@ impl Endpoint {
         earlier(self.deadlines.next(), self.manager.poll_timeout())
     }
 
-    /// Time has reached what [`poll_timeout`](Self::poll_timeout) said.
+    /// The instant that [`poll_timeout`](Self::poll_timeout) returned has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         // Whatever is armed in this loop lies in the future, so it ends.
         while let Some(index) = self.deadlines.pop_due(now) {
@@ -318,7 +318,7 @@ impl Endpoint {
         self.slots.create(config)
     }
 
-    /// Ends a queue pair, and its connection. What is outstanding completes, flushed.
+    /// Destroys a queue pair, and ends its connection. Outstanding requests complete as flushed.
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some((index, qp)) = self.slots.find(qpn) else {
             return;
@@ -391,7 +391,7 @@ impl Endpoint {
         self.manager.stop_listening(service);
     }
 
-    /// Asks a peer for a connection of a new queue pair: an event says what became of it.
+    /// Asks a peer for a connection of a new queue pair. An event reports the result.
     pub fn connect<B: Backend>(
         &mut self,
         now: Instant,
@@ -469,7 +469,7 @@ impl Endpoint {
         self.manager.state(id)
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn counters(&self) -> Counters {
         Counters {
             cm: self.manager.counters(),

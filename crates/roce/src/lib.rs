@@ -5,7 +5,7 @@
 //!   manager of one thread;
 //! - [`TransmitList`] — datagrams to send: headers in one buffer, payload in place, in batches for
 //!   segmentation offload;
-//! - [`Backend`] — what an end asks of the program around it: the bytes behind regions, and random
+//! - [`Backend`] — what an end needs of the program around it: the bytes behind regions, and random
 //!   numbers.
 //!
 //! The path of a byte: a received datagram is parsed and checked in place; its payload is copied
@@ -29,7 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What this crate refuses to know: sockets, clocks, threads, memory of volumes, random numbers.
+//! What this crate must not know: sockets, clocks, threads, memory of volumes, random numbers.
 //! Instants, random numbers and the bytes behind a region are arguments.
 
 #![forbid(unsafe_code)]

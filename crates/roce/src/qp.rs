@@ -32,12 +32,12 @@ use responder::Responder;
 pub use requester::PostError;
 pub use state::{QpState, Transition};
 
-/// What a queue pair is made with.
+/// The parameters of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpConfig {
     /// The domain whose regions peers reach through it.
     pub domain: ProtectionDomain,
-    /// What peers may do at all.
+    /// The access that peers have at all.
     pub access: Access,
     /// The most send requests at once.
     pub send_depth: u16,
@@ -74,7 +74,7 @@ impl Default for QpConfig {
     }
 }
 
-/// What the two ends agreed on.
+/// The parameters that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Source and destination of packets. Received packets must come from the same addresses.
@@ -109,7 +109,7 @@ pub enum QpFailure {
     Closed,
 }
 
-/// What a queue pair works with.
+/// What a queue pair uses while it handles a call.
 pub(crate) struct Context<'a, B> {
     pub(crate) now: Instant,
     pub(crate) regions: &'a mut Regions,
@@ -272,7 +272,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Appends what may be sent now, at most about `budget` packets.
+    /// Appends what can be sent now, at most about `budget` packets.
     pub(crate) fn poll_transmit<B: Backend>(
         &mut self,
         budget: u32,
@@ -289,7 +289,7 @@ impl QueuePair {
             QpState::ReadyToSend => self.pacer.allowance(context.now, budget),
             QpState::Init | QpState::Error => budget,
         };
-        // A peer that reads without end leaves a packet for what we have to say.
+        // Even if a peer sends READs without end, one packet is left for our own requests.
         let reserved = u32::from(paced > 1);
         let mut left = paced - reserved;
         let mut ended = self
@@ -370,7 +370,7 @@ impl QueuePair {
         }
     }
 
-    /// Ends all work: what is outstanding is flushed.
+    /// Ends all work. Outstanding requests are flushed.
     pub(crate) fn fail(&mut self, failure: QpFailure, completions: &mut VecDeque<Completion>) {
         if self.state == QpState::Error {
             return;

@@ -15,7 +15,7 @@ use crate::wire::Rkey;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProtectionDomain(pub u32);
 
-/// What peers may do, to a region or through a queue pair.
+/// Access rights, to a region or through a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// RDMA READ.
@@ -37,7 +37,7 @@ pub struct Region {
     pub placement: Placement,
     /// The address by which peers name its first byte.
     pub base_va: u64,
-    /// What they may do.
+    /// The access that they have.
     pub access: Access,
 }
 

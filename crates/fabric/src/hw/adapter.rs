@@ -1,4 +1,4 @@
-//! An adapter that is open: what the provider owns.
+//! An open adapter: the state that the provider owns.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,7 +21,7 @@ use crate::verbs::{Completion, Event, ProtectionDomain};
 
 /// The provider of an adapter.
 ///
-/// What is destroyed first stands first: keys before queue pairs, both before the memory.
+/// Fields are dropped in this order: keys before queue pairs, both before the memory.
 pub struct Hw {
     pub(super) regions: Regions,
     pub(super) pairs: QueuePairs,

@@ -1,4 +1,4 @@
-//! What librdmacm makes: the channel of events, and identifiers of listeners and connections.
+//! Objects of librdmacm: the channel of events, and identifiers of listeners and connections.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
@@ -60,13 +60,13 @@ pub(super) struct Resources {
 
 /// An event, copied and acknowledged.
 pub(super) struct CmEvent {
-    /// What it is about; of a request, the listener.
+    /// The identifier of the event; for a request, the listener's.
     pub(super) key: Key,
     /// A constant of `sys::cm_event`.
     pub(super) kind: c_uint,
     /// 0, a negative error number, or a reason of rejection.
     pub(super) status: c_int,
-    /// What is asked of this end.
+    /// The resources requested of this end.
     pub(super) resources: Resources,
     pub(super) private_data: Box<[u8]>,
     /// Of a request: the connection that it would become.
@@ -258,7 +258,7 @@ impl CmId {
         if !self.has_device() {
             return Ok(());
         }
-        // What the library still asks of its descriptors is to lead to nothing, so they stay open.
+        // The library still makes calls on its descriptors, so they stay open and refer to nothing.
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         // SAFETY: the identifier holds the library's context, and so its descriptors.
         let own = unsafe {

@@ -163,7 +163,7 @@ const fn status(code: u32) -> WorkStatus {
         wc_status::REM_OP_ERR => WorkStatus::RemoteOperation,
         wc_status::RETRY_EXC_ERR => WorkStatus::RetryExceeded,
         wc_status::RNR_RETRY_EXC_ERR => WorkStatus::RnrRetryExceeded,
-        // Local protection, and whatever else fails on this side.
+        // Local protection errors, and all other failures of this side.
         _ => WorkStatus::LocalMemory,
     }
 }

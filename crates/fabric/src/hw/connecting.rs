@@ -239,7 +239,7 @@ impl Hw {
         let path_mtu = path_mtu(&id);
         let key = self.connections.next_id();
         id.set_key(Key::Connection(key.0));
-        // The peer's own view: what is asked of one end is what the other has.
+        // From the peer's point of view: what is requested of one end is what the other has.
         let resources = Resources {
             responder: event.resources.initiator,
             initiator: event.resources.responder,
@@ -514,7 +514,8 @@ fn check_data(data: &[u8], max: usize) -> Result<(), CmError> {
     Ok(())
 }
 
-/// Private data as long as the message has room for: some adapters give what was sent, some all.
+/// Private data at the full length of the message's field: some adapters return only the bytes
+/// sent, some the whole field.
 fn padded(data: &[u8], len: usize) -> Box<[u8]> {
     let mut whole = vec![0; len.max(data.len())];
     whole[..data.len()].copy_from_slice(data);

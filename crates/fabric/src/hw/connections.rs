@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// A connection, or what is going to be one.
+/// A connection, established or not.
 pub(super) struct Connection {
     pub(super) id: CmId,
     pub(super) phase: Phase,
@@ -31,7 +31,7 @@ pub(super) struct Connection {
     pub(super) pair: Option<(Serial, Qpn)>,
     /// RDMA READs that the peer answers and wants to have open, as far as it has said so.
     pub(super) resources: Resources,
-    /// What the request is going to carry.
+    /// Private data of the request.
     pub(super) private_data: Box<[u8]>,
     pub(super) since: Instant,
 }

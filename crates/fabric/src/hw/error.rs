@@ -13,7 +13,7 @@ pub enum HwError {
     Library {
         /// Its file.
         name: &'static str,
-        /// What the loader says.
+        /// The loader's message.
         reason: Box<str>,
     },
     /// A library is too old: it has not this function, in this version.
@@ -33,7 +33,7 @@ pub enum HwError {
     Call {
         /// The function.
         call: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Memory could not be allocated or pinned.
@@ -44,7 +44,7 @@ pub enum HwError {
     Pin {
         /// How much.
         len_bytes: u64,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The adapter does not let peers invalidate its keys.
@@ -60,7 +60,7 @@ pub enum HwError {
     /// More than the adapter has room for.
     #[error("{asked} {what} are too many; the adapter supports {room}")]
     Room {
-        /// Of what.
+        /// Which objects.
         what: &'static str,
         /// How many were requested.
         asked: u32,
@@ -72,7 +72,7 @@ pub enum HwError {
     Gone(Box<str>),
 }
 
-/// The library's functions answer with 0; else with an error number, or -1 and leave that in
+/// The library's functions return 0 on success, otherwise an error number, or -1 with the error in
 /// `errno`.
 pub(super) fn checked(call: &'static str, code: c_int) -> Result<(), HwError> {
     let error = match code {

@@ -176,8 +176,8 @@ struct Object {
 
 impl Object {
     fn open(name: &'static CStr) -> Result<Self, HwError> {
-        // SAFETY: the name is a C string. What the library does when it is loaded is as trusted as
-        // what it does afterwards.
+        // SAFETY: the name is a C string. The library's code on loading is trusted as much as its
+        // other code.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
         let handle = NonNull::new(handle).ok_or_else(|| HwError::Library {
             name: name.to_str().unwrap_or("a library"),
@@ -207,7 +207,7 @@ impl Object {
     }
 }
 
-/// What the loader says of its last failure in this thread.
+/// The loader's last error in this thread.
 fn last_error() -> Box<str> {
     // SAFETY: dlerror returns null or a C string that stays until the thread's next call of the
     // loader.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::error::HwError;
 
-/// The unit of registration, and of what adapters ask of addresses: equal offsets in it.
+/// The unit of registration. Adapters require equal offsets of addresses in it.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// Zeroed pages. They are unmapped when the last registration of them is gone.

@@ -94,8 +94,8 @@ impl Memory {
         (end <= allocation.mapping.len_bytes() as u64).then_some((&allocation.mapping, start))
     }
 
-    /// What a request in `domain` names `place` by; registers the memory there if that was not
-    /// needed before.
+    /// The name of `place` in a request in `domain`. Registers the memory there if it is not
+    /// registered yet.
     pub(super) fn local(
         &mut self,
         place: Placement,

@@ -1,4 +1,4 @@
-//! What every provider does, done by an adapter.
+//! The implementation of `Provider` for adapters.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -164,7 +164,7 @@ impl Hw {
         };
         let completions = self.queues.channel.fd();
         let own = [completions, self.channel.fd(), self.context.async_fd()];
-        // SAFETY: the descriptors belong to what this provider holds, so they are open during the
+        // SAFETY: the provider holds the owners of the descriptors, so they are open during the
         // call.
         let own = own.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         let count = own.len() + usize::from(event.is_some());

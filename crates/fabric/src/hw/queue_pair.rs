@@ -42,7 +42,7 @@ pub(super) enum Source {
 pub(super) struct Work {
     /// Its place in the queue: as many as the queue is long are outstanding at most.
     pub(super) slot: usize,
-    /// What its completion says.
+    /// The fields of its completion.
     pub(super) id: u64,
     /// A constant of `sys::wr`.
     pub(super) opcode: c_uint,
@@ -94,8 +94,7 @@ impl Qp {
 
     pub(super) fn new(pd: &Arc<Pd>, cqs: &Cqs, depths: Depths) -> Result<Self, HwError> {
         let wanted = Inline::LEN_MAX_BYTES as u32;
-        // Adapters differ in what they call too many inline bytes, and in the code that they say it
-        // by.
+        // Adapters differ in how many inline bytes they allow, and in the error code for too many.
         let (raw, granted) =
             create(pd, cqs, depths, wanted).or_else(|_| create(pd, cqs, depths, 0))?;
         let mut qp = Self {
@@ -223,8 +222,8 @@ impl Qp {
         request.num_sge = c_int::try_from(parts.len()).unwrap_or(c_int::MAX);
     }
 
-    /// Binds a window; peers reach what it is bound to by its next key from then on. Requests that
-    /// are posted later wait for it.
+    /// Binds a window. From then on, peers reach the bound memory by the window's next key.
+    /// Requests that are posted later wait for the binding.
     pub(super) fn post_bind(
         &self,
         id: u64,
@@ -253,7 +252,7 @@ impl Qp {
     }
 
     /// # Safety
-    /// The request, those that follow it, and what they point to are there while the call lasts.
+    /// The request, those that follow it, and the memory they point to exist during the call.
     unsafe fn post(&self, request: *mut ibv_send_wr) -> io::Result<()> {
         let mut bad = null_mut();
         // SAFETY: the queue pair and its context's table exist; the caller vouches for the rest.

@@ -14,7 +14,7 @@ use super::sys::access;
 use super::verbs::{Mr, Mw};
 use crate::verbs::{Access, Rkey};
 
-/// What a key stands for.
+/// The object behind a key.
 pub(super) enum Grant {
     Region { _mr: Mr },
     Window { _mw: Mw, owner: Serial },
@@ -54,7 +54,7 @@ impl Regions {
     }
 }
 
-/// What peers may do, as the library says it.
+/// Access rights, as the library encodes them.
 pub(super) const fn remote_rights(rights: Access) -> c_uint {
     let read = if rights.read { access::REMOTE_READ } else { 0 };
     let write = if rights.write {

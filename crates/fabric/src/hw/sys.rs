@@ -1,4 +1,4 @@
-//! What rdma-core's libraries exchange with programs, field by field: `infiniband/verbs.h` and
+//! The interface of rdma-core's libraries, field by field: `infiniband/verbs.h` and
 //! `rdma/rdma_cma.h`.
 //!
 //! Types that the libraries allocate are declared only as far as we read them; types that we
@@ -51,7 +51,7 @@ pub(super) struct ibv_context {
     pub(super) num_comp_vectors: c_int,
 }
 
-/// What a device can do.
+/// Capabilities of a device.
 #[repr(C)]
 pub(super) struct ibv_device_attr {
     pub(super) fw_ver: [u8; 64],
@@ -164,7 +164,7 @@ pub(super) struct ibv_qp_cap {
     pub(super) max_inline_data: u32,
 }
 
-/// What a queue pair is made with.
+/// The parameters of a queue pair.
 #[repr(C)]
 pub(super) struct ibv_qp_init_attr {
     pub(super) qp_context: *mut c_void,
@@ -235,7 +235,7 @@ pub(super) struct ibv_sge {
     pub(super) lkey: u32,
 }
 
-/// What a memory window is bound to.
+/// The memory that a window is bound to.
 #[repr(C)]
 pub(super) struct bind_mw {
     pub(super) mw: *mut ibv_mw,
@@ -259,7 +259,7 @@ pub(super) struct ibv_send_wr {
     pub(super) imm_data: u32,
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
-    /// What is left of the union that atomics fill.
+    /// The rest of the union, which atomics use.
     pub(super) atomic_rest: [u64; 2],
     pub(super) remote_srqn: u32,
     pub(super) bind_mw: bind_mw,
@@ -294,7 +294,7 @@ pub(super) struct ibv_wc {
     pub(super) dlid_path_bits: u8,
 }
 
-/// Something happened to a device or what is made of it.
+/// An event of a device or of one of its objects.
 #[repr(C)]
 pub(super) struct ibv_async_event {
     /// A queue pair, completion queue, or port number.
@@ -308,7 +308,7 @@ pub(super) struct rdma_event_channel {
     pub(super) fd: c_int,
 }
 
-/// A connection, a listener, or what is going to be one.
+/// A connection, established or not, or a listener.
 #[repr(C)]
 pub(super) struct rdma_cm_id {
     pub(super) verbs: *mut ibv_context,
@@ -444,7 +444,7 @@ pub(super) mod wc_flags {
     pub(in super::super) const WITH_INV_OF_RXE: c_uint = 1 << 2;
 }
 
-/// What a device can do (`ibv_device_cap_flags`).
+/// Capabilities of a device (`ibv_device_cap_flags`).
 pub(super) mod device_cap {
     use std::ffi::c_uint;
 

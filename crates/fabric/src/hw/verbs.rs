@@ -1,8 +1,7 @@
-//! What libibverbs makes, each thing owned once: contexts, protection domains, memory regions and
+//! Objects of libibverbs, each with one owner: contexts, protection domains, memory regions and
 //! windows, completion queues.
 //!
-//! Whatever a thing was made of is kept by it, so that everything is destroyed before what it
-//! needs.
+//! Every object holds those that it was created from, so it is destroyed before them.
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io;
@@ -19,7 +18,7 @@ use super::sys::{
     ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_wc,
 };
 
-/// What a device can do, as far as it matters here.
+/// The capabilities of a device that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caps {
     /// The longest queue, in requests.
@@ -107,16 +106,15 @@ impl Context {
         unsafe { (*self.raw.as_ptr()).async_fd }
     }
 
-    /// The next event of the device, acknowledged: its type, and the address of what it is about.
+    /// The next event of the device, acknowledged: its type, and the address of its object.
     pub(super) fn next_event(&self) -> Option<(c_uint, usize)> {
         let mut event = ibv_async_event {
             element: null_mut(),
             event_type: 0,
         };
         let verbs = &self.library.verbs;
-        // SAFETY: the context is open and its descriptor does not block. What the event is about
-        // exists, since destroying it waits for the acknowledgement, and this thread, which alone
-        // destroys, is here.
+        // SAFETY: the context is open and its descriptor does not block. The event's object exists,
+        // since destroying it waits for the acknowledgement, and only this thread destroys objects.
         unsafe {
             if (verbs.get_async_event)(self.raw.as_ptr(), &raw mut event) != 0 {
                 return None;
@@ -255,7 +253,7 @@ impl Drop for Mr {
                 ManuallyDrop::drop(&mut self.pd);
             }
         }
-        // Else the adapter may still reach the memory: it stays mapped for ever.
+        // Otherwise the adapter may still reach the memory, so it is never unmapped.
     }
 }
 
@@ -469,8 +467,8 @@ impl Drop for Cq {
 
 /// Makes reads of a descriptor of the library nonblocking.
 pub(super) fn set_nonblocking(fd: RawFd) -> Result<(), HwError> {
-    // SAFETY: the library keeps the descriptor open as long as what it belongs to exists, which the
-    // caller holds.
+    // SAFETY: the library keeps the descriptor open as long as its owner exists, which the caller
+    // holds.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::io::ioctl_fionbio(fd, true).map_err(|error| HwError::Call {
         call: "ioctl(FIONBIO)",

@@ -1,4 +1,4 @@
-//! What a runtime drives: a session with its backend, whatever their types, and what makes it.
+//! Sessions over queue pairs with their backends, whatever their types, and how they are created.
 
 use std::error::Error;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use net::{Accepted, Attachment, CloseReason, Driven, Joined};
 use session::{MessageSession, RemoteKey, WorkList};
 
-/// Makes sessions for the connections to a port. Called on the thread that will drive the
+/// Creates sessions for the connections to a port. Called on the thread that will drive the
 /// connection.
 pub trait MessageAcceptor: Send + Sync {
     /// Returns the session for a requested connection, or why it is refused.
@@ -18,7 +18,7 @@ pub trait MessageAcceptor: Send + Sync {
     ) -> Result<Admitted, Refusal>;
 }
 
-/// What a peer asks for.
+/// A connection request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The application's private data. It may be padded with zeros.
@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub reads_max: u8,
 }
 
-/// A session, and what its queue pair is to be like.
+/// A session, and the shape of its queue pair.
 pub struct Admitted {
     /// The session.
     pub driven: Box<dyn DrivenMessages>,
@@ -37,7 +37,7 @@ pub struct Admitted {
     pub private_data: Vec<u8>,
 }
 
-/// How deep a queue pair is. The receives are what the peer can make us hold.
+/// The depths of a queue pair. The receives are the memory that the peer can make us hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueShape {
     /// Messages that the peer may have sent and that were not handled: at least 1.
@@ -81,7 +81,7 @@ pub trait DrivenMessages: Driven {
     fn poll_transmit(&mut self, now: Instant, out: &mut dyn WorkList);
 }
 
-/// Joins a session and its backend into what a runtime drives.
+/// Joins a session and its backend for a runtime.
 pub fn drive_messages<S>(session: S, backend: S::Backend) -> Box<dyn DrivenMessages>
 where
     S: MessageSession + 'static,

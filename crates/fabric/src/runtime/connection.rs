@@ -1,4 +1,4 @@
-//! One connection of a runtime: its session, its receives, and what it has posted.
+//! One connection of a runtime: its session, its receives, and its posted requests.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ enum Phase {
     Ending(CloseReason, Instant),
 }
 
-/// What a connection enters with.
+/// The parameters of an admitted connection.
 pub(super) struct Admission {
     pub(super) place: ConnectionPlace,
     pub(super) login: (Instant, HalfOpen),
@@ -64,7 +64,7 @@ pub(super) struct Admission {
 pub(super) enum Turn {
     /// It waits for its peer or its timer.
     Waits,
-    /// It has more to post once what it has posted was sent.
+    /// It has more to post once its posted requests were sent.
     HasMore,
 }
 
@@ -84,7 +84,7 @@ impl Receives {
         })
     }
 
-    /// What that is, in bytes.
+    /// Their length, in bytes.
     pub(super) fn bytes_of(shape: &QueueShape) -> u64 {
         u64::from(shape.receives) * u64::from(shape.receive_len_bytes)
     }
@@ -304,7 +304,7 @@ impl Connection {
     }
 }
 
-/// What a queue pair's failure is to a connection.
+/// Why a connection closes after its queue pair failed.
 pub(super) fn failed(failure: QpFailure) -> CloseReason {
     CloseReason::Fabric(Box::new(failure))
 }

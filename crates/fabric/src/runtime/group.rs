@@ -14,8 +14,8 @@ use super::{MessageAcceptor, Meter, Metered, Runtime, RuntimeError, RuntimeOptio
 pub struct RuntimeGroup(Vec<Runtime>);
 
 impl RuntimeGroup {
-    /// Starts a thread for each of `providers`, of which there is at least one. What `options`
-    /// bound is shared out among them.
+    /// Starts a thread for each of `providers`, of which there is at least one. They share the
+    /// bounds of `options` equally.
     pub fn start<P: Metered + Send + 'static>(
         providers: Vec<P>,
         reactors: &ReactorHandle,
@@ -65,8 +65,8 @@ impl RuntimeGroup {
         self.0.iter().all(Runtime::is_unused)
     }
 
-    /// Whether one of them has ended (see [`Runtime::has_ended`]), without which the rest are not
-    /// what they were.
+    /// Whether one of them has ended (see [`Runtime::has_ended`]). The others then no longer serve
+    /// all packets.
     pub fn has_ended(&self) -> bool {
         self.0.iter().any(Runtime::has_ended)
     }
@@ -76,7 +76,7 @@ impl RuntimeGroup {
         self.each(|runtime| runtime.stop(patience));
     }
 
-    /// Reads what they have counted, from any thread.
+    /// Reads the counts of all threads, from any thread.
     pub fn meter(&self) -> Meter {
         Meter::of(self.0.iter().map(Runtime::published))
     }

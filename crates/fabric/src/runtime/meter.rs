@@ -1,4 +1,4 @@
-//! What threads have counted, for others to read: each writes to its own memory, now and then.
+//! Counts of threads, for others to read. Each thread regularly writes to its own memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use crate::{Hw, Provider, Soft, SoftStatistics};
 
 /// A provider that counts packets for a runtime.
 pub trait Metered: Provider {
-    /// What was counted of packets; `None` if an adapter carries them.
+    /// The counts of packets; `None` if an adapter carries them.
     fn counted(&self) -> Option<SoftStatistics>;
 }
 
@@ -23,7 +23,7 @@ impl Metered for Soft {
     }
 }
 
-/// What one thread has counted, as it last said. It is the only writer.
+/// The counts that one thread last published. It is the only writer.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     /// Absent until there is something to count: adapters count by themselves.

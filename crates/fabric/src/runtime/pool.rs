@@ -46,7 +46,7 @@ pub(super) struct Pool {
     charge: Charge,
 }
 
-/// What a connection holds of the pool.
+/// The chunks that a connection holds.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     bytes: u64,
@@ -105,7 +105,7 @@ impl Size {
         self.bytes() * self.slab_chunks() as u64
     }
 
-    /// What a slab has free while none of its chunks is out.
+    /// The free bits of a slab whose chunks are all free.
     const fn all_free(self) -> u64 {
         u64::MAX >> (u64::BITS - self.slab_chunks())
     }
@@ -250,8 +250,7 @@ impl Pool {
         has_room
     }
 
-    /// A connection that has entered and holds nothing leaves. What is beyond the bound is given
-    /// back with it.
+    /// Removes a connection that holds nothing. Frees the memory beyond the bound.
     pub(super) fn leave<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
         // One slab more than needed stays, so that connections that open and close at the edge of a

@@ -1,4 +1,4 @@
-//! What a connection has posted to its send queue, and how its session posts more.
+//! The requests that a connection has posted to its send queue, and how its session posts more.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(super) struct SendQueue {
     qpn: Qpn,
     depth: usize,
     reads_max: usize,
-    /// Of what was posted and is not done, what holds a chunk.
+    /// Outstanding requests that hold a chunk.
     posted: VecDeque<Posted>,
     next_id: u64,
     /// All before this one are done.
@@ -95,8 +95,8 @@ impl SendQueue {
         self.reads > 0
     }
 
-    /// All requests up to `id` have completed: the oldest of those chunks that are to be given
-    /// back, and what was read into it.
+    /// All requests up to `id` have completed. Returns the oldest chunk among them that is to be
+    /// given back, and its read.
     #[inline]
     pub(super) fn done(&mut self, id: u64) -> Option<(Chunk, Option<ReadDone>)> {
         self.first_open = self.first_open.max(id + 1);
@@ -233,7 +233,7 @@ impl<P> SendBatch<'_, P> {
     /// sends about as many with one call, while the processor's cache still has them, and the peer
     /// handles them while the next are staged.
     pub(super) const TURN_BYTES: u64 = 60 << 10;
-    /// What a shorter request counts as, since its packet costs as much.
+    /// The least cost of a request, since a short one's packet costs as much.
     const REQUEST_MIN_BYTES: u64 = 960;
 }
 
@@ -265,7 +265,7 @@ impl<P: Provider> SendBatch<'_, P> {
         });
     }
 
-    /// The bytes of what was staged last.
+    /// The bytes of the last staged request.
     fn last_bytes(&mut self) -> Option<&mut [u8]> {
         let staged = self.staged.last_mut()?;
         match (&staged.chunk, &mut staged.op) {
@@ -424,7 +424,7 @@ mod tests {
             let _ = fixture.post(true);
             assert_eq!(fixture.queue.silent, silent);
         }
-        // What holds a chunk says so, and what nothing follows.
+        // Requests that hold a chunk are signaled, and so is the last one.
         assert!(fixture.batch().write(TO).is_some());
         let _ = fixture.post(true);
         assert_eq!(fixture.queue.silent, 0);

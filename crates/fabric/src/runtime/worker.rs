@@ -1,4 +1,4 @@
-//! The thread of a runtime: its loop, and what it does about what happens.
+//! The thread of a runtime: its loop, and how it handles completions and events.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ const COMPLETIONS_PER_ROUND: usize = 1024;
 const EVENTS_PER_ROUND: usize = 64;
 /// Connection requests among them. An adapter needs a millisecond or more for each.
 const REQUESTS_PER_ROUND: usize = 4;
-/// How often what was counted is published by a thread that does not sleep.
+/// How often a thread that does not sleep publishes its counts.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ impl<P: Metered> Worker<P> {
             has_worked |= self.take_events(now);
             has_worked |= self.give_turns(now);
             if self.is_drained(now) {
-                // What closing has left to say leaves with this.
+                // This sends the last packets of closed connections.
                 let _ = self.provider.poll(Wait::Poll);
                 return;
             }

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 
 use super::Segmentation;
 
-/// What became of packets that this machine sent to itself.
+/// Results of packets that this machine sent to itself.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     /// The system did not send them.

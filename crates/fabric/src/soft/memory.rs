@@ -33,8 +33,7 @@ struct Arriving {
 /// A place for memory.
 #[derive(Debug)]
 struct Entry {
-    /// The number that names what is there now: its index, and above it how often the place was
-    /// given away.
+    /// The current number of this place: its index, and above it how often the place was reused.
     id: u32,
     bytes: Option<Box<[u8]>>,
 }
@@ -44,7 +43,7 @@ struct Entry {
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-/// What is shorter is copied: that costs less than memory that the processor's cache has not.
+/// Shorter data are copied: that costs less than memory outside the processor's cache.
 const STAYING_MIN_BYTES: usize = 512;
 
 /// Random bytes that are fetched at once.

@@ -16,7 +16,7 @@ use roce::{Flow, Received};
 
 use super::steering::Steering;
 
-/// What the threads of an address share.
+/// The shared state of an address's threads.
 #[derive(Debug)]
 pub(super) struct PortGroup {
     steering: Steering,
@@ -26,7 +26,7 @@ pub(super) struct PortGroup {
     _sockets: Box<[OwnedFd]>,
 }
 
-/// What others hand over to a thread.
+/// Datagrams handed over to a thread.
 struct Inbox {
     mailbox: Mailbox<HandedOver>,
     waiting_bytes: AtomicUsize,
@@ -154,7 +154,7 @@ impl PortShare {
 }
 
 impl Inbox {
-    /// What may wait. The rest is dropped, which to its senders is a loss.
+    /// The most bytes that may wait. The rest is dropped, and its senders retransmit it.
     const WAITING_MAX_BYTES: usize = 4 << 20;
 
     fn new() -> io::Result<Self> {

@@ -1,10 +1,10 @@
-//! What the provider in software counts.
+//! Counts of the provider in software.
 
 use std::ops::Add;
 
 use roce::{CmCounters, Counters};
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftStatistics {
     /// Calls that sent, and datagrams that they sent.
@@ -18,7 +18,7 @@ pub struct SoftStatistics {
     /// Runs that the system refused to send. Their packets are lost, and retransmitted if
     /// necessary.
     pub sends_refused: u64,
-    /// What the end counted.
+    /// The counts of the end.
     pub endpoint: Counters,
 }
 

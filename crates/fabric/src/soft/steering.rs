@@ -22,7 +22,7 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// The thread that a packet is for. What is no packet is the first one's.
+    /// The thread that a packet is for; the first thread if the datagram is no packet.
     pub(super) fn thread_of(self, packet: &[u8]) -> u32 {
         number_in(packet).map_or(0, |n| n % self.threads)
     }

@@ -38,7 +38,7 @@ impl Default for Control {
 impl Control {
     const LEN_MAX_BYTES: usize = 256;
 
-    /// Room for what the system says.
+    /// Room for the system's control data.
     pub(super) fn room() -> Self {
         Self {
             len: Self::LEN_MAX_BYTES,
@@ -82,7 +82,7 @@ impl Control {
         }
     }
 
-    /// What the system said.
+    /// The system's values.
     pub(super) fn arrival(&self) -> Arrival {
         let mut arrival = Arrival::default();
         let mut rest = &self.bytes[..self.len];
@@ -122,7 +122,7 @@ impl Arrival {
     }
 }
 
-/// The first control message: level, type, data, and what follows it.
+/// The first control message: level, type, data, and the messages behind it.
 fn split(bytes: &[u8]) -> Option<(i32, i32, &[u8], &[u8])> {
     let len = usize::from_ne_bytes(*bytes.first_chunk()?);
     let level = i32::from_ne_bytes(*bytes.get(ALIGN..)?.first_chunk()?);

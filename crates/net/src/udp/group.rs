@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::{Others, UdpOptions, UdpSocket, set};
 
-/// An instruction of a program that has a datagram's bytes, the UDP header not counted, and returns
-/// the number of a socket, in the order in which they were made. Loading what is not there returns
-/// 0; a number that no socket has leaves the choice to the system.
+/// An instruction of a program that reads a datagram without its UDP header, and returns the number
+/// of a socket, in the order of their creation. Loads beyond the end return 0. With a number that
+/// no socket has, the system chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// Loads 4 bytes, in the network's order, into A.
@@ -34,7 +34,7 @@ pub enum Instruction {
     AddX,
     /// A and a constant, bit by bit.
     And(u32),
-    /// What A leaves when divided by a constant, which is not 0.
+    /// A modulo a constant that is not 0.
     Modulo(u32),
     /// Skips instructions: `then` if A equals `equal_to`, otherwise `otherwise`.
     SkipIf {

@@ -8,7 +8,7 @@ fn socket(address: &str) -> UdpSocket {
     UdpSocket::bind(address.parse().unwrap(), &UdpOptions::default()).unwrap()
 }
 
-/// What comes within a second.
+/// The datagrams that arrive within a second.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> UdpArrival {
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {

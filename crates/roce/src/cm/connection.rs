@@ -28,12 +28,12 @@ pub(super) struct Conn {
     pub(super) was_extended: bool,
 }
 
-/// What one end said, and what was made of it.
+/// The parameters that the ends have agreed on so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     path_mtu: PathMtu,
-    /// What is known of PSNs: the peer's starting PSN (we send from there) on the passive side,
-    /// ours on the active side.
+    /// A starting PSN: on the passive side the peer's (we send from there), on the active side
+    /// ours.
     psn: u32,
     /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound
     /// (active side).

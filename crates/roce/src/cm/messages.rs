@@ -1,4 +1,4 @@
-//! What messages and the passing of time do.
+//! Handling of messages and timeouts.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::wire::cm::{
 };
 use zerocopy::FromBytes;
 
-/// What an answer to a request means for its queue pair.
+/// An accepted request: its identifier, and the connection for its queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replied {
     pub(crate) id: CommId,

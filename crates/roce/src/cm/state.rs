@@ -26,18 +26,18 @@ pub enum CmState {
     Established,
     /// We have sent a disconnect request.
     DreqSent,
-    /// Ended; its numbers are remembered so that late messages are known for what they are.
+    /// Ended. Its numbers are remembered, to recognize late messages.
     TimeWait,
     /// Forgotten.
     Closed,
 }
 
-/// What changes the state of a connection.
+/// Events that change the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmTransition {
     /// The application accepts.
     Accept,
-    /// Both ends have what they need.
+    /// Established at both ends.
     Ready,
     /// We ask for the end.
     Disconnect,

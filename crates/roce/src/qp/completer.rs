@@ -1,4 +1,4 @@
-//! The completer: what responses say about requests.
+//! The completer: handles responses to requests.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl Requester {
             .psn()
             .to_sequence(self.unacked)
             .ok_or(Dropped::Unexpected)?;
-        // Older: a duplicate. Newer: an acknowledgement of what was never sent.
+        // Older: a duplicate. Newer: an acknowledgement of a packet that was never sent.
         if sequence < self.unacked || sequence >= self.sent_end {
             return Err(Dropped::Unexpected);
         }

@@ -172,7 +172,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends what window, depth and budget allow.
+    /// Sends as much as window, depth and budget allow.
     pub(super) fn poll_transmit<B: Backend>(
         &mut self,
         connection: &Connection,
@@ -349,8 +349,8 @@ impl Requester {
         self.sending_packet = self.oldest().packet;
     }
 
-    /// The request at the head of the queue is done; what it has read may be elsewhere than it
-    /// should go.
+    /// Completes the request at the head of the queue. The data of a READ may lie elsewhere than
+    /// the request said.
     pub(super) fn complete_head(
         &mut self,
         at: Option<Placement>,

@@ -405,7 +405,7 @@ impl Responder {
         if right { Ok(()) } else { Err(Refusal::INVALID) }
     }
 
-    /// Checks what an RDMA READ asks for; a length of 0 needs no key.
+    /// Checks the memory that an RDMA READ names; a length of 0 needs no key.
     fn resolve_read<B: Backend>(
         &self,
         reth: &Reth,

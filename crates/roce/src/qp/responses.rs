@@ -1,5 +1,5 @@
-//! What a responder has to send: responses to RDMA READs and atomics in order of their requests,
-//! then one acknowledgement for everything else.
+//! What a responder sends: responses to RDMA READs and atomics in the order of their requests, then
+//! one acknowledgement for everything else.
 
 use std::collections::VecDeque;
 
@@ -156,7 +156,7 @@ impl Responses {
         }));
     }
 
-    /// An RDMA READ is to be answered again, from the start of what the duplicate asks for.
+    /// Answers an RDMA READ again, from the start of the duplicate.
     pub(super) fn read_again(&mut self, first: u64, end: u64, reth: &Reth) {
         let untouched = |r: &Response| {
             matches!(r, Response::Read(read)

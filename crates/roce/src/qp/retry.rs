@@ -120,7 +120,7 @@ impl Retry {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return Ok(false);
         }
-        // What has not left yet, because of congestion, is not an attempt.
+        // Packets that congestion control has held back do not count as an attempt.
         if self.has_sent {
             if self.retries >= self.attempts_max {
                 return Err(WorkStatus::RetryExceeded);

@@ -22,7 +22,7 @@ pub enum QpState {
     Error,
 }
 
-/// What changes the state of a queue pair.
+/// Events that change the state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transition {
     /// The peer's numbers are known.

@@ -1,5 +1,4 @@
-//! The layouts against rdma-core's headers: a small C program prints what the compiler makes of
-//! them.
+//! Compares the layouts with rdma-core's headers: a small C program prints the compiler's values.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -9,7 +8,7 @@ use std::process::Command;
 use super::qp_attr_mask as qp_mask;
 use super::*;
 
-/// A C expression, and what we take it to be.
+/// A C expression, and the value that we assume.
 type Fact = (String, u64);
 
 /// The size of a whole type.

@@ -41,7 +41,7 @@ fn an_answer_speaks_for_what_was_before_it() {
 fn quiet_requests_are_answered_now_and_then() {
     let mut tracker = tracker(16);
     let mut last = 0;
-    // Nobody ever takes a completion, and yet there is always room again.
+    // The caller never takes a completion, and yet there is room again.
     for id in 0..1000 {
         let ticket = tracker.send(&request(id, Signal::OnError)).expect("room");
         if ticket.is_signaled {

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use super::*;
 
-/// A socket that brings back what it sent, after something was done to it.
+/// A socket that returns what it sent, after a fault was applied.
 struct Twisted<F> {
     twist: F,
     came: VecDeque<(UdpArrival, Vec<u8>)>,
@@ -121,7 +121,7 @@ fn runs_that_are_refused_cut_short_damaged_or_lost_switch_segmentation_off() {
             Fate::Comes
         },
         |arrival, _| {
-            // In one piece, as nobody sent it.
+            // In one piece, as it was never sent.
             arrival.segment_len_bytes = None;
             Fate::Comes
         },
