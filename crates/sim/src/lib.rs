@@ -1,23 +1,24 @@
 //! Both ends of a protocol in one thread, in virtual time, over a network that misbehaves.
 //!
-//! A [`World`] holds a target with a RAM volume and several hosts. Bytes between them arrive in any
-//! chunking and after any delay; connections are cut at any byte. A [`Model`] knows what each block
-//! may hold, and every read is checked against it. All choices come from one seed: a failure is
-//! replayed by its seed.
+//! A [`World`] holds a target with a volume and several hosts, which reach it by one of four protocols. What is
+//! between them arrives after any delay, and bytes in any chunking; connections are cut at any byte. The volume is in
+//! RAM, or makes commands wait and lets them go on in any order. A model knows what each block may hold, and
+//! every read is checked against it. All choices come from one seed: a failure is replayed by its seed.
 //!
 //! It is for tests only, and refuses to know sockets and real clocks.
 //!
 //! ```
-//! let report = sim::World::new(1, sim::Plan::default()).run();
+//! use sim::{Plan, Protocol, World};
+//!
+//! let report = World::new(1, Plan::new(Protocol::NvmeTcp)).run();
 //! assert!(report.reads_checked > 0);
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod host;
-mod link;
 mod model;
+mod path;
 mod world;
 
-pub use model::Model;
-pub use world::{Plan, Report, World};
+pub use world::{Plan, Protocol, Report, World};

@@ -1,63 +1,128 @@
 //! What each block may hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use block::{Extent, Lba};
 
 /// The mark of blocks that hold zeros.
-const ZEROS: u64 = 0;
+pub(crate) const ZEROS: u64 = 0;
 
-/// What the blocks of a volume may hold: the last acknowledged write, or any write whose outcome is
-/// unknown because its connection was cut. At most one write to a block is under way at a time.
+/// A write that has begun, by the time at which it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WriteId(u64);
+
+/// A read that has begun, by the time at which it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ReadId(u64);
+
+/// What the blocks of a volume may hold, whichever hosts write them at the same time: a block holds the mark of a write
+/// that was not followed by another. A write follows another if it began after the other had ended, and was
+/// acknowledged. A read may see what the block held at any time while the read was in flight.
 #[derive(Debug, Default)]
-pub struct Model {
-    blocks: BTreeMap<u64, Content>,
+pub(crate) struct Model {
+    blocks: BTreeMap<u64, Vec<Candidate>>,
+    /// Counts what begins and ends.
+    clock: u64,
+    /// Reads in flight.
+    reads: BTreeSet<ReadId>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Content {
-    settled: u64,
-    /// Marks that may have been written instead.
-    maybe: Vec<u64>,
+/// A write that a block may show.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    mark: u64,
+    begun: u64,
+    /// When it was answered, or its connection was cut.
+    ended: Option<u64>,
+    /// When a write that followed it was acknowledged.
+    replaced: Option<u64>,
 }
+
+/// What a block holds at first.
+const INITIAL: Candidate = Candidate {
+    mark: ZEROS,
+    begun: 0,
+    ended: Some(0),
+    replaced: None,
+};
 
 impl Model {
-    /// A write of `mark` (0 for zeros) was acknowledged.
-    pub fn acknowledge(&mut self, extent: Extent, mark: u64) {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// A write of `mark` was sent.
+    pub(crate) fn begin_write(&mut self, extent: Extent, mark: u64) -> WriteId {
+        let begun = self.tick();
         for lba in lbas(extent) {
-            self.blocks.insert(
-                lba,
-                Content {
-                    settled: mark,
-                    maybe: Vec::new(),
-                },
-            );
+            let block = self.blocks.entry(lba).or_insert_with(|| vec![INITIAL]);
+            block.push(Candidate {
+                mark,
+                begun,
+                ended: None,
+                replaced: None,
+            });
+        }
+        WriteId(begun)
+    }
+
+    /// A write was acknowledged, or its outcome will never be known: it failed, or its connection was cut.
+    pub(crate) fn end_write(&mut self, write: WriteId, extent: Extent, is_acknowledged: bool) {
+        let now = self.tick();
+        let WriteId(begun) = write;
+        let oldest = self.reads.first().map_or(now, |ReadId(begun)| *begun);
+        for lba in lbas(extent) {
+            let Some(block) = self.blocks.get_mut(&lba) else {
+                continue;
+            };
+            for candidate in block.iter_mut() {
+                if candidate.begun == begun {
+                    candidate.ended = Some(now);
+                } else if is_acknowledged && candidate.ended.is_some_and(|ended| ended < begun) {
+                    candidate.replaced.get_or_insert(now);
+                }
+            }
+            block.retain(|candidate| candidate.replaced.is_none_or(|at| at > oldest));
         }
     }
 
-    /// A write of `mark` was sent, and its connection cut before an answer came.
-    pub fn lose(&mut self, extent: Extent, mark: u64) {
-        for lba in lbas(extent) {
-            self.blocks.entry(lba).or_default().maybe.push(mark);
-        }
+    /// A read was sent.
+    pub(crate) fn begin_read(&mut self) -> ReadId {
+        let read = ReadId(self.tick());
+        self.reads.insert(read);
+        read
     }
 
-    /// Checks a block that was read. What is seen once is settled: nothing else is under way.
+    /// A read is over.
+    pub(crate) fn forget_read(&mut self, read: ReadId) {
+        self.reads.remove(&read);
+    }
+
+    /// Checks a block that was read. Where no write was in flight meanwhile, what is seen once is settled.
     ///
     /// # Panics
     /// Where the block holds anything but what it may hold.
-    pub fn check(&mut self, lba: Lba, data: &[u8]) {
-        let content = self.blocks.entry(lba.0).or_default();
+    pub(crate) fn check(&mut self, read: ReadId, lba: Lba, data: &[u8]) {
+        let now = self.tick();
+        let ReadId(begun) = read;
+        let block = self.blocks.entry(lba.0).or_insert_with(|| vec![INITIAL]);
         let seen = read_mark(lba, data);
-        let allowed =
-            seen.is_some_and(|mark| mark == content.settled || content.maybe.contains(&mark));
+        let was_there = |candidate: &Candidate| candidate.replaced.is_none_or(|at| at > begun);
+        let is_seen = |candidate: &Candidate| Some(candidate.mark) == seen;
         assert!(
-            allowed,
-            "block {} holds {seen:x?}; it may hold {:x} or one of {:x?}",
-            lba.0, content.settled, content.maybe
+            block
+                .iter()
+                .any(|candidate| was_there(candidate) && is_seen(candidate)),
+            "block {} holds {seen:x?} for the read begun at {begun}; it may hold {block:x?}",
+            lba.0
         );
-        content.settled = seen.expect("just found allowed");
-        content.maybe.clear();
+        let is_quiet = |candidate: &Candidate| candidate.ended.is_some_and(|ended| ended < begun);
+        if block.iter().all(is_quiet) {
+            for candidate in block.iter_mut().filter(|candidate| !is_seen(candidate)) {
+                candidate.replaced.get_or_insert(now);
+            }
+        }
     }
 }
 
@@ -109,14 +174,63 @@ mod tests {
         block
     }
 
+    fn write(model: &mut Model, mark: u64) {
+        let write = model.begin_write(ONE, mark);
+        model.end_write(write, ONE, true);
+    }
+
+    fn read(model: &mut Model, mark: u64) {
+        let read = model.begin_read();
+        model.check(read, Lba(7), &block(mark));
+        model.forget_read(read);
+    }
+
+    fn fails(call: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(call).is_err()
+    }
+
     #[test]
     fn a_lost_write_may_be_seen_or_not_but_not_both_in_turn() {
         let mut model = Model::default();
-        model.acknowledge(ONE, 1);
-        model.lose(ONE, 2);
-        model.check(Lba(7), &block(2));
-        let back = std::panic::catch_unwind(move || model.check(Lba(7), &block(1)));
-        assert!(back.is_err(), "an old block must not come back");
+        write(&mut model, 1);
+        let lost = model.begin_write(ONE, 2);
+        model.end_write(lost, ONE, false);
+        read(&mut model, 2);
+        assert!(
+            fails(move || read(&mut model, 1)),
+            "an old block must not come back"
+        );
+    }
+
+    #[test]
+    fn a_block_keeps_the_last_acknowledged_write() {
+        let mut model = Model::default();
+        write(&mut model, 1);
+        write(&mut model, 2);
+        read(&mut model, 2);
+        assert!(fails(move || read(&mut model, 1)));
+    }
+
+    #[test]
+    fn writes_at_the_same_time_may_take_effect_in_either_order() {
+        for seen in [1, 2] {
+            let mut model = Model::default();
+            let first = model.begin_write(ONE, 1);
+            write(&mut model, 2);
+            model.end_write(first, ONE, true);
+            read(&mut model, seen);
+        }
+    }
+
+    #[test]
+    fn a_read_may_see_what_was_replaced_while_it_was_in_flight() {
+        for seen in [1, 2] {
+            let mut model = Model::default();
+            write(&mut model, 1);
+            let read = model.begin_read();
+            write(&mut model, 2);
+            model.check(read, Lba(7), &block(seen));
+        }
     }
 
     #[test]

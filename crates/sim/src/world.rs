@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use block::Volume;
+use block::testing::{LateVolume, Lateness};
+use block::{BlockSize, Status, Volume};
+use iscsi::Digest;
+use iscsi::testing::TestTarget;
 use memory::Budget;
 use nvme::controller::{
     Limits, Namespace, NamespaceIds, Statistics, Subsystem, SubsystemConfig, Usage,
 };
 use nvme::tcp::wire::Dgst;
-use nvme::testing::TestBackend;
 use nvme::wire::Nsid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,30 +19,61 @@ use volume::{ByteSize, RamSpec, RamVolume};
 
 use crate::host::{Host, PART_BLOCKS};
 use crate::model::Model;
+use crate::path::{Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
 
-/// How often bytes move for each thing that a host does.
+/// How often something moves for each thing that a host does.
 const SHUFFLES_PER_STEP: usize = 8;
+/// One in so many commands fails for which a late volume brings blocks or makes effects safe.
+const FAILURE_EVERY: u32 = 50;
+
+/// How hosts reach the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// NVMe/TCP.
+    NvmeTcp,
+    /// NVMe/RDMA.
+    NvmeRdma,
+    /// iSCSI.
+    Iscsi,
+    /// iSER.
+    Iser,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi, Self::Iser];
+}
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// How hosts reach the target.
+    pub protocol: Protocol,
     /// How many hosts.
     pub hosts: u64,
+    /// Whether all hosts use the same blocks.
+    pub shares_blocks: bool,
+    /// Whether the volume makes commands wait, lets them go on in any order, and fails some. Otherwise it is a RAM volume.
+    pub is_late: bool,
     /// How many steps.
     pub steps: u64,
     /// One step in so many cuts a connection.
     pub cut_every: u32,
-    /// Header and data digests.
-    pub dgst: Dgst,
+    /// Header and data digests, over TCP.
+    pub has_digests: bool,
 }
 
-impl Default for Plan {
-    fn default() -> Self {
+impl Plan {
+    /// Three hosts on a RAM volume, each with blocks of its own.
+    pub fn new(protocol: Protocol) -> Self {
         Self {
+            protocol,
             hosts: 3,
+            shares_blocks: false,
+            is_late: false,
             steps: 15_000,
             cut_every: 4_000,
-            dgst: Dgst::default(),
+            has_digests: false,
         }
     }
 }
@@ -52,8 +85,25 @@ pub struct Report {
     pub reads_checked: u64,
     /// Writes, zeroings and deallocations that were acknowledged.
     pub writes_done: u64,
+    /// Commands that ended with an error.
+    pub failures: u64,
     /// Connections that were cut.
     pub cuts: u64,
+}
+
+/// The volume under test.
+enum Disk {
+    Ram(Arc<RamVolume>),
+    Late(Arc<LateVolume>),
+}
+
+/// The target's side of new connections.
+struct Target {
+    volume: Arc<dyn Volume>,
+    subsystem: Arc<Mutex<Subsystem>>,
+    iscsi: TestTarget,
+    /// How many NVMe connections there were.
+    connections: u64,
 }
 
 /// A target, its hosts and the network between them.
@@ -61,65 +111,166 @@ pub struct World {
     plan: Plan,
     rng: SmallRng,
     now: Instant,
-    subsystem: Arc<Mutex<Subsystem>>,
+    disk: Disk,
+    target: Target,
     hosts: Vec<Host>,
     model: Model,
-    connections: u64,
 }
 
 impl World {
     /// A world whose every choice follows from `seed`.
     pub fn new(seed: u64, plan: Plan) -> Self {
-        let len_bytes = (plan.hosts * PART_BLOCKS * 512).next_multiple_of(1 << 20);
-        let spec = RamSpec::thin(ByteSize(len_bytes.max(RamSpec::SIZE_MIN.0)));
-        let budget = Arc::new(Budget::new(1 << 30));
-        let volume = RamVolume::new(spec, &budget).expect("a small volume fits");
+        let (disk, target) = if plan.is_late {
+            let late = Arc::new(LateVolume::new(BlockSize::B512, plan.hosts * PART_BLOCKS));
+            (Disk::Late(Arc::clone(&late)), Target::new(late))
+        } else {
+            let ram = ram_volume(plan.hosts * PART_BLOCKS);
+            (Disk::Ram(Arc::clone(&ram)), Target::new(ram))
+        };
+        let start = |index| {
+            if plan.shares_blocks {
+                0
+            } else {
+                index * PART_BLOCKS
+            }
+        };
         Self {
             plan,
             rng: SmallRng::seed_from_u64(seed),
             now: Instant::now(),
-            subsystem: Arc::new(Mutex::new(subsystem(volume))),
+            disk,
+            target,
             hosts: (0..plan.hosts)
-                .map(|index| Host::new(index, plan.dgst))
+                .map(|index| Host::new(index, start(index)))
                 .collect(),
             model: Model::default(),
-            connections: 0,
         }
     }
 
     /// Runs the plan to its end.
     ///
     /// # Panics
-    /// Where a read gives what no write can have left, or an end breaks the protocol.
+    /// Where a read gives what no write can have left, an end breaks the protocol, a command fails that should not, or a
+    /// lease on the volume outlives its connection.
     pub fn run(mut self) -> Report {
         for _ in 0..self.plan.steps {
             self.now += Duration::from_micros(self.rng.random_range(1..50));
+            self.let_volume_go_on();
             let index = self.rng.random_range(0..self.hosts.len());
             let host = &mut self.hosts[index];
             if self.rng.random_range(0..self.plan.cut_every) == 0 {
                 host.cut(self.now, &mut self.model);
             }
-            let (subsystem, connections) = (&self.subsystem, &mut self.connections);
-            let mut backend = || {
-                *connections += 1;
-                TestBackend::new(Arc::clone(subsystem), *connections)
-            };
-            host.step(self.now, &mut self.rng, &mut self.model, &mut backend);
+            let (target, plan, now) = (&mut self.target, self.plan, self.now);
+            let mut connect = || target.connect(plan, index as u64, now);
+            host.step(now, &mut self.rng, &mut self.model, &mut connect);
             for _ in 0..SHUFFLES_PER_STEP {
                 host.shuffle(self.now, &mut self.rng);
             }
         }
-        self.hosts
-            .iter()
-            .fold(Report::default(), |sum, host| Report {
-                reads_checked: sum.reads_checked + host.reads_checked,
-                writes_done: sum.writes_done + host.writes_done,
-                cuts: sum.cuts + host.cuts,
-            })
+        self.end()
+    }
+
+    /// A late volume goes on with one of the commands that wait for it, and changes how late it is.
+    fn let_volume_go_on(&mut self) {
+        let Disk::Late(late) = &self.disk else {
+            return;
+        };
+        let rng = &mut self.rng;
+        let lateness = match rng.random_range(0..3) {
+            0 => Lateness::Settling,
+            1 => Lateness::Filling,
+            _ => Lateness::Both,
+        };
+        late.set_lateness(lateness);
+        let waiting = late.waiting();
+        if waiting.is_empty() || rng.random_bool(0.2) {
+            return;
+        }
+        let ticket = waiting[rng.random_range(0..waiting.len())];
+        let fails = rng.random_range(0..FAILURE_EVERY) == 0;
+        let result = if fails {
+            Err(Status::WriteError)
+        } else {
+            Ok(())
+        };
+        let completion = late.complete(ticket, result);
+        for host in &mut self.hosts {
+            host.complete(self.now, completion);
+        }
+    }
+
+    fn end(mut self) -> Report {
+        let mut report = Report::default();
+        for host in &mut self.hosts {
+            report.reads_checked += host.reads_checked;
+            report.writes_done += host.writes_done;
+            report.failures += host.failures;
+            report.cuts += host.cuts;
+            host.cut(self.now, &mut self.model);
+        }
+        match &self.disk {
+            Disk::Ram(ram) => {
+                assert_eq!(report.failures, 0, "a RAM volume fails no command");
+                ram.mark_gone();
+            }
+            Disk::Late(late) => assert_eq!(late.leases(), 0, "leases end with their connections"),
+        }
+        report
     }
 }
 
-fn subsystem(volume: Arc<RamVolume>) -> Subsystem {
+impl Target {
+    fn new<V: Volume + 'static>(volume: Arc<V>) -> Self {
+        Self {
+            subsystem: Arc::new(Mutex::new(
+                subsystem(Arc::clone(&volume) as Arc<dyn Volume>),
+            )),
+            iscsi: TestTarget::over(vec![Arc::clone(&volume)], Vec::new()),
+            volume,
+            connections: 0,
+        }
+    }
+
+    /// The path of a host that has none.
+    fn connect(&mut self, plan: Plan, host: u64, now: Instant) -> Box<dyn Path> {
+        self.connections += 2;
+        let ends = Ends {
+            subsystem: Arc::clone(&self.subsystem),
+            volume: Arc::clone(&self.volume),
+            connections: [self.connections - 1, self.connections],
+            host,
+            dgst: if plan.has_digests {
+                Dgst::HEADER | Dgst::DATA
+            } else {
+                Dgst::default()
+            },
+        };
+        let digest = if plan.has_digests {
+            Digest::Crc32c
+        } else {
+            Digest::None
+        };
+        match plan.protocol {
+            Protocol::NvmeTcp => Box::new(NvmeTcpPath::new(now, ends)),
+            Protocol::NvmeRdma => Box::new(NvmeRdmaPath::new(&ends)),
+            Protocol::Iscsi => {
+                let volume = Arc::clone(&self.volume);
+                Box::new(IscsiPath::new(&self.iscsi, volume, host, digest))
+            }
+            Protocol::Iser => Box::new(IserPath::new(&self.iscsi, now, host)),
+        }
+    }
+}
+
+fn ram_volume(blocks: u64) -> Arc<RamVolume> {
+    let len_bytes = (blocks * 512).next_multiple_of(1 << 20);
+    let spec = RamSpec::thin(ByteSize(len_bytes.max(RamSpec::SIZE_MIN.0)));
+    let budget = Arc::new(Budget::new(1 << 30));
+    RamVolume::new(spec, &budget).expect("a small volume fits")
+}
+
+fn subsystem(volume: Arc<dyn Volume>) -> Subsystem {
     let config = SubsystemConfig {
         nqn: "nqn.2014-08.org.example:test".to_owned(),
         serial: "1".to_owned(),
@@ -129,7 +280,7 @@ fn subsystem(volume: Arc<RamVolume>) -> Subsystem {
     };
     let mut subsystem = Subsystem::new(config, Box::new(Unread));
     let namespace = Namespace {
-        volume: volume as Arc<dyn Volume>,
+        volume,
         ids: NamespaceIds::from_seed([1; 16]),
     };
     subsystem

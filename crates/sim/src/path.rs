@@ -1,0 +1,65 @@
+//! The way of one host to the volume: both ends of a protocol, and the network between them.
+
+mod iscsi;
+mod iser;
+mod link;
+mod nvme_rdma;
+mod nvme_tcp;
+
+use std::time::Instant;
+
+use block::{Completion, Extent, Unmap};
+use rand::rngs::SmallRng;
+
+pub(crate) use self::iscsi::IscsiPath;
+pub(crate) use self::iser::IserPath;
+pub(crate) use self::nvme_rdma::NvmeRdmaPath;
+pub(crate) use self::nvme_tcp::{Ends, NvmeTcpPath};
+
+/// Commands in flight: keys are below.
+pub(crate) const DEPTH: u16 = 16;
+/// The longest transfer: beyond in-capsule data, beyond one data PDU and beyond the copy threshold.
+pub(crate) const TRANSFER_BLOCKS_MAX: u64 = 300;
+pub(crate) const BLOCK_BYTES: usize = 512;
+/// Bytes of the buffer of each key.
+const SLOT_BYTES: usize = TRANSFER_BLOCKS_MAX as usize * BLOCK_BYTES;
+
+/// What a host asks of the volume. Data are in the key's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    Read(Extent),
+    Write(Extent),
+    WriteZeroes(Extent, Unmap),
+    Discard(Extent),
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) key: u16,
+    pub(crate) is_success: bool,
+}
+
+/// One host's connections to the target. Nothing moves between the ends but by [`shuffle`](Self::shuffle).
+pub(crate) trait Path {
+    /// Goes on with the set-up; whether requests are taken.
+    fn is_up(&mut self, now: Instant) -> bool;
+
+    /// The buffer of `key`.
+    fn buffer(&mut self, key: u16) -> &mut [u8];
+
+    /// Sends a request; whether there was room.
+    fn submit(&mut self, key: u16, request: Request) -> bool;
+
+    /// What has ended since the last call.
+    fn take_done(&mut self) -> Vec<Done>;
+
+    /// Moves something in one direction.
+    fn shuffle(&mut self, now: Instant, rng: &mut SmallRng);
+
+    /// The volume is done with a command, which may be one of this path's.
+    fn complete(&mut self, now: Instant, completion: Completion);
+
+    /// The network breaks: what was on its way is lost, and both ends learn of it at once.
+    fn cut(&mut self, now: Instant);
+}
