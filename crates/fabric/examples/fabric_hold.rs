@@ -14,7 +14,7 @@ use fabric::verbs::{Event, QpConfig};
 use fabric::{ConnectTo, Hw, Provider, Wait};
 
 /// For how long something is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -30,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         private_data: b"",
     };
     hw.connect(qpn, &to)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while Instant::now() < end {
         if let Err(error) = hw.poll(Wait::AtMost(Duration::from_millis(100))) {
             println!("the provider has ended: {error}");
             drop(hw);
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(TIMEOUT);
             return Ok(());
         }
         while let Some(event) = hw.next_event() {

@@ -24,7 +24,7 @@ use session::{Placement, RegionId};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// For how long something is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The bytes of an advertisement.
 const ADVERTISEMENT_BYTES: usize = 16;
 /// The longest data.
@@ -219,7 +219,7 @@ impl End {
     /// Waits until a request completes; `false` if the connection ended first. Completions of the
     /// other queue are kept until they are waited for.
     fn completed(&mut self, kind: WorkKind) -> Outcome<bool> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let ended = std::iter::from_fn(|| self.provider.next_completion());
             self.ended.extend(ended);
@@ -235,7 +235,7 @@ impl End {
     }
 
     fn event(&mut self) -> Outcome<Event> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(event) = self.provider.next_event() {
                 self.is_over |= matches!(event, Event::Disconnected { .. });

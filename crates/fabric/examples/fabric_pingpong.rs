@@ -26,7 +26,7 @@ use session::{Placement, RegionId};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// For how long something is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The defaults of `ibv_rc_pingpong`.
 const PATH_MTU: PathMtu = PathMtu::B1024;
 const MESSAGE_BYTES: u64 = 4096;
@@ -45,7 +45,7 @@ fn main() -> Outcome<()> {
             let listener = TcpListener::bind((address.parse::<IpAddr>()?, port.parse()?))?;
             println!("listening");
             let (mut stream, _) = listener.accept()?;
-            let peer = read_line(&mut stream)?;
+            let peer = read_parameters(&mut stream)?;
             end.pair(&peer)?;
             stream.write_all(end.line().as_bytes())?;
             let mut done = [0; DONE.len()];
@@ -56,7 +56,7 @@ fn main() -> Outcome<()> {
             let mut end = End::open(choice.parse()?, address.parse()?)?;
             let mut stream = TcpStream::connect((to.parse::<IpAddr>()?, port.parse()?))?;
             stream.write_all(end.line().as_bytes())?;
-            let peer = read_line(&mut stream)?;
+            let peer = read_parameters(&mut stream)?;
             end.pair(&peer)?;
             stream.write_all(DONE)?;
             end.play(rounds.parse()?, Turn::Ours)
@@ -69,21 +69,21 @@ fn main() -> Outcome<()> {
 }
 
 /// A peer's queue pair, as its line names it.
-struct Line {
+struct PeerParameters {
     qpn: u32,
     psn: u32,
     gid: Ipv6Addr,
 }
 
-fn read_line(stream: &mut TcpStream) -> Outcome<Line> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn read_parameters(stream: &mut TcpStream) -> Outcome<PeerParameters> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut bytes = [0; LINE_BYTES];
     stream.read_exact(&mut bytes)?;
     let text = std::str::from_utf8(&bytes[..LINE_BYTES - 1])?;
     let [_lid, qpn, psn, gid] = text.split(':').collect::<Vec<_>>()[..] else {
         return Err(format!("{text:?} names no queue pair").into());
     };
-    Ok(Line {
+    Ok(PeerParameters {
         qpn: u32::from_str_radix(qpn, 16)?,
         psn: u32::from_str_radix(psn, 16)?,
         gid: u128::from_str_radix(gid, 16)?.into(),
@@ -135,7 +135,7 @@ impl End {
         format!("0000:{qpn:06x}:{psn:06x}:{gid:032x}\0")
     }
 
-    fn pair(&mut self, peer: &Line) -> Outcome<()> {
+    fn pair(&mut self, peer: &PeerParameters) -> Outcome<()> {
         for index in 0..RECEIVES {
             self.receive(index)?;
         }
@@ -151,7 +151,7 @@ impl End {
 
     /// Sends `rounds` messages and receives as many, in turn.
     fn play(&mut self, rounds: u64, first: Turn) -> Outcome<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let (mut sent, mut ended, mut came) = (0, 0, 0);
         while ended < rounds || came < rounds {
             let is_our_turn = came + u64::from(first == Turn::Ours) > sent && sent == ended;

@@ -222,13 +222,13 @@ impl Runtime {
     }
 
     /// Stops the thread: it accepts no more connections, lets commands in progress finish, and
-    /// closes. After `patience`, the remaining connections are closed. Returns when the thread has
+    /// closes. After `timeout`, the remaining connections are closed. Returns when the thread has
     /// ended. Not for reactor threads.
-    pub fn stop(&self, patience: Duration) {
+    pub fn stop(&self, timeout: Duration) {
         let Some(thread) = lock(&self.thread).take() else {
             return;
         };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         self.common.mailbox.post(Message::Drain(until));
         if thread.join().is_err() {
             tracing::error!("a thread for RDMA had panicked");

@@ -337,7 +337,7 @@ impl Soft {
             let Some(region) = self.receive_buffers.room() else {
                 break;
             };
-            let mut buffer = self.memory.lift(region);
+            let mut buffer = self.memory.take_out(region);
             let has_come = self.receive_run(now, region, &mut buffer);
             if self.memory.put_back(region, buffer) {
                 self.receive_buffers.keep();

@@ -36,7 +36,7 @@ mod command {
 const SMALL: usize = 64;
 const LARGE: usize = 1 << 20;
 const DELAY: Duration = Duration::from_millis(30);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A volume of [`LARGE`] bytes that the test writes to, one value for all.
 struct TestVolume(Box<[AtomicU8]>);
@@ -264,7 +264,7 @@ impl Fixture {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         stream
     }
@@ -276,7 +276,7 @@ impl Fixture {
     }
 
     fn wait_closed(&self, count: usize) -> Vec<String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let closed = self.acceptor.closed.lock().expect("unpoisoned").clone();
             if closed.len() >= count {
@@ -393,7 +393,7 @@ fn a_flood_on_one_connection_lets_others_have_their_turns() {
         let flood = [command::LARGE; 4096];
         while flooding.write(&flood).is_ok() {}
     });
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while received.load(Ordering::Relaxed) < 8 * LARGE {
         assert!(Instant::now() < until, "the flood never began");
         std::thread::yield_now();
@@ -509,7 +509,7 @@ fn draining_lets_commands_in_progress_finish() {
     let mut idle = fixture.log_in();
     busy.write_all(&[command::LATER]).expect("sent");
     exchange(&mut busy, &[command::SMALL], SMALL);
-    fixture.reactors.stop(PATIENCE);
+    fixture.reactors.stop(TIMEOUT);
     let mut reply = [0; SMALL];
     busy.read_exact(&mut reply).expect("the delayed reply came");
     assert!(is_closed(&mut busy) && is_closed(&mut idle));
@@ -544,7 +544,7 @@ fn a_thousand_connections_come_and_go_without_a_trace() {
         drop(fixture.log_in());
     }
     fixture.wait_closed(1001);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     // Other tests of this process open sockets too.
     while descriptors() > before + 100 {
         assert!(

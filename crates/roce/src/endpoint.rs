@@ -605,9 +605,9 @@ impl Endpoint {
                 });
             }
         }
-        let is_first = qp.has_heard_peer() && !slot.has_told_traffic;
+        let is_first = qp.has_heard_peer() && !slot.has_reported_traffic;
         if let Some(id) = slot.conn.filter(|_| is_first) {
-            slot.has_told_traffic = true;
+            slot.has_reported_traffic = true;
             self.manager.handle_traffic(id);
             while let Some(event) = self.manager.next_event() {
                 self.events.push_back(event);

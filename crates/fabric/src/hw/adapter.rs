@@ -135,7 +135,7 @@ impl Hw {
 
     /// Returns an error once the adapter is gone and the caller has taken all completions and
     /// events.
-    pub(super) fn alive(&self) -> io::Result<()> {
+    pub(super) fn check_alive(&self) -> io::Result<()> {
         if self.is_gone && !self.has_news() {
             let error = HwError::Gone(self.context.name.as_str().into());
             return Err(io::Error::new(io::ErrorKind::NotConnected, error));

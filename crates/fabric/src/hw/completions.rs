@@ -85,7 +85,7 @@ impl Hw {
             // The peer has invalidated the key of this window, so nobody can use the window.
             self.regions.remove(key);
         }
-        self.tell(serial, done);
+        self.report(serial, done);
         match status {
             WorkStatus::Success => {}
             // The adapter failed it, and does not say why.
@@ -110,7 +110,7 @@ impl Hw {
             };
             match kind {
                 async_event::DEVICE_FATAL | async_event::CQ_ERR => self.lose_device(),
-                async_event::COMM_EST => self.tell_of_traffic(about),
+                async_event::COMM_EST => self.report_traffic(about),
                 async_event::GID_CHANGE => self.follow_address(),
                 _ => {
                     let code = match kind {

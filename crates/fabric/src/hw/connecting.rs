@@ -40,7 +40,11 @@ const EVENTS_PER_ROUND: usize = 32;
 
 impl Hw {
     /// Asks for a connection.
-    pub(super) fn ask(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
+    pub(super) fn request_connection(
+        &mut self,
+        qpn: Qpn,
+        to: &ConnectTo<'_>,
+    ) -> Result<CommId, FabricError> {
         check_data(to.private_data, REQUEST_DATA_MAX)?;
         if self.address.is_ipv4() != to.address.is_ipv4() {
             return Err(FabricError::Family {
@@ -138,7 +142,7 @@ impl Hw {
 
     /// Handles events of connections.
     pub(super) fn handle_connection_events(&mut self) {
-        self.end_the_late();
+        self.end_overdue();
         for _ in 0..EVENTS_PER_ROUND {
             let Some(event) = self.channel.next_event() else {
                 break;
@@ -173,7 +177,7 @@ impl Hw {
     }
 
     /// The peer's first packet arrived before its last message of the connection manager.
-    pub(super) fn tell_of_traffic(&self, about: usize) {
+    pub(super) fn report_traffic(&self, about: usize) {
         let serial = self.pairs.at_address(about);
         let of_pair = |c: &&Connection| c.pair.is_some_and(|(of, _)| Some(of) == serial);
         if let Some(connection) = self.connections.by_id.values().find(of_pair) {
@@ -467,7 +471,7 @@ impl Hw {
 
     /// Ends requests that the application has not answered in time, and connections whose
     /// disconnect the peer has not confirmed.
-    fn end_the_late(&mut self) {
+    fn end_overdue(&mut self) {
         let is_late = |connection: &Connection| match connection.phase {
             Phase::Requested => connection.since.elapsed() > ANSWER_MAX,
             Phase::Closing => connection.since.elapsed() > CLOSING_MAX,

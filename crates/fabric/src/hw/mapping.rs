@@ -117,9 +117,11 @@ mod tests {
     fn what_can_not_be_had_is_an_error() {
         let error = Mapping::new(usize::MAX)
             .err()
-            .expect("nobody has that much");
+            .expect("more than any machine has");
         assert!(error.to_string().contains("ulimit -l"), "{error}");
-        let error = Mapping::new(1 << 62).err().expect("nobody has that much");
+        let error = Mapping::new(1 << 62)
+            .err()
+            .expect("more than any machine has");
         assert!(error.to_string().contains("ulimit -l"), "{error}");
     }
 }

@@ -74,7 +74,7 @@ impl Provider for Hw {
     }
 
     fn connect(&mut self, qpn: Qpn, to: &ConnectTo<'_>) -> Result<CommId, FabricError> {
-        self.ask(qpn, to)
+        self.request_connection(qpn, to)
     }
 
     fn pair(&mut self, qpn: Qpn, with: &PeerQp) -> Result<(), FabricError> {
@@ -99,27 +99,27 @@ impl Provider for Hw {
     }
 
     fn may_notice_late(&mut self, may: bool) {
-        self.queues.watch.be_patient(may);
+        self.queues.watch.allow_late(may);
     }
 
     fn poll(&mut self, wait: Wait<'_>) -> io::Result<()> {
         self.post_held();
         let (at_most, event) = match wait {
-            Wait::Poll => return self.turn().and(self.alive()),
+            Wait::Poll => return self.turn().and(self.check_alive()),
             Wait::AtMost(at_most) => (at_most, None),
             Wait::Event { at_most, event } => (at_most, Some(event)),
         };
         if self.turn()? {
             return Ok(());
         }
-        self.alive()?;
+        self.check_alive()?;
         // Completions between the last poll and arming raise no event, so poll again.
         if self.queues.arm()? && self.reap()? {
             return Ok(());
         }
         self.sleep(at_most, event)?;
         self.reap()?;
-        self.alive()
+        self.check_alive()
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
@@ -181,7 +181,7 @@ impl Hw {
             self.queues.take_notifications();
         }
         if ready == 0 {
-            self.queues.watch.slept_in_vain();
+            self.queues.watch.slept_without_event();
         }
         if ready == 0 || has_connected || has_changed {
             self.handle_events();

@@ -28,7 +28,7 @@ pub(super) struct Watch {
     receives_armed: bool,
     sends_armed: bool,
     /// Completions of requests may be noticed late.
-    is_patient: bool,
+    may_be_late: bool,
     /// They are late.
     is_late: bool,
 }
@@ -127,8 +127,8 @@ impl Watch {
     /// them.
     const LATENESS_MAX: Duration = Duration::from_millis(1);
 
-    pub(super) fn be_patient(&mut self, is_patient: bool) {
-        self.is_patient = is_patient;
+    pub(super) fn allow_late(&mut self, may_be_late: bool) {
+        self.may_be_late = may_be_late;
     }
 
     /// Requests have been posted.
@@ -137,7 +137,7 @@ impl Watch {
     }
 
     fn to_arm(self) -> ToArm {
-        let awaits_sends = !self.is_patient || self.is_late;
+        let awaits_sends = !self.may_be_late || self.is_late;
         ToArm {
             receives: !self.receives_armed,
             sends: awaits_sends && !self.sends_armed,
@@ -154,7 +154,7 @@ impl Watch {
     }
 
     /// Nothing has happened while the thread slept.
-    pub(super) fn slept_in_vain(&mut self) {
+    pub(super) fn slept_without_event(&mut self) {
         self.is_late = true;
     }
 }
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_nobody_waits_for_tell_only_after_a_while() {
+    fn unawaited_requests_raise_events_only_after_a_while() {
         let mut watch = Watch::default();
-        watch.be_patient(true);
+        watch.allow_late(true);
         watch.posted();
         let receives = ToArm {
             receives: true,
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(arm(&mut watch), receives);
         assert_eq!(watch.limit(HOUR), Watch::LATENESS_MAX);
         assert_eq!(watch.limit(Duration::ZERO), Duration::ZERO);
-        watch.slept_in_vain();
+        watch.slept_without_event();
         let sends = ToArm {
             receives: false,
             sends: true,
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn new_requests_begin_a_new_while() {
         let mut watch = Watch::default();
-        watch.be_patient(true);
-        watch.slept_in_vain();
+        watch.allow_late(true);
+        watch.slept_without_event();
         watch.posted();
         assert!(!arm(&mut watch).sends);
-        watch.be_patient(false);
+        watch.allow_late(false);
         assert!(arm(&mut watch).sends);
     }
 }

@@ -164,7 +164,7 @@ impl Hw {
         let status = WorkStatus::LocalMemory;
         if let Some(pair) = self.pairs.get_mut(serial) {
             let done = pair.tracker.fail_last_send(status);
-            self.tell(serial, done);
+            self.report(serial, done);
         }
         self.fail_pair(serial, QpFailure::Request(status));
     }
@@ -180,7 +180,7 @@ impl Hw {
         pair.tracker.recv(request.id)?;
         if part.is_none() {
             let done = pair.tracker.fail_last_recv(WorkStatus::LocalMemory);
-            self.tell(serial, done);
+            self.report(serial, done);
             let code = NakCode::RemoteOperationalError;
             self.fail_pair(serial, QpFailure::Responder(code));
             return Ok(());
@@ -194,7 +194,7 @@ impl Hw {
     }
 
     /// Lets the caller take a completion.
-    pub(super) fn tell(&mut self, serial: Serial, completion: Option<Completion>) {
+    pub(super) fn report(&mut self, serial: Serial, completion: Option<Completion>) {
         if let Some(completion) = completion {
             self.completions.push_back((serial, completion));
         }

@@ -69,7 +69,7 @@ pub(super) enum Turn {
 }
 
 /// How long a peer may take to take the last words.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Receives {
     /// Memory for the receives of a queue pair of this shape.
@@ -278,7 +278,7 @@ impl Connection {
                 return Err(CloseReason::Stopping);
             }
             if self.driven.is_closing() {
-                self.phase = Phase::Ending(CloseReason::SessionEnded, now + LAST_WORDS);
+                self.phase = Phase::Ending(CloseReason::SessionEnded, now + CLOSE_TIMEOUT);
             }
         }
         let is_over = matches!(self.phase, Phase::Ending(..))
@@ -292,7 +292,7 @@ impl Connection {
 
     fn end_on_error(&mut self, now: Instant, result: Result<(), CloseReason>) {
         if let Err(reason) = result {
-            self.phase = Phase::Ending(reason, now + LAST_WORDS);
+            self.phase = Phase::Ending(reason, now + CLOSE_TIMEOUT);
         }
     }
 

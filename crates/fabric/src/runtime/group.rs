@@ -72,8 +72,8 @@ impl RuntimeGroup {
     }
 
     /// See [`Runtime::stop`].
-    pub fn stop(&self, patience: Duration) {
-        self.each(|runtime| runtime.stop(patience));
+    pub fn stop(&self, timeout: Duration) {
+        self.each(|runtime| runtime.stop(timeout));
     }
 
     /// Reads the counts of all threads, from any thread.

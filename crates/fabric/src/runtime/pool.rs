@@ -240,7 +240,7 @@ impl Pool {
 
     /// Reserves a long chunk for one more connection, beyond the bound if necessary. Returns
     /// whether memory was available.
-    pub(super) fn enter<P: Provider>(&mut self, provider: &mut P) -> bool {
+    pub(super) fn add_connection<P: Provider>(&mut self, provider: &mut P) -> bool {
         if self.small.slabs.is_empty() && !self.grow(Size::Small, provider) {
             return false;
         }
@@ -251,7 +251,7 @@ impl Pool {
     }
 
     /// Removes a connection that holds nothing. Frees the memory beyond the bound.
-    pub(super) fn leave<P: Provider>(&mut self, provider: &mut P) {
+    pub(super) fn remove_connection<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
         // One slab more than needed stays, so that connections that open and close at the edge of a
         // slab do not allocate and free it each time.
@@ -275,8 +275,8 @@ impl Pool {
     ) -> Option<Chunk> {
         let size = Size::of(len_bytes);
         let chunk = self
-            .take_share(size, holding, provider)
-            .or_else(|| self.take_own(holding))?;
+            .take_unreserved(size, holding, provider)
+            .or_else(|| self.take_reserved(holding))?;
         self.out_bytes += chunk.len_bytes();
         holding.bytes += chunk.len_bytes();
         if chunk.size == Size::Large {
@@ -287,7 +287,7 @@ impl Pool {
     }
 
     /// A chunk that is not reserved.
-    fn take_share<P: Provider>(
+    fn take_unreserved<P: Provider>(
         &mut self,
         size: Size,
         holding: &Holding,
@@ -308,7 +308,7 @@ impl Pool {
     }
 
     /// The long chunk that is reserved for a connection, if it holds none yet.
-    fn take_own(&mut self, holding: &Holding) -> Option<Chunk> {
+    fn take_reserved(&mut self, holding: &Holding) -> Option<Chunk> {
         (holding.large == 0).then(|| self.large.pop())?
     }
 
@@ -378,14 +378,14 @@ mod tests {
     use crate::{Soft, SoftOptions};
 
     #[test]
-    fn whoever_holds_nothing_gets_a_chunk_whatever_others_keep() {
+    fn a_connection_without_chunks_gets_one_whatever_others_hold() {
         let local = (Ipv4Addr::new(127, 38, 3, 2), free_udp_port()).into();
         let mut provider = Soft::bind(&SoftOptions::at(local)).expect("a port of loopback is free");
         // A slab of each length: 16 long chunks and 64 short ones.
         let budget = Arc::new(Budget::new(2304 << 10));
         let mut pool = Pool::new(1280 << 10, &budget);
         let mut holdings: Vec<Holding> = Vec::new();
-        while pool.enter(&mut provider) {
+        while pool.add_connection(&mut provider) {
             holdings.push(Holding::default());
         }
         assert_eq!(holdings.len(), 32, "the budget has room for two slabs");
@@ -412,7 +412,7 @@ mod tests {
             pool.give(own, holding);
         }
         for _ in &holdings {
-            pool.leave(&mut provider);
+            pool.remove_connection(&mut provider);
         }
         pool.clear(&mut provider);
         assert_eq!(budget.used_bytes(), 0);
@@ -429,7 +429,7 @@ mod tests {
         let mut pool = Pool::new(BOUND_BYTES, &budget);
         let mut holdings: Vec<_> = (0..CONNECTIONS)
             .map(|_| {
-                assert!(pool.enter(&mut provider));
+                assert!(pool.add_connection(&mut provider));
                 Holding::default()
             })
             .collect();
@@ -446,7 +446,7 @@ mod tests {
         for mut holding in holdings {
             let own = pool.take(65_536, &mut holding, &mut provider);
             pool.give(own.expect("its own"), &mut holding);
-            pool.leave(&mut provider);
+            pool.remove_connection(&mut provider);
             connections -= 1;
             // Two slabs may be spare, and one is begun.
             let needed_bytes = connections * Size::Large.bytes() + 3 * Size::Large.slab_bytes();
@@ -458,9 +458,9 @@ mod tests {
             pool.give(chunk, holding);
         }
         // It grows again.
-        (2..CONNECTIONS).for_each(|_| assert!(pool.enter(&mut provider)));
+        (2..CONNECTIONS).for_each(|_| assert!(pool.add_connection(&mut provider)));
         assert!(budget.used_bytes() >= needed_bytes);
-        (0..CONNECTIONS).for_each(|_| pool.leave(&mut provider));
+        (0..CONNECTIONS).for_each(|_| pool.remove_connection(&mut provider));
         pool.clear(&mut provider);
         assert_eq!(budget.used_bytes(), 0);
     }

@@ -377,7 +377,7 @@ mod tests {
             let bound = Soft::bind(&SoftOptions::at(local));
             let mut provider = bound.expect("a port of loopback is free");
             let mut pool = Pool::new(64 << 20, &Arc::new(Budget::new(64 << 20)));
-            assert!(pool.enter(&mut provider));
+            assert!(pool.add_connection(&mut provider));
             Self {
                 provider,
                 pool,
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(fixture.post(false), Err(PostError::NoSuchQp));
         assert!(fixture.staged.is_empty());
         fixture.queue.abandon(&mut fixture.pool);
-        fixture.pool.leave(&mut fixture.provider);
+        fixture.pool.remove_connection(&mut fixture.provider);
         // It asserts that no chunk is out.
         fixture.pool.clear(&mut fixture.provider);
     }

@@ -344,7 +344,7 @@ impl<P: Metered> Worker<P> {
         let peer_ip = request.flow.remote().ip();
         let peer_port = request.addresses.map_or(0, |(source, _)| source.port());
         let (place, half_open) = self.common.gate.enter(peer_ip.to_canonical())?;
-        if !self.pool.enter(&mut self.provider) {
+        if !self.pool.add_connection(&mut self.provider) {
             return Err(NotAdmitted::NoMemory);
         }
         let until = now + self.common.handshake_timeout;
@@ -368,7 +368,7 @@ impl<P: Metered> Worker<P> {
             admitted.map_err(|error| failure = error).ok()
         });
         let Some(connection) = id.and_then(|id| self.slots.get_mut(id)) else {
-            self.pool.leave(&mut self.provider);
+            self.pool.remove_connection(&mut self.provider);
             return Err(failure);
         };
         self.by_qpn.insert(connection.qpn, connection.id);
@@ -433,7 +433,7 @@ impl<P: Metered> Worker<P> {
         self.last = None;
         self.provider.destroy_qp(connection.qpn);
         connection.queue.abandon(&mut self.pool);
-        self.pool.leave(&mut self.provider);
+        self.pool.remove_connection(&mut self.provider);
         connection.receives.release(&mut self.provider);
         // A session that panics while it is closed is removed all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));

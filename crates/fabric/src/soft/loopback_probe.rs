@@ -116,7 +116,7 @@ impl LoopbackProbe {
     /// buffer.
     const ATTEMPTS: u32 = 3;
     /// How long they are waited for each time.
-    const PATIENCE: Duration = Duration::from_millis(100);
+    const TIMEOUT: Duration = Duration::from_millis(100);
     /// The most bytes of a run.
     const RUN_LEN_MAX_BYTES: usize = 62_000;
 
@@ -201,7 +201,7 @@ impl LoopbackProbe {
         packets: &[Vec<u8>],
         buffer: &mut [u8],
     ) -> Result<bool, Fault> {
-        let deadline = Instant::now() + Self::PATIENCE;
+        let deadline = Instant::now() + Self::TIMEOUT;
         // Runs have 64 packets at most.
         let (mut seen, all) = (0_u64, u64::MAX >> (64 - packets.len()));
         while seen != all {

@@ -91,24 +91,24 @@ impl Memory {
     }
 
     /// Takes memory out to receive a datagram into; [`put_back`](Self::put_back) returns it.
-    pub(super) fn lift(&mut self, region: RegionId) -> Box<[u8]> {
+    pub(super) fn take_out(&mut self, region: RegionId) -> Box<[u8]> {
         self.get_mut(region).map(std::mem::take).unwrap_or_default()
     }
 
     /// From now on, packets that are handled lie in the memory that was taken out.
-    pub(super) fn arrived(&mut self, region: RegionId, lifted: &[u8]) {
-        let start = lifted.as_ptr().addr();
+    pub(super) fn arrived(&mut self, region: RegionId, taken_out: &[u8]) {
+        let start = taken_out.as_ptr().addr();
         self.arriving = Some(Arriving {
             region,
-            addresses: start..start + lifted.len(),
+            addresses: start..start + taken_out.len(),
             stays: false,
         });
     }
 
     /// Puts memory back that was taken out. Returns whether some of its bytes must stay there.
-    pub(super) fn put_back(&mut self, region: RegionId, lifted: Box<[u8]>) -> bool {
+    pub(super) fn put_back(&mut self, region: RegionId, taken_out: Box<[u8]>) -> bool {
         if let Some(bytes) = self.get_mut(region) {
-            *bytes = lifted;
+            *bytes = taken_out;
         }
         self.arriving.take().is_some_and(|arriving| arriving.stays)
     }

@@ -13,7 +13,7 @@ use fabric::{ConnectTo, Provider, Wait};
 use session::{Placement, RegionId};
 
 const PORT: u16 = 4420;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const BASE_VA: u64 = 0x7000_0000;
 const DOMAIN: ProtectionDomain = ProtectionDomain(3);
 const ALL: Access = Access {
@@ -90,7 +90,7 @@ impl<P: Provider> Ends<P> {
 
     /// Drives both until `done`.
     fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !done(self) {
             assert!(Instant::now() < end, "{what}: {:?}", self.events);
             for (index, provider) in self.providers.iter_mut().enumerate() {

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     /// Whether it is in the queue of those that may have something to send.
     pub(super) is_ready: bool,
     /// Whether the connection manager knows that the peer has sent something.
-    pub(super) has_told_traffic: bool,
+    pub(super) has_reported_traffic: bool,
     /// For when its timer is set.
     pub(super) armed: Option<Instant>,
     generation: u32,
@@ -86,7 +86,7 @@ impl Slots {
                 qp: None,
                 conn: None,
                 is_ready: false,
-                has_told_traffic: false,
+                has_reported_traffic: false,
                 armed: None,
                 generation: self.first_generation,
             });
@@ -106,7 +106,7 @@ impl Slots {
         let slot = self.at(index);
         slot.qp = None;
         slot.conn = None;
-        slot.has_told_traffic = false;
+        slot.has_reported_traffic = false;
         // Generation 0 is left out: its numbers may be those of the general services.
         slot.generation = slot.generation % (generations - 1) + 1;
         self.free.push_back(index);

@@ -330,7 +330,7 @@ impl Requester {
 
     /// Retransmits the last packet, which requests the acknowledgement that no packet in flight has
     /// requested (so none is a READ). The peer in turn requests whatever else has not arrived.
-    fn ask(&mut self) {
+    fn request_acknowledgement(&mut self) {
         let is_of = |wqe: &Wqe| wqe.first < self.sending;
         let Some(cursor) = self.queue.iter().rposition(is_of) else {
             return;
@@ -397,7 +397,7 @@ impl Requester {
             Ok(false) => None,
             Ok(true) => {
                 if self.asked_until <= self.unacked && self.unacked < self.sending {
-                    self.ask();
+                    self.request_acknowledgement();
                 } else {
                     // So few packets congest nothing: their acknowledgement is late.
                     if self.open_packets() > Self::TAIL_PACKETS {

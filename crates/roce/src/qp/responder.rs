@@ -29,7 +29,7 @@ pub(super) struct Responder {
     pub(super) completed: u32,
     message: Message,
     /// Whether the peer was told to retransmit from `expected`.
-    told_to_go_back: bool,
+    asked_to_go_back: bool,
     /// The completion of a receive whose message has begun.
     refused_with: WorkStatus,
     recvs: VecDeque<RecvRequest>,
@@ -85,7 +85,7 @@ impl Responder {
             expected: 0,
             completed: 0,
             message: Message::None,
-            told_to_go_back: false,
+            asked_to_go_back: false,
             refused_with: WorkStatus::Flushed,
             recvs: VecDeque::with_capacity(usize::from(config.recv_depth)),
             responses: Responses::new(config.responder_resources),
@@ -121,7 +121,7 @@ impl Responder {
         }
         match self.execute(packet, context) {
             Ok(sequences) => {
-                self.told_to_go_back = false;
+                self.asked_to_go_back = false;
                 self.expected += sequences;
                 let was_refused = self.responses.withdraw_refusal();
                 let has_response = !matches!(packet.opcode, Opcode::Send(..) | Opcode::Write(..));
@@ -134,7 +134,7 @@ impl Responder {
                 Ok(None)
             }
             Err(Refusal::NotReady) => {
-                self.told_to_go_back = true;
+                self.asked_to_go_back = true;
                 let syndrome = Syndrome::RnrNak(rnr_timer(&self.config));
                 self.responses.refuse(self.expected, syndrome);
                 Ok(None)
@@ -156,8 +156,8 @@ impl Responder {
 
     /// A packet is missing before this one.
     fn on_gap(&mut self) -> Outcome {
-        if !self.told_to_go_back {
-            self.told_to_go_back = true;
+        if !self.asked_to_go_back {
+            self.asked_to_go_back = true;
             let syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
             self.responses.refuse(self.expected, syndrome);
         }

@@ -398,7 +398,7 @@ fn a_reply_is_repeated_until_it_is_given_up() {
 }
 
 #[test]
-fn whoever_does_not_answer_is_unreachable() {
+fn a_peer_that_does_not_answer_is_unreachable() {
     let mut pair = pair();
     pair.faults.loss = 100;
     let (id, qpn) = pair.connect(config(), PathMtu::B1024);

@@ -247,7 +247,7 @@ fn broken_memory_of_our_own_fails_the_request() {
 }
 
 #[test]
-fn broken_memory_of_the_peer_is_told() {
+fn broken_memory_of_the_peer_is_reported() {
     let mut both = Connected::new(PathMtu::B1024);
     let remote = both.register(1, place(SINK, 5000), EVERYTHING);
     both.pair.ends[1].memory.is_broken = true;

@@ -89,7 +89,7 @@ fn writes_and_reads_move_their_bytes_and_no_others() {
 }
 
 #[test]
-fn immediate_data_and_invalidated_keys_are_told() {
+fn immediate_data_and_invalidated_keys_are_reported() {
     let mut both = Connected::new(PathMtu::B256);
     let remote = both.register(1, place(SINK, 4096), EVERYTHING);
     for id in 0..3 {

@@ -76,7 +76,7 @@ fn numbers_wrap() {
 }
 
 #[test]
-fn a_failure_is_told_though_nobody_asked() {
+fn a_failure_is_reported_without_a_signal() {
     let mut tracker = tracker(64);
     let quiet = tracker.send(&request(5, Signal::OnError)).expect("room");
     let failed = tracker.sent(quiet.number, WorkStatus::RemoteAccess);
@@ -110,7 +110,7 @@ fn each_request_is_flushed_once() {
 }
 
 #[test]
-fn completions_that_nobody_takes_fill_the_queue() {
+fn completions_that_are_not_taken_fill_the_queue() {
     let mut tracker = tracker(2);
     for id in 0..2 {
         let ticket = tracker.send(&request(id, Signal::Always)).expect("room");
