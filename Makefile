@@ -23,7 +23,7 @@ test: build
 	$(CARGO) xtask tidy
 	tests/shell/run
 	tests/iscsi/run
-	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma nvme-tcp iscsi fabric
+	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric
 
 # The suites of RDMA once more, by adapters: the daemon in a guest of its own, on rdma_rxe, which it loses and gets back. A quarter of
 # an hour beside `make test`.

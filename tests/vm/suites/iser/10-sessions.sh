@@ -66,7 +66,7 @@ test_rounds_of_login_and_logout_leave_nothing() {
   guest <<< 'record "$IQN" "$PEER_A"; node "$IQN" "$PEER_A" --login > /dev/null; node "$IQN" "$PEER_A" --logout > /dev/null'
   before=$(peer_descriptors)
   guest << 'G'
-for round in {1..20}; do
+for round in {1..8}; do
   node "$IQN" "$PEER_A" --login > /dev/null
   node "$IQN" "$PEER_A" --logout > /dev/null
 done

@@ -13,17 +13,17 @@ teardown() {
 test_random_4k() {
   guest << 'G'
 has_path_mtu rxe0 4096
-verified random-4k "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=12m
+verified random-4k "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=6m
 G
 }
 
 test_random_512() { guest <<< 'verified random-512 "$(disk 0)" --rw=randwrite --bs=512 --iodepth=32 --size=2m'; }
 
-test_sequential_1m() { guest <<< 'verified large "$(disk 0)" --rw=write --bs=1m --iodepth=8 --size=96m'; }
+test_sequential_1m() { guest <<< 'verified large "$(disk 0)" --rw=write --bs=1m --iodepth=8 --size=48m'; }
 
 # Immediate data end at 8 KiB; what is longer is read from behind them.
 test_odd_sizes() {
-  guest <<< 'verified odd "$(disk 0)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=24m'
+  guest <<< 'verified odd "$(disk 0)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=12m'
 }
 
 test_without_immediate_data() {
@@ -52,8 +52,8 @@ for address in "$PEER_A" "[$A_V6]"; do
   record_and_login "$IQN" "$address"
   session=$(session "$IQN")
   by_iser "$session"
-  verified "mtu-$PATH_MTU-4k" "$(eventually 15 device "$session" 1)" --rw=randwrite --bs=4k --iodepth=32 --size=4m
-  verified "mtu-$PATH_MTU-1m" "$(eventually 15 device "$session" 0)" --rw=write --bs=1m --iodepth=4 --size=16m
+  verified "mtu-$PATH_MTU-4k" "$(eventually 15 device "$session" 1)" --rw=randwrite --bs=4k --iodepth=32 --size=2m
+  verified "mtu-$PATH_MTU-1m" "$(eventually 15 device "$session" 0)" --rw=write --bs=1m --iodepth=4 --size=8m
   detach "$IQN"
 done
 G

@@ -13,17 +13,17 @@ teardown() {
 test_random_4k() {
   guest << 'E'
 has_path_mtu rxe0 4096
-verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=16m
+verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=6m
 E
 }
 
 test_random_512() { guest <<< 'verified random-512 "$(device 1)" --rw=randwrite --bs=512 --iodepth=32 --size=2m'; }
 
-test_sequential_1m() { guest <<< 'verified large "$(device 1)" --rw=write --bs=1m --iodepth=8 --size=96m'; }
+test_sequential_1m() { guest <<< 'verified large "$(device 1)" --rw=write --bs=1m --iodepth=8 --size=48m'; }
 
 # Sizes on either side of what fits in a capsule.
 test_odd_sizes() {
-  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=24m'
+  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=12m'
 }
 
 test_discard_and_zeroes() {
@@ -47,8 +47,8 @@ path_mtu "$INTERFACE_MTU"
 eventually 5 has_path_mtu rxe0 "$PATH_MTU"
 for address in "$PEER_A" "$A_V6"; do
   connect "$address"
-  verified "mtu-$PATH_MTU-4k" "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=4m
-  verified "mtu-$PATH_MTU-1m" "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=16m
+  verified "mtu-$PATH_MTU-4k" "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=2m
+  verified "mtu-$PATH_MTU-1m" "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=8m
   disconnect
 done
 E
