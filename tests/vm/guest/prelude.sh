@@ -161,6 +161,23 @@ verified_for_a_while() {
   verified "$@" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=3
 }
 
+# written_for_a_while NAME DEVICE: writes, for io_started, of which a peer that crashes may lose some.
+written_for_a_while() {
+  fio --name="$1" --filename="$2" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 --size=64m --time_based --runtime=3
+}
+
+# cut_off DEVICE COMMAND...: the command takes the device away under reads and writes, which end with an error.
+cut_off() {
+  local device=$1 job
+  shift
+  fio --name=cut --filename="$device" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m --time_based \
+    --runtime=200 > /tmp/cut.out 2>&1 &
+  job=$!
+  eventually 60 is_busy "$device"
+  "$@"
+  refused wait "$job"
+}
+
 # holds_a_tree DEVICE MKFS...: a tree is copied to a new file system, and the same after it was mounted again.
 holds_a_tree() {
   local disk=$1 tree
@@ -168,13 +185,13 @@ holds_a_tree() {
   "$@" "$disk"
   mkdir -p /mnt/disk
   mount "$disk" /mnt/disk
-  cp -a /usr/lib/x86_64-linux-gnu/perl-base /usr/share/zoneinfo/Europe /usr/sbin /mnt/disk/
+  cp -a /usr/lib/x86_64-linux-gnu/perl-base /usr/share/zoneinfo/Europe /mnt/disk/
   sync
   umount /mnt/disk
   echo 3 > /proc/sys/vm/drop_caches
   mount -o ro "$disk" /mnt/disk
   du -sm /mnt/disk
-  for tree in lib/x86_64-linux-gnu/perl-base share/zoneinfo/Europe sbin; do
+  for tree in lib/x86_64-linux-gnu/perl-base share/zoneinfo/Europe; do
     diff -r --no-dereference "/usr/$tree" "/mnt/disk/${tree##*/}"
   done
   umount /mnt/disk

@@ -1,6 +1,9 @@
 # RoCEv2 in the guest, by Linux's rdma_rxe.
 # shellcheck shell=bash
 
+# One that a test gives to one interface after the other.
+MOVING_ADDRESS=10.77.0.99
+
 # rxe_up: a device of rdma_rxe on each of eth0 and eth1, as rxe0 and rxe1.
 rxe_up() {
   local number
@@ -16,10 +19,10 @@ rxe_up() {
 # uses them, and both devices are there.
 restore_wires() {
   local number
-  undisturbed
+  [ ! -e /sys/class/net/arriving ] || undisturbed
   [ ! -e /sys/class/net/bond0 ] || bond_down
   for number in 0 1; do
-    ip address delete 10.77.0.99/32 dev "eth$number" 2> /dev/null || :
+    [[ $(< /proc/net/fib_trie) != *"$MOVING_ADDRESS"* ]] || ip address delete "$MOVING_ADDRESS/32" dev "eth$number" 2> /dev/null || :
     [ "$(< "/sys/class/net/eth$number/mtu")" = 9000 ] || ip link set "eth$number" mtu 9000
     [ -e "/sys/class/infiniband/rxe$number" ] || rdma link add "rxe$number" type rxe netdev "eth$number"
     eventually 5 rxe_is_active "rxe$number"
@@ -34,7 +37,7 @@ load_again() {
   }
 }
 
-rxe_is_active() { rdma link show "$1/1" | grep -q 'state ACTIVE'; }
+rxe_is_active() { [ "$(< "/sys/class/infiniband/$1/ports/1/state")" = "4: ACTIVE" ]; }
 
 # path_mtu MTU: that of the devices' interfaces, from which rdma_rxe takes its own: 1500 makes 1024, 9000 makes 4096.
 path_mtu() {
@@ -49,8 +52,8 @@ has_path_mtu() { ibv_devinfo -d "$1" | grep -q "active_mtu:[[:space:]]*$2 "; }
 # device of their own, "arriving": netem is in what leaves alone, and the machine at the other end of the wire may have none.
 disturbed() {
   undisturbed
-  tc qdisc add dev eth0 root netem "$@"
   ip link add arriving type ifb
+  tc qdisc add dev eth0 root netem "$@"
   ip link set arriving mtu 9000 up
   tc qdisc add dev arriving root netem "$@"
   tc qdisc add dev eth0 ingress
@@ -94,7 +97,7 @@ asked_again_both_ways() { rxe_counts rcvd_seq_err rxe_counts out_of_seq_request 
 
 # verified_in_one_piece NAME DEVICE_4K DEVICE: each command's data are one piece of memory, and messages few.
 verified_in_one_piece() {
-  verified "$1-4k" "$2" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+  verified "$1-4k" "$2" --rw=randwrite --bs=4k --iodepth=16 --size=2m
   verified "$1-256k" "$3" --rw=randwrite --bs=256k --iodepth=4 --size=8m --mem=shmhuge
 }
 

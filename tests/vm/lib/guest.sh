@@ -13,8 +13,10 @@ GUEST_LIMIT_SCALE_MAX=8
 # Five-level page tables only cost time under emulation.
 GUEST_CPU=max,la57=off
 # Kernels' time limits, such as those of RDMA's retries and of keep-alives, are in seconds of the wall clock, and no test can
-# scale them. So a run's guests and its daemon come before what else a busy host does.
-RUN_NICE=(nice -n -10)
+# scale them. So a run's guests and its daemon come before what else a busy host does. Each has a session of its own, since Linux
+# shares processors among sessions first (sched_autogroup_enabled).
+RUN_NICE=-10
+RUN_FIRST=(setsid nice -n "$RUN_NICE")
 # The taps of guests that were started.
 GUEST_TAPS=()
 
@@ -74,7 +76,7 @@ guest_launch() {
   # A guest of a test run never outlives it, however that ends.
   local owner=()
   [ -z "${GUEST_DIES_WITH_OWNER:-}" ] || owner=(setpriv --pdeathsig KILL)
-  "${NET_RUN[@]}" "${RUN_NICE[@]}" "${owner[@]}" qemu-system-x86_64 \
+  "${NET_RUN[@]}" "${RUN_FIRST[@]}" "${owner[@]}" qemu-system-x86_64 \
     -nodefaults -no-user-config -no-reboot -display none -monitor none \
     -M q35,memory-backend=memory -cpu "$GUEST_CPU" \
     -kernel "$IMAGE_VMLINUZ" -initrd "$IMAGE_INITRD" \
@@ -86,6 +88,18 @@ guest_launch() {
     -device virtserialport,chardev=control,name=control \
     "$@" > "$dir/qemu.log" 2>&1 < /dev/null &
   echo $! > "$dir/pid"
+  session_first $!
+}
+
+# session_first PID: the session that this process of RUN_FIRST's is beginning.
+session_first() {
+  local session='' tries=0
+  until [ "$session" = "$1" ] || [ "$tries" = 20 ]; do
+    read -r _ _ _ _ _ session _ < "/proc/$1/stat" || return 0
+    tries=$((tries + 1))
+    sleep 0.01
+  done
+  { echo "$RUN_NICE" > "/proc/$1/autogroup"; } 2> /dev/null || :
 }
 
 # On a busy host the kernel can misjudge the frequency of the emulated time-stamp counter;

@@ -331,7 +331,7 @@ suite_example() {
 # harm_from_the_wire EXAMPLE PORTAL [ARGUMENT]...: peers of crate server's examples do what they can against it for a while, on br0.
 # They take processor time that nobody else wants: peers elsewhere would take none.
 harm_from_the_wire() {
-  local last program first=10.77.0.64 seconds=15
+  local last program first=10.77.0.64 seconds=8
   program=$(suite_example server "$1")
   for last in 64 65 66 67; do
     ip -n "$NET_NS" address replace "${first%.*}.$last/24" dev br0

@@ -15,7 +15,7 @@ suite_start() {
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
   guest_start host -m 1024
-  cp "$RAMPORT" "$VM_STATE/host/share/"
+  cp "$RAMPORT" "$VM_STATE/host/share/ramport"
   for program in fabric_{suite,hold,ping,pingpong}; do
     cp "$(suite_example fabric "$program")" "$VM_STATE/host/share/"
   done

@@ -35,6 +35,33 @@ suite_define() {
 attach_host() { guest <<< 'attach "$IQN" "$PEER_A"'; }
 detach_host() { guest <<< 'detach "$IQN"'; }
 
+# io_goes_on_after_a_crash: the peer's; its RAM contents are lost, its definitions are not.
+io_goes_on_after_a_crash() {
+  guest << 'E'
+dd if=/dev/urandom of="$(disk 1)" bs=1M count=4 oflag=direct status=none
+io_started through "$(disk 0)" written_for_a_while through "$(disk 0)"
+session "$IQN" > /tmp/session
+cat "/sys/block/$(basename "$(disk 0)")/device/wwid" > /tmp/wwid
+E
+  peer_crash
+  guest << 'E'
+same "$(session "$IQN")" "$(cat /tmp/session)" session
+eventually 60 logged_in "$(session "$IQN")"
+io_ended through 60
+same "$(cat "/sys/block/$(basename "$(disk 0)")/device/wwid")" "$(cat /tmp/wwid)" "identifier of the LUN"
+dd if="$(disk 1)" bs=1M count=4 iflag=direct status=none | cmp -n 4194304 - /dev/zero
+verified after "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+E
+}
+
+logout_under_io() {
+  guest << 'E'
+cut_off "$(disk 0)" detach "$IQN"
+attach "$IQN" "$PEER_A"
+verified again "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=2m
+E
+}
+
 # dm-multipath over LUN 0; it wants udev, which nothing else here runs. A path is told as failed a few seconds after it is lost with
 # these settings of open-iscsi.
 MULTIPATH_QUICK="node.session.timeo.replacement_timeout=1 node.conn[0].timeo.noop_out_interval=1 node.conn[0].timeo.noop_out_timeout=2"

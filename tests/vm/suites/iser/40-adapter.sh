@@ -47,6 +47,7 @@ G
 # The others are on the wire, this one on the adapter itself.
 test_an_initiator_beside_hostile_ones_notices_nothing() {
   here << 'G'
+register_not
 attach "$IQN" "$ADDRESS"
 dmesg --clear
 io_started beside "$(disk 0)" verified_for_a_while beside "$(disk 0)"
@@ -56,6 +57,7 @@ G
 io_ended beside 60
 nothing_was_lost
 detach "$IQN"
+register_memory
 same "$(portal_field "$HERE" state)" open state
 G
 }

@@ -1,16 +1,13 @@
 # Packets are lost, twisted in order, doubled and damaged, of either direction; data are right all the same.
 #
-# rdma_rxe of Linux 6.12 can't lose packets while it registers memory: a retry registers again what is registered, and
-# its queue pair fails without a word. So losses are tested without registration, which ib_iser leaves out for commands
-# whose data are in one piece (always_register=N), and once with it, where the session has to be taken up again. And it takes up one loss per message at
-# once, and waits half a second for each other; so messages are few.
+# Losses are tested without registration (register_not), and once with it, where the session has to be taken up again. rdma_rxe takes
+# up one loss per message at once, and waits half a second for each other; so messages are few.
 # shellcheck shell=bash
 
 setup() {
   needs_modules sch_netem sch_ingress cls_matchall act_mirred ifb
   guest << 'G'
-rmmod ib_iser
-modprobe ib_iser always_register=N
+register_not
 echo 16 > /proc/sys/vm/nr_hugepages
 attach "$IQN" "$PEER_A"
 G
@@ -19,8 +16,7 @@ teardown() {
   guest << 'G'
 undisturbed
 detach "$IQN"
-rmmod ib_iser
-modprobe ib_iser
+register_memory
 G
 }
 
@@ -58,8 +54,7 @@ G
 test_a_session_that_is_lost_is_taken_up_again() {
   guest << 'G'
 detach "$IQN"
-rmmod ib_iser
-modprobe ib_iser
+register_memory
 attach "$IQN" "$PEER_A"
 session=$(session "$IQN")
 io_started registered "$(disk 0)" verified_for_a_while registered "$(disk 0)"

@@ -37,6 +37,7 @@ G
 # Others log in, guess keys, and send what is no PDU, what ends behind its message, data of no task, and too many commands.
 test_an_initiator_beside_hostile_ones_notices_nothing() {
   guest << 'G'
+register_not
 attach "$IQN" "$PEER_A"
 dmesg --clear
 io_started beside "$(disk 0)" verified_for_a_while beside "$(disk 0)"
@@ -46,5 +47,6 @@ G
 io_ended beside 60
 nothing_was_lost
 detach "$IQN"
+register_memory
 G
 }

@@ -4,21 +4,7 @@
 setup() { attach_host; }
 teardown() { detach_host; }
 
-test_io_goes_on_after_a_crash() {
-  guest << 'G'
-io_started through "$(disk 0)" \
-  fio --name=through --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 \
-  --size=64m --time_based --runtime=3
-session "$IQN" > /tmp/session
-G
-  peer_crash
-  guest << 'G'
-same "$(session "$IQN")" "$(cat /tmp/session)" session
-eventually 60 logged_in "$(session "$IQN")"
-io_ended through 60
-verified after "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-G
-}
+test_io_goes_on_after_a_crash() { io_goes_on_after_a_crash; }
 
 # The initiator's only portal goes and comes back: no I/O fails.
 test_io_goes_on_while_the_portal_is_switched_off_and_on() {
@@ -60,15 +46,4 @@ io_ended away 60
 G
 }
 
-test_logout_under_io_ends_cleanly() {
-  guest << 'G'
-fio --name=cut --filename="$(disk 0)" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m \
-  --time_based --runtime=200 > /tmp/cut.out 2>&1 &
-job=$!
-eventually 60 is_busy "$(disk 0)"
-detach "$IQN"
-refused wait "$job"
-attach "$IQN" "$PEER_A"
-verified again "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=2m
-G
-}
+test_logout_under_io_ends_cleanly() { logout_under_io; }

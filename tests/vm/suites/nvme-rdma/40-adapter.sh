@@ -59,6 +59,7 @@ E
 # The peers are on the wire, the host on the adapter itself.
 test_a_host_beside_hostile_peers_notices_nothing() {
   here << 'E'
+register_not
 connect "$ADDRESS"
 dmesg --clear
 io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
@@ -68,6 +69,7 @@ E
 io_ended beside 60
 nothing_was_lost
 disconnect
+register_memory
 same "$(portal_field "$HERE" state)" open state
 E
 }
@@ -105,7 +107,8 @@ E
 
 # Nobody tells of an address that is taken from one device and given to another later.
 test_an_address_that_goes_to_another_adapter_is_served_there() {
-  guest MOVES=10.77.0.99 << 'E'
+  guest << 'E'
+MOVES=$MOVING_ADDRESS
 portal=nvme+rdma://$MOVES:4440
 answers() { nvme discover -t rdma -a "$MOVES" -s 4440; }
 ip address add "$MOVES/32" dev eth0

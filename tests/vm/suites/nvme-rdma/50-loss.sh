@@ -1,9 +1,7 @@
 # Packets are lost, twisted in order, doubled and damaged, of either direction; data are right all the same.
 #
-# rdma_rxe of Linux 6.12 can't lose packets while it registers memory: a retry registers again what is registered, and
-# its queue pair fails without a word. So losses are tested without registration, which nvme-rdma leaves out for commands
-# whose data are in one piece (register_always=N), and once with it, where the host has to connect again. And it takes up
-# one loss per message at once, and waits half a second for each other; so messages are few.
+# Losses are tested without registration (register_not), and once with it, where the host has to connect again. rdma_rxe takes up one
+# loss per message at once, and waits half a second for each other; so messages are few.
 # shellcheck shell=bash
 
 FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
@@ -11,8 +9,7 @@ FAST_LOSS="--keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600"
 setup() {
   needs_modules sch_netem sch_ingress cls_matchall act_mirred ifb
   guest << 'E'
-rmmod nvme_rdma
-modprobe nvme-rdma register_always=N
+register_not
 echo 16 > /proc/sys/vm/nr_hugepages
 connect "$PEER_A"
 E
@@ -21,8 +18,7 @@ teardown() {
   guest << 'E'
 undisturbed
 not_connected || disconnect
-rmmod nvme_rdma
-modprobe nvme-rdma
+register_memory
 E
 }
 
@@ -60,8 +56,7 @@ E
 test_a_host_that_lost_its_queues_connects_again() {
   guest FAST_LOSS="$FAST_LOSS" << 'E'
 disconnect
-rmmod nvme_rdma
-modprobe nvme-rdma
+register_memory
 # shellcheck disable=SC2086
 connect "$PEER_A" $FAST_LOSS
 io_started registered "$(device 1)" verified_for_a_while registered "$(device 1)"

@@ -47,6 +47,7 @@ E
 # Peers guess keys, send what is no capsule or too long, too many commands, garbage, and requests without end; all from the wire.
 test_a_host_beside_hostile_peers_notices_nothing() {
   guest << 'E'
+register_not
 connect "$PEER_A"
 dmesg --clear
 io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
@@ -56,6 +57,7 @@ E
 io_ended beside 60
 nothing_was_lost
 disconnect
+register_memory
 E
   [ "$(peer_session_count)" = 0 ]
 }

@@ -5,21 +5,7 @@
 setup() { guest <<< 'connect "$PEER_A" --keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=600'; }
 teardown() { disconnect_host; }
 
-test_io_goes_on_after_a_crash() {
-  guest << 'E'
-io_started through "$(device 1)" \
-  fio --name=through --filename="$(device 1)" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 \
-  --size=64m --time_based --runtime=3
-E
-  peer_crash
-  guest << 'E'
-# shellcheck disable=SC2046
-back() { live $(controllers) && device 1 && device 2; }
-eventually 60 back
-io_ended through 60
-verified after "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-E
-}
+test_io_goes_on_after_a_crash() { io_goes_on_after_a_crash; }
 
 # The host's only path goes and comes back; nothing that was acknowledged is lost, and no I/O fails.
 test_io_goes_on_while_the_portal_is_switched_off_and_on() {

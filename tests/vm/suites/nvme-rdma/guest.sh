@@ -3,7 +3,13 @@
 
 CLEAN_STEPS=(restore_wires delete_controllers register_memory)
 
-# register_memory: by which nvme-rdma comes when it is loaded.
+# register_not, register_memory: nvme-rdma registers no memory for commands whose data are in one piece; or it does, as when it is
+# loaded first. rdma_rxe of Linux 6.12 can't send packets again while it registers memory: a retry registers again what is
+# registered, and its queue pair fails without a word. It does so when packets are lost, and when either end is slow.
+register_not() {
+  rmmod nvme_rdma
+  modprobe nvme-rdma register_always=N
+}
 register_memory() { load_again nvme_rdma register_always; }
 
 # transport_of CONTROLLER

@@ -33,6 +33,37 @@ suite_define() {
 connect_host() { guest <<< 'connect "$PEER_A"'; }
 disconnect_host() { guest <<< 'disconnect'; }
 
+# io_goes_on_after_a_crash: the peer's; its RAM contents are lost, its definitions are not.
+io_goes_on_after_a_crash() {
+  guest << 'E'
+dd if=/dev/urandom of="$(device 2)" bs=1M count=4 oflag=direct status=none
+io_started through "$(device 1)" written_for_a_while through "$(device 1)"
+cat /sys/block/"$(basename "$(device 1)")"/wwid > /tmp/wwid
+E
+  peer_crash
+  guest << 'E'
+# shellcheck disable=SC2046
+back() { live $(controllers) && device 1 && device 2; }
+eventually 60 back
+io_ended through 60
+same "$(cat /sys/block/"$(basename "$(device 1)")"/wwid)" "$(cat /tmp/wwid)" "identifier of the namespace"
+echo 3 > /proc/sys/vm/drop_caches
+dd if="$(device 2)" bs=1M count=4 iflag=direct status=none | cmp -n 4194304 - /dev/zero
+verified after "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
+E
+}
+
+disconnect_under_io() {
+  guest << 'E'
+connect "$PEER_A"
+cut_off "$(device 1)" nvme disconnect -n "$NQN"
+eventually 10 not_connected
+connect "$PEER_A"
+verified again "$(device 1)" --rw=randwrite --bs=4k --iodepth=8 --size=2m
+disconnect
+E
+}
+
 # rounds COUNT: of two hosts side by side, then one that reads, with queues that are polled too. These are not in every round, since
 # Linux ends each in 0.2 s, by two waits of a tenth of a second.
 rounds() {
