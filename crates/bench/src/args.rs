@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args as ClapArgs;
-use net::Caching;
+use file_io::Caching;
 
 use crate::{
     End, Kind, OnError, Order, Pattern, Plan, Rate, Source, Stop, SuiteKind, Wait,

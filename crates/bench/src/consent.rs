@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use net::{Caching, FileAccess};
+use file_io::{Caching, FileAccess};
 
 use crate::{
     BenchError, Direction, Plan, Source, Wait,

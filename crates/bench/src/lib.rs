@@ -1,6 +1,6 @@
 //! Load generator, latency statistics, verification, reports.
 //!
-//! It drives queues of I/O ([`initiator::Queue`] over the network, [`net::FileIo`] on files and block devices) from
+//! It drives queues of I/O ([`initiator::Queue`] over the network, [`file_io::FileIo`] on files and block devices) from
 //! threads of its own and says how fast they were: what `ramport bench` prints. It knows no protocol's bytes and no
 //! daemon's insides; a daemon's CPU time it reads from /proc, as for any process.
 //!
@@ -54,9 +54,9 @@ pub use command::{Verdict, command};
 pub use compare::{Comparison, Difference, compare};
 pub use cpu::{Daemon, Found};
 pub use error::BenchError;
+pub use file_io::Caching;
 pub use indicatif::ProgressBar;
 pub use latency::Latencies;
-pub use net::Caching;
 pub use numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time};
 pub use plan::{End, Kind, OnError, Order, Pattern, PatternError, Plan, Rate, Wait};
 pub use port::{Direction, PortError};

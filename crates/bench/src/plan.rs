@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use file_io::{Caching, FileAccess};
 use initiator::WaitStrategy;
-use net::{Caching, FileAccess};
 use serde::{Serialize, Serializer};
 
 use crate::{Direction, Source, Stop, numbers::CpuList};

@@ -2,13 +2,13 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
 use block::{Blocks, Extent, Lba};
+use file_io::{FileCompletion, FileError, FileIo, FileOp};
 use initiator::{CommandError, Completion, Link, Operation, Queue, QueueError, Request, Slot};
-use net::{FileCompletion, FileError, FileIo, FileOp};
 
 use crate::{Wait, source::SLEEP_MAX};
 
@@ -210,16 +210,24 @@ impl Port {
             Self::Network { queue, .. } => {
                 queue.link() == Link::Up && queue.signals() && !queue.wants_write()
             }
-            // The kernel does not announce every completion of a ring that defers its work.
-            Self::File { .. } => false,
+            Self::File { io, .. } => io.descriptor().is_some(),
         }
     }
 
-    /// What to wait for, for a thread with several queues.
+    /// Makes completions of a file signal, for a thread that sleeps. Without it they are polled for.
+    pub(crate) fn announce(&mut self) {
+        if let Self::File { io, .. } = self {
+            // No descriptor is left, or the kernel refuses: the queue does not signal then.
+            let _ = io.announce();
+        }
+    }
+
+    /// What to wait for, for a thread with several queues; only if the queue
+    /// [signals](Self::signals).
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Self::Network { queue, .. } => queue.descriptor(),
-            Self::File { io, .. } => io.as_fd(),
+            Self::File { io, .. } => io.descriptor().expect("the queue signals"),
         }
     }
 

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
+use file_io::{Caching, FileAccess, FileEngine, FileIo, FileIoOptions};
 use initiator::{Device, DeviceOptions, Scheme, Url, UrlError};
-use net::{Caching, FileAccess, FileEngine, FileIo, FileIoOptions};
 use rustix::fs::OFlags;
 
 use crate::{BenchError, cpu::Daemon, order::SplitMix, port::Port};
@@ -170,6 +170,7 @@ fn attach_path(path: &Path, demand: &Demand) -> Result<Attachment, BenchError> {
         buffer_bytes: demand.block_len_bytes as usize,
         access: demand.access,
         caching: demand.caching,
+        engine: None,
     };
     let mut files = Vec::with_capacity(usize::from(demand.queues));
     for _ in 0..demand.queues {
@@ -184,8 +185,9 @@ fn attach_path(path: &Path, demand: &Demand) -> Result<Attachment, BenchError> {
     let note = match (first.engine(), first.is_direct()) {
         (FileEngine::IoUring, true) => None,
         (FileEngine::IoUring, false) => Some(format!("{name}: through the page cache")),
-        (FileEngine::Plain, _) => Some(format!(
-            "{name}: io_uring is not permitted here; plain calls make the depth 1"
+        (FileEngine::Threads, _) => Some(format!(
+            "{name}: io_uring is not permitted here; up to {} threads carry the I/O of a job",
+            FileIo::THREADS_MAX
         )),
     };
     Ok(Attachment {

@@ -14,7 +14,7 @@ use rustix::{
 use crate::{
     OnError, Stop, Wait,
     lane::{Lane, Silence},
-    port::{Done, PortError},
+    port::{Done, Port, PortError},
     source::SLEEP_MAX,
     tally::{Counter, Tally},
 };
@@ -179,6 +179,9 @@ impl Worker {
     }
 
     fn run_many(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
+        if self.wait != Wait::Spin {
+            self.lanes.iter_mut().for_each(|lane| lane.port.announce());
+        }
         let mut poller = Poller::new(self.lanes.len());
         let mut idle_since = Instant::now();
         loop {
@@ -352,7 +355,11 @@ impl Poller {
                 let data = epoll::EventData::new_u64(index as u64);
                 // A descriptor that was closed has left the set by itself, and one that is still in it is as
                 // good as added.
-                let _ = epoll::add(epoll, lane.port.descriptor(), data, epoll::EventFlags::IN);
+                let events = match lane.port {
+                    Port::Network { .. } => epoll::EventFlags::IN,
+                    Port::File { .. } => epoll::EventFlags::IN | epoll::EventFlags::ET,
+                };
+                let _ = epoll::add(epoll, lane.port.descriptor(), data, events);
                 self.registered[index] = true;
             }
             if lane.is_paced() {
@@ -372,6 +379,10 @@ impl Poller {
             for event in &self.events {
                 self.ready.push(event.data.u64() as usize);
             }
+        }
+        if may_sleep && self.ready.is_empty() {
+            // An event that was lost delays its lane by one sleep.
+            self.ready.extend(0..lanes.len());
         }
     }
 }

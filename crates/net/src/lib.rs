@@ -12,8 +12,7 @@
 //! join the reactors as [`ExternalDriver`]s, so that callers can wake or close a connection without
 //! knowing its kind.
 //!
-//! Beside that stand [`FileIo`], queued I/O on files and block devices for the load generator, and
-//! [`UdpSocket`], datagrams in runs for RDMA in software.
+//! Beside that stands [`UdpSocket`], datagrams in runs for RDMA in software.
 //!
 //! What this crate must not know: protocols, targets, access rights.
 //!
@@ -22,13 +21,12 @@
 //! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
 //! to byte slices that are borrowed across the call, or to volume memory between
 //! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
-//! guard unpins however the scope is left. No Rust reference to volume memory is made. `file_io`
-//! and `udp` have their own arguments.
+//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has its
+//! own argument.
 
 mod connection;
 mod driven;
 mod external_drivers;
-mod file_io;
 mod gate;
 mod gather;
 mod listener;
@@ -48,9 +46,6 @@ pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
-pub use file_io::{
-    Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
-};
 pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
 /// The parts of a reactor, for threads that drive connections of another kind.

@@ -98,9 +98,10 @@ fn buffered_reads_that_complete_at_once_end() {
 #[test]
 fn a_thread_that_serves_several_files_keeps_the_runtime() {
     let file = TempFile::new();
-    for _ in 0..20 {
-        let options = "FILE --runtime 1ms --numjobs 9 --iodepth 150 --threads 1";
-        let (verdict, text) = bench(&file, options).expect("measures");
+    for poll in ["spin", "sleep", "20us"].repeat(10) {
+        let shape = "--runtime 1ms --numjobs 9 --iodepth 150 --threads 1";
+        let (verdict, text) =
+            bench(&file, &format!("FILE {shape} --poll {poll}")).expect("measures");
         assert_eq!(verdict, Verdict::Good, "{text}");
     }
 }

@@ -6,7 +6,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 /// One mapping, cut into equal slots.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     base: *mut u8,
     /// Bytes of a slot that can be used.
     slot_bytes: usize,
@@ -21,7 +21,7 @@ unsafe impl Send for Buffers {}
 const PAGE_BYTES: usize = 4096;
 
 impl Buffers {
-    pub(super) fn new(count: u16, slot_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(count: u16, slot_bytes: usize) -> io::Result<Self> {
         let stride_bytes = slot_bytes.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
         let len = stride_bytes * usize::from(count).max(1);
         // SAFETY: an anonymous mapping at an address that the kernel chooses overlaps nothing.
@@ -41,12 +41,12 @@ impl Buffers {
         })
     }
 
-    pub(super) fn slot_bytes(&self) -> usize {
+    pub(crate) fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
     /// Where a slot's buffer starts. Panics where there is no such slot.
-    pub(super) fn slot_ptr(&self, slot: u16) -> *mut u8 {
+    pub(crate) fn slot_ptr(&self, slot: u16) -> *mut u8 {
         assert!(slot < self.count, "there is no slot {slot}");
         // SAFETY: `slot` is below `count`, so the result lies inside the mapping.
         unsafe { self.base.add(usize::from(slot) * self.stride_bytes) }
@@ -56,7 +56,7 @@ impl Buffers {
     ///
     /// # Safety
     /// While the result lives, nothing writes the slot's bytes, the kernel included.
-    pub(super) unsafe fn slot(&self, slot: u16) -> &[u8] {
+    pub(crate) unsafe fn slot(&self, slot: u16) -> &[u8] {
         // SAFETY: the slot lies inside the mapping, which is initialized (zeros); the caller keeps
         // writers away.
         unsafe { slice::from_raw_parts(self.slot_ptr(slot), self.slot_bytes) }
@@ -66,27 +66,14 @@ impl Buffers {
     ///
     /// # Safety
     /// While the result lives, nothing else reads or writes the slot's bytes, the kernel included.
-    pub(super) unsafe fn slot_mut(&mut self, slot: u16) -> &mut [u8] {
-        // SAFETY: as the caller promises.
-        unsafe { self.slot_mut_shared(slot) }
-    }
-
-    /// As [`slot_mut`](Self::slot_mut), where the other slots' bytes are in use.
-    ///
-    /// # Safety
-    /// While the result lives, nothing else reads or writes the slot's bytes, the kernel included.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "slots are disjoint; the caller promises that this one is not in use"
-    )]
-    pub(super) unsafe fn slot_mut_shared(&self, slot: u16) -> &mut [u8] {
+    pub(crate) unsafe fn slot_mut(&mut self, slot: u16) -> &mut [u8] {
         // SAFETY: the slot lies inside the mapping, which is initialized; the caller keeps others
         // away.
         unsafe { slice::from_raw_parts_mut(self.slot_ptr(slot), self.slot_bytes) }
     }
 
     /// The slots' buffers, in order, as the kernel takes them for registration.
-    pub(super) fn iovecs(&self) -> Vec<libc::iovec> {
+    pub(crate) fn iovecs(&self) -> Vec<libc::iovec> {
         (0..self.count)
             .map(|slot| libc::iovec {
                 iov_base: self.slot_ptr(slot).cast(),
@@ -96,7 +83,7 @@ impl Buffers {
     }
 
     /// Leaves the mapping in place for good.
-    pub(super) fn leak(&mut self) {
+    pub(crate) fn leak(&mut self) {
         self.base = ptr::null_mut();
     }
 }

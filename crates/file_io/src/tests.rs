@@ -1,4 +1,10 @@
-use super::*;
+use std::{fs::File, time::Duration};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    Caching, FileAccess, FileCompletion, FileEngine, FileError, FileIo, FileIoOptions, FileOp,
+};
 
 struct TempFile(std::path::PathBuf);
 
@@ -23,6 +29,14 @@ fn options(depth: u16) -> FileIoOptions {
         buffer_bytes: 4096,
         access: FileAccess::ReadWrite,
         caching: Caching::DirectWherePossible,
+        engine: None,
+    }
+}
+
+fn on_threads(depth: u16) -> FileIoOptions {
+    FileIoOptions {
+        engine: Some(FileEngine::Threads),
+        ..options(depth)
     }
 }
 
@@ -61,12 +75,61 @@ fn what_was_written_is_read_back_from_another_thread() {
 }
 
 #[test]
-fn without_io_uring_plain_calls_do_the_same() {
-    let file = TempFile::new("plain", 64 * 1024);
-    let mut io = FileIo::open(&file.0, &options(8)).expect("opens");
-    io.engine = Engine::Plain(Vec::new());
-    assert_eq!(io.engine(), FileEngine::Plain);
+fn threads_do_the_same_without_io_uring() {
+    let file = TempFile::new("threads", 64 * 1024);
+    let mut io = FileIo::open(&file.0, &on_threads(8)).expect("opens");
+    assert_eq!(io.engine(), FileEngine::Threads);
     write_then_read_back(&mut io);
+}
+
+#[test]
+fn threads_carry_out_more_requests_than_there_are_threads() {
+    let depth = 4 * FileIo::THREADS_MAX as u16;
+    let file = TempFile::new("many", u64::from(depth) * 4096);
+    let mut io = FileIo::open(&file.0, &on_threads(depth)).expect("opens");
+    let last = 20;
+    for round in 0..=last {
+        for slot in 0..depth {
+            io.buffer_mut(slot).fill(slot as u8 ^ round);
+            io.submit(slot, FileOp::Write, u64::from(slot) * 4096, 4096);
+        }
+        assert_eq!(drain(&mut io).len(), usize::from(depth));
+    }
+    let bytes = std::fs::read(&file.0).expect("reads");
+    for (slot, block) in bytes.chunks(4096).enumerate() {
+        assert!(
+            block.iter().all(|&byte| byte == slot as u8 ^ last),
+            "{slot}"
+        );
+    }
+}
+
+#[test]
+fn waiting_for_nothing_returns_at_once() {
+    let file = TempFile::new("nothing", 4096);
+    for options in [options(1), on_threads(1)] {
+        let mut io = FileIo::open(&file.0, &options).expect("opens");
+        let count = io.wait(None, &mut Vec::new()).expect("waits");
+        assert_eq!(count, 0);
+    }
+}
+
+#[test]
+fn completions_make_the_descriptor_readable() {
+    let file = TempFile::new("announce", 4096);
+    for options in [options(1), on_threads(1)] {
+        let mut io = FileIo::open(&file.0, &options).expect("opens");
+        io.announce().expect("there is a descriptor left");
+        io.submit(0, FileOp::Read, 0, 4096);
+        let descriptor = io.descriptor().expect("it was asked for");
+        let mut entries = [PollFd::new(&descriptor, PollFlags::IN)];
+        let patience = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut entries, Some(&patience)), Ok(1), "{options:?}");
+        assert_eq!(drain(&mut io).len(), 1);
+    }
 }
 
 #[test]
@@ -111,8 +174,9 @@ fn the_buffer_of_a_slot_in_flight_is_not_lent() {
 #[test]
 fn requests_in_flight_are_waited_for_on_drop() {
     let file = TempFile::new("drop", 1 << 20);
-    for _ in 0..50 {
-        let mut io = FileIo::open(&file.0, &options(64)).expect("opens");
+    for round in 0..50 {
+        let options = [options(64), on_threads(64)][round % 2];
+        let mut io = FileIo::open(&file.0, &options).expect("opens");
         for slot in 0..64 {
             io.submit(slot, FileOp::Read, u64::from(slot) * 4096, 4096);
         }

@@ -1,0 +1,280 @@
+//! A queue on one file.
+
+use std::{
+    fs::File,
+    io::{self, Seek as _, SeekFrom},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    FileCompletion, FileEngine, FileError, FileIoOptions, FileOp,
+    aligned::Buffers,
+    open::open_file,
+    ring::{Ring, Until},
+    threads::{THREADS_MAX, Threads},
+};
+
+/// A file and the requests in flight on it.
+#[derive(Debug)]
+pub struct FileIo {
+    engine: Engine,
+    buffers: Buffers,
+    /// Bytes of the request in flight in each slot.
+    in_flight: Box<[Option<u32>]>,
+    in_flight_count: usize,
+    len_bytes: u64,
+    alignment_bytes: u32,
+    direct: bool,
+}
+
+impl FileIo {
+    /// The most requests in flight: what the kernel takes for one ring.
+    pub const DEPTH_MAX: u16 = 1 << 15;
+    /// The most threads of a queue that threads serve.
+    pub const THREADS_MAX: usize = THREADS_MAX;
+
+    /// Opens `path`. `options.depth` is from 1 to [`DEPTH_MAX`](Self::DEPTH_MAX).
+    pub fn open(path: &Path, options: &FileIoOptions) -> io::Result<Self> {
+        let (mut file, alignment_bytes, direct) = open_file(path, options)?;
+        let len_bytes = file.seek(SeekFrom::End(0))?;
+        let buffers = Buffers::new(options.depth, options.buffer_bytes)?;
+        let file = Arc::new(file);
+        let engine = Engine::new(&file, &buffers, options.depth, options.engine)?;
+        Ok(Self {
+            engine,
+            in_flight: vec![None; usize::from(options.depth)].into_boxed_slice(),
+            in_flight_count: 0,
+            buffers,
+            len_bytes,
+            alignment_bytes,
+            direct,
+        })
+    }
+
+    /// The file's length when it was opened.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Offsets and lengths must be multiples of this.
+    pub fn alignment_bytes(&self) -> u32 {
+        self.alignment_bytes
+    }
+
+    /// Whether the page cache is passed by.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Which system calls carry the requests.
+    pub fn engine(&self) -> FileEngine {
+        match self.engine {
+            Engine::IoUring { .. } => FileEngine::IoUring,
+            Engine::Threads(_) => FileEngine::Threads,
+        }
+    }
+
+    /// From now on completions make [`descriptor`](Self::descriptor) readable. An event may come
+    /// without a completion, and one event stands for several completions.
+    pub fn announce(&mut self) -> io::Result<()> {
+        let Engine::IoUring { ring, event } = &mut self.engine else {
+            return Ok(());
+        };
+        if event.is_none() {
+            let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            ring.announce(counter.as_raw_fd())?;
+            *event = Some(counter);
+        }
+        Ok(())
+    }
+
+    /// What to wait for, for a thread that has several queues, after [`announce`](Self::announce).
+    /// It is readable for good after the first event: wait for it edge-triggered.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.engine {
+            Engine::IoUring { event, .. } => event.as_ref().map(AsFd::as_fd),
+            Engine::Threads(threads) => Some(threads.event().as_fd()),
+        }
+    }
+
+    /// How many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight_count
+    }
+
+    /// The buffer of `slot`. Panics where a request is in flight in it, since the kernel may be
+    /// writing it.
+    pub fn buffer(&self, slot: u16) -> &[u8] {
+        assert!(
+            self.in_flight[usize::from(slot)].is_none(),
+            "the buffer of a slot in flight is the kernel's"
+        );
+        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer;
+        // `&self` keeps `submit` and `buffer_mut` away.
+        unsafe { self.buffers.slot(slot) }
+    }
+
+    /// The buffer of `slot`, to fill. Panics where a request is in flight in it.
+    pub fn buffer_mut(&mut self, slot: u16) -> &mut [u8] {
+        assert!(
+            self.in_flight[usize::from(slot)].is_none(),
+            "the buffer of a slot in flight is the kernel's"
+        );
+        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer; `&mut
+        // self` makes this the only reference.
+        unsafe { self.buffers.slot_mut(slot) }
+    }
+
+    /// Starts a request on `len_bytes` bytes from `offset_bytes` on; where the system does not take
+    /// it, the next [`poll`](Self::poll) or [`wait`](Self::wait) tries again or says why. Panics
+    /// where `slot` is in flight or its buffer is shorter.
+    pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u32) {
+        let state = &mut self.in_flight[usize::from(slot)];
+        assert!(state.is_none(), "slot {slot} is in flight");
+        assert!(
+            len_bytes as usize <= self.buffers.slot_bytes()
+                || matches!(op, FileOp::Discard | FileOp::Flush),
+            "the transfer is longer than the slot's buffer"
+        );
+        let wanted = if matches!(op, FileOp::Read | FileOp::Write) {
+            len_bytes
+        } else {
+            0
+        };
+        *state = Some(wanted);
+        self.in_flight_count += 1;
+        let request = Request {
+            slot,
+            op,
+            offset_bytes,
+            len_bytes,
+        };
+        match &mut self.engine {
+            Engine::IoUring { ring, .. } => {
+                ring.push(&self.buffers, request);
+                // One call each: a device that gets 32 requests at once finishes them at once and
+                // stands idle in between, which cost a quarter of the random writes of a virtual
+                // disk.
+                ring.start();
+            }
+            Engine::Threads(threads) => threads.push(request, self.buffers.slot_ptr(slot)),
+        }
+    }
+
+    /// Hands over what was submitted, appends what has completed to `done`, and says how many that
+    /// were. Never waits.
+    pub fn poll(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
+        if let Engine::IoUring { ring, .. } = &mut self.engine {
+            ring.enter(Until::Now)?;
+        }
+        Ok(self.reap(done))
+    }
+
+    /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is
+    /// over. Returns at once if there is no timeout and nothing is in flight. Arming a timer costs a microsecond or
+    /// two where the machine is virtual.
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        done: &mut Vec<FileCompletion>,
+    ) -> io::Result<usize> {
+        if timeout.is_none() && self.in_flight_count == 0 {
+            return Ok(0);
+        }
+        match &mut self.engine {
+            Engine::IoUring { ring, .. } => {
+                ring.enter(timeout.map_or(Until::Completion, Until::Timeout))?;
+            }
+            Engine::Threads(threads) => threads.wait(timeout),
+        }
+        Ok(self.reap(done))
+    }
+
+    fn reap(&mut self, done: &mut Vec<FileCompletion>) -> usize {
+        let before = done.len();
+        let in_flight = &mut self.in_flight;
+        let mut take = |slot: u16, result: io::Result<usize>| {
+            let wanted_bytes = in_flight[usize::from(slot)]
+                .take()
+                .expect("only slots in flight complete") as usize;
+            let result = match result {
+                Err(error) => Err(FileError::Os(error)),
+                Ok(done_bytes) if done_bytes != wanted_bytes => Err(FileError::Short {
+                    done_bytes,
+                    wanted_bytes,
+                }),
+                Ok(_) => Ok(()),
+            };
+            done.push(FileCompletion { slot, result });
+        };
+        match &mut self.engine {
+            Engine::IoUring { ring, .. } => ring.reap(&mut take),
+            Engine::Threads(threads) => threads.reap(&mut take),
+        }
+        let count = done.len() - before;
+        self.in_flight_count -= count;
+        count
+    }
+}
+
+impl Drop for FileIo {
+    fn drop(&mut self) {
+        let mut done = Vec::with_capacity(self.in_flight_count);
+        while self.in_flight_count > 0 {
+            done.clear();
+            if self.wait(None, &mut done).is_err() {
+                // The ring is unusable, so what the kernel still holds is unknown: leave the
+                // buffers mapped.
+                self.buffers.leak();
+                return;
+            }
+        }
+    }
+}
+
+/// What to do with the buffer of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) slot: u16,
+    pub(crate) op: FileOp,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u32,
+}
+
+#[derive(Debug)]
+enum Engine {
+    IoUring {
+        ring: Box<Ring>,
+        /// What announces completions, once that was asked for.
+        event: Option<OwnedFd>,
+    },
+    Threads(Threads),
+}
+
+impl Engine {
+    /// The engine asked for; io_uring if it is permitted, otherwise threads, if none was.
+    fn new(
+        file: &Arc<File>,
+        buffers: &Buffers,
+        depth: u16,
+        engine: Option<FileEngine>,
+    ) -> io::Result<Self> {
+        let ring = match engine {
+            Some(FileEngine::Threads) => None,
+            Some(FileEngine::IoUring) => Some(Ring::new(file, buffers, depth)?),
+            None => Ring::new(file, buffers, depth).ok(),
+        };
+        match ring {
+            Some(ring) => Ok(Self::IoUring {
+                ring: Box::new(ring),
+                event: None,
+            }),
+            None => Threads::new(Arc::clone(file), depth).map(Self::Threads),
+        }
+    }
+}
