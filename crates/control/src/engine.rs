@@ -5,6 +5,7 @@
 
 mod busy;
 mod error;
+mod guards;
 mod portals;
 mod rdma;
 mod restore;

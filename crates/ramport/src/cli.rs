@@ -251,7 +251,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct RemoveArgs {
     /// Its name
     pub(crate) name: String,
-    /// Even if it is in use
+    /// Even if it is in use, or holds data that are lost
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -274,7 +274,7 @@ pub(crate) enum VolumeVerb {
     /// Shrink a volume by an amount; data beyond the new end are lost
     Shrink(ResizeByArgs),
     /// Make every block read as zeros
-    Erase(NameArgs),
+    Erase(RemoveArgs),
     /// Reject writes
     Lock(NameArgs),
     /// Accept writes again
@@ -594,7 +594,16 @@ pub(crate) enum PortalVerb {
     Set(PortalSetArgs),
     /// Close a portal
     #[command(visible_aliases = ["rm", "close"])]
-    Remove(PortalArgs),
+    Remove(PortalRemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalRemoveArgs {
+    #[command(flatten)]
+    pub(crate) portal: PortalArgs,
+    /// Even if it has connections, which end
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -614,6 +623,9 @@ pub(crate) struct PortalSetArgs {
     /// Serve the same targets over RDMA too, at the same address and port; or with which provider
     #[arg(long, value_name = "on|off|auto|hw|soft")]
     pub(crate) rdma: RdmaSwitch,
+    /// Stop serving over RDMA even if hosts are connected
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

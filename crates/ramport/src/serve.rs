@@ -11,7 +11,7 @@ use anyhow::Context;
 use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
-use server::{PortalDefinition, RdmaChoice, ServerConfig};
+use server::{Force, PortalDefinition, RdmaChoice, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, ServeArgs};
@@ -119,7 +119,8 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
                 continue;
             }
             // What carries RDMA was said anew.
-            engine.remove_portal(defined.0).map_err(Failure::mistake)?;
+            let removed = engine.remove_portal(defined.0, Force::Yes);
+            removed.map_err(Failure::mistake)?;
         }
         // RDMA may be in the way of something else on this machine; the portals over TCP are served
         // all the same.

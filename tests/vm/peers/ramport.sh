@@ -66,7 +66,7 @@ peer_address_add() { ip -n "$NET_NS" address add "$1" dev br0 nodad; }
 
 # A suite's PORTAL_SCHEME says which protocol; the port of iSCSI may have ",GROUP" after it.
 peer_portal_add() { daemon portal create "$PORTAL_SCHEME://$1:$2"; }
-peer_portal_remove() { daemon portal remove "$PORTAL_SCHEME://$1:$2"; }
+peer_portal_remove() { daemon portal remove "$PORTAL_SCHEME://$1:$2" --force; }
 
 peer_volume_create() { daemon volume create "$1" --size "${2}MiB" --block-size "$3"; }
 peer_volume_resize() { daemon volume resize "$1" --size "${2}MiB" --force; }

@@ -280,14 +280,15 @@ async fn remove_volume(
 }
 
 /// Make every block read as zeros
-#[utoipa::path(post, path = "/v1/volumes/{name}/erase", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/volumes/{name}/erase", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody)))]
 async fn erase_volume(
     State(engine): State<Engine>,
     Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
 ) -> Answer<VolumeView> {
     call(engine, move |engine| {
         let name = parse(&name)?;
-        engine.erase_volume(&name)?;
+        engine.erase_volume(&name, query.force())?;
         Ok(Json(engine.volume(&name)?))
     })
     .await
@@ -504,10 +505,14 @@ async fn change_portal(
 }
 
 /// Close a portal
-#[utoipa::path(delete, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded")), responses((status = 204, description = "It is closed"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
-async fn remove_portal(State(engine): State<Engine>, Path(url): Path<String>) -> Done {
+#[utoipa::path(delete, path = "/v1/portals/{url}", params(("url" = String, Path, description = "Its URL, percent-encoded"), ForceQuery), responses((status = 204, description = "It is closed"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn remove_portal(
+    State(engine): State<Engine>,
+    Path(url): Path<String>,
+    Query(query): Query<ForceQuery>,
+) -> Done {
     call(engine, move |engine| {
-        engine.remove_portal(parse(&url)?)?;
+        engine.remove_portal(parse(&url)?, query.force())?;
         Ok(StatusCode::NO_CONTENT)
     })
     .await

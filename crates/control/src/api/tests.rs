@@ -67,6 +67,7 @@ PATCH  400 /v1/volumes/a {"size": 1}
 PATCH  404 /v1/volumes/none {}
 PATCH  200 /v1/volumes/a {"filters": {"delay": {"read": "1ms"}}}
 POST   200 /v1/volumes/a/erase
+POST   200 /v1/volumes/a/erase?force=true
 POST   404 /v1/volumes/none/erase
 POST   200 /v1/volumes/a/acknowledge
 POST   404 /v1/volumes/none/acknowledge
@@ -101,6 +102,7 @@ POST   201 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:0
 POST   400 /v1/portals/localhost
 GET    404 /v1/portals/127.0.0.1:1
 DELETE 404 /v1/portals/127.0.0.1:1
+DELETE 404 /v1/portals/127.0.0.1:1?force=true
 POST   201 /v1/portals/iscsi:%2F%2F127.0.0.1:0,7
 POST   400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420%3Frdma=hw
 POST   400 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:4420%3Frdma=soft
@@ -286,7 +288,8 @@ fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again()
         (view().state, view().provider),
         (PortalState::Open, Some(RdmaProvider::Soft))
     );
-    daemon.engine.remove_portal(portal).expect("it is there");
+    let removed = daemon.engine.remove_portal(portal, server::Force::No);
+    removed.expect("it is there");
     // One that is closed can be taken away, too, also by a whole file.
     let blocker = std::net::UdpSocket::bind(format!("{address}:4791")).expect("free again");
     daemon
@@ -365,6 +368,34 @@ fn what_force_overrides_names_the_parameter_over_rest() {
     // The client leaves the hint to the program, which has options.
     let refused = daemon.client.delete("/v1/volumes/a").expect_err("in use");
     assert!(!refused.to_string().contains("force"), "{refused}");
+}
+
+#[test]
+fn a_portal_with_connections_is_closed_with_force_alone() {
+    let daemon = Daemon::start();
+    let portal = parse("nvme+tcp://127.0.0.1:0").expect("a portal");
+    let portal = daemon.engine.add_portal(portal, IfClosed::Refuse);
+    let portal = portal.expect("a free port");
+    let _connection = std::net::TcpStream::connect(portal.0.address).expect("it listens");
+    let view = || daemon.engine.portal(portal).expect("it is there");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while view().connections == 0 {
+        assert!(std::time::Instant::now() < end, "it is not counted");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let path = format!("/v1/portals/{}", crate::path_part(&portal.to_string()));
+    let delete = |path: &str| {
+        let answer = daemon.client.raw("DELETE", path, &Value::Null);
+        answer.expect("an answer")
+    };
+    let (status, text) = delete(&path);
+    assert!(
+        status == 409 && text.contains("has 1 connections"),
+        "{text}"
+    );
+    assert_eq!(view().state, PortalState::Open);
+    assert_eq!(delete(&format!("{path}?force=true")).0, 204);
+    assert!(daemon.engine.portals().is_empty());
 }
 
 #[test]

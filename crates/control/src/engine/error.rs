@@ -1,6 +1,7 @@
 //! What a person asked of the engine and can't have, and why it did not start.
 
-use server::{ErrorKind, ServerError, StartError, VolumeName};
+use server::{ErrorKind, PortalDefinition, ServerError, StartError, VolumeName};
+use volume::ByteSize;
 
 use crate::definitions::DefinitionFault;
 use crate::engine::restore::RestoreError;
@@ -34,6 +35,24 @@ pub enum EngineError {
         /// What is under way.
         action: &'static str,
     },
+    /// Removing a volume would destroy what hosts wrote.
+    #[error(
+        "volume {volume} holds data ({} of memory), which removing it destroys", ByteSize(*used_bytes)
+    )]
+    HoldsData {
+        /// The volume.
+        volume: VolumeName,
+        /// Memory that it holds.
+        used_bytes: u64,
+    },
+    /// Hosts are connected through the portal.
+    #[error("portal {portal} has {connections} connections, which removing it ends")]
+    PortalInUse {
+        /// The portal.
+        portal: PortalDefinition,
+        /// How many connections.
+        connections: usize,
+    },
     /// Applying a file would destroy data.
     #[error("this would destroy the contents of {volumes}")]
     LosesData {
@@ -48,7 +67,11 @@ impl EngineError {
         match self {
             Self::Server(error) => error.kind(),
             Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
-            Self::Plan(_) | Self::Busy { .. } | Self::LosesData { .. } => ErrorKind::Conflict,
+            Self::Plan(_)
+            | Self::Busy { .. }
+            | Self::HoldsData { .. }
+            | Self::PortalInUse { .. }
+            | Self::LosesData { .. } => ErrorKind::Conflict,
             Self::Store(_) => ErrorKind::Unavailable,
         }
     }
@@ -57,7 +80,7 @@ impl EngineError {
     pub fn needs_force(&self) -> bool {
         match self {
             Self::Server(error) => error.needs_force(),
-            Self::LosesData { .. } => true,
+            Self::HoldsData { .. } | Self::PortalInUse { .. } | Self::LosesData { .. } => true,
             _ => false,
         }
     }

@@ -76,10 +76,12 @@ impl Engine {
         Ok(to)
     }
 
-    /// Closes a portal; the sessions that came through it end.
-    pub fn remove_portal(&self, portal: Portal) -> Result<(), EngineError> {
+    /// Closes a portal; refused while it has connections, unless forced, which ends them.
+    pub fn remove_portal(&self, portal: Portal, force: Force) -> Result<(), EngineError> {
         let mut store = self.begin();
-        let change = Change::RemovePortal(Text(self.defined_portal(portal)?));
+        let portal = self.defined_portal(portal)?;
+        self.guard_portal(portal.0, force)?;
+        let change = Change::RemovePortal(Text(portal));
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 

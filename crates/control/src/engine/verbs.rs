@@ -123,9 +123,11 @@ impl Engine {
         self.commit(&mut self.begin(), vec![change], force, is_growth)
     }
 
-    /// Makes every block of a volume read as zeros. Other changes go on meanwhile.
-    pub fn erase_volume(&self, name: &VolumeName) -> Result<(), EngineError> {
+    /// Makes every block of a volume read as zeros; refused while sessions use it, unless forced. Other changes go on
+    /// meanwhile.
+    pub fn erase_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let info = self.server().volume(name)?;
+        self.guard_erasure(name, force)?;
         let busy = self.shared.busy.enter(name, "erasure", info.used_bytes)?;
         busy.note(Progress {
             done_bytes: 0,
@@ -144,42 +146,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a volume; refused while it is attached, unless forced.
+    /// Removes a volume; refused while it is attached or holds data, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let _busy = self.shared.busy.enter(name, "removal", 0)?;
         self.defined_volume(name)?;
         let mut store = self.begin();
-        let mut changes = Vec::new();
+        let (mut targets, mut changes) = (Vec::new(), Vec::new());
         for (target, definition) in &self.read().targets {
             let mut without = definition.clone();
             without.namespaces.retain(|_, volume| volume.0 != *name);
             if without != *definition {
+                targets.push(target.0.clone());
                 changes.push(Change::SetTarget(target.clone(), without));
             }
         }
-        if force == Force::No && !changes.is_empty() {
-            return Err(self.volume_in_use(name, &changes).into());
-        }
+        self.guard_removal(name, &targets, force)?;
         changes.push(Change::RemoveVolume(Text(name.clone())));
         self.commit(&mut store, changes, Force::Yes, |_| false)
-    }
-
-    fn volume_in_use(&self, name: &VolumeName, changes: &[Change]) -> ServerError {
-        let targets = changes.iter().filter_map(|change| match change {
-            Change::SetTarget(target, _) => Some(&target.0),
-            _ => None,
-        });
-        let sessions = targets
-            .clone()
-            .filter_map(|target| self.server().target(target).ok())
-            .map(|info| info.sessions)
-            .sum();
-        let targets: Vec<_> = targets.map(ToString::to_string).collect();
-        ServerError::VolumeInUse {
-            volume: name.clone(),
-            targets: targets.join(", "),
-            sessions,
-        }
     }
 
     /// Creates a target.

@@ -8,7 +8,7 @@ use control::{
 };
 use server::PortalDefinition;
 
-use super::Daemon;
+use super::{Daemon, query};
 use crate::cli::{PortalSetArgs, PortalVerb, RdmaSwitch};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
@@ -18,10 +18,7 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
         PortalVerb::Create(args) => show(daemon, &daemon.client.post(&path(args.url), &())?),
         PortalVerb::List => list(daemon),
         PortalVerb::Show(args) => show(daemon, &daemon.client.get(&path(args.url))?),
-        PortalVerb::Remove(args) => {
-            daemon.client.delete(&path(args.url))?;
-            daemon.say(format_args!("portal {} is closed", args.url))
-        }
+        PortalVerb::Remove(args) => close(daemon, args.portal.url, args.force),
         PortalVerb::Set(args) => set(daemon, args),
     }
 }
@@ -32,7 +29,7 @@ fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     let portal = args.url.0;
     let asked = match args.rdma {
         RdmaSwitch::On => server::RdmaChoice::default(),
-        RdmaSwitch::Off => return switch_off(daemon, beside(args)?),
+        RdmaSwitch::Off => return switch_off(daemon, beside(args)?, args.force),
         RdmaSwitch::Auto => server::RdmaChoice::Auto,
         RdmaSwitch::Hw => server::RdmaChoice::Hw,
         RdmaSwitch::Soft => server::RdmaChoice::Soft,
@@ -62,14 +59,17 @@ fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     }
 }
 
-fn switch_off(daemon: &Daemon, over_rdma: Portal) -> Result<(), Failure> {
+fn switch_off(daemon: &Daemon, over_rdma: Portal, force: bool) -> Result<(), Failure> {
     match find(daemon, over_rdma)? {
-        Some(portal) => {
-            daemon.client.delete(&path(portal))?;
-            daemon.say(format_args!("portal {portal} is closed"))
-        }
+        Some(portal) => close(daemon, portal, force),
         None => daemon.say(format_args!("portal {over_rdma} is not open")),
     }
+}
+
+fn close(daemon: &Daemon, portal: Portal, force: bool) -> Result<(), Failure> {
+    let path = format!("{}{}", path(portal), query(force));
+    daemon.client.delete(&path)?;
+    daemon.say(format_args!("portal {portal} is closed"))
 }
 
 /// The portal over RDMA beside one over TCP.

@@ -32,7 +32,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         }
         VolumeVerb::Shrink(args) => shrink(daemon, &args),
         VolumeVerb::Erase(args) => {
-            let path = format!("{}/erase", path(&args.name));
+            let path = format!("{}/erase{}", path(&args.name), query(args.force));
             let _: VolumeView =
                 with_progress(daemon, &args.name, || daemon.client.post(&path, &()))?;
             daemon.say(format_args!("volume {} is erased", args.name))

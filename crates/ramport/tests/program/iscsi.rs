@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
 
-const TARGET: &str = "iqn.2025-01.io.ramport:pdus";
+pub(crate) const TARGET: &str = "iqn.2025-01.io.ramport:pdus";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const GOOD: u8 = 0x00;
+pub(crate) const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const TASK_ABORTED: u8 = 0x40;
@@ -28,22 +28,22 @@ struct Pdu {
 
 /// What a command was answered with.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
-    status: u8,
+pub(crate) struct Answer {
+    pub(crate) status: u8,
     data: Vec<u8>,
     /// ASC and ASCQ.
     sense: Option<(u8, u8)>,
 }
 
 /// An initiator with one connection.
-struct Initiator {
+pub(crate) struct Initiator {
     stream: TcpStream,
     cmd_sn: u32,
     itt: u32,
 }
 
 impl Initiator {
-    fn login(portal: &str, name: &str, isid: u8) -> Self {
+    pub(crate) fn login(portal: &str, name: &str, isid: u8) -> Self {
         let (initiator, answer) = Self::try_login(portal, name, isid, (0, 0), "");
         assert_eq!((answer.header[0], answer.header[36]), (0x23, 0));
         initiator
@@ -168,7 +168,7 @@ impl Initiator {
     }
 
     /// TEST UNIT READY until no unit attention is left; the last answer.
-    fn ready(&mut self) -> Answer {
+    pub(crate) fn ready(&mut self) -> Answer {
         loop {
             let answer = self.run(&[0; 6], &[], 0);
             if answer.status == GOOD {
@@ -186,7 +186,7 @@ impl Initiator {
         self.run(&[0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0], &list, 0)
     }
 
-    fn write_block(&mut self) -> Answer {
+    pub(crate) fn write_block(&mut self) -> Answer {
         self.run(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512], 0)
     }
 
@@ -207,7 +207,7 @@ impl Initiator {
 }
 
 /// A daemon with a volume, the target, and the address of its portal.
-fn served(name: &str) -> (Daemon, String) {
+pub(crate) fn served(name: &str) -> (Daemon, String) {
     let daemon = Daemon::start(name);
     daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
     daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
@@ -334,7 +334,7 @@ fn initiators_are_told_before_they_are_dropped() {
         .to_owned();
     let mut through_other = Initiator::login(other.trim_end_matches(",2"), name, 2);
     let mut stays = Initiator::login(&portal, name, 3);
-    daemon.ok(&["portal", "rm", &format!("iscsi://{other}")]);
+    daemon.ok(&["portal", "rm", &format!("iscsi://{other}"), "--force"]);
     assert_eq!(through_other.event(), Some((CONNECTION_DROP, [0, 2, 20])));
     assert!(through_other.receive().is_none());
     stays.ready();

@@ -3,6 +3,7 @@
 mod bench;
 mod daemon;
 mod fabric;
+mod guards;
 mod iscsi;
 mod rdma;
 

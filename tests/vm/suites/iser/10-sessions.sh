@@ -13,7 +13,7 @@ iscsiadm -m discovery -t sendtargets -p "$PEER_B:$PORT" -I default | tee /tmp/fo
 same "$(wc -l < /tmp/found)" 1 "portals over TCP"
 iscsiadm -m node -o delete
 G
-  daemon portal remove "iscsi://$PEER_B:$PORT,$GROUP_B"
+  daemon portal remove "iscsi://$PEER_B:$PORT,$GROUP_B" --force
 }
 
 test_a_session_is_told_with_its_transport_and_keys() {
@@ -49,8 +49,8 @@ refused by_iser "$(session "$IQN")"
 verified over-tcp "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=1m
 detach "$IQN"
 G
-  daemon portal set "iscsi://$other" --rdma off
-  daemon portal remove "iscsi://$other"
+  daemon portal set "iscsi://$other" --rdma off --force
+  daemon portal remove "iscsi://$other" --force
 }
 
 test_an_unknown_target_is_refused() {

@@ -40,7 +40,7 @@ test_an_adapter_is_chosen_where_there_is_one() {
   guest CHOOSES=iser://10.77.0.11:3271 << 'G'
 ramport_here portal create "$CHOOSES"
 same "$(portal_field "$CHOOSES" state) $(portal_field "$CHOOSES" provider)" "open hw" "state and provider"
-ramport_here portal remove "$CHOOSES"
+ramport_here portal remove "$CHOOSES" --force
 G
 }
 

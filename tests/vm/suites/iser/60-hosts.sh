@@ -31,7 +31,7 @@ dd if=/tmp/random of="$over_rdma" bs=1M oflag=direct status=none
 dd if="$over_tcp" bs=1M count=8 iflag=direct status=none | cmp - /tmp/random
 detach "$IQN"
 G
-  daemon portal remove "iscsi://$PEER_B:$PORT,$GROUP_B"
+  daemon portal remove "iscsi://$PEER_B:$PORT,$GROUP_B" --force
 }
 
 # Others log in, guess keys, and send what is no PDU, what ends behind its message, data of no task, and too many commands.

@@ -13,7 +13,7 @@ test_io_goes_on_while_the_portal_is_switched_off_and_on() {
 io_started switch "$(disk 0)" verified_for_a_while switch "$(disk 0)"
 session "$IQN" > /tmp/session
 G
-  daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --rdma off
+  daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --rdma off --force
   guest << 'G'
 lost() { ! logged_in "$(session "$IQN")"; }
 eventually 40 lost
@@ -24,7 +24,7 @@ same "$(session "$IQN")" "$(cat /tmp/session)" session
 eventually 60 logged_in "$(session "$IQN")"
 io_ended switch 60
 G
-  daemon portal remove "iscsi://$PEER_A:$PORT,$GROUP_A"
+  daemon portal remove "iscsi://$PEER_A:$PORT,$GROUP_A" --force
 }
 
 test_io_goes_on_while_the_adapter_is_away() {

@@ -18,7 +18,7 @@ teardown() {
   # Where the test has failed meanwhile, the files after it want the portal.
   daemon portal show "iser://$PEER_A:$PORT,$GROUP_A" > /dev/null 2>&1 || daemon portal set "$PORTAL_TCP" --rdma on
   multipath_down
-  daemon portal remove "$PORTAL_TCP"
+  daemon portal remove "$PORTAL_TCP" --force
 }
 
 # The portal's RDMA is switched off and on, then the session by TCP ends; no I/O fails, and nothing that was acknowledged is lost.
@@ -29,7 +29,7 @@ by_iser "$(session "$IQN" "$PEER_A" iser)"
 refused by_iser "$(session "$IQN" "$PEER_A" default)"
 io_started host-moves "$(disk 0)" verified_for_a_while host-moves "$(map)"
 G
-  daemon portal set "$PORTAL_TCP" --rdma off
+  daemon portal set "$PORTAL_TCP" --rdma off --force
   guest << 'G'
 paths_become failed 1 40
 refused logged_in "$(session "$IQN" "$PEER_A" iser)"

@@ -22,7 +22,7 @@ test_discover_by_ipv6() {
 nvme discover -t rdma -a "$A_V6" -s "$PORT" -o json |
   jq -r '.records[] | "\(.subnqn) \(.trtype) \(.adrfam) \(.traddr)"' | grep -x "$NQN rdma ipv6 $A_V6"
 E
-  daemon portal remove "nvme+rdma://[$A_V6]:$PORT"
+  daemon portal remove "nvme+rdma://[$A_V6]:$PORT" --force
 }
 
 test_tcp_portals_are_told_as_well() {
@@ -32,7 +32,7 @@ nvme discover -t rdma -a "$PEER_A" -s "$PORT" -o json | jq -r '.records[] | "\(.
 grep -x "$NQN rdma" /tmp/records
 grep -x "$NQN tcp" /tmp/records
 E
-  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT" --force
 }
 
 test_a_controller_says_what_holds_over_rdma() {

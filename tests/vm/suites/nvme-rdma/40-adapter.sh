@@ -42,7 +42,7 @@ test_an_adapter_is_chosen_where_there_is_one() {
   guest CHOOSES=nvme+rdma://10.77.0.11:4431 << 'E'
 ramport_here portal create "$CHOOSES"
 same "$(portal_field "$CHOOSES" state) $(portal_field "$CHOOSES" provider)" "open hw" "state and provider"
-ramport_here portal remove "$CHOOSES"
+ramport_here portal remove "$CHOOSES" --force
 E
 }
 
@@ -119,7 +119,7 @@ sleep 3
 ip address add "$MOVES/32" dev eth1
 eventually 30 answers
 same "$(portal_field "$portal" provider)" hw provider
-ramport_here portal remove "$portal"
+ramport_here portal remove "$portal" --force
 ip address delete "$MOVES/32" dev eth1
 E
 }
@@ -145,7 +145,7 @@ done
 io_ended moved 60
 same "$(portal_field "$portal" provider)" hw provider
 disconnect
-ramport_here portal remove "$portal"
+ramport_here portal remove "$portal" --force
 bond_down
 E
 }

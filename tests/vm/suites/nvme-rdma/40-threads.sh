@@ -4,7 +4,7 @@
 setup() { peer_has_rdma_threads 2; }
 teardown() {
   guest <<< 'not_connected || disconnect'
-  ! daemon portal show "$PORTAL_V6" > /dev/null 2>&1 || daemon portal remove "$PORTAL_V6"
+  ! daemon portal show "$PORTAL_V6" > /dev/null 2>&1 || daemon portal remove "$PORTAL_V6" --force
   peer_crash
 }
 

@@ -28,7 +28,7 @@ TRANSPORT=tcp connect "$PEER_B"
 dd if="$(device 1)" bs=1M count=8 iflag=direct status=none | cmp - /tmp/random
 disconnect
 E
-  daemon portal remove "nvme+tcp://$PEER_B:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_B:$PORT" --force
 }
 
 test_a_host_that_is_not_allowed_is_refused() {

@@ -18,7 +18,7 @@ teardown() {
   net_link "$(guest_tap host 0)" up
   net_link "$(guest_tap host 1)" up
   guest <<< 'not_connected || disconnect'
-  daemon portal remove "nvme+tcp://$PEER_B:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_B:$PORT" --force
 }
 
 test_tcp_and_rdma_are_paths_of_one_disk() {
@@ -59,7 +59,7 @@ E
 
 test_a_target_moves_to_tcp_and_back_under_io() {
   guest <<< 'io_started move "$(device 1)" verified_for_a_while move "$(device 1)"'
-  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off --force
   guest << 'E'
 lost() { ! live "$(controllers "$NQN" "$PEER_A")"; }
 eventually 40 lost
@@ -71,7 +71,7 @@ back() { live "$(controllers "$NQN" "$PEER_A")"; }
 eventually 60 back
 io_ended move 60
 E
-  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT" --force
 }
 
 # Its only path goes to TCP and back at one address; no I/O fails, and nothing that was acknowledged is lost.
@@ -83,7 +83,7 @@ same "$(transport_of "$(controllers)")" rdma "transport of the only path"
 io_started host-moves "$(device 1)" verified_for_a_while host-moves "$(device 1)"
 controllers > /tmp/by-rdma
 E
-  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off --force
   guest FAST_LOSS="$FAST_LOSS" << 'E'
 by_rdma=$(cat /tmp/by-rdma)
 lost() { ! live "$by_rdma"; }
@@ -104,5 +104,5 @@ same "$(controllers)" "$by_rdma" controllers
 eventually 20 serves_more "$by_rdma" "$(served "$by_rdma")"
 io_ended host-moves 60
 E
-  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT" --force
 }

@@ -11,7 +11,7 @@ test_io_goes_on_after_a_crash() { io_goes_on_after_a_crash; }
 test_io_goes_on_while_the_portal_is_switched_off_and_on() {
   daemon portal create "nvme+tcp://$PEER_A:$PORT"
   guest <<< 'io_started switch "$(device 1)" verified_for_a_while switch "$(device 1)"'
-  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off
+  daemon portal set "nvme+tcp://$PEER_A:$PORT" --rdma off --force
   guest << 'E'
 # shellcheck disable=SC2046
 lost() { ! live $(controllers); }
@@ -24,7 +24,7 @@ back() { live $(controllers); }
 eventually 60 back
 io_ended switch 60
 E
-  daemon portal remove "nvme+tcp://$PEER_A:$PORT"
+  daemon portal remove "nvme+tcp://$PEER_A:$PORT" --force
 }
 
 test_io_goes_on_while_the_adapter_is_away() {

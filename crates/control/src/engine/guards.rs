@@ -1,0 +1,78 @@
+//! Guards: what is refused without force, since it destroys data or cuts hosts off.
+
+use server::{Force, PortalDefinition, Provisioning, ServerError, TargetName, VolumeName};
+
+use super::{Engine, EngineError};
+
+impl Engine {
+    /// Refuses to erase a volume that sessions use.
+    pub(super) fn guard_erasure(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
+        let attachments = self.server().volume(name)?.attachments;
+        let targets: Vec<_> = attachments.into_iter().map(|place| place.target).collect();
+        let in_use = self.volume_in_use(name, &targets);
+        let has_sessions =
+            matches!(in_use, ServerError::VolumeInUse { sessions, .. } if sessions > 0);
+        if force == Force::No && has_sessions {
+            return Err(in_use.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses to remove a volume that `targets` offer, or that holds data.
+    pub(super) fn guard_removal(
+        &self,
+        name: &VolumeName,
+        targets: &[TargetName],
+        force: Force,
+    ) -> Result<(), EngineError> {
+        if force == Force::Yes {
+            return Ok(());
+        }
+        if !targets.is_empty() {
+            return Err(self.volume_in_use(name, targets).into());
+        }
+        let info = self.server().volume(name)?;
+        let holds_data = match info.definition.provisioning {
+            Provisioning::Thin => info.used_bytes > 0,
+            // Its memory is there from the beginning.
+            Provisioning::Thick => info.statistics.kind(block::OpKind::Write).bytes > 0,
+        };
+        if holds_data {
+            return Err(EngineError::HoldsData {
+                volume: name.clone(),
+                used_bytes: info.used_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses to close a portal that has connections.
+    pub(super) fn guard_portal(
+        &self,
+        portal: PortalDefinition,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        let open = self.server().portals();
+        let info = open.iter().find(|info| info.definition == portal);
+        match info.map_or(0, |info| info.connections) {
+            connections if connections > 0 && force == Force::No => Err(EngineError::PortalInUse {
+                portal,
+                connections,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn volume_in_use(&self, name: &VolumeName, targets: &[TargetName]) -> ServerError {
+        let infos = targets
+            .iter()
+            .filter_map(|target| self.server().target(target).ok());
+        let sessions = infos.map(|info| info.sessions).sum();
+        let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
+        ServerError::VolumeInUse {
+            volume: name.clone(),
+            targets: targets.join(", "),
+            sessions,
+        }
+    }
+}
