@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 
-pub use answer::{ErrorBody, ErrorDetail};
+pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
 pub use routes::openapi;
 pub use token::{Token, TokenError};

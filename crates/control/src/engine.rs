@@ -3,6 +3,7 @@
 //! Each change is a transaction: it is checked, done to the server, made durable, and then answered. Where a step
 //! fails, those before it are undone. What destroys data is done last, when nothing is left that could fail.
 
+mod apply;
 mod busy;
 mod error;
 mod guards;
@@ -29,19 +30,20 @@ use crate::reservations::{Kept, KeptReservations};
 use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
+pub use apply::Comparison;
 pub use busy::Task;
 pub use error::{EngineError, OpenError};
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
-pub use verbs::{Applied, ApplyMode, TargetAccess, VolumePatch};
+pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
     SessionView, StatisticsView, StatusView, TargetView, VolumeView,
 };
 
-use busy::Busy;
+use busy::{Busy, BusyGuard};
 
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone)]

@@ -21,7 +21,8 @@ mod testing;
 mod text;
 
 pub use api::{
-    Api, ApiConfig, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError, openapi,
+    Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError,
+    openapi,
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
@@ -30,8 +31,8 @@ pub use definitions::{
     Provisioning, RateLimitFilter, RdmaChoice, Secret, Target, ToldBy, Volume,
 };
 pub use engine::{
-    Applied, ApplyMode, AttachmentView, CapacityView, ChapView, Contents, Engine, EngineError,
-    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
+    AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
+    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
     OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
     RdmaStatisticsView, ReferralView, RestoreError, SessionView, StatisticsView, StatusView,
     TargetAccess, TargetView, Task, VolumePatch, VolumeView,

@@ -233,7 +233,8 @@ pub(crate) struct ManArgs {
 pub(crate) struct ApplyArgs {
     /// The file
     pub(crate) file: PathBuf,
-    /// Only show what would change
+    /// Only show what would change, after the same checks. Exit status: 0 if nothing would change, 3
+    /// if something would, 1 if it would be refused
     #[arg(long)]
     pub(crate) diff: bool,
     /// Allow changes that destroy contents or end sessions

@@ -12,6 +12,8 @@ use crate::output::Form;
 pub(crate) enum Failure {
     /// The person who asked can mend it: exit status 2.
     Mistake(anyhow::Error),
+    /// The daemon refused to apply a file: exit status 1.
+    Refused(ErrorDetail),
     /// Something broke: exit status 1.
     Broken(anyhow::Error),
     /// Whoever read the output has gone away, as `head` does: nothing to tell, exit status 0.
@@ -27,11 +29,12 @@ impl Failure {
     /// Prints it on standard error.
     pub(crate) fn tell(&self, form: Form) -> ExitCode {
         let (error, code) = match self {
-            Self::Mistake(error) => (error, 2),
-            Self::Broken(error) => (error, 1),
+            Self::Mistake(error) => (detail(error, "mistake"), 2),
+            Self::Refused(error) => (error.clone(), 1),
+            Self::Broken(error) => (detail(error, "failed"), 1),
             Self::ReaderGone => return ExitCode::SUCCESS,
         };
-        print(form, kind(error, code), &told(error), needs_force(error));
+        print(form, error);
         ExitCode::from(code)
     }
 }
@@ -41,7 +44,12 @@ pub(crate) fn tell_usage(error: &clap::Error, form: Form) -> ExitCode {
     if form == Form::Json && error.use_stderr() {
         let text = error.render().to_string();
         let text = text.trim().trim_start_matches("error: ");
-        print(form, "usage", text, false);
+        let error = ErrorDetail {
+            kind: "usage".to_owned(),
+            message: text.to_owned(),
+            needs_force: false,
+        };
+        print(form, error);
     } else {
         // Nothing can be told to a reader who is gone.
         let _ = error.print();
@@ -50,39 +58,29 @@ pub(crate) fn tell_usage(error: &clap::Error, form: Form) -> ExitCode {
 }
 
 /// JSON has the form of REST's errors.
-fn print(form: Form, kind: &str, message: &str, needs_force: bool) {
+fn print(form: Form, mut error: ErrorDetail) {
+    if error.needs_force {
+        error.message.push_str("; to do it anyway, use --force");
+    }
     match form {
-        Form::Text => eprintln!("ramport: {message}"),
-        Form::Json => {
-            let error = ErrorDetail {
-                kind: kind.to_owned(),
-                message: message.to_owned(),
-                needs_force,
-            };
-            let body = json!(ErrorBody { error });
-            eprintln!("{body}");
-        }
+        Form::Text => eprintln!("ramport: {}", error.message),
+        Form::Json => eprintln!("{}", json!(ErrorBody { error })),
     }
 }
 
-/// REST's kind of an error that a daemon sent; otherwise whether the person can fix it.
-fn kind(error: &anyhow::Error, code: u8) -> &str {
-    match (error.downcast_ref(), code) {
-        (Some(ClientError::Refused { kind, .. }), _) => kind,
-        (_, 2) => "mistake",
-        _ => "failed",
-    }
-}
-
-fn needs_force(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref();
-    matches!(
-        refused,
+/// The kind is that of the daemon's answer, if there was one, and `otherwise` if not.
+fn detail(error: &anyhow::Error, otherwise: &str) -> ErrorDetail {
+    let (kind, needs_force) = match error.downcast_ref() {
         Some(ClientError::Refused {
-            needs_force: true,
-            ..
-        })
-    )
+            kind, needs_force, ..
+        }) => (kind.as_str(), *needs_force),
+        _ => (otherwise, false),
+    };
+    ErrorDetail {
+        kind: kind.to_owned(),
+        message: told(error),
+        needs_force,
+    }
 }
 
 /// The error and its causes, without those that the text before them has said already.
@@ -97,9 +95,6 @@ fn told(error: &anyhow::Error) -> String {
             text.push_str(": ");
         }
         text.push_str(&cause);
-    }
-    if needs_force(error) {
-        text.push_str("; to do it anyway, use --force");
     }
     text
 }

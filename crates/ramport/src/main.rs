@@ -50,6 +50,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Verb::Man(args) => cli::write_manual(&args.folder).map(|()| ExitCode::SUCCESS),
-        Verb::Daemon(verb) => verbs::run(&connection, verb).map(|()| ExitCode::SUCCESS),
+        Verb::Daemon(verb) => verbs::run(&connection, verb),
     }
 }

@@ -1,5 +1,6 @@
 //! The verbs that speak to a daemon, and those that work alone.
 
+mod apply;
 mod filter;
 mod host;
 mod portal;
@@ -9,17 +10,16 @@ mod target;
 mod tree;
 mod volume;
 
-use std::io::Read;
 use std::process::ExitCode;
 use std::thread;
 
 use anyhow::Context;
 use bench::{BenchError, Stop, Verdict};
-use control::{Applied, CapacityView, Client, Definitions, Endpoint, PortalView, Token};
+use control::{CapacityView, Client, Definitions, Endpoint, PortalView, Token};
 use initiator::Scheme;
 use serde_json::json;
 
-use crate::cli::{ApplyArgs, Connection, DaemonVerb, DiscoverArgs};
+use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
 use crate::output::Form;
 use crate::{output, paths};
@@ -27,9 +27,9 @@ use crate::{output, paths};
 pub(crate) use portal::{open_to_others, provider, state};
 
 /// Carries out a verb of the daemon's.
-pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<(), Failure> {
+pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode, Failure> {
     let daemon = Daemon::new(connection)?;
-    match verb {
+    let done = match verb {
         DaemonVerb::Volume(verb) => volume::run(&daemon, verb),
         DaemonVerb::Target(verb) => target::run(&daemon, verb),
         DaemonVerb::Host(verb) => host::run(&daemon, verb),
@@ -37,10 +37,11 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<(), Failu
         DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
         DaemonVerb::Ls => tree::show(&daemon),
-        DaemonVerb::Apply(args) => apply(&daemon, &args),
+        DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
         DaemonVerb::Export => export(&daemon),
         DaemonVerb::Capacity => capacity(&daemon),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// A daemon, and how to answer.
@@ -92,59 +93,6 @@ impl Daemon {
 /// A query's `force`.
 fn query(force: bool) -> &'static str {
     if force { "?force=true" } else { "" }
-}
-
-fn apply(daemon: &Daemon, args: &ApplyArgs) -> Result<(), Failure> {
-    let shown = args.file.display();
-    let text = if args.file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("cannot read standard input")?;
-        text
-    } else {
-        std::fs::read_to_string(&args.file)
-            .map_err(|error| Failure::Mistake(anyhow::anyhow!("cannot read {shown}: {error}")))?
-    };
-    let definitions = Definitions::from_text(&text)
-        .map_err(|error| Failure::Mistake(anyhow::anyhow!("{shown}: {error}")))?;
-    let compared: Applied = daemon
-        .client
-        .put("/v1/definitions?dry_run=true", &definitions)?;
-    if args.diff || compared.changes.is_empty() {
-        return show_changes(daemon, &compared, "would change");
-    }
-    if !daemon.is_json() {
-        for change in &compared.changes {
-            output::line(change)?;
-        }
-    }
-    let path = format!("/v1/definitions{}", query(args.force));
-    let applied: Applied = daemon.client.put(&path, &definitions)?;
-    if daemon.is_json() {
-        return output::json(&applied);
-    }
-    output::line(format_args!("{} changed", count(applied.changes.len())))
-}
-
-fn show_changes(daemon: &Daemon, compared: &Applied, verb: &str) -> Result<(), Failure> {
-    if daemon.is_json() {
-        return output::json(compared);
-    }
-    for change in &compared.changes {
-        output::line(change)?;
-    }
-    if compared.changes.is_empty() {
-        return output::line("nothing to change");
-    }
-    output::line(format_args!("{} {verb}", count(compared.changes.len())))
-}
-
-fn count(definitions: usize) -> String {
-    match definitions {
-        1 => "1 definition".to_owned(),
-        many => format!("{many} definitions"),
-    }
 }
 
 fn export(daemon: &Daemon) -> Result<(), Failure> {

@@ -44,5 +44,5 @@ pub use info::{
 pub use keeper::UnsavedReservations;
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
-pub use server::{Cores, ReservationFeed, Server, ServerConfig, machine};
+pub use server::{Cores, ReservationFeed, Server, ServerConfig, check_exposure, machine};
 pub use statistics::{IoStatistics, KindStatistics, Latency};

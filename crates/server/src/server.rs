@@ -295,6 +295,15 @@ impl State {
     }
 }
 
+/// Whether `targets` and `portals` may be together: a target without a host list is not offered through a portal that
+/// other machines reach.
+pub fn check_exposure<'a>(
+    targets: impl Iterator<Item = &'a TargetDefinition>,
+    portals: impl Iterator<Item = &'a PortalDefinition>,
+) -> Result<(), ServerError> {
+    State::check_exposure(targets, portals)
+}
+
 /// What tells this machine from others: made of its machine ID, or, where it has none (as in
 /// containers), random.
 pub fn machine() -> Uuid {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use server::{ErrorKind, ServerError};
 use utoipa::ToSchema;
 
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Comparison, Engine, EngineError};
 use crate::text::TextFault;
 
 /// The body of every answer that is an error.
@@ -34,9 +34,33 @@ pub struct ErrorDetail {
 
 impl ErrorDetail {
     /// The message without the hint at REST's parameter.
-    pub(crate) fn reason(&self) -> &str {
+    pub fn reason(&self) -> &str {
         let message = &self.message;
         message.strip_suffix(FORCE_HINT).unwrap_or(message)
+    }
+}
+
+/// What applying a file changed, or would change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Applied {
+    /// A line for each change: `+` new, `-` gone, `~` changed.
+    pub changes: Vec<String>,
+    /// Whether they were made.
+    pub applied: bool,
+    /// Why they would not be made, if they were only compared and would be refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<ErrorDetail>,
+}
+
+impl From<Comparison> for Applied {
+    fn from(comparison: Comparison) -> Self {
+        Self {
+            changes: comparison.changes,
+            applied: false,
+            refused: comparison
+                .refused
+                .map(|error| ApiError::from(error).detail()),
+        }
     }
 }
 
@@ -114,6 +138,14 @@ impl ApiError {
         }
     }
 
+    fn detail(self) -> ErrorDetail {
+        ErrorDetail {
+            kind: self.kind.to_owned(),
+            message: self.message,
+            needs_force: self.force == Override::Force,
+        }
+    }
+
     fn of_kind(kind: ErrorKind, mut message: String, force: Override) -> Self {
         if force == Override::Force {
             message.push_str(FORCE_HINT);
@@ -155,14 +187,8 @@ impl From<TextFault> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = ErrorBody {
-            error: ErrorDetail {
-                kind: self.kind.to_owned(),
-                message: self.message,
-                needs_force: self.force == Override::Force,
-            },
-        };
-        (self.status, Json(body)).into_response()
+        let (status, error) = (self.status, self.detail());
+        (status, Json(ErrorBody { error })).into_response()
     }
 }
 

@@ -14,12 +14,12 @@ use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{ApiError, ErrorBody, call, read};
+use super::answer::{ApiError, Applied, ErrorBody, call, read};
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    Applied, ApplyMode, CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView,
-    ReferralView, SessionView, StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView, ReferralView, SessionView,
+    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -137,7 +137,7 @@ impl ForceQuery {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 struct ApplyQuery {
-    /// Only say what would change.
+    /// Only say what would change, and whether it would be refused.
     dry_run: bool,
     /// Destroy data and cut sessions where that is needed.
     force: bool,
@@ -205,14 +205,18 @@ async fn apply_definitions(
     body: Bytes,
 ) -> Answer<Applied> {
     let definitions: Definitions = read(&body)?;
-    let mode = if query.dry_run {
-        ApplyMode::Compare
-    } else {
-        ApplyMode::Run
-    };
     let force = if query.force { Force::Yes } else { Force::No };
     call(engine, move |engine| {
-        Ok(Json(engine.apply(definitions, mode, force)?))
+        let applied = if query.dry_run {
+            engine.compare(definitions, force)?.into()
+        } else {
+            Applied {
+                changes: engine.apply(definitions, force)?,
+                applied: true,
+                refused: None,
+            }
+        };
+        Ok(Json(applied))
     })
     .await
 }

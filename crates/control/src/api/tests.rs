@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{Folder, server_config};
-use crate::{ApplyMode, Client, ClientError, Endpoint, IfClosed, PortalState, RdmaProvider, parse};
+use crate::{Client, ClientError, Endpoint, IfClosed, PortalState, RdmaProvider, parse};
 
 /// A daemon in this process, with a folder that goes with it.
 struct Daemon {
@@ -297,9 +297,7 @@ fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again()
         .add_portal(portal, IfClosed::Keep)
         .expect("kept");
     let nothing = crate::Definitions::default();
-    let applied = daemon
-        .engine
-        .apply(nothing, ApplyMode::Run, server::Force::No);
+    let applied = daemon.engine.apply(nothing, server::Force::No);
     applied.expect("applied");
     assert!(daemon.engine.portals().is_empty());
     drop(blocker);
@@ -431,22 +429,73 @@ fn lists_are_in_the_order_of_numbers_in_names() {
     }
 }
 
+/// Definitions that are refused: what is there before, what is applied, and the reason.
+fn refused_definitions() -> Vec<(Value, Value, &'static str)> {
+    let one = json!({ "volumes": { "a": { "size": "1M" } } });
+    let with =
+        |portals: Value, target: Value| json!({ "portals": portals, "targets": { "t": target } });
+    let taken = |port: u16| json!([format!("nvme+tcp://127.0.0.1:{port}")]);
+    let blocker = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = blocker.local_addr().expect("an address").port();
+    // It stays taken as long as the test runs.
+    std::mem::forget(blocker);
+    let thick = json!({ "volumes": { "b": { "size": "1T", "provisioning": "thick" } } });
+    let wide = json!(["nvme+tcp://0.0.0.0:24911"]);
+    vec![
+        (one, json!({}), "destroy the contents of a"),
+        (json!({}), thick, "1 TiB"),
+        (json!({}), with(taken(port), json!({})), "cannot listen on"),
+        (json!({}), with(wide, json!({})), "has no host list"),
+    ]
+}
+
+#[test]
+fn a_comparison_refuses_what_an_apply_refuses() {
+    for (before, wanted, reason) in refused_definitions() {
+        let daemon = Daemon::start();
+        let put = |path, body: &Value| {
+            let (status, text) = daemon.client.raw("PUT", path, body).expect("an answer");
+            let body: Value = serde_json::from_str(&text).expect("JSON");
+            (status, body)
+        };
+        assert_eq!(put("/v1/definitions", &before).0, 200);
+        let defined = daemon.engine.definitions();
+        let (status, compared) = put("/v1/definitions?dry_run=true", &wanted);
+        assert_eq!((status, &compared["applied"]), (200, &false.into()));
+        assert_ne!(compared["changes"], json!([]));
+        let refused = &compared["refused"];
+        assert!(
+            refused["message"].to_string().contains(reason),
+            "{compared}"
+        );
+        let (status, error) = put("/v1/definitions", &wanted);
+        assert!(status >= 400, "{error}");
+        assert_eq!(error["error"], *refused);
+        assert_eq!(daemon.engine.definitions(), defined);
+        // Force overrides what needs it, and nothing else.
+        let (_, forced) = put("/v1/definitions?dry_run=true&force=true", &wanted);
+        assert_eq!(forced["refused"].is_null(), refused["needs_force"] == true);
+    }
+}
+
 #[test]
 fn a_failed_apply_undoes_everything() {
     let daemon = Daemon::start();
-    let blocker = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = blocker.local_addr().expect("an address");
+    let [_, _, a, b] = std::process::id().to_be_bytes();
+    // An address of this process's own: whether RDMA can be served shows only when it is tried.
+    let address = format!("127.43.{a}.{}", b.max(1));
+    let _blocker = std::net::UdpSocket::bind(format!("{address}:4791")).expect("it is ours");
     let definitions = json!({
         "volumes": { "a": { "size": "1M" }, "b": { "size": "1M" } },
         "targets": { "t": { "namespaces": { "1": "a" } } },
-        "portals": [format!("nvme+tcp://{taken}")],
+        "portals": [format!("nvme+rdma://{address}?rdma=soft")],
     });
     let (status, text) = daemon
         .client
         .raw("PUT", "/v1/definitions", &definitions)
         .expect("an answer");
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("cannot listen on"), "{text}");
+    assert!(text.contains("UDP port 4791"), "{text}");
     assert!(daemon.engine.definitions().is_empty());
     assert!(daemon.engine.volumes().is_empty() && daemon.engine.targets().is_empty());
 }

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use volume::Progress;
 
 use super::{Engine, EngineError};
-use crate::change::{Change, describe};
-use crate::definitions::{Access, Chap, Definitions, Filters, Host, Nsid, Target, Volume};
-use crate::plan::{Phase, Step, plan};
+use crate::change::Change;
+use crate::definitions::{Access, Chap, Filters, Host, Nsid, Target, Volume};
+use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
 
 /// What is to change of a volume; what is absent stays.
@@ -52,24 +52,6 @@ pub struct TargetAccess {
     /// What hosts without CHAP of their own have to prove to an iSCSI target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chap: Option<Chap>,
-}
-
-/// Whether a file of definitions is applied or only compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApplyMode {
-    /// Say what would change.
-    Compare,
-    /// Change it.
-    Run,
-}
-
-/// What applying a file changed, or would change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Applied {
-    /// A line for each change: `+` new, `-` gone, `~` changed.
-    pub changes: Vec<String>,
-    /// Whether they were made.
-    pub applied: bool,
 }
 
 impl Engine {
@@ -334,43 +316,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes `to` of what is defined, as one transaction. Whatever destroys data needs force.
-    pub fn apply(
-        &self,
-        mut to: Definitions,
-        mode: ApplyMode,
-        force: Force,
-    ) -> Result<Applied, EngineError> {
-        let mut store = self.begin();
-        to.fill_in_secrets(&self.read())?;
-        to.check()?;
-        let (changes, steps, shown) = {
-            let definitions = self.read();
-            let changes = definitions.changes_to(&to);
-            let steps = plan(&definitions, &changes)?;
-            let shown = describe(&definitions, &changes);
-            (changes, steps, shown)
-        };
-        if mode == ApplyMode::Compare {
-            return Ok(Applied {
-                changes: shown,
-                applied: false,
-            });
-        }
-        let touched: BTreeSet<_> = steps.iter().filter_map(Step::volume).collect();
-        let _busy: Vec<_> = touched
-            .into_iter()
-            .map(|volume| self.shared.busy.enter(volume, "apply", 0))
-            .collect::<Result<_, _>>()?;
-        check_losses(&steps, force)?;
-        self.commit(&mut store, changes, force, |_| false)?;
-        Ok(Applied {
-            changes: shown,
-            applied: true,
-        })
-    }
-
-    fn defined_volume(&self, name: &VolumeName) -> Result<Volume, ServerError> {
+    pub(super) fn defined_volume(&self, name: &VolumeName) -> Result<Volume, ServerError> {
         let definitions = self.read();
         let volume = definitions.volumes.get(&Text(name.clone()));
         volume
@@ -385,22 +331,6 @@ impl Engine {
             .cloned()
             .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
     }
-}
-
-/// Refuses steps that destroy data, unless forced.
-fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
-    let destroyed: Vec<_> = steps
-        .iter()
-        .filter(|step| step.phase() == Phase::Destroy)
-        .filter_map(Step::volume)
-        .collect();
-    if force == Force::No && !destroyed.is_empty() {
-        let names: Vec<_> = destroyed.iter().map(ToString::to_string).collect();
-        return Err(EngineError::LosesData {
-            volumes: names.join(", "),
-        });
-    }
-    Ok(())
 }
 
 fn lowest_free(name: &TargetName, target: &Target) -> Nsid {

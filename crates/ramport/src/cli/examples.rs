@@ -71,6 +71,8 @@ Examples:
   Show what would change, then apply all of it or nothing:
     ramport apply site.toml --diff
     ramport apply site.toml
+  In a script: 0 means no difference, 3 that something would change, 1 that it would be refused:
+    ramport apply site.toml --diff --force
   Copy the definitions of a daemon:
     ramport export > site.toml
 A file:

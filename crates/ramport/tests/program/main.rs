@@ -1,5 +1,6 @@
 //! The program as a person uses it: the real binary, a real daemon.
 
+mod apply;
 mod bench;
 mod daemon;
 mod fabric;
@@ -252,35 +253,6 @@ fn hosts_that_discover_are_referred_to_other_services_until_that_is_taken_back()
     );
     let told = daemon.mistake(&["referral", "remove", service]);
     assert!(told.contains("ramport referral ls"), "{told}");
-}
-
-#[test]
-fn a_file_is_shown_then_applied_and_exported_as_the_same() {
-    let daemon = Daemon::start("apply");
-    let file = daemon.folder.join("wanted.toml");
-    let text = "[volumes.a]\nsize = \"1M\"\n[targets.t]\nnamespaces = { 1 = \"a\" }\n";
-    std::fs::write(&file, text).expect("written");
-    let file = file.to_str().expect("a plain path");
-    let shown = daemon.ok(&["apply", file, "--diff"]);
-    assert!(shown.contains("+ volume a"), "{shown}");
-    assert_eq!(daemon.json(&["volume", "list"]), serde_json::json!([]));
-    daemon.ok(&["apply", file]);
-    assert_eq!(daemon.ok(&["apply", file]), "nothing to change\n");
-    let exported = daemon.folder.join("exported.toml");
-    std::fs::write(&exported, daemon.ok(&["export"])).expect("written");
-    let exported = exported.to_str().expect("a plain path");
-    assert_eq!(
-        daemon.ok(&["apply", exported, "--diff"]),
-        "nothing to change\n"
-    );
-    std::fs::write(file, "").expect("written");
-    let told = daemon.mistake(&["apply", file]);
-    assert!(
-        told.contains("destroy the contents of a") && told.contains("--force"),
-        "{told}"
-    );
-    daemon.ok(&["apply", file, "--force"]);
-    assert_eq!(daemon.json(&["volume", "list"]), serde_json::json!([]));
 }
 
 #[test]

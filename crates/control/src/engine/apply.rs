@@ -1,0 +1,196 @@
+//! A file of definitions, applied as one transaction or only compared. Both make the same checks.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
+use server::{Force, PortalDefinition, ServerError, TargetName};
+
+use super::{BusyGuard, Engine, EngineError};
+use crate::change::{Change, describe};
+use crate::definitions::{Definitions, Provisioning};
+use crate::plan::{Phase, Step, plan};
+
+/// What applying a file would do.
+#[derive(Debug)]
+pub struct Comparison {
+    /// A line for each change: `+` new, `-` gone, `~` changed.
+    pub changes: Vec<String>,
+    /// Why applying it would be refused.
+    pub refused: Option<EngineError>,
+}
+
+/// What has to be done for a file.
+struct Application {
+    to: Definitions,
+    changes: Vec<Change>,
+    steps: Vec<Step>,
+    shown: Vec<String>,
+}
+
+impl Engine {
+    /// Makes `to` of what is defined, as one transaction. Whatever destroys data or ends sessions needs force. Returns
+    /// a line for each change.
+    pub fn apply(&self, to: Definitions, force: Force) -> Result<Vec<String>, EngineError> {
+        let mut store = self.begin();
+        let application = self.application(to)?;
+        let _busy = self.check_application(&application, force)?;
+        self.commit(&mut store, application.changes, force, |_| false)?;
+        Ok(application.shown)
+    }
+
+    /// Says what [`apply`](Self::apply) would change, and whether it would refuse. Fails where `to` contradicts itself.
+    pub fn compare(&self, to: Definitions, force: Force) -> Result<Comparison, EngineError> {
+        let _store = self.begin();
+        let application = self.application(to)?;
+        let refused = self.check_application(&application, force).err();
+        Ok(Comparison {
+            changes: application.shown,
+            refused,
+        })
+    }
+
+    fn application(&self, mut to: Definitions) -> Result<Application, EngineError> {
+        let definitions = self.read();
+        to.fill_in_secrets(&definitions)?;
+        to.check()?;
+        let changes = definitions.changes_to(&to);
+        let steps = plan(&definitions, &changes)?;
+        let shown = describe(&definitions, &changes);
+        Ok(Application {
+            to,
+            changes,
+            steps,
+            shown,
+        })
+    }
+
+    /// Every check that needs no change. What passes can fail at last only where something changes meanwhile, or where
+    /// RDMA can't be served. The volumes concerned are busy as long as what is returned lives.
+    fn check_application(
+        &self,
+        application: &Application,
+        force: Force,
+    ) -> Result<Vec<BusyGuard<'_>>, EngineError> {
+        let Application { to, steps, .. } = application;
+        let touched: BTreeSet<_> = steps.iter().filter_map(Step::volume).collect();
+        let busy = touched
+            .into_iter()
+            .map(|volume| self.shared.busy.enter(volume, "apply", 0))
+            .collect::<Result<_, _>>()?;
+        check_losses(steps, force)?;
+        for step in steps {
+            match step {
+                Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
+                    self.guard_target(name, force)?;
+                }
+                Step::RemovePortal(portal) => self.guard_portal(*portal, force)?,
+                _ => {}
+            }
+        }
+        self.check_budget(steps)?;
+        check_exposure(to)?;
+        check_addresses(steps)?;
+        Ok(busy)
+    }
+
+    fn guard_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
+        let sessions = self.server().target(name)?.sessions;
+        if sessions > 0 && force == Force::No {
+            return Err(ServerError::TargetInUse {
+                target: name.clone(),
+                sessions,
+            });
+        }
+        Ok(())
+    }
+
+    /// What thick volumes take has to be free before anything is removed.
+    fn check_budget(&self, steps: &[Step]) -> Result<(), ServerError> {
+        let taken = |step: &Step| match step {
+            Step::CreateVolume(_, volume) if volume.provisioning == Provisioning::Thick => {
+                volume.size.0
+            }
+            Step::Resize {
+                name,
+                from_bytes,
+                to_bytes,
+            } => match self.defined_volume(name) {
+                Ok(volume) if volume.provisioning == Provisioning::Thick => {
+                    to_bytes.saturating_sub(*from_bytes)
+                }
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let needed_bytes = steps.iter().map(taken).fold(0, u64::saturating_add);
+        let free_bytes = self.capacity().free_bytes;
+        if needed_bytes > free_bytes {
+            return Err(ServerError::OverBudget {
+                needed_bytes,
+                free_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether portals over TCP could listen now. An address that another portal gives up is free by then.
+fn check_addresses(steps: &[Step]) -> Result<(), ServerError> {
+    let is_given_up = |portal: &PortalDefinition| {
+        steps.iter().any(|step| {
+            matches!(step, Step::RemovePortal(gone) if gone.address.port() == portal.address.port())
+        })
+    };
+    for step in steps {
+        let Step::AddPortal(portal) = step else {
+            continue;
+        };
+        let address = portal.address;
+        if let Err(source) = try_bind(address)
+            && !portal.transport.is_rdma()
+            && !is_given_up(portal)
+        {
+            return Err(ServerError::Listen { address, source });
+        }
+    }
+    Ok(())
+}
+
+/// Binds a socket, and closes it.
+fn try_bind(address: SocketAddr) -> io::Result<()> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // As the server's own sockets: connections that have just ended are not in the way.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(bind(&socket, &address)?)
+}
+
+fn check_exposure(to: &Definitions) -> Result<(), ServerError> {
+    let targets = to.targets.iter();
+    let targets = targets.map(|(name, target)| target.to_server(&name.0));
+    let targets: Vec<_> = targets.collect::<Result<_, _>>()?;
+    let portals: Vec<_> = to.portal_definitions().collect();
+    server::check_exposure(targets.iter(), portals.iter())
+}
+
+/// Refuses steps that destroy data, unless forced.
+fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
+    let destroyed: Vec<_> = steps
+        .iter()
+        .filter(|step| step.phase() == Phase::Destroy)
+        .filter_map(Step::volume)
+        .collect();
+    if force == Force::No && !destroyed.is_empty() {
+        let names: Vec<_> = destroyed.iter().map(ToString::to_string).collect();
+        return Err(EngineError::LosesData {
+            volumes: names.join(", "),
+        });
+    }
+    Ok(())
+}
