@@ -99,9 +99,11 @@ Examples:
     ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 \\
       --rw randread --bs 4k --iodepth 32 --runtime 10
   A mixed load at a given rate, with a latency plot:
-    ramport bench /dev/nvme1n1 --rw randrw --rwmixread 70 --rate-iops 20000 --svg latency.svg --write
+    ramport bench /dev/nvme1n1 --write --rw randrw --rwmixread 70 \\
+      --rate-iops 20000 --svg latency.svg
   Write and verify every block (existing data are lost):
-    ramport bench iscsi://192.0.2.1/iqn.2025-01.com.example:rd0/0 --rw write --verify --size 1g --write
+    ramport bench iscsi://192.0.2.1/iqn.2025-01.com.example:rd0/0 --write \\
+      --rw write --verify --size 1g
   All shapes of the suite that only read:
     ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 --suite quick --rw read
   Two volumes in turn, five times each:
