@@ -6,9 +6,10 @@ use file_io::{Caching, FileAccess};
 
 use crate::{
     BenchError, Direction, Plan, Source, Wait,
+    attachment::{Attachment, Demand},
     check::check,
     run::region,
-    source::{Attachment, Demand, SLEEP_MAX},
+    wait::SLEEP_MAX,
 };
 
 /// How long a source is read for anything but zeros. One that cannot be read in full by then counts as holding data.

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::{
     Direction, Kind, Order, Plan,
-    order::{Permutation, SplitMix},
+    order::{Permutation, SplitMix, fill_random},
     port::{Done, Port},
-    source::{SLEEP_MAX, fill_random},
     tally::Tally,
+    wait::SLEEP_MAX,
 };
 
 /// The bytes of a source that a run covers, in units of one I/O.

@@ -25,11 +25,13 @@
 )]
 
 mod args;
+mod attachment;
 mod check;
 mod command;
 mod compare;
 mod consent;
 mod cpu;
+mod direction;
 mod error;
 mod lane;
 mod latency;
@@ -47,22 +49,25 @@ mod suite;
 mod svg;
 mod tally;
 mod verify;
+mod wait;
 mod worker;
 
 pub use args::Args;
 pub use command::{Verdict, command};
 pub use compare::{Comparison, Difference, compare};
 pub use cpu::{Daemon, Found};
+pub use direction::Direction;
 pub use error::BenchError;
 pub use file_io::Caching;
 pub use indicatif::ProgressBar;
 pub use latency::Latencies;
 pub use numbers::{CpuList, NumberError, parse_cpus, parse_len, parse_time};
-pub use plan::{End, Kind, OnError, Order, Pattern, PatternError, Plan, Rate, Wait};
-pub use port::{Direction, PortError};
+pub use plan::{End, Kind, OnError, Order, Pattern, PatternError, Plan, Rate};
+pub use port::PortError;
 pub use report::{CpuUse, DaemonUse, Latency, Outage, Report, Side, SourceShare, Workload};
 pub use run::run;
 pub use source::Source;
 pub use stop::Stop;
 pub use suite::{SuiteKind, SuiteReport, SuiteRow, run_suite};
 pub use verify::{Mismatch, VerifyReport, verify};
+pub use wait::Wait;

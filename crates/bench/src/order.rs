@@ -1,4 +1,4 @@
-//! In which order blocks are visited.
+//! Pseudo-random numbers: in which order blocks are visited, and what they hold.
 
 /// A pseudo-random order of `0..len` that visits each number once and takes no memory: a keyed bijection on the
 /// next power of two, applied again while the result lies outside.
@@ -69,6 +69,14 @@ impl SplitMix {
     #[inline]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// Fills `bytes` with numbers that do not compress.
+pub(crate) fn fill_random(bytes: &mut [u8], seed: u64) {
+    let mut random = SplitMix(seed);
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&random.next().to_le_bytes()[..chunk.len()]);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use file_io::{Caching, FileAccess};
-use initiator::WaitStrategy;
 use serde::{Serialize, Serializer};
 
-use crate::{Direction, Source, Stop, numbers::CpuList};
+use crate::{Direction, Source, Stop, Wait, numbers::CpuList};
 
 /// fio's `rw`: which I/O in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,37 +107,6 @@ pub enum Rate {
     Iops(u64),
     /// Bytes per second and job.
     BytesPerSecond(u64),
-}
-
-/// How a thread waits for completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Polls without pause: the shortest latency, for a whole core.
-    Spin,
-    /// Sleeps in the kernel until something completes.
-    Sleep,
-    /// Polls for this long, then sleeps.
-    Adaptive(Duration),
-}
-
-impl From<Wait> for WaitStrategy {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::Spin => Self::Spin,
-            Wait::Sleep => Self::Sleep,
-            Wait::Adaptive(spin) => Self::SpinThenSleep(spin),
-        }
-    }
-}
-
-impl Serialize for Wait {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Spin => serializer.serialize_str("spin"),
-            Self::Sleep => serializer.serialize_str("sleep"),
-            Self::Adaptive(_) => serializer.serialize_str("adaptive"),
-        }
-    }
 }
 
 /// What a failed I/O means for the run.

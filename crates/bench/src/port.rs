@@ -10,23 +10,7 @@ use block::{Blocks, Extent, Lba};
 use file_io::{FileCompletion, FileError, FileIo, FileOp};
 use initiator::{CommandError, Completion, Link, Operation, Queue, QueueError, Request, Slot};
 
-use crate::{Wait, source::SLEEP_MAX};
-
-/// What one I/O does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-    /// Discard (fio's trim).
-    Trim,
-}
-
-impl Direction {
-    /// Every direction, in the order of its index.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
-}
+use crate::{Direction, Wait, wait::SLEEP_MAX};
 
 /// An I/O that has ended.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{
     BenchError, Daemon, Direction, End, Found, Plan, Wait,
+    attachment::{Attachment, Demand, Reached},
     check::check,
     lane::{Lane, Region},
     latency::Latencies,
@@ -21,7 +22,6 @@ use crate::{
     polling::{self, Place},
     progress::{Goal, Progress},
     report::{CpuUse, DaemonUse, Outage, Report, Side, SourceShare, Workload},
-    source::{Attachment, Demand, Reached},
     tally::{Counter, Tally},
     worker::{Breakdown, LaneOutcome, Outcome, Schedule, Worker},
 };

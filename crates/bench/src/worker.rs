@@ -15,8 +15,8 @@ use crate::{
     OnError, Stop, Wait,
     lane::{Lane, Silence},
     port::{Done, Port, PortError},
-    source::SLEEP_MAX,
     tally::{Counter, Tally},
+    wait::SLEEP_MAX,
 };
 
 /// When a run's phases begin.

@@ -7,7 +7,10 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use super::{Mismatch, VerifyReport, pattern::Stamp};
+use super::{
+    pattern::Stamp,
+    report::{Mismatch, VerifyReport},
+};
 use crate::{
     Direction, End, Kind, Order, Plan, Stop, Wait,
     order::{Permutation, SplitMix},

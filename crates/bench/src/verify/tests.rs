@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::*;
+use super::{pattern::Stamp, *};
 use crate::{End, Source};
 
 struct TempFile(PathBuf);
