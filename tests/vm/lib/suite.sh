@@ -49,7 +49,7 @@ suite_run() {
   . "$VM_TOP/suites/$suite/suite.sh"
   mkdir -p "$VM_STATE/log"
   suite_start > "$VM_STATE/log/start"
-  SUITE_IS_NEW=1
+  SUITE_IS_NEW=1 SUITE_HAS_FAILURES=''
   for file in "${files[@]}"; do
     if suite_is_given_up; then suite_not_run "$file"; else suite_file "$file" "$only"; fi
   done
@@ -76,13 +76,18 @@ suite_clean_start() {
   fi
   suite_limited "$log" "$SUITE_CLEAN_LIMIT_S" suite_clean
   [ "$SUITE_STATUS" != 0 ] || return 0
-  report_note "there is no clean start for $SUITE/$1: status $SUITE_STATUS; booting again"
   suite_show "$log"
-  cp "$VM_STATE/host/console" "$log.console"
+  suite_start_anew "$1" "there is no clean start (status $SUITE_STATUS)"
+}
+
+# suite_start_anew FILE REASON: boots again for that file.
+suite_start_anew() {
+  report_note "booting again for $SUITE/$1: $2"
+  cp "$VM_STATE/host/console" "$VM_STATE/log/$1.console"
   stop_everything
   net_up "$VM_NS"
-  SUITE_FAULTS_SEEN=0
-  suite_start > "$log.start"
+  SUITE_FAULTS_SEEN=0 SUITE_HAS_FAILURES=''
+  suite_start > "$VM_STATE/log/$1.start"
 }
 
 suite_clean() {
@@ -99,6 +104,16 @@ suite_file() {
   mapfile -t tests < <(suite_tests "$SUITE" "$2" | grep "^$file/")
   suite_clean_start "$file"
   suite_step "$file" setup
+  case $SUITE_STATUS in
+    0 | "$SUITE_SKIP_STATUS") ;;
+    *)
+      # What was there to see was clean, but a kernel may be stuck.
+      if [ -n "$SUITE_HAS_FAILURES" ]; then
+        suite_start_anew "$file" "its setup failed, after a file with failures"
+        suite_step "$file" setup
+      fi
+      ;;
+  esac
   status=$SUITE_STATUS
   for name in "${tests[@]}"; do
     if suite_is_given_up; then
@@ -154,7 +169,10 @@ suite_test() {
   esac
   case $status in
     0 | "$SUITE_SKIP_STATUS") rm -f "$log".*.pcap "$log.faults" ;;
-    *) suite_show "$log" "$log.faults" && peer_log | tail -n 6 | sed 's/^/  peer| /' ;;
+    *)
+      SUITE_HAS_FAILURES=1
+      suite_show "$log" "$log.faults" && peer_log | tail -n 6 | sed 's/^/  peer| /'
+      ;;
   esac
 }
 
