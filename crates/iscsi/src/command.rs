@@ -2,7 +2,6 @@
 //!
 //! Read first: RFC 7143 §11.3, §11.7, §11.8; §4.2.5.2 (immediate, unsolicited and solicited data).
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use block::{BlockSize, Extent, Op, OpKind, Status, Volume};
@@ -13,7 +12,7 @@ use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
 use crate::order::{Attribute, Place};
 use crate::params::Parameters;
-use crate::task::{Advertised, Early, Held, Progress, Task, Work};
+use crate::task::{Advertised, Bursts, Early, Held, Progress, Task, Work};
 use crate::transmit::COPY_LEN_MAX;
 use crate::waiting::Admitting;
 use crate::window::Arrival;
@@ -171,7 +170,7 @@ impl<B: Backend> Connection<B> {
             return Sink::Discard;
         }
         let len = u64::from(data.data_segment_len.get());
-        let sequence_end = task.r2ts.front().copied().unwrap_or(task.solicited);
+        let sequence_end = task.r2ts.front().unwrap_or(task.solicited);
         let in_order = u64::from(data.buffer_offset.get()) == task.moved
             && data.data_sn.get() == task.next_data_out_sn;
         if !in_order || task.moved + len > sequence_end {
@@ -290,7 +289,13 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Begins what waited for its turn, as far as that has come. Whether there was any.
+    #[inline]
     pub(crate) fn begin_held(&mut self, now: Instant, backend: &mut B) -> bool {
+        let has_held = matches!(&self.stage, Stage::Full(full) if full.tasks.has_held());
+        has_held && self.claim_held(now, backend)
+    }
+
+    fn claim_held(&mut self, now: Instant, backend: &mut B) -> bool {
         let mut has_begun = false;
         while let Stage::Full(full) = &mut self.stage
             && full.tasks.has_held()
@@ -457,7 +462,7 @@ fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) ->
         moved: 0,
         solicited: 0,
         unsolicited_open: false,
-        r2ts: VecDeque::new(),
+        r2ts: Bursts::default(),
         next_sn: 0,
         next_data_out_sn: 0,
         gathered: Vec::new(),

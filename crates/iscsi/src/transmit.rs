@@ -53,7 +53,7 @@ impl<B: Backend> Connection<B> {
                 return;
             };
             let Some(slot) = full.tasks.next_ready() else {
-                if full.tasks.has_held() && self.begin_held(now, backend) {
+                if self.begin_held(now, backend) {
                     continue;
                 }
                 return;
@@ -98,20 +98,22 @@ impl<B: Backend> Connection<B> {
                 if !self.send_data_in(slot, backend, out) {
                     return Sent::Full;
                 }
-                let Stage::Full(full) = &self.stage else {
-                    return Sent::Finished;
-                };
-                let done = full
-                    .tasks
-                    .get(slot)
-                    .is_none_or(|task| task.next_sn == u32::MAX);
-                if done || self.send_response(slot, out) {
+                if self.is_answered(slot) || self.send_response(slot, out) {
                     Sent::Finished
                 } else {
                     Sent::Full
                 }
             }
+            Progress::Answered => Sent::Finished,
         }
+    }
+
+    fn is_answered(&self, slot: usize) -> bool {
+        let Stage::Full(full) = &self.stage else {
+            return true;
+        };
+        let task = full.tasks.get(slot);
+        task.is_none_or(|task| task.progress == Progress::Answered)
     }
 
     /// Asks for data-out: bursts in order, as many at once as were negotiated.
@@ -222,12 +224,9 @@ impl<B: Backend> Connection<B> {
                 return true;
             }
             task.moved += len;
-            task.next_sn = if phase_collapse {
-                u32::MAX
-            } else {
-                task.next_sn + 1
-            };
+            task.next_sn += 1;
             if phase_collapse {
+                task.progress = Progress::Answered;
                 self.stat_sn = self.stat_sn.wrapping_add(1);
             }
         }

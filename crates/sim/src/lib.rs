@@ -16,9 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+mod commands;
 mod host;
 mod model;
 mod path;
 mod world;
 
+pub use commands::command_loop;
 pub use world::{Plan, Protocol, Report, World};

@@ -18,11 +18,9 @@ use super::wire::{ControlHeader, Layout};
 use crate::backend::Backend;
 use crate::command::fail;
 use crate::connection::Stage;
-use crate::task::{Progress, Task, Work};
+use crate::task::{BURSTS_MAX, Progress, Task, Work};
 use crate::transmit::{Sent, read_next, scsi_response, sense_segment};
 
-/// The most reads that one task has outstanding.
-const READS_OF_TASK_MAX: usize = 16;
 /// DATA PHASE ERROR (4Bh/00h): the command names no buffer for its data, or one that they don't fit.
 const DATA_PHASE_ERROR: scsi::Asc = scsi::Asc(0x4B00);
 
@@ -159,7 +157,7 @@ impl<B: Backend> TargetSession<B> {
         let Some(task) = full.tasks.get_mut(slot) else {
             return Reads::Posted;
         };
-        while task.solicited < task.len && task.r2ts.len() < READS_OF_TASK_MAX {
+        while task.solicited < task.len && task.r2ts.len() < BURSTS_MAX {
             if task.next_sn == 0 && solicited_only {
                 // All unsolicited data have come by now.
                 task.advertised.write_base = task.solicited;

@@ -1,0 +1,236 @@
+//! One command after the other through a protocol's target session, without sockets: what a command costs can be counted.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use iscsi::Connection;
+use iscsi::iser::TargetConfig;
+use iscsi::iser::wire::Tag;
+use iscsi::testing::{IserBed, IserInitiator, TestBackend, TestTarget};
+use memory::Budget;
+use nvme::tcp::ControllerConfig;
+use nvme::testing::{RdmaHost, io_peer, rdma_host};
+use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
+use session::{MessageSession, RemoteBuffer, RemoteKey, SendList, StreamSession, WorkList};
+use volume::{ByteSize, RamSpec, RamVolume};
+use zerocopy::IntoBytes;
+
+use crate::Protocol;
+
+const BLOCKS: u32 = 8;
+const LEN_BYTES: usize = BLOCKS as usize * 512;
+
+/// What executes one 4 KiB read or write on a RAM volume each time it is called, from the command's arrival to its
+/// response. Data of reads over TCP stay where they lie; all others are copied.
+pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
+    match protocol {
+        Protocol::NvmeTcp => nvme_tcp(is_read),
+        Protocol::NvmeRdma => nvme_rdma(is_read),
+        Protocol::Iscsi => iscsi(is_read),
+        Protocol::Iser => iser(is_read),
+    }
+}
+
+fn volume() -> Arc<RamVolume> {
+    let budget = Arc::new(Budget::new(1 << 30));
+    let spec = RamSpec::thin(ByteSize(16 << 20));
+    RamVolume::new(spec, &budget).expect("a small volume fits")
+}
+
+fn command(is_read: bool, sgl: Sgl) -> Sqe {
+    let opcode = if is_read { opcode::READ } else { opcode::WRITE };
+    let mut sqe = Sqe::new(opcode, Cid(1), Nsid(1));
+    sqe.cdw12 = (BLOCKS - 1).into();
+    sqe.sgl1 = sgl;
+    sqe
+}
+
+/// Write data come in the capsule, as Linux sends them.
+fn nvme_tcp(is_read: bool) -> Box<dyn FnMut()> {
+    let (mut io, _admin) = io_peer(ControllerConfig::default(), &[volume()], 2);
+    let len_bytes = LEN_BYTES as u32;
+    let capsule = if is_read {
+        io.capsule(&command(is_read, Sgl::transport(len_bytes)), &[])
+    } else {
+        let sqe = command(is_read, Sgl::in_capsule(0, len_bytes));
+        io.capsule(&sqe, &[7; LEN_BYTES])
+    };
+    let mut out = SendList::with_capacity(1 << 20);
+    Box::new(move || {
+        io.session
+            .handle_bytes(io.now, &capsule, &mut io.backend)
+            .expect("good PDUs");
+        io.session.poll_transmit(io.now, &mut io.backend, &mut out);
+        out.consume(out.len_bytes());
+        assert_eq!(io.backend.completed.len(), 1, "each command is answered");
+        io.backend.completed.clear();
+    })
+}
+
+fn nvme_rdma(is_read: bool) -> Box<dyn FnMut()> {
+    let (mut io, _admin) = rdma_host(&[volume()], 2);
+    let sqe = command(is_read, RdmaHost::keyed(0, LEN_BYTES));
+    let message = sqe.as_bytes().to_vec();
+    let mut out = OneBuffer::default();
+    Box::new(move || {
+        let (now, backend) = (io.now, &mut io.backend);
+        io.session
+            .handle_message(now, &message, None, backend)
+            .expect("a good capsule");
+        io.session.poll_transmit(now, backend, &mut out);
+        if let Some(tag) = out.read.take() {
+            io.session
+                .handle_read(now, tag, &[7; LEN_BYTES], backend)
+                .expect("data that were asked for");
+            io.session.poll_transmit(now, backend, &mut out);
+        }
+        assert_eq!(backend.completed.len(), 1, "each command is answered");
+        backend.completed.clear();
+    })
+}
+
+/// READ (10) and WRITE (10).
+fn cdb(is_read: bool) -> [u8; 10] {
+    let opcode = if is_read { 0x28 } else { 0x2A };
+    [opcode, 0, 0, 0, 0, 0, 0, 0, BLOCKS as u8, 0]
+}
+
+/// Final, and the direction of the data.
+const fn flags(is_read: bool) -> u8 {
+    if is_read { 0xC0 } else { 0xA0 }
+}
+
+/// Write data come with the command, as Linux sends them.
+fn iscsi(is_read: bool) -> Box<dyn FnMut()> {
+    let target = TestTarget::over(vec![volume()], Vec::new());
+    let (mut backend, mut connection) = (target.backend(), Connection::new());
+    let now = Instant::now();
+    let mut out = SendList::with_capacity(1 << 20);
+    let mut initiator = IserInitiator::default();
+    let keys = [
+        ("InitiatorName", "iqn.2026-11.com.example:host"),
+        ("TargetName", TestTarget::NAME),
+        ("InitialR2T", "No"),
+    ];
+    let login = initiator.login(&keys);
+    let data = if is_read { &[][..] } else { &[7; LEN_BYTES] };
+    let command = (1, flags(is_read));
+    let mut command =
+        initiator.command(command, &cdb(is_read), LEN_BYTES as u32, data, (None, None));
+    let mut send = move |message: &[u8], backend: &mut TestBackend| {
+        let taken = connection.handle_bytes(now, &message[ISER_HEADER_LEN..], backend);
+        taken.expect("good PDUs");
+        connection.poll_transmit(now, backend, &mut out);
+        out.consume(out.len_bytes());
+    };
+    send(&padded(&login), &mut backend);
+    backend.clear_attention();
+    let mut number = 0;
+    Box::new(move || {
+        number += 1;
+        renumber(&mut command, number);
+        send(&command, &mut backend);
+        assert_eq!(
+            backend.completed,
+            u64::from(number),
+            "each command is answered"
+        );
+    })
+}
+
+/// The header of iSER before a PDU.
+const ISER_HEADER_LEN: usize = 28;
+
+fn padded(message: &[u8]) -> Vec<u8> {
+    let mut bytes = message.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Gives a command another Initiator Task Tag and CmdSN.
+fn renumber(message: &mut [u8], number: u32) {
+    let bhs = &mut message[ISER_HEADER_LEN..];
+    bhs[16..20].copy_from_slice(&number.to_be_bytes());
+    bhs[24..28].copy_from_slice(&number.to_be_bytes());
+}
+
+fn iser(is_read: bool) -> Box<dyn FnMut()> {
+    let target = TestTarget::over(vec![volume()], Vec::new());
+    let mut bed = IserBed::new(&target, &[0x80, 0, 0, 0], TargetConfig::default());
+    let mut initiator = IserInitiator::default();
+    let login = initiator.login(&IserInitiator::KEYS);
+    bed.send(&login).expect("a sensible login");
+    bed.backend.clear_attention();
+    let mut out = OneBuffer::default();
+    let buffer = Some(Tag { stag: 5, base: 0 });
+    let tags = if is_read {
+        (None, buffer)
+    } else {
+        (buffer, None)
+    };
+    let command = (1, flags(is_read));
+    let mut message = initiator.command(command, &cdb(is_read), LEN_BYTES as u32, &[], tags);
+    let mut number = 0;
+    Box::new(move || {
+        number += 1;
+        renumber(&mut message, number);
+        let IserBed {
+            session,
+            backend,
+            now,
+            ..
+        } = &mut bed;
+        session
+            .handle_message(*now, &message, None, backend)
+            .expect("a good message");
+        session.poll_transmit(*now, backend, &mut out);
+        if let Some(tag) = out.read.take() {
+            session
+                .handle_read(*now, tag, &[7; LEN_BYTES], backend)
+                .expect("data that were asked for");
+            session.poll_transmit(*now, backend, &mut out);
+        }
+        assert_eq!(
+            backend.completed,
+            u64::from(number),
+            "each command is answered"
+        );
+    })
+}
+
+/// A send queue that forgets what is posted, so that its own cost is small.
+struct OneBuffer {
+    bytes: Vec<u8>,
+    /// The tag of the last RDMA READ.
+    read: Option<u64>,
+}
+
+impl Default for OneBuffer {
+    fn default() -> Self {
+        Self {
+            bytes: vec![0; 64 << 10],
+            read: None,
+        }
+    }
+}
+
+impl WorkList for OneBuffer {
+    fn piece_max_bytes(&self) -> u32 {
+        64 << 10
+    }
+
+    fn write(&mut self, to: RemoteBuffer) -> Option<&mut [u8]> {
+        Some(&mut self.bytes[..to.len_bytes as usize])
+    }
+
+    fn retract(&mut self) {}
+
+    fn read(&mut self, tag: u64, _from: RemoteBuffer) -> bool {
+        self.read = Some(tag);
+        true
+    }
+
+    fn send(&mut self, len_bytes: u32, _invalidate: Option<RemoteKey>) -> Option<&mut [u8]> {
+        Some(&mut self.bytes[..len_bytes as usize])
+    }
+}
