@@ -10,6 +10,7 @@ printf '%s\n' "$secret" > "$WORK/secret"
 everyones=known-to-everyone
 printf '%s\n' "$back" > "$WORK/back"
 printf '%s\n' "$everyones" > "$WORK/open"
+chmod 600 "$WORK/secret" "$WORK/back" "$WORK/open"
 ramport volume create rd0 --size 64M
 "$RAMPORT" host create "$me" --chap-user alice --chap-secret-file - < "$WORK/secret" > /dev/null
 ramport host create "$lister" --chap-user lister --chap-secret-file "$WORK/secret"

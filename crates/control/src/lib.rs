@@ -22,7 +22,7 @@ mod text;
 
 pub use api::{
     Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError,
-    openapi,
+    is_exposed, openapi,
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{

@@ -15,9 +15,9 @@ use crate::failure::Failure;
 mod examples;
 mod values;
 
-pub(crate) use values::{Attach, Cores, HostLuns};
+pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
-    parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal,
+    parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range,
 };
 
@@ -126,9 +126,9 @@ pub(crate) enum DaemonVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The memory budget for volumes, buffers and connections [default: 80 % of available memory]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
+    /// The memory budget for volumes, buffers and connections: a size of at least 16 MiB, or a percentage of the available memory [default: 80%]
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_memory)]
+    pub(crate) memory: Option<MemoryBudget>,
     /// Serving threads: a number (2), or cores to pin threads to (0,2-3 or 1,) [default: all cores]
     #[arg(long, value_name = "N|LIST", value_parser = parse_cores)]
     pub(crate) cores: Option<Cores>,
@@ -565,7 +565,8 @@ pub(crate) struct ChapArgs {
     /// CHAP user name [default: the name of the host or target]
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     pub(crate) chap_user: Option<String>,
-    /// File with the secret of 12 to 255 bytes (- is standard input); the final line end is ignored
+    /// File whose first line is the secret of 12 to 255 bytes, readable by its owner only (- is
+    /// standard input)
     #[arg(long, value_name = "FILE")]
     pub(crate) chap_secret_file: Option<PathBuf>,
     /// Mutual CHAP: the target's user name [default: ramport]

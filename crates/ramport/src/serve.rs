@@ -11,13 +11,13 @@ use anyhow::Context;
 use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
-use server::{Force, PortalDefinition, RdmaChoice, ServerConfig};
+use server::{Force, HostMemory, PortalDefinition, RdmaChoice, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{Connection, ServeArgs};
+use crate::cli::{Connection, MemoryBudget, ServeArgs};
 use crate::failure::Failure;
-use crate::paths;
 use crate::verbs::provider;
+use crate::{output, paths};
 
 /// The portal of a daemon that has none.
 const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
@@ -31,7 +31,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let config = api_config(connection, &args, socket.clone())?;
     let server = ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
-        memory_bytes: args.memory.map(|size| size.0),
+        memory_bytes: args.memory.map(memory_bytes).transpose()?,
         rdma_threads: args.rdma_threads,
         rdma_gso_off: args.rdma_gso_off,
         ..ServerConfig::default()
@@ -73,6 +73,28 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     engine.stop(args.drain.0);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The smallest budget: some connections and a volume fit.
+const MEMORY_MIN_BYTES: u64 = 16 << 20;
+
+/// The budget in bytes.
+fn memory_bytes(budget: MemoryBudget) -> Result<u64, Failure> {
+    let bytes = match budget {
+        MemoryBudget::Bytes(bytes) => bytes,
+        MemoryBudget::Percent(percent) => {
+            let host = HostMemory::probe().context("cannot determine the available memory")?;
+            host.available_bytes / 100 * u64::from(percent)
+        }
+    };
+    if bytes >= MEMORY_MIN_BYTES {
+        return Ok(bytes);
+    }
+    Err(Failure::Mistake(anyhow::anyhow!(
+        "--memory {} is too small; choose a size of at least {}, or a percentage of the available memory such as 80%",
+        output::bytes(bytes),
+        output::bytes(MEMORY_MIN_BYTES)
+    )))
 }
 
 fn api_config(

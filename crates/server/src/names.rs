@@ -68,12 +68,7 @@ impl TargetName {
     /// The protocol that the target is offered over: iSCSI for names in a form of iSCSI's (RFC 7143
     /// §4.2.7.1), NVMe for all others.
     pub fn protocol(&self) -> Protocol {
-        let forms = ["iqn.", "eui.", "naa."];
-        if forms.iter().any(|form| self.0.starts_with(form)) {
-            Protocol::Iscsi
-        } else {
-            Protocol::Nvme
-        }
+        Protocol::of_name(&self.0)
     }
 
     /// Whether it has the form of an NQN (`nqn.yyyy-mm.reversed.domain[:anything]`). Linux, SPDK
@@ -94,6 +89,15 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    fn of_name(name: &str) -> Self {
+        let forms = ["iqn.", "eui.", "naa."];
+        if forms.iter().any(|form| name.starts_with(form)) {
+            Self::Iscsi
+        } else {
+            Self::Nvme
+        }
+    }
+
     /// The lowest number of a volume in a target.
     pub const fn first_number(self) -> u32 {
         match self {
@@ -107,6 +111,12 @@ impl HostName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The protocol whose hosts give such a name: iSCSI for names in a form of iSCSI's, NVMe for
+    /// all others.
+    pub fn protocol(&self) -> Protocol {
+        Protocol::of_name(&self.0)
     }
 }
 

@@ -52,6 +52,7 @@ peer_host_chap() {
   shift
   echo "$2" > "$PEER_SHARE/secret"
   echo "${4:-}" > "$PEER_SHARE/mutual-secret"
+  chmod 600 "$PEER_SHARE/secret" "$PEER_SHARE/mutual-secret"
   daemon host "$(daemon host show "$host" > /dev/null 2>&1 && echo set || echo create)" "$host" \
     --chap-user "$1" --chap-secret-file /share/secret ${3:+--mutual-user "$3" --mutual-secret-file /share/mutual-secret}
 }

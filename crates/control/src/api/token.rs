@@ -52,8 +52,7 @@ impl Token {
             path: path.to_owned(),
             source,
         };
-        let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
-        if mode & FORBIDDEN_MODE != 0 {
+        if is_exposed(&fs::metadata(path).map_err(failed)?) {
             return Err(TokenError::Exposed {
                 path: path.to_owned(),
             });
@@ -80,6 +79,12 @@ impl Token {
         });
         expected.len() == header.len() && difference == 0
     }
+}
+
+/// Whether others than its owner may do anything with a file that holds a secret. What is no file, such as a pipe, is not
+/// exposed.
+pub fn is_exposed(metadata: &fs::Metadata) -> bool {
+    metadata.is_file() && metadata.permissions().mode() & FORBIDDEN_MODE != 0
 }
 
 impl std::fmt::Debug for Token {

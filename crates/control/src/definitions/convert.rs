@@ -61,6 +61,14 @@ pub enum DefinitionFault {
         /// What is wrong.
         fault: ChapFault,
     },
+    /// CHAP for a host that gives its name over NVMe, where nothing asks for it.
+    #[error(
+        "host {host} has CHAP, but its name is of an NVMe host, and NVMe has no CHAP: it would protect nothing; leave chap out, or use the initiator's name (iqn.…)"
+    )]
+    ChapOverNvme {
+        /// The host.
+        host: HostName,
+    },
     /// A secret was left out where none is known.
     #[error("{owner} has no stored secret that {hidden:?} could refer to; write the secret", hidden = Secret::HIDDEN)]
     HiddenSecret {
@@ -311,6 +319,10 @@ impl Host {
     pub(crate) fn check(&self, name: &HostName) -> Result<(), DefinitionFault> {
         if self.told_by == ToldBy::Address && self.addresses.is_empty() {
             return Err(DefinitionFault::HostWithoutAddress { host: name.clone() });
+        }
+        let is_nvme = self.told_by == ToldBy::Name && name.protocol() == Protocol::Nvme;
+        if self.chap.is_some() && is_nvme {
+            return Err(DefinitionFault::ChapOverNvme { host: name.clone() });
         }
         check_chap(self.chap.as_ref(), || ChapOwner::Host(name.clone()))
     }

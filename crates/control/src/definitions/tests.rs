@@ -76,6 +76,10 @@ fn values_that_cannot_be_name_the_mend() {
             "keep one of them",
         ),
         ("[hosts.h]\ntold_by = \"address\"", "give addresses"),
+        (
+            "[hosts.\"nqn.2014-08.org.nvmexpress:uuid:1\".chap]\nuser = \"h\"\nsecret = \"open sesame, please\"",
+            "NVMe has no CHAP",
+        ),
         ("[hosts.h]\naddresses = [\"1.2.3.4/40\"]", "from 0 to 32"),
         (
             "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", every = 1, per_million = 1 }] } }",

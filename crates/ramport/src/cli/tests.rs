@@ -21,6 +21,21 @@ fn cores_are_a_number_of_threads_or_a_list() {
 }
 
 #[test]
+fn memory_is_a_size_or_a_percentage() {
+    assert_eq!(
+        parse_memory("1G").expect("a size"),
+        MemoryBudget::Bytes(1 << 30)
+    );
+    assert_eq!(
+        parse_memory("80%").expect("a part"),
+        MemoryBudget::Percent(80)
+    );
+    for wrong in ["0%", "101%", "%", "80 percent", "-1%", "1.5%"] {
+        assert!(parse_memory(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_token_is_needed_for_tcp() {
     for line in ["serve --api-listen 127.0.0.1:1", "--api 127.0.0.1:1 ls"] {
         let error = parse(line).expect_err(line);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, parse};
+use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, Size, parse};
 use server::AddressRange;
 
 /// The LUNs that a host sees, as `HOST=LUN:NUMBER,…`.
@@ -23,6 +23,14 @@ pub(crate) struct Attach {
 /// Which cores serve.
 pub(crate) type Cores = server::Cores;
 
+/// The bound of what the daemon takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryBudget {
+    Bytes(u64),
+    /// Of the memory that is available when the daemon starts.
+    Percent(u8),
+}
+
 /// What is wrong with a value.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {
@@ -32,6 +40,10 @@ pub(crate) enum ValueError {
         "{0:?} is not a LUN map; write HOST=LUN:NUMBER,…, such as iqn.2025-01.com.example:h=0:3,1:4"
     )]
     LunMap(String),
+    #[error(
+        "{0:?} is neither a size nor a percentage; write a size such as 50G, or a whole number from 1% to 100%"
+    )]
+    Memory(String),
     #[error("{0:?} is neither a number of threads nor a list of cores; write 2, or 0,2-3")]
     Cores(String),
     #[error(
@@ -53,6 +65,19 @@ pub(super) fn parse_attach(text: &str) -> Result<Attach, ValueError> {
             nsid: Some(nsid),
         }),
         Err(_) => Err(ValueError::Nsid(nsid.to_owned())),
+    }
+}
+
+/// `50G` is a size, `80%` a part of the available memory.
+pub(super) fn parse_memory(text: &str) -> Result<MemoryBudget, ValueError> {
+    let wrong = || ValueError::Memory(text.to_owned());
+    let Some(percent) = text.strip_suffix('%') else {
+        let size: Size = text.parse().map_err(|_| wrong())?;
+        return Ok(MemoryBudget::Bytes(size.0));
+    };
+    match percent.trim().parse() {
+        Ok(percent @ 1..=100) => Ok(MemoryBudget::Percent(percent)),
+        _ => Err(wrong()),
     }
 }
 

@@ -1,8 +1,12 @@
 //! `ramport host`.
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use control::{Chap, ChapView, Host, HostView, MutualChap, Secret, Text, ToldBy, path_part};
+use control::{
+    Chap, ChapView, Host, HostView, MutualChap, Secret, Text, ToldBy, is_exposed, path_part,
+};
 
 use super::Daemon;
 use crate::cli::{ChapArgs, HostArgs, HostVerb};
@@ -78,22 +82,32 @@ pub(super) fn chap(
     }))
 }
 
-/// Reads a secret; its last line end does not count.
-fn read_secret(file: &Path) -> Result<Secret, Failure> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_line(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| {
+/// Reads a secret: the first line of a file that its owner alone may read.
+fn read_secret(path: &Path) -> Result<Secret, Failure> {
+    let shown = path.display();
+    let unreadable = |error: io::Error| {
         Failure::Mistake(anyhow::anyhow!(
-            "cannot read a secret from {}: {error}; give a file with one line of text",
-            file.display()
+            "cannot read a secret from {shown}: {error}; give a file whose first line is the secret"
         ))
-    })?;
-    Ok(Secret::new(text.strip_suffix('\n').unwrap_or(&text)))
+    };
+    let mut line = String::new();
+    if path == Path::new("-") {
+        io::stdin().read_line(&mut line).map_err(unreadable)?;
+    } else {
+        let file = File::open(path).map_err(unreadable)?;
+        if is_exposed(&file.metadata().map_err(unreadable)?) {
+            return Err(Failure::Mistake(anyhow::anyhow!(
+                "other users can read the secret file {shown}; run `chmod 600 {shown}`"
+            )));
+        }
+        let mut file = BufReader::new(file.take(SECRET_LINE_MAX_BYTES));
+        file.read_line(&mut line).map_err(unreadable)?;
+    }
+    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
 }
+
+/// The most that is read of a file with a secret, which has at most 255 bytes.
+const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 fn list(daemon: &Daemon) -> Result<(), Failure> {
     let hosts: Vec<HostView> = daemon.client.get("/v1/hosts")?;

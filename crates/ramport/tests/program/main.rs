@@ -138,6 +138,57 @@ fn errors_are_json_where_json_is_asked_for() {
 }
 
 #[test]
+fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
+    for (option, value, mend) in [
+        ("--memory", "0", "choose a size of at least 16 MiB"),
+        ("--memory", "1K", "choose a size of at least 16 MiB"),
+        ("--memory", "0%", "from 1% to 100%"),
+        (
+            "--log-level",
+            "warning",
+            "\"warning\" is not a level; write error, warn",
+        ),
+    ] {
+        let args = [
+            "serve",
+            "--state",
+            "/none/state",
+            "--socket",
+            "/none/socket",
+            option,
+            value,
+        ];
+        let output = ramport().args(args).output().expect("the program runs");
+        let told = mistake(&output, &args);
+        assert!(told.contains(mend), "{value}: {told}");
+    }
+}
+
+#[test]
+fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let daemon = Daemon::start("secrets");
+    let file = daemon.folder.join("secret");
+    std::fs::write(&file, "open sesame, please\r\na second line\n").expect("written");
+    let path = file.to_str().expect("a plain path");
+    let create = |name| ["host", "create", name, "--chap-secret-file", path];
+    let mode = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&file, mode).expect("set");
+    };
+    mode(0o640);
+    let told = daemon.mistake(&create("iqn.2025-01.io.ramport:h"));
+    assert!(told.contains("run `chmod 600"), "{told}");
+    mode(0o600);
+    daemon.ok(&create("iqn.2025-01.io.ramport:h"));
+    // The state file has what was read.
+    let state = std::fs::read_to_string(daemon.folder.join("state")).expect("the state file");
+    assert!(state.contains("\"open sesame, please\""), "{state}");
+    let told = daemon.mistake(&create("nqn.2025-01.io.ramport:h"));
+    assert!(told.contains("NVMe has no CHAP"), "{told}");
+}
+
+#[test]
 fn mistakes_are_told_with_their_mend_and_status_2() {
     let daemon = Daemon::start("mistakes");
     for (args, mend) in [
