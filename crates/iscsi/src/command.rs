@@ -369,7 +369,7 @@ impl<B: Backend> Connection<B> {
                 continue;
             };
             if task.generation == due.generation && task.progress == Progress::Held {
-                task.progress = Progress::Sending;
+                task.enter(Progress::Sending);
                 full.tasks.queue(due.slot);
             }
         }
@@ -389,7 +389,7 @@ impl Full {
                 task.response = Response::check(sense);
             }
             task.unsaved = None;
-            task.progress = Progress::Sending;
+            task.enter(Progress::Sending);
             self.tasks.queue(slot);
         }
     }
@@ -655,7 +655,7 @@ fn refuse(task: &mut Task) {
 
 /// Ends a task: what is still to come for it is thrown away.
 pub(crate) fn finish(task: &mut Task) {
-    task.progress = Progress::Sending;
+    task.enter(Progress::Sending);
     task.work = Work::None;
     task.gathered.clear();
     task.unsolicited_open = false;

@@ -601,7 +601,7 @@ impl Full {
             if let Some(task) = self.tasks.get_mut(slot) {
                 task.work = Work::None;
                 task.unsaved = None;
-                task.progress = Progress::Sending;
+                task.enter(Progress::Sending);
                 let status = ScsiStatus::TaskAborted;
                 task.response = Response {
                     status,

@@ -60,6 +60,33 @@ pub(crate) enum Progress {
     Answered,
 }
 
+impl Progress {
+    /// What may follow for a task that has a slot. A task that has none yet begins wherever its command says.
+    ///
+    /// ```text
+    ///             ┌─────────┐
+    ///  Filling ──►│Receiving│──► Working ──► Settling ──► Held ──► Sending ──► Answered
+    ///     ▲       └────┬────┘
+    ///     └────────────┘            Waiting: another task takes its place; every step may be left out towards Sending
+    /// ```
+    const fn next(self) -> &'static [Self] {
+        match self {
+            Self::Waiting | Self::Settling | Self::Held => &[Self::Sending],
+            Self::Filling => &[Self::Receiving, Self::Sending],
+            Self::Receiving => &[
+                Self::Filling,
+                Self::Working,
+                Self::Settling,
+                Self::Held,
+                Self::Sending,
+            ],
+            Self::Working => &[Self::Settling, Self::Held, Self::Sending],
+            Self::Sending => &[Self::Held, Self::Sending, Self::Answered],
+            Self::Answered => &[],
+        }
+    }
+}
+
 /// Buffers of the initiator's that a command names, over RDMA.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Advertised {
@@ -183,6 +210,17 @@ impl Task {
             Progress::Filling => !matches!(self.work, Work::Read(_)),
             _ => false,
         }
+    }
+
+    /// Moves on to `progress`. Tests, fuzz targets and simulations check that it may follow; in a release build that
+    /// would cost each command a dozen instructions.
+    pub(crate) fn enter(&mut self, progress: Progress) {
+        debug_assert!(
+            self.progress.next().contains(&progress),
+            "{progress:?} does not follow {:?}",
+            self.progress
+        );
+        self.progress = progress;
     }
 
     /// Whether it waits for its volume.
@@ -583,5 +621,47 @@ impl Drop for Tasks {
     /// The session may go on with other connections.
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_that_of_the_diagram() {
+        use Progress::{Answered, Filling, Held, Receiving, Sending, Settling, Waiting, Working};
+        let all = [
+            Waiting, Filling, Receiving, Working, Settling, Held, Sending, Answered,
+        ];
+        // A row for each, in this order: whether each other one may follow.
+        let table = [
+            "......S.", "..R...S.", ".F.WsHS.", "....sHS.", "......S.", "......S.", ".....HSA",
+            "........",
+        ];
+        for (progress, row) in all.into_iter().zip(table) {
+            for (next, mark) in all.into_iter().zip(row.chars()) {
+                let may_follow = progress.next().contains(&next);
+                assert_eq!(may_follow, mark != '.', "{progress:?} to {next:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bursts_are_a_queue_that_goes_round() {
+        let mut bursts = Bursts::default();
+        for round in 0..5 {
+            for at in 0..BURSTS_MAX as u64 {
+                bursts.push_back(round * 100 + at);
+            }
+            assert_eq!(bursts.len(), BURSTS_MAX);
+            for at in 0..BURSTS_MAX as u64 {
+                assert_eq!(bursts.front(), Some(round * 100 + at));
+                assert_eq!(bursts.pop_front(), Some(round * 100 + at));
+            }
+            assert!(bursts.is_empty() && bursts.pop_front().is_none());
+            bursts.push_back(1);
+            bursts.pop_front();
+        }
     }
 }

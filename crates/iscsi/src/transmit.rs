@@ -226,7 +226,7 @@ impl<B: Backend> Connection<B> {
             task.moved += len;
             task.next_sn += 1;
             if phase_collapse {
-                task.progress = Progress::Answered;
+                task.enter(Progress::Answered);
                 self.stat_sn = self.stat_sn.wrapping_add(1);
             }
         }

@@ -150,18 +150,18 @@ impl<B: Backend> Connection<B> {
         }
         match task.work {
             Work::Read(_) => {
-                task.progress = Progress::Sending;
+                task.enter(Progress::Sending);
                 self.release(slot, now);
             }
             Work::Write(_) => {
-                task.progress = Progress::Receiving;
+                task.enter(Progress::Receiving);
                 task.moved = 0;
                 let kept = std::mem::take(&mut task.gathered);
                 self.write_data(slot, &kept, backend);
                 self.go_on(slot, now, backend);
             }
             _ => {
-                task.progress = Progress::Receiving;
+                task.enter(Progress::Receiving);
                 self.go_on(slot, now, backend);
             }
         }
@@ -178,7 +178,7 @@ impl<B: Backend> Connection<B> {
         if task.progress != Progress::Settling {
             return;
         }
-        task.progress = Progress::Sending;
+        task.enter(Progress::Sending);
         if let Err(status) = result {
             fail(task, status);
         }
@@ -220,7 +220,7 @@ pub(crate) fn is_settled(task: &mut Task, slot: usize, leases: &mut Leases) -> b
     }
     match leases.settle(slot) {
         Ok(Settled::Done) => {}
-        Ok(Settled::Later) => task.progress = Progress::Settling,
+        Ok(Settled::Later) => task.enter(Progress::Settling),
         Err(status) => fail(task, status),
     }
     task.progress != Progress::Settling

@@ -119,7 +119,7 @@ impl<B: Backend> Connection<B> {
                 self.workload.queue.push_back(Item::Sanitize(work));
             }
             if task.execution.is_some() {
-                task.progress = Progress::Working;
+                task.enter(Progress::Working);
                 let item = Item::Command(slot, task.generation);
                 self.workload.queue.push_back(item);
                 self.work(now, backend);
@@ -191,14 +191,14 @@ impl<B: Backend> Connection<B> {
             return;
         }
         if task.unsaved.is_some() {
-            task.progress = Progress::Held;
+            task.enter(Progress::Held);
             return;
         }
         if task.progress != Progress::Held {
-            task.progress = Progress::Sending;
+            task.enter(Progress::Sending);
         }
         if let Some(at) = task.not_before.filter(|at| *at > now) {
-            task.progress = Progress::Held;
+            task.enter(Progress::Held);
             let generation = task.generation;
             self.due.push(Due {
                 at,

@@ -8,7 +8,8 @@
 //!               ├────────────────────────────────┤                       ▼
 //!               └─► (errors, reads, no data) ────┴───────────────────► Ready ──► retire_front ──► Free
 //!
-//!  on volumes that take time: Filling before Receiving, Working or Ready; Settling before Held or Ready
+//!  on volumes that take time: Filling, or Keeping while data of the capsule come, before Receiving, Working or Ready;
+//!  Settling before Held or Ready. `Stage::next` has the whole table.
 //! ```
 //!
 //! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order,
@@ -217,7 +218,7 @@ impl Queue {
     /// The identifier of the command in `slot` where its data are awaited.
     pub fn receiving(&self, slot: SlotId) -> Option<Cid> {
         let slot = self.slots.get(slot.index())?;
-        matches!(slot.stage, Stage::Receiving | Stage::Keeping).then_some(slot.cid)
+        matches!(slot.stage(), Stage::Receiving | Stage::Keeping).then_some(slot.cid)
     }
 
     /// Input has come, or time has passed: what follows may cost one turn in all.
@@ -341,7 +342,7 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         match slot.not_before {
             Some(until) if until > self.now => {
-                slot.stage = Stage::Held;
+                slot.enter(Stage::Held);
                 self.held_count += 1;
                 self.held.push(Reverse(Held {
                     until,
@@ -350,7 +351,7 @@ impl Queue {
                 }));
             }
             _ => {
-                slot.stage = Stage::Ready;
+                slot.enter(Stage::Ready);
                 self.ready.push_back(id);
             }
         }
@@ -386,7 +387,7 @@ impl Queue {
             }
             let slot = held.slot;
             self.held.pop();
-            self.slots[slot.index()].stage = Stage::Ready;
+            self.slots[slot.index()].enter(Stage::Ready);
             self.ready.push_back(slot);
         }
         self.work(backend);
@@ -400,7 +401,7 @@ impl Queue {
 
     /// Whether no command is in progress. Those that wait for an event do not count.
     pub fn is_idle(&self) -> bool {
-        let is_at_rest = |slot: &Slot| matches!(slot.stage, Stage::Free | Stage::Parked);
+        let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
         self.slots.iter().all(is_at_rest)
     }
 
@@ -532,7 +533,7 @@ impl Queue {
             self.end_lease(id, backend);
         }
         let slot = &mut self.slots[id.index()];
-        slot.stage = Stage::Free;
+        slot.enter(Stage::Free);
         if !slot.flags.cid_conflicts {
             self.cids.remove(slot.cid);
         }

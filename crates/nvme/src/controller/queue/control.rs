@@ -129,7 +129,7 @@ impl Queue {
                 Err(code) => slot.fail(code),
             },
             Reply::Hold => {
-                slot.stage = Stage::Parked;
+                slot.enter(Stage::Parked);
                 return;
             }
         }
@@ -173,7 +173,7 @@ impl Queue {
         let is_victim = |slot: &Slot| {
             slot.cid == cid
                 && !slot.flags.cid_conflicts
-                && (matches!(slot.stage, Stage::Held | Stage::Working) || slot.waits_for_volume())
+                && (matches!(slot.stage(), Stage::Held | Stage::Working) || slot.waits_for_volume())
         };
         let Some(index) = self.slots.iter().position(is_victim) else {
             return Outcome::NotAborted;
@@ -192,7 +192,7 @@ impl Queue {
             let Some((cid, completion)) = due else {
                 return;
             };
-            let parked = |slot: &Slot| slot.stage == Stage::Parked && slot.cid == cid;
+            let parked = |slot: &Slot| slot.stage() == Stage::Parked && slot.cid == cid;
             if let Some(index) = self.slots.iter().position(parked) {
                 self.slots[index].complete(completion);
                 self.finish(SlotId(index as u16));

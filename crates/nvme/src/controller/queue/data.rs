@@ -16,8 +16,8 @@ impl Queue {
         if slot.is_failed() {
             return;
         }
-        if slot.stage != Stage::Receiving {
-            assert_eq!(slot.stage, Stage::Keeping, "data are expected");
+        if slot.stage() != Stage::Receiving {
+            assert_eq!(slot.stage(), Stage::Keeping, "data are expected");
             return slot.gather(bytes);
         }
         match slot.action {
@@ -48,8 +48,8 @@ impl Queue {
     /// All data have come.
     pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
-        if slot.stage == Stage::Keeping && !slot.is_failed() {
-            slot.stage = Stage::Filling;
+        if slot.stage() == Stage::Keeping && !slot.is_failed() {
+            slot.enter(Stage::Filling);
         } else {
             self.data_gathered(id, backend);
         }
@@ -59,7 +59,10 @@ impl Queue {
     pub(super) fn data_gathered<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         match slot.action {
-            Action::FusedCompare | Action::FusedWrite => self.fused_gathered(id, backend),
+            Action::FusedCompare | Action::FusedWrite => {
+                slot.enter(Stage::Gathered);
+                self.fused_gathered(id, backend);
+            }
             _ if slot.is_failed() => self.finish(id),
             Action::Control => self.execute_control(id, backend),
             Action::Deallocate | Action::Copy => self.start_work(id, backend),

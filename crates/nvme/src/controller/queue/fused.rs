@@ -83,7 +83,7 @@ impl Queue {
     fn abort_first<B: Backend>(&mut self, id: SlotId, code: StatusCode, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.fail(code);
-        if slot.stage == Stage::Gathered {
+        if slot.stage() == Stage::Gathered {
             self.fused_gathered(id, backend);
         }
     }
@@ -91,7 +91,6 @@ impl Queue {
     /// All data of half a compare-and-write have come.
     pub(super) fn fused_gathered<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
-        slot.stage = Stage::Gathered;
         let Some(partner) = slot.partner else {
             if slot.is_failed() {
                 if self.fused == FusedFirst::Waiting(id) {
@@ -101,7 +100,7 @@ impl Queue {
             }
             return;
         };
-        if self.slots[partner.index()].stage != Stage::Gathered {
+        if self.slots[partner.index()].stage() != Stage::Gathered {
             return;
         }
         let (first, second) = match self.slots[id.index()].action {

@@ -53,7 +53,7 @@ impl Queue {
     ) -> Begun {
         self.slots[id.index()].flags.may_place = false;
         let Some(pointer @ DataPointer::InCapsule { len_bytes }) = from_host else {
-            self.slots[id.index()].stage = Stage::Filling;
+            self.slots[id.index()].enter(Stage::Filling);
             return Begun::Done;
         };
         let input_bytes = self.input_bytes + u64::from(len_bytes);
@@ -63,7 +63,7 @@ impl Queue {
         self.input_bytes = input_bytes;
         let slot = &mut self.slots[id.index()];
         slot.flags.keeps_input = true;
-        slot.stage = Stage::Keeping;
+        slot.enter(Stage::Keeping);
         slot.buffer = Vec::with_capacity(len_bytes as usize);
         Begun::Receive { slot: id, pointer }
     }
@@ -76,10 +76,10 @@ impl Queue {
         backend: &mut B,
     ) -> Begun {
         let slot = &mut self.slots[id.index()];
-        let has_all_data = match slot.stage {
+        let has_all_data = match slot.stage() {
             Stage::Filling => true,
             Stage::Keeping => {
-                slot.stage = Stage::Receiving;
+                slot.enter(Stage::Receiving);
                 false
             }
             // It failed meanwhile: its data were lost.
@@ -105,7 +105,7 @@ impl Queue {
             _ if !has_all_data => {}
             _ if is_failed || kept_input => self.data_gathered(id, backend),
             Action::Write | Action::Compare | Action::FusedCompare | Action::FusedWrite => {
-                self.slots[id.index()].stage = Stage::Receiving;
+                self.slots[id.index()].enter(Stage::Receiving);
                 return Begun::Receive {
                     slot: id,
                     pointer: DataPointer::Remote { len_bytes },
@@ -132,7 +132,7 @@ impl Queue {
         if !slot.is_failed() {
             match self.leases.settle(id.index()) {
                 Ok(Settled::Done) => {}
-                Ok(Settled::Later) => return slot.stage = Stage::Settling,
+                Ok(Settled::Later) => return slot.enter(Stage::Settling),
                 Err(status) => slot.fail(status),
             }
         }
@@ -151,7 +151,7 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         slot.status = status.into();
         slot.not_before = None;
-        if slot.stage == Stage::Filling {
+        if slot.stage() == Stage::Filling {
             // A pair ends as a whole.
             self.data_gathered(id, backend);
         } else {
@@ -195,6 +195,6 @@ impl Queue {
 
 impl Slot {
     pub(super) fn waits_for_volume(&self) -> bool {
-        matches!(self.stage, Stage::Filling | Stage::Settling)
+        matches!(self.stage(), Stage::Filling | Stage::Settling)
     }
 }

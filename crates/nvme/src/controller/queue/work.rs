@@ -34,7 +34,7 @@ impl Queue {
     /// Does the first piece, which most often is all, unless this turn has done enough.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
-        slot.stage = Stage::Working;
+        slot.enter(Stage::Working);
         slot.range_index = 0;
         slot.range_blocks = 0;
         match slot.admit_ranges(id, self.now, &mut self.leases, backend) {
@@ -44,7 +44,7 @@ impl Queue {
                 slot.not_before = until;
                 slot.fail(status);
             }
-            Admitted::Filling => return slot.stage = Stage::Filling,
+            Admitted::Filling => return slot.enter(Stage::Filling),
         }
         self.working.push_back(id);
         self.work(backend);
