@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command};
@@ -21,8 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, DemoArgs};
 use crate::failure::Failure;
+use crate::output;
 use crate::verbs::open_to_others;
-use crate::{output, paths};
 
 /// The RAM disk's name.
 const VOLUME: &str = "rd0";
@@ -210,12 +211,18 @@ struct DemoDaemon {
 }
 
 impl DemoDaemon {
-    /// Starts it on this socket, or on one that is free.
+    /// Starts it on this socket, on which no daemon may answer, or on one of its own.
     fn start(socket: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(taken) = socket.filter(|socket| UnixStream::connect(socket).is_ok()) {
+            return Err(Failure::Mistake(anyhow!(
+                "another daemon answers on {}; leave --socket out, or choose another path",
+                taken.display()
+            )));
+        }
         let folder = env::temp_dir().join(format!("ramport-demo-{}", process::id()));
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let socket = socket.map_or_else(|| demo_socket(&folder), Path::to_path_buf);
+        let socket = socket.map_or_else(|| folder.join("ramport.sock"), Path::to_path_buf);
         let (port, iscsi_port) = (free_port(PORT), free_port(ISCSI_PORT));
         let program = env::current_exe().context("cannot find the program itself")?;
         let child = Command::new(program)
@@ -266,9 +273,6 @@ impl DemoDaemon {
     /// How to speak to it from another terminal.
     fn client_command(&self) -> String {
         let program = env::current_exe().unwrap_or_else(|_| "ramport".into());
-        if self.socket == paths::socket() {
-            return program.display().to_string();
-        }
         format!("{} --socket {}", program.display(), self.socket.display())
     }
 
@@ -303,18 +307,6 @@ impl DemoDaemon {
 
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The default socket, so that `ramport ls` finds the daemon; one in the demonstration's folder
-/// where another daemon has that.
-fn demo_socket(folder: &Path) -> PathBuf {
-    let default = paths::socket();
-    let taken = std::os::unix::net::UnixStream::connect(&default).is_ok();
-    if taken {
-        folder.join("ramport.sock")
-    } else {
-        default
     }
 }
 

@@ -3,6 +3,7 @@
 mod log;
 mod notify;
 
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process;
 use std::thread;
@@ -12,7 +13,7 @@ use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
 use server::{Force, HostMemory, PortalDefinition, RdmaChoice, ServerConfig};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Connection, MemoryBudget, ServeArgs};
 use crate::failure::Failure;
@@ -157,27 +158,59 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for SIGTERM or SIGINT. From then on, another one ends the process at once.
+/// The signals that ask the daemon to stop.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    /// The daemon was started from a terminal, which is gone when SIGHUP arrives.
+    has_terminal: bool,
+}
+
+impl StopSignals {
+    /// Within a runtime.
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            has_terminal: io::stdin().is_terminal(),
+        })
+    }
+
+    /// Waits for SIGTERM or SIGINT, or for the end of the terminal. Elsewhere SIGHUP is no request to stop, which would cost the
+    /// contents of all volumes.
+    async fn recv(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {}
+            }
+            if self.has_terminal {
+                return;
+            }
+            tracing::info!(
+                "SIGHUP is ignored; change definitions with ramport apply, stop with SIGTERM"
+            );
+        }
+    }
+}
+
+/// Waits for a signal to stop. From then on, another one ends the process at once.
 fn wait_for_signal() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (mut terminate, mut interrupt) = {
+    let mut signals = {
         let _guard = runtime.enter();
-        (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        )
+        StopSignals::new()?
     };
-    runtime.block_on(async {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-    });
+    runtime.block_on(signals.recv());
     thread::Builder::new()
         .name("second-signal".to_owned())
         .spawn(move || {
-            runtime.block_on(async {
-                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            });
+            runtime.block_on(signals.recv());
             eprintln!("ramport: stopped at once");
             process::exit(1);
         })?;

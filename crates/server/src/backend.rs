@@ -16,6 +16,7 @@ use nvme::controller::{
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
 use session::RegionId;
+use uuid::Uuid;
 use volume::Charge;
 
 use crate::offered::Offered;
@@ -23,6 +24,9 @@ use crate::registry::Member;
 use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, Transport};
+
+/// What stands before the Host Identifier in the name of a host that gave none. It is no NQN, so rules for hosts' names do not match it.
+const UNNAMED_PREFIX: &str = "unnamed:";
 
 /// The portal that a connection came through.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +102,11 @@ impl Backend for ConnectionBackend {
         &mut self,
         subsystem_nqn: &str,
         host_nqn: &str,
-        _host_id: [u8; 16],
+        host_id: [u8; 16],
     ) -> Result<Access, OpenError> {
+        let unnamed = format!("{UNNAMED_PREFIX}{}", Uuid::from_bytes(host_id));
+        let is_unnamed = host_nqn.is_empty();
+        let host_nqn = if is_unnamed { &unnamed } else { host_nqn };
         let who = HostIdentity {
             name: Some(host_nqn),
             address: self.accepted.peer.ip(),
@@ -114,6 +121,14 @@ impl Backend for ConnectionBackend {
                 "a host that is not allowed was turned away"
             );
             return Err(OpenError::HostNotAllowed);
+        }
+        if is_unnamed {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                peer = %self.accepted.peer,
+                "a host gave no name (empty HOSTNQN); it is served under this one, which no rule for names of hosts matches"
+            );
         }
         self.binding = Some(Binding {
             offered,

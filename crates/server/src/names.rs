@@ -118,6 +118,12 @@ impl HostName {
     pub fn protocol(&self) -> Protocol {
         Protocol::of_name(&self.0)
     }
+
+    /// Whether it is of a kind that hosts give themselves: an NQN, or an iSCSI name (`iqn.`, `eui.`, `naa.`).
+    pub fn is_qualified(&self) -> bool {
+        let kinds = ["nqn.", "iqn.", "eui.", "naa."];
+        kinds.iter().any(|kind| self.0.starts_with(kind))
+    }
 }
 
 impl FromStr for VolumeName {

@@ -139,16 +139,18 @@ impl Definitions {
             host.check(&name.0)?;
         }
         for (name, target) in &self.targets {
-            self.check_target(&name.0, target)?;
+            self.check_target(&name.0, target, |_| false)?;
         }
         Ok(())
     }
 
     /// Whether a target agrees with itself and with what else is defined.
+    /// `is_new` tells which hosts are about to be defined.
     pub(crate) fn check_target(
         &self,
         name: &TargetName,
         target: &Target,
+        is_new: impl Fn(&HostName) -> bool,
     ) -> Result<(), DefinitionFault> {
         if target.any_host.is_some() && target.hosts.is_some() {
             return Err(DefinitionFault::TwoPolicies {
@@ -171,7 +173,7 @@ impl Definitions {
             }
         }
         for host in target.hosts.iter().flat_map(|hosts| hosts.keys()) {
-            if !self.hosts.contains_key(host) {
+            if !self.hosts.contains_key(host) && !is_new(&host.0) {
                 return Err(DefinitionFault::UndefinedHost {
                     target: name.clone(),
                     host: host.0.clone(),

@@ -10,7 +10,7 @@ use volume::Progress;
 
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{Access, Chap, Filters, Host, Nsid, Target, Volume};
+use crate::definitions::{Access, Chap, Definitions, Filters, Host, Nsid, Target, Volume};
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
 
@@ -240,13 +240,14 @@ impl Engine {
         mut target: Target,
         force: Force,
     ) -> Result<(), EngineError> {
-        {
+        let mut changes = {
             let known = self.read();
             target.fill_in_secrets(&name, &known)?;
-            known.check_target(&name, &target)?;
-        }
-        let change = Change::SetTarget(Text(name), target);
-        self.commit(store, vec![change], force, |_| false)
+            known.check_target(&name, &target, HostName::is_qualified)?;
+            new_hosts(&target, &known)
+        };
+        changes.push(Change::SetTarget(Text(name), target));
+        self.commit(store, changes, force, |_| false)
     }
 
     /// Removes a target; refused while it has sessions, unless forced.
@@ -331,6 +332,17 @@ impl Engine {
             .cloned()
             .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
     }
+}
+
+/// Defines the hosts that a target names and nobody has defined, where their names are such as hosts give themselves.
+/// Another name is one that somebody meant to define, or mistyped.
+fn new_hosts(target: &Target, known: &Definitions) -> Vec<Change> {
+    let listed = target.hosts.iter().flat_map(BTreeMap::keys);
+    let named: BTreeSet<_> = listed.chain(target.luns.keys()).collect();
+    let is_new = |name: &&Text<HostName>| name.0.is_qualified() && !known.hosts.contains_key(name);
+    let new = named.into_iter().filter(is_new);
+    new.map(|name| Change::SetHost(name.clone(), Host::default()))
+        .collect()
 }
 
 fn lowest_free(name: &TargetName, target: &Target) -> Nsid {

@@ -57,7 +57,7 @@ fn take(model: &mut Definitions, step: &Step) {
         }
         Step::CreateTarget(name, target) => {
             model
-                .check_target(name, target)
+                .check_target(name, target, |_| false)
                 .expect("refers to what exists");
             assert!(
                 model
@@ -72,7 +72,7 @@ fn take(model: &mut Definitions, step: &Step) {
             target.hosts.clone_from(&to.hosts);
             let target = target.clone();
             model
-                .check_target(name, &target)
+                .check_target(name, &target, |_| false)
                 .expect("refers to what exists");
         }
         Step::Attach(name, nsid, volume) => {

@@ -18,7 +18,7 @@ pub trait Backend {
 
     /// Finds the subsystem named `subsystem_nqn` (the well-known discovery NQN names the discovery
     /// subsystem), checks whether the host may use it, and binds this connection to it. Called
-    /// once, by [`connect`](super::connect).
+    /// once, by [`connect`](super::connect). `host_nqn` is empty if the host gave no name.
     fn open(
         &mut self,
         subsystem_nqn: &str,

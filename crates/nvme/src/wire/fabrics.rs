@@ -160,11 +160,15 @@ impl NqnField {
 
     /// The name; `None` where no zero byte ends it in time, it is empty, or not UTF-8.
     pub fn name(&self) -> Option<&str> {
+        self.text().filter(|name| !name.is_empty())
+    }
+
+    /// The name, which may be empty; `None` where no zero byte ends it in time, or it is not UTF-8.
+    pub fn text(&self) -> Option<&str> {
         let len = self.0[..=Self::NAME_MAX_BYTES]
             .iter()
             .position(|&b| b == 0)?;
-        let name = std::str::from_utf8(&self.0[..len]).ok()?;
-        (!name.is_empty()).then_some(name)
+        std::str::from_utf8(&self.0[..len]).ok()
     }
 }
 

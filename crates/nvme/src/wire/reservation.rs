@@ -144,7 +144,7 @@ impl ReservationStatus {
 )]
 #[repr(C)]
 pub struct RegisteredController {
-    /// Controller ID (CNTLID); FFFFh where the registered host has none at present.
+    /// Controller ID (CNTLID); [`Self::DYNAMIC_CONTROLLER`] in a subsystem of dynamic controllers.
     pub controller: U16,
     /// Reservation Status (RCSTS): its host holds the reservation in bit 0.
     pub status: u8,
@@ -160,13 +160,13 @@ const _: () = assert!(size_of::<RegisteredController>() == 64);
 const _: () = assert!(std::mem::offset_of!(RegisteredController, host_id) == 16);
 
 impl RegisteredController {
-    /// [`Self::controller`] of a host without one.
-    pub const NO_CONTROLLER: u16 = 0xFFFF;
+    /// [`Self::controller`] of a registered host, which may have any number of dynamic controllers at any time.
+    pub const DYNAMIC_CONTROLLER: u16 = 0xFFFF;
 
-    /// An entry; `status` is [`Self::status`].
-    pub fn new(controller: u16, status: u8, key: u64, host_id: [u8; 16]) -> Self {
+    /// The entry of a host; `status` is [`Self::status`].
+    pub fn new(status: u8, key: u64, host_id: [u8; 16]) -> Self {
         Self {
-            controller: U16::new(controller),
+            controller: U16::new(Self::DYNAMIC_CONTROLLER),
             status,
             reserved1: [0; 5],
             key: U64::new(key),
@@ -203,11 +203,11 @@ mod tests {
         assert_eq!(status.as_bytes()[..10], [7, 0, 0, 0, 4, 2, 1, 0, 0, 0]);
         let parsed = ReservationStatus::read_from_bytes(status.as_bytes()).expect("64 bytes");
         assert_eq!(ReservationType::from_raw(parsed.kind), Some(kind));
-        let entry = RegisteredController::new(0x0203, 1, 9, [0xAB; 16]);
+        let entry = RegisteredController::new(1, 9, [0xAB; 16]);
         let bytes = entry.as_bytes();
         assert_eq!(
             bytes[..16],
-            [3, 2, 1, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]
+            [0xFF, 0xFF, 1, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(bytes[16..32], [0xAB; 16]);
         assert_eq!(

@@ -137,6 +137,7 @@ pub(crate) fn serve(folder: &std::path::Path, more: &[&str]) -> Child {
         .arg(folder.join("socket"))
         .arg("--state")
         .arg(folder.join("state"))
+        .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .spawn()
         .expect("the daemon starts")

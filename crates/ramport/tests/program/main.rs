@@ -85,6 +85,30 @@ fn a_volume_lives_from_creation_to_removal() {
 }
 
 #[test]
+fn a_host_that_a_target_names_is_defined_with_it() {
+    const TARGET: &str = "nqn.2025-01.io.ramport:rd0";
+    const HOSTS: [&str; 2] = [
+        "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555",
+        "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-666666666666",
+    ];
+    let daemon = Daemon::start("named-hosts");
+    daemon.ok(&["volume", "create", "rd0", "--size", "4M"]);
+    let create = ["target", "create", TARGET, "--volume", "rd0"];
+    daemon.ok(&[&create[..], &["--host", HOSTS[0]]].concat());
+    daemon.ok(&["target", "set", TARGET, "--host", HOSTS[1]]);
+    for host in HOSTS {
+        daemon.ok(&["host", "show", host]);
+    }
+    // Another name may be mistyped.
+    let told = daemon.mistake(&["target", "set", TARGET, "--host", "db1"]);
+    assert!(
+        told.contains("lists host db1, which is not defined"),
+        "{told}"
+    );
+    daemon.mistake(&["host", "show", "db1"]);
+}
+
+#[test]
 fn filters_and_sizes_are_shown_in_words() {
     let daemon = Daemon::start("words");
     daemon.ok(&["volume", "create", "a", "--size", "8M"]);
@@ -340,11 +364,16 @@ fn a_thousand_volumes_are_back_within_a_second_of_a_start_after_a_kill() {
 }
 
 #[test]
-fn sigterm_ends_the_daemon_cleanly() {
+fn sighup_changes_nothing_and_sigterm_ends_the_daemon_cleanly() {
     let mut daemon = Daemon::start("term");
     let pid = i32::try_from(daemon.child.id()).expect("a process ID");
     let pid = rustix::process::Pid::from_raw(pid).expect("a process ID");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("sent");
+    let send = |signal| rustix::process::kill_process(pid, signal).expect("sent");
+    daemon.ok(&["volume", "create", "a", "--size", "4M"]);
+    send(rustix::process::Signal::HUP);
+    daemon.ok(&["volume", "show", "a"]);
+    assert!(daemon.child.try_wait().expect("known").is_none());
+    send(rustix::process::Signal::TERM);
     let status = daemon.child.wait().expect("ended");
     assert!(status.success(), "{status}");
     assert!(!daemon.folder.join("socket").exists());
@@ -383,8 +412,6 @@ impl Demo {
         let child = ramport()
             .args(["demo", "--size", "16M"])
             .args(args)
-            .arg("--socket")
-            .arg(folder.join("socket"))
             .env("TMPDIR", &folder)
             .stdout(Stdio::piped())
             .spawn()
@@ -456,6 +483,21 @@ fn the_demonstration_verifies_measures_and_says_how_to_attach() {
         assert!(text.contains(shape), "{shape} was not measured:\n{text}");
     }
     demo.assert_clean();
+}
+
+#[test]
+fn a_demonstration_never_changes_another_daemon() {
+    let daemon = Daemon::start("demo-beside");
+    let output = ramport()
+        .args(["demo", "--once", "--size", "16M", "--socket"])
+        .arg(daemon.folder.join("socket"))
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("another daemon answers on"), "{told}");
+    assert_eq!(daemon.json(&["volume", "list"]), serde_json::json!([]));
+    assert_eq!(daemon.json(&["target", "list"]), serde_json::json!([]));
 }
 
 #[test]

@@ -111,8 +111,17 @@ fn portal(port: u16) -> PortalDefinition {
 }
 
 fn connect_queue(peer: &mut Peer, nqn: &str, queue: u16, controller: u16) -> Cqe {
+    connect_queue_as(HOST, peer, nqn, (queue, controller))
+}
+
+fn connect_queue_as(
+    host: &str,
+    peer: &mut Peer,
+    nqn: &str,
+    (queue, controller): (u16, u16),
+) -> Cqe {
     let name = |name| NqnField::new(name).expect("a short name");
-    let data = ConnectData::new([7; 16], controller, name(nqn), name(HOST));
+    let data = ConnectData::new([7; 16], controller, name(nqn), name(host));
     peer.data()[..size_of::<ConnectData>()].copy_from_slice(data.as_bytes());
     let sqe = ConnectSqe::new(Cid(0), queue, peer::ENTRIES);
     peer.command(&zerocopy::transmute!(sqe), size_of::<ConnectData>())
@@ -197,6 +206,24 @@ fn hosts_and_queues_that_are_not_allowed_are_refused_with_the_reason() {
         .expect("set");
     let mut admin = fixture.connect(3, 0).expect("taken");
     let cqe = connect_queue(&mut admin, NQN, 0, ConnectData::CONTROLLER_ANY);
+    assert_eq!(cqe.status(), Status::from(StatusCode::ConnectInvalidHost));
+}
+
+#[test]
+fn a_host_without_a_name_is_served_where_any_host_is() {
+    let fixture = Fixture::new();
+    let queue = (0, ConnectData::CONTROLLER_ANY);
+    let mut admin = fixture.connect(2, 0).expect("taken");
+    let cqe = connect_queue_as("", &mut admin, NQN, queue);
+    assert!(cqe.status().is_success(), "{:?}", cqe.status());
+    let sessions = fixture.server.sessions();
+    assert!(sessions[0].host.as_str().starts_with("unnamed:"));
+    let target = NQN.parse().expect("a name");
+    let listed = HostPolicy::Listed(Vec::new());
+    let set = fixture.server.set_target_hosts(&target, listed);
+    set.expect("the target is there");
+    let mut admin = fixture.connect(3, 0).expect("taken");
+    let cqe = connect_queue_as("", &mut admin, NQN, queue);
     assert_eq!(cqe.status(), Status::from(StatusCode::ConnectInvalidHost));
 }
 

@@ -48,7 +48,7 @@ test_register_and_report() {
 reservation register "$one" --nrkey=0x11 --rrega=0
 reservation register "$two" --nrkey=0x22 --rrega=0
 report
-jq -e '.regctl == 2 and .rtype == 0 and ([.regctlext[].rkey] | sort == [17, 34])' /tmp/report.json
+jq -e '.regctl == 2 and .rtype == 0 and ([.regctlext[].rkey] | sort == [17, 34]) and all(.regctlext[]; .cntlid == 65535)' /tmp/report.json
 conflict reservation register "$one" --crkey=0x99 --nrkey=0x12 --rrega=2
 reservation register "$one" --crkey=0x11 --nrkey=0x12 --rrega=2
 reservation register "$one" --crkey=0x12 --nrkey=0x11 --rrega=2

@@ -100,20 +100,12 @@ impl Reservations {
         .map_err(Failure::from)
     }
 
-    /// The extended Reservation Status data structure; `controllers` are those of a host.
-    fn report(&self, controllers: impl Fn(HostId) -> Vec<u16>) -> Vec<u8> {
-        let mut entries = Vec::new();
-        for (&host, &key) in &self.keys {
-            let mut ids = controllers(host);
-            if ids.is_empty() {
-                ids.push(RegisteredController::NO_CONTROLLER);
-            }
-            let status = u8::from(self.is_holder(host));
-            entries.extend(
-                ids.into_iter()
-                    .map(|id| RegisteredController::new(id, status, key, host)),
-            );
-        }
+    /// The extended Reservation Status data structure: an entry for each registered host.
+    fn report(&self) -> Vec<u8> {
+        let entry = |(&host, &key): (&HostId, &u64)| {
+            RegisteredController::new(u8::from(self.is_holder(host)), key, host)
+        };
+        let entries: Vec<_> = self.keys.iter().map(entry).collect();
         let held = self.held.map(|held| held.kind);
         let head = ReservationStatus::new(self.generation, held, entries.len() as u16);
         let mut bytes = head.as_bytes().to_vec();
@@ -187,13 +179,9 @@ impl Subsystem {
         if len_bytes > self.config.limits.transfer_max_bytes() {
             return Err(invalid());
         }
-        let controllers = |host: HostId| {
-            let of_host = self.controllers.iter().filter(|(_, c)| c.host.id == host);
-            of_host.map(|(id, _)| id.0).collect()
-        };
         let mut bytes = match self.reservations.get(&nsid) {
-            Some(reservations) => reservations.report(controllers),
-            None => Reservations::default().report(controllers),
+            Some(reservations) => reservations.report(),
+            None => Reservations::default().report(),
         };
         bytes.resize(len_bytes as usize, 0);
         reply::data(sqe, bytes)

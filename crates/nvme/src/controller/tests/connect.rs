@@ -109,12 +109,12 @@ fn invalid_parameters_name_their_place() {
     let mut unnamed = data(0xFFFF);
     unnamed[256..512].fill(b'n');
     let mut hostless = data(0xFFFF);
-    hostless[512] = 0;
+    hostless[512..768].fill(b'n');
     let own = admin.controller.0;
     let cases = [
         ("a static controller", 0, 32, data(5), Data(16)),
         ("no end of the subsystem's name", 0, 32, unnamed, Data(256)),
-        ("no host name", 0, 32, hostless, Data(512)),
+        ("no end of the host's name", 0, 32, hostless, Data(512)),
         ("a queue of one entry", 0, 1, data(0xFFFF), Command(44)),
         ("an admin queue too deep", 0, 129, data(0xFFFF), Command(44)),
         ("an I/O queue too deep", 1, 1025, data(own), Command(44)),
