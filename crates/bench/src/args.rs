@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn mistakes_say_the_mend_and_exit_with_2() {
-        for (line, mend) in [
+        for (line, hint) in [
             ("file --bs 4x", "4k"),
             ("file --rw randomread", "randread"),
             ("file --runtime soon", "500ms"),
@@ -265,7 +265,7 @@ mod tests {
         ] {
             let error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
-            assert!(error.to_string().contains(mend), "{line}: {error}");
+            assert!(error.to_string().contains(hint), "{line}: {error}");
         }
     }
 }

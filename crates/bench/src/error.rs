@@ -172,7 +172,7 @@ pub enum BenchError {
     Combination {
         /// The option.
         option: &'static str,
-        /// What is the matter, and the mend.
+        /// What is wrong, and how to fix it.
         conflict: &'static str,
     },
     /// Pinning a thread failed.
@@ -210,7 +210,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether the person who asked can mend it by asking otherwise (exit status 2), rather than that something broke
+    /// Whether the person who asked can fix it with another request (exit status 2), rather than that something broke
     /// (exit status 1).
     pub fn is_usage(&self) -> bool {
         match self {

@@ -72,7 +72,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the person who asked can mend it by asking otherwise.
+    /// Whether the person who asked can fix it with another request.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Refused { kind, .. } => kind != "internal" && kind != "unavailable",

@@ -141,7 +141,7 @@ impl Drop for Threads {
         self.shared.lock().is_closing = true;
         self.shared.work.notify_all();
         for handle in self.handles.drain(..) {
-            // A thread that panicked has told of it already.
+            // A panic was reported when it happened.
             let _ = handle.join();
         }
     }

@@ -107,7 +107,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(keeper) = self.keeper.take() {
-            // A keeper that panicked has told of it already.
+            // A panic was reported when it happened.
             let _ = keeper.join();
         }
     }

@@ -261,7 +261,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the person who asked can mend it by asking otherwise, or elsewhere.
+    /// Whether the person who asked can fix it with another request, or at another address.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::NoTarget { .. }

@@ -73,7 +73,7 @@ pub enum Switch {
     Off,
 }
 
-/// What is wrong with a URL, and the mend.
+/// What is wrong with a URL, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// There is no `scheme://`.
@@ -671,7 +671,7 @@ mod tests {
     #[test]
     fn a_mistake_is_named() {
         let name = "n".repeat(224);
-        for (text, mend) in [
+        for (text, hint) in [
             ("disk/rd0", "no scheme"),
             ("nvme://h/rd0", "use nvme+tcp://"),
             ("nvme+tcp:///rd0", "no host"),
@@ -703,7 +703,7 @@ mod tests {
             (&format!("nvme+tcp://h/{name}"), "maximum is 223"),
         ] {
             let message = parse(text).unwrap_err().to_string();
-            assert!(message.contains(mend), "{text}: {message}");
+            assert!(message.contains(hint), "{text}: {message}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::output::Form;
 /// Why the program did not do what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The person who asked can mend it: exit status 2.
+    /// The person who asked can fix it: exit status 2.
     Mistake(anyhow::Error),
     /// The daemon refused to apply a file: exit status 1.
     Refused(ErrorDetail),
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A mistake with its reason and mend.
+    /// A mistake with its reason and how to fix it.
     pub(crate) fn mistake(error: impl Into<anyhow::Error>) -> Self {
         Self::Mistake(error.into())
     }

@@ -127,7 +127,7 @@ impl Backend for ConnectionBackend {
                 target = subsystem_nqn,
                 host = host_nqn,
                 peer = %self.accepted.peer,
-                "a host gave no name (empty HOSTNQN); it is served under this one, which no rule for names of hosts matches"
+                "a host sent an empty HOSTNQN; it is accepted under the name shown, which matches no host definition"
             );
         }
         self.binding = Some(Binding {

@@ -1,4 +1,4 @@
-//! What a person asked for and can't have, with the mend.
+//! Errors of requests, each with how to fix the request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -338,7 +338,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the person who asked can mend it by asking otherwise.
+    /// Whether the person who asked can fix it with another request.
     pub fn is_mistake(&self) -> bool {
         use net::StartError::{Core, Thread, ThreadCount};
         match self {

@@ -3,7 +3,7 @@
 //!
 //! This crate alone binds all others. [`Server`] is what the control plane holds: synchronous,
 //! shared between threads, each call a transaction that either happens whole or leaves everything
-//! as it was. Its [`ServerError`]s tell a person the mend.
+//! as it was. Its [`ServerError`]s say how to fix the request.
 //!
 //! What this crate refuses to know: files of definitions, REST, and how a protocol reads on the
 //! wire.

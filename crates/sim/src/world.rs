@@ -23,7 +23,7 @@ use crate::path::{Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
 
 /// How often something moves for each thing that a host does.
 const SHUFFLES_PER_STEP: usize = 8;
-/// One in so many commands fails for which a late volume brings blocks or makes effects safe.
+/// A late volume fails one in this many fills and settlements.
 const FAILURE_EVERY: u32 = 50;
 
 /// How hosts reach the target.

@@ -81,8 +81,7 @@ impl Token {
     }
 }
 
-/// Whether others than its owner may do anything with a file that holds a secret. What is no file, such as a pipe, is not
-/// exposed.
+/// Whether users other than the owner can access a file that holds a secret. Pipes and other special files do not count.
 pub fn is_exposed(metadata: &fs::Metadata) -> bool {
     metadata.is_file() && metadata.permissions().mode() & FORBIDDEN_MODE != 0
 }

@@ -48,8 +48,8 @@ fn what_is_unknown_is_refused_by_name() {
 }
 
 #[test]
-fn values_that_cannot_be_name_the_mend() {
-    for (text, mend) in [
+fn invalid_values_are_refused_with_a_hint() {
+    for (text, hint) in [
         ("[volumes.a]\nsize = \"1X\"", "use K, M, G"),
         ("[volumes.a]\nsize = \"1K\"", "choose a size from 1 MiB"),
         ("[volumes.a]\nsize = 1048577", "the next valid size is"),
@@ -91,6 +91,6 @@ fn values_that_cannot_be_name_the_mend() {
         ),
     ] {
         let told = fault(text);
-        assert!(told.contains(mend), "{text}: {told}");
+        assert!(told.contains(hint), "{text}: {told}");
     }
 }

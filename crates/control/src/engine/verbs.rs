@@ -334,8 +334,8 @@ impl Engine {
     }
 }
 
-/// Defines the hosts that a target names and nobody has defined, where their names are such as hosts give themselves.
-/// Another name is one that somebody meant to define, or mistyped.
+/// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI names. Any other unknown name may
+/// be a typing error, and remains an error.
 fn new_hosts(target: &Target, known: &Definitions) -> Vec<Change> {
     let listed = target.hosts.iter().flat_map(BTreeMap::keys);
     let named: BTreeSet<_> = listed.chain(target.luns.keys()).collect();

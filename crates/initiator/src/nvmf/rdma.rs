@@ -56,7 +56,7 @@ pub enum RdmaError {
     #[error("no route to the target: {0}; check the address and this machine's routes")]
     NoRoute(#[source] io::Error),
     /// The local address can't be used.
-    #[error("cannot use UDP port 4791 of {local}: {source}{}", mend(source))]
+    #[error("cannot use UDP port 4791 of {local}: {source}{}", hint(source))]
     Bind {
         /// The address.
         local: IpAddr,
@@ -91,7 +91,7 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
-    /// Whether the person who asked can mend it by asking otherwise, or elsewhere.
+    /// Whether the person who asked can fix it with another request, or at another address.
     pub(crate) fn is_mistake(&self) -> bool {
         match self {
             Self::NoAdapter(_)
@@ -133,7 +133,7 @@ impl fmt::Display for Rejection {
 }
 
 /// What to do where an address can't be had.
-fn mend(error: &io::Error) -> &'static str {
+fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "; another program serves or uses RDMA there, so name another address of this machine with local="

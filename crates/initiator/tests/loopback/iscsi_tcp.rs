@@ -293,13 +293,13 @@ fn chap_secrets_come_from_the_url_or_a_file() {
     std::fs::write(&path, lines).unwrap();
     connect("", &format!("?chap={}", path.display())).unwrap();
     std::fs::remove_file(&path).unwrap();
-    for (user, mend) in [
+    for (user, hint) in [
         ("", "check user and secret"),
         ("alice%wrong@", "check user and secret"),
         ("alice@", "LIBISCSI_CHAP_PASSWORD"),
     ] {
         let error = connect(user, "").unwrap_err().to_string();
-        assert!(error.contains(mend), "{user}: {error}");
+        assert!(error.contains(hint), "{user}: {error}");
     }
 }
 

@@ -441,7 +441,7 @@ fn bad_answer(key: &str, value: &str) -> SessionError {
     .into()
 }
 
-/// RFC 7143 §11.13.5, with the mend.
+/// RFC 7143 §11.13.5, with how to fix it.
 fn refusal(class: u8, detail: u8) -> String {
     let text = match (class, detail) {
         (2, 0) => "the initiator made a mistake",

@@ -277,7 +277,7 @@ fn a_target_that_proves_nothing_is_not_believed() {
 }
 
 #[test]
-fn an_unknown_target_is_refused_with_the_mend() {
+fn an_unknown_target_is_refused_with_a_hint() {
     let config = SessionConfig {
         target: Some("iqn.2026-11.com.example:other".into()),
         ..config()

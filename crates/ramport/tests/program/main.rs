@@ -163,7 +163,7 @@ fn errors_are_json_where_json_is_asked_for() {
 
 #[test]
 fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
-    for (option, value, mend) in [
+    for (option, value, hint) in [
         ("--memory", "0", "choose a size of at least 16 MiB"),
         ("--memory", "1K", "choose a size of at least 16 MiB"),
         ("--memory", "0%", "from 1% to 100%"),
@@ -184,7 +184,7 @@ fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
         ];
         let output = ramport().args(args).output().expect("the program runs");
         let told = mistake(&output, &args);
-        assert!(told.contains(mend), "{value}: {told}");
+        assert!(told.contains(hint), "{value}: {told}");
     }
 }
 
@@ -215,7 +215,7 @@ fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
 #[test]
 fn mistakes_are_told_with_their_mend_and_status_2() {
     let daemon = Daemon::start("mistakes");
-    for (args, mend) in [
+    for (args, hint) in [
         (
             &["volume", "create", "a", "--size", "1X"][..],
             "use K, M, G",
@@ -274,7 +274,7 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
         ),
     ] {
         let told = daemon.mistake(args);
-        assert!(told.contains(mend), "{args:?}: {told}");
+        assert!(told.contains(hint), "{args:?}: {told}");
     }
 }
 

@@ -52,7 +52,7 @@ fn admit(disk: &RamVolume, now: Instant, kind: OpKind, len_bytes: u64) -> Admiss
 }
 
 #[test]
-fn sizes_that_no_volume_has_are_refused_with_the_mend() {
+fn sizes_that_no_volume_has_are_refused_with_a_hint() {
     let check = |size, block_size| {
         RamSpec {
             size: ByteSize(size),
