@@ -46,14 +46,24 @@ pub struct Api {
     tcp: Option<SocketAddr>,
 }
 
-impl Api {
-    /// Opens the listeners and starts serving.
-    pub fn start(engine: Engine, config: ApiConfig) -> Result<Self, ListenError> {
-        let unix = listen::unix(&config.socket, &config.owner)?;
-        let (tcp, token) = match config.tcp {
-            Some((address, token)) => (Some(listen::tcp(address)?), Some(token)),
-            None => (None, None),
-        };
+/// The interface with its listeners open; requests wait.
+#[derive(Debug)]
+pub struct Listening {
+    unix: StdUnix,
+    tcp: Option<StdTcp>,
+    token: Option<Token>,
+    socket: PathBuf,
+}
+
+impl Listening {
+    /// Starts serving.
+    pub fn serve(self, engine: Engine) -> Result<Api, ListenError> {
+        let Self {
+            unix,
+            tcp,
+            token,
+            socket,
+        } = self;
         let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stop, stopped) = watch::channel(false);
         let thread = thread::Builder::new()
@@ -64,12 +74,33 @@ impl Api {
                 }
             })
             .map_err(ListenError::Thread)?;
-        Ok(Self {
+        Ok(Api {
             stop,
             thread: Some(thread),
-            socket: config.socket,
+            socket,
             tcp: tcp_address,
         })
+    }
+}
+
+impl Api {
+    /// Opens the listeners.
+    pub fn listen(config: ApiConfig) -> Result<Listening, ListenError> {
+        let (tcp, token) = match config.tcp {
+            Some((address, token)) => (Some(listen::tcp(address)?), Some(token)),
+            None => (None, None),
+        };
+        Ok(Listening {
+            unix: listen::unix(&config.socket, &config.owner)?,
+            tcp,
+            token,
+            socket: config.socket,
+        })
+    }
+
+    /// Opens the listeners and starts serving.
+    pub fn start(engine: Engine, config: ApiConfig) -> Result<Self, ListenError> {
+        Self::listen(config)?.serve(engine)
     }
 
     /// The TCP address, where there is one; its port is the real one.

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
-use server::{Force, PortalDefinition, Server, ServerConfig, VolumeName};
+use server::{Force, PortalDefinition, ReservationFeed, Server, ServerConfig, VolumeName};
 use uuid::Uuid;
 
 use crate::change::{Change, describe};
@@ -69,10 +69,37 @@ struct Shared {
     since: SystemTime,
 }
 
+/// An engine that is starting. Its changes are not in the state file yet, so that a start that fails later leaves the
+/// file as it was.
+pub struct Starting {
+    engine: Engine,
+    feed: ReservationFeed,
+}
+
+impl Starting {
+    /// The engine, for what is part of the start.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Writes the changes of the start to the state file. Reservations are saved from now on; the commands that made
+    /// them have waited.
+    pub fn finish(self) -> Result<Engine, OpenError> {
+        self.engine.begin().settle()?;
+        saver::start(&self.engine, self.feed).map_err(OpenError::Thread)?;
+        Ok(self.engine)
+    }
+}
+
 impl Engine {
-    /// Opens the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
-    /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
+    /// Starts an engine that is complete: [`start`](Self::start) and [`Starting::finish`].
     pub fn open(config: ServerConfig, state: &Path) -> Result<Self, OpenError> {
+        Self::start(config, state)?.finish()
+    }
+
+    /// Reads the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
+    /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
+    pub fn start(config: ServerConfig, state: &Path) -> Result<Starting, OpenError> {
         let (mut store, mut kept) = Store::open(state)?;
         let machine = Some(settle_machine(&mut store, &mut kept)?);
         let server = Server::start(ServerConfig { machine, ..config })?;
@@ -101,8 +128,7 @@ impl Engine {
                 since: SystemTime::now(),
             }),
         };
-        saver::start(&engine, feed).map_err(OpenError::Thread)?;
-        Ok(engine)
+        Ok(Starting { engine, feed })
     }
 
     /// Everything that is defined, without the secrets.
@@ -262,8 +288,20 @@ mod tests {
         let machine = Uuid::from_u128(0x1234_5678 << 96);
         let change = Change::SetMachine(machine);
         store.append(&[change]).expect("appended");
+        store.settle().expect("written");
         drop(store);
         assert_eq!(name(&folder), "iqn.2025-01.io.ramport:12345678.a");
+    }
+
+    #[test]
+    fn a_start_that_is_not_finished_writes_nothing() {
+        let folder = Folder::new();
+        let started = Engine::start(server_config(), &folder.state()).expect("starts");
+        let portal = crate::parse("nvme+tcp://127.0.0.1:0").expect("a portal");
+        let added = started.engine().add_portal(portal, IfClosed::Refuse);
+        added.expect("opens");
+        drop(started);
+        assert!(!folder.state().exists());
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
     IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
     OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, SessionView, StatisticsView, StatusView,
-    TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    RdmaStatisticsView, ReferralView, RestoreError, SessionView, Starting, StatisticsView,
+    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

@@ -4,8 +4,10 @@
 //! made. A transaction is appended and synced before it is answered, so the thousandth costs what the first did. When
 //! the lines have grown far beyond what is defined, a new file with one transaction replaces the old one by rename.
 //!
-//! A kill or a power cut can leave a damaged last line: it was never answered, and is cut off. Any other damage stops the
-//! start and is told, since definitions would silently be lost otherwise. See `docs/design/0010-state-file.md`.
+//! A kill or a power cut can leave a last line without its end: it was never answered, and is cut off. Any other damage
+//! stops the start and is told, since definitions would silently be lost otherwise. While the daemon starts, changes are
+//! collected and the file is not written, so that a failed start leaves it as it was. See
+//! `docs/design/0010-state-file.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -52,7 +54,8 @@ pub enum StoreError {
     },
     /// A line is damaged.
     #[error(
-        "{path}, line {line} is damaged: {fault}; restore the file from a backup, or move it away and run `ramport apply` with your definitions",
+        "{path}, line {line} is damaged: {fault}; {}restore the file from a backup, or move it away and run `ramport apply` with your definitions",
+        place.way_out(),
         path = path.display()
     )]
     Damaged {
@@ -60,6 +63,8 @@ pub enum StoreError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
+        /// Where the line stands.
+        place: Place,
         /// What is wrong.
         fault: LineFault,
     },
@@ -74,9 +79,35 @@ pub enum StoreError {
     },
 }
 
+/// Where a damaged line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Other lines follow.
+    Before,
+    /// It is the last one.
+    Last,
+}
+
+impl Place {
+    fn when_last(is_last: bool) -> Self {
+        if is_last { Self::Last } else { Self::Before }
+    }
+
+    /// How to go on if only the last change is lost.
+    fn way_out(self) -> &'static str {
+        match self {
+            Self::Before => "",
+            Self::Last => "delete this last line to go back to the state before its change, ",
+        }
+    }
+}
+
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
 pub enum LineFault {
+    /// The line does not end: its write was cut short.
+    #[error("it has no end")]
+    Torn,
     /// The checksum is missing or wrong.
     #[error("its checksum is wrong")]
     Checksum,
@@ -89,17 +120,29 @@ pub enum LineFault {
 #[derive(Debug)]
 enum Tail {
     Nothing,
-    FailedWrite,
+    /// Perhaps a line that a failed write or a kill cut short.
+    Torn,
+}
+
+/// Whether appended transactions are written.
+#[derive(Debug)]
+enum Phase {
+    /// They are collected: the daemon may not start after all.
+    Starting(Vec<Change>),
+    /// They are written and synced.
+    Running,
 }
 
 /// The open state file.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    file: File,
+    phase: Phase,
+    /// None until a new file is made.
+    file: Option<File>,
     /// Where the next line goes. Whatever lies behind it is no part of the state.
     len_bytes: u64,
-    /// Whether a failed write may lie behind `len_bytes`.
+    /// What may lie behind `len_bytes`.
     tail: Tail,
     /// The length after the last compaction.
     compact_bytes: u64,
@@ -108,7 +151,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the state file, or makes one with nothing in it.
+    /// Reads the state file, if there is one. Nothing is written before [`settle`](Self::settle).
     pub(crate) fn open(path: &Path) -> Result<(Self, Kept), StoreError> {
         let lock = lock(path)?;
         let loaded = match fs::read(path) {
@@ -116,35 +159,53 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Loaded::default(),
             Err(source) => return Err(failed("read", path, source)),
         };
-        let Loaded { kept, len_bytes } = loaded;
-        let (file, len_bytes) = if len_bytes == 0 {
-            write_whole(path, &kept)?
-        } else {
-            let mut file = open_for_append(path)?;
-            cut(&mut file, len_bytes).map_err(|source| failed("write", path, source))?;
-            (file, len_bytes)
+        let Loaded {
+            kept,
+            len_bytes,
+            tail,
+        } = loaded;
+        let file = match len_bytes {
+            0 => None,
+            _ => Some(open_for_append(path)?),
         };
         let store = Self {
             path: path.to_owned(),
+            phase: Phase::Starting(Vec::new()),
             file,
             len_bytes,
-            tail: Tail::Nothing,
+            tail,
             compact_bytes: len_bytes,
             _lock: lock,
         };
         Ok((store, kept))
     }
 
-    /// Makes a transaction durable. When this fails, it is as if it had never been tried.
+    /// Writes what was appended so far as one transaction. From now on, every transaction is written.
+    pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
+        if let Phase::Starting(changes) = std::mem::replace(&mut self.phase, Phase::Running)
+            && !changes.is_empty()
+        {
+            self.append(&changes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a transaction durable, or collects it before [`settle`](Self::settle). If this fails, the state is as if
+    /// the transaction had never been tried.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if let Phase::Starting(collected) = &mut self.phase {
+            collected.extend_from_slice(changes);
+            return Ok(());
+        }
         let line = line(changes);
         match self.try_append(&line) {
             Ok(()) => {
                 self.len_bytes += line.len() as u64;
                 Ok(())
             }
-            Err(source) => {
-                self.tail = Tail::FailedWrite;
+            Err(AppendError::Create(error)) => Err(error),
+            Err(AppendError::Write(source)) => {
+                self.tail = Tail::Torn;
                 if let Err(error) = self.cut_tail() {
                     let path = self.path.display();
                     tracing::error!(%path, %error, "cannot take back a failed write; tried again before the next one");
@@ -154,15 +215,23 @@ impl Store {
         }
     }
 
-    fn try_append(&mut self, line: &str) -> io::Result<()> {
+    fn try_append(&mut self, line: &str) -> Result<(), AppendError> {
+        if self.file.is_none() {
+            let (file, len_bytes) = write_whole(&self.path, &Kept::default())?;
+            (self.file, self.len_bytes) = (Some(file), len_bytes);
+            self.compact_bytes = len_bytes;
+        }
         self.cut_tail()?;
-        self.file.write_all(line.as_bytes())?;
-        self.file.sync_data()
+        if let Some(file) = &mut self.file {
+            file.write_all(line.as_bytes())?;
+            file.sync_data()?;
+        }
+        Ok(())
     }
 
     fn cut_tail(&mut self) -> io::Result<()> {
-        if let Tail::FailedWrite = self.tail {
-            cut(&mut self.file, self.len_bytes)?;
+        if let (Tail::Torn, Some(file)) = (&self.tail, &mut self.file) {
+            cut(file, self.len_bytes)?;
             self.tail = Tail::Nothing;
         }
         Ok(())
@@ -170,13 +239,14 @@ impl Store {
 
     /// Whether the file has grown so far that [`compact`](Self::compact) is worth it.
     pub(crate) fn wants_compaction(&self) -> bool {
-        self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
+        matches!(self.phase, Phase::Running)
+            && self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
     /// Replaces the file by one that holds `kept` alone. When this fails, the old one is still good.
     pub(crate) fn compact(&mut self, kept: &Kept) -> Result<(), StoreError> {
         let (file, len_bytes) = write_whole(&self.path, kept)?;
-        self.file = file;
+        self.file = Some(file);
         self.len_bytes = len_bytes;
         self.tail = Tail::Nothing;
         self.compact_bytes = len_bytes;
@@ -184,12 +254,41 @@ impl Store {
     }
 }
 
+/// Why a transaction was not appended.
+enum AppendError {
+    /// The file could not be made.
+    Create(StoreError),
+    Write(io::Error),
+}
+
+impl From<StoreError> for AppendError {
+    fn from(error: StoreError) -> Self {
+        Self::Create(error)
+    }
+}
+
+impl From<io::Error> for AppendError {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
 /// What a state file holds.
-#[derive(Default)]
 struct Loaded {
     kept: Kept,
     /// How much of the file is good; 0 where there is no file yet.
     len_bytes: u64,
+    tail: Tail,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self {
+            kept: Kept::default(),
+            len_bytes: 0,
+            tail: Tail::Nothing,
+        }
+    }
 }
 
 /// Reads a state file. A last line without its end is left out.
@@ -203,26 +302,28 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
         });
     };
     let mut loaded = Loaded {
-        kept: Kept::default(),
         len_bytes: HEADER.len() as u64,
+        ..Loaded::default()
     };
     let mut lines = body.split_inclusive(|&byte| byte == b'\n').peekable();
     // The header is line 1.
     let mut number = 1;
     while let Some(line) = lines.next() {
         number += 1;
-        let is_last = lines.peek().is_none();
         let changes = match changes_of(line) {
             Ok(changes) => changes,
-            Err(LineFault::Checksum) if is_last => {
+            // Only the last one can be without its end.
+            Err(LineFault::Torn) => {
                 let path = path.display();
                 tracing::warn!(%path, number, "the last line was cut short before it was acknowledged; it is left out");
+                loaded.tail = Tail::Torn;
                 break;
             }
             Err(fault) => {
                 return Err(StoreError::Damaged {
                     path: path.to_owned(),
                     line: number,
+                    place: Place::when_last(lines.peek().is_none()),
                     fault,
                 });
             }
@@ -241,15 +342,27 @@ fn line(changes: &[Change]) -> String {
 }
 
 fn changes_of(line: &[u8]) -> Result<Vec<Change>, LineFault> {
-    let line = line.strip_suffix(b"\n").ok_or(LineFault::Checksum)?;
-    let (checksum, json) = line.split_at_checked(9).ok_or(LineFault::Checksum)?;
-    let checksum = std::str::from_utf8(checksum)
-        .ok()
-        .and_then(|text| u32::from_str_radix(text.trim_end(), 16).ok());
-    if checksum != Some(crc32c::crc32c(json)) {
-        return Err(LineFault::Checksum);
-    }
+    let Some(whole) = line.strip_suffix(b"\n") else {
+        // A whole line whose last byte is damaged was not cut short.
+        let is_whole = line
+            .split_last()
+            .is_some_and(|(_, rest)| checked(rest).is_some());
+        return Err(if is_whole {
+            LineFault::Checksum
+        } else {
+            LineFault::Torn
+        });
+    };
+    let json = checked(whole).ok_or(LineFault::Checksum)?;
     Ok(serde_json::from_slice(json)?)
+}
+
+/// The changes of a line without its end, if its checksum is right.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (checksum, json) = line.split_at_checked(9)?;
+    let checksum = std::str::from_utf8(checksum).ok()?;
+    let checksum = u32::from_str_radix(checksum.trim_end(), 16).ok()?;
+    (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
 /// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
@@ -281,7 +394,7 @@ fn write_whole(path: &Path, kept: &Kept) -> Result<(File, u64), StoreError> {
 
 fn open_for_append(path: &Path) -> Result<File, StoreError> {
     OpenOptions::new()
-        .write(true)
+        .append(true)
         .open(path)
         .map_err(|source| failed("write", path, source))
 }

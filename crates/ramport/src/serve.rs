@@ -37,13 +37,13 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         rdma_gso_off: args.rdma_gso_off,
         ..ServerConfig::default()
     };
-    let engine = Engine::open(server, &state).map_err(|error| match error {
-        OpenError::Start(error) if !error.is_mistake() => Failure::Broken(error.into()),
-        error => Failure::mistake(error),
-    })?;
-    open_portals(&engine, &args)?;
+    let starting = Engine::start(server, &state).map_err(open_failure)?;
+    open_portals(starting.engine(), &args)?;
     let has_tcp = config.tcp.is_some();
-    let api = Api::start(engine.clone(), config).map_err(Failure::mistake)?;
+    let listening = Api::listen(config).map_err(Failure::mistake)?;
+    // Nothing was written to the state file so far, and nothing is likely to fail from here on.
+    let engine = starting.finish().map_err(open_failure)?;
+    let api = listening.serve(engine.clone()).map_err(Failure::mistake)?;
     let capacity = engine.capacity();
     tracing::info!(
         socket = %socket.display(),
@@ -74,6 +74,13 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     engine.stop(args.drain.0);
     tracing::info!("stopped");
     Ok(())
+}
+
+fn open_failure(error: OpenError) -> Failure {
+    match error {
+        OpenError::Start(error) if !error.is_mistake() => Failure::Broken(error.into()),
+        error => Failure::mistake(error),
+    }
 }
 
 /// The smallest budget: some connections and a volume fit.

@@ -18,6 +18,13 @@ fn names(definitions: &Definitions) -> Vec<String> {
         .collect()
 }
 
+/// An open state file that transactions are written to.
+fn settled(folder: &Folder) -> (Store, Kept) {
+    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+    store.settle().expect("written");
+    (store, kept)
+}
+
 fn reopened(path: &Path) -> Vec<String> {
     let (_store, kept) = Store::open(path).expect("opens");
     names(&kept.definitions)
@@ -26,7 +33,7 @@ fn reopened(path: &Path) -> Vec<String> {
 #[test]
 fn what_was_appended_is_there_after_reopening() {
     let folder = Folder::new();
-    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+    let (mut store, kept) = settled(&folder);
     assert_eq!(kept, Kept::default());
     store.append(&[volume("a"), volume("b")]).expect("appended");
     store.append(&[volume("c")]).expect("appended");
@@ -39,7 +46,7 @@ fn what_was_appended_is_there_after_reopening() {
 #[test]
 fn a_file_cut_anywhere_holds_the_transactions_before_the_cut() {
     let folder = Folder::new();
-    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    let (mut store, _) = settled(&folder);
     let mut ends = vec![store.len_bytes];
     for name in ["a", "b", "c"] {
         store.append(&[volume(name)]).expect("appended");
@@ -56,7 +63,7 @@ fn a_file_cut_anywhere_holds_the_transactions_before_the_cut() {
             "cut at {cut}"
         );
         // What is appended after a cut follows the last whole transaction.
-        let (mut store, _) = Store::open(&folder.state()).expect("opens");
+        let (mut store, _) = settled(&folder);
         store.append(&[volume("z")]).expect("appended");
         drop(store);
         assert_eq!(
@@ -69,14 +76,12 @@ fn a_file_cut_anywhere_holds_the_transactions_before_the_cut() {
 #[test]
 fn damage_before_the_last_line_stops_the_start() {
     let folder = Folder::new();
-    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
     store.append(&[volume("b")]).expect("appended");
     drop(store);
-    let mut bytes = fs::read(folder.state()).expect("read");
-    bytes[HEADER.len() + 12] ^= 1;
-    fs::write(folder.state(), &bytes).expect("written");
-    let error = Store::open(&folder.state()).expect_err("damaged");
+    let bytes = fs::read(folder.state()).expect("read");
+    let error = damaged(&folder, &bytes, HEADER.len() + 12);
     assert!(
         matches!(error, StoreError::Damaged { line: 2, .. }),
         "{error}"
@@ -86,6 +91,62 @@ fn damage_before_the_last_line_stops_the_start() {
             .to_string()
             .contains("line 2 is damaged: its checksum is wrong; restore")
     );
+}
+
+/// What is told of a file in which the byte at `at` was damaged. The file stays as it is.
+fn damaged(folder: &Folder, bytes: &[u8], at: usize) -> StoreError {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 1;
+    fs::write(folder.state(), &bytes).expect("written");
+    let error = Store::open(&folder.state()).expect_err("damaged");
+    assert_eq!(fs::read(folder.state()).expect("read"), bytes);
+    error
+}
+
+#[test]
+fn damage_anywhere_in_a_complete_last_line_stops_the_start() {
+    let folder = Folder::new();
+    let (mut store, _) = settled(&folder);
+    store.append(&[volume("a")]).expect("appended");
+    let last = usize::try_from(store.len_bytes).expect("short");
+    store.append(&[volume("b")]).expect("appended");
+    drop(store);
+    let whole = fs::read(folder.state()).expect("read");
+    for at in last..whole.len() {
+        let error = damaged(&folder, &whole, at);
+        let last = Place::Last;
+        assert!(
+            matches!(error, StoreError::Damaged { line: 3, place, .. } if place == last),
+            "{at}: {error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("delete this last line to go back"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_start_that_is_not_settled_leaves_the_file_as_it_was() {
+    let folder = Folder::new();
+    let (mut store, _) = settled(&folder);
+    store.append(&[volume("a")]).expect("appended");
+    drop(store);
+    let mut torn = fs::read(folder.state()).expect("read");
+    torn.extend_from_slice(b"0123");
+    fs::write(folder.state(), &torn).expect("written");
+    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    store.append(&[volume("b")]).expect("collected");
+    drop(store);
+    assert_eq!(fs::read(folder.state()).expect("read"), torn);
+    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    store.append(&[volume("b")]).expect("collected");
+    store.append(&[volume("c")]).expect("collected");
+    store.settle().expect("written");
+    drop(store);
+    assert_eq!(reopened(&folder.state()), ["a", "b", "c"]);
 }
 
 #[test]
@@ -113,7 +174,7 @@ fn another_format_is_left_alone() {
 #[test]
 fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
     let folder = Folder::new();
-    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
+    let (mut store, mut kept) = settled(&folder);
     for name in ["a", "b"] {
         store.append(&[volume(name)]).expect("appended");
         kept.make(volume(name));
@@ -122,7 +183,7 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
     fs::write(folder.join("state.new"), "ramport-state 1\n1234").expect("written");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "b"]);
-    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+    let (mut store, kept) = settled(&folder);
     store.compact(&kept).expect("compacted");
     store
         .append(&[volume("c")])
@@ -135,7 +196,7 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
 #[test]
 fn churn_is_compacted_and_the_file_stays_short() {
     let folder = Folder::new();
-    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
+    let (mut store, mut kept) = settled(&folder);
     let mut compactions = 0;
     let batch: Vec<_> = (0..500).map(|n| volume(&format!("v{n}"))).collect();
     for _ in 0..40 {
@@ -155,7 +216,7 @@ fn churn_is_compacted_and_the_file_stays_short() {
 #[test]
 fn a_second_daemon_is_kept_off_the_state() {
     let folder = Folder::new();
-    let first = Store::open(&folder.state()).expect("opens");
+    let first = settled(&folder);
     let error = Store::open(&folder.state()).expect_err("in use");
     assert!(matches!(error, StoreError::InUse { .. }));
     drop(first);
@@ -165,13 +226,11 @@ fn a_second_daemon_is_kept_off_the_state() {
 #[test]
 fn a_failed_write_leaves_the_state_as_it_was() {
     let folder = Folder::new();
-    let (mut store, _) = Store::open(&folder.state()).expect("opens");
+    let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
     // A descriptor that can't be written, as on a full or broken disk.
-    let writable = std::mem::replace(
-        &mut store.file,
-        File::open(folder.state()).expect("opens for reading"),
-    );
+    let unwritable = File::open(folder.state()).expect("opens for reading");
+    let writable = store.file.replace(unwritable);
     assert!(store.append(&[volume("b")]).is_err());
     store.file = writable;
     store.append(&[volume("c")]).expect("appended");
@@ -182,7 +241,7 @@ fn a_failed_write_leaves_the_state_as_it_was() {
 #[test]
 fn what_identifiers_are_derived_from_outlives_compaction() {
     let folder = Folder::new();
-    let (mut store, mut kept) = Store::open(&folder.state()).expect("opens");
+    let (mut store, mut kept) = settled(&folder);
     let change = Change::SetMachine(Uuid::from_u128(7));
     store
         .append(std::slice::from_ref(&change))
@@ -190,6 +249,6 @@ fn what_identifiers_are_derived_from_outlives_compaction() {
     kept.make(change);
     store.compact(&kept).expect("compacted");
     drop(store);
-    let (_store, again) = Store::open(&folder.state()).expect("opens");
+    let (_store, again) = settled(&folder);
     assert_eq!(again.machine, Some(Uuid::from_u128(7)));
 }

@@ -7,6 +7,7 @@ mod fabric;
 mod guards;
 mod iscsi;
 mod rdma;
+mod start;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
