@@ -76,8 +76,9 @@ impl Definitions {
             Change::RemoveTarget(name) => {
                 self.targets.remove(&name);
             }
-            // People define neither: they are kept beside the definitions.
-            Change::SetReservations(..) | Change::SetMachine(_) => {}
+            Change::SetMachine(machine) => self.machine = Some(machine),
+            // Nobody defines them: they are kept beside the definitions.
+            Change::SetReservations(..) => {}
         }
     }
 
@@ -85,6 +86,8 @@ impl Definitions {
     /// them, so every prefix of the changes refers to what exists.
     pub fn changes_to(&self, to: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
+        let machine = to.machine.filter(|_| self.machine != to.machine);
+        changes.extend(machine.map(Change::SetMachine));
         changes.extend(set(&self.hosts, &to.hosts, Change::SetHost));
         changes.extend(set(&self.volumes, &to.volumes, Change::SetVolume));
         let gone = self.portals.difference(&to.portals);

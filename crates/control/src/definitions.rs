@@ -25,8 +25,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use server::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
-pub use chap::{Chap, MutualChap, Secret};
+pub use chap::{Chap, MutualChap, Secret, SecretFileError};
 pub use convert::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
@@ -38,6 +39,11 @@ use crate::text::{Portal, Size, Text};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definitions {
+    /// What identifiers of disks are derived from where nobody set them; it stays as it is where absent. Only a backup
+    /// with secrets has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    pub machine: Option<Uuid>,
     /// Where protocols listen, as URLs; those over RDMA may say what is to carry it.
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,

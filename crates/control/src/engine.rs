@@ -59,8 +59,6 @@ struct Shared {
     definitions: RwLock<Definitions>,
     /// Reservations that outlive a restart; written by the holder of `store` alone.
     reservations: Mutex<KeptReservations>,
-    /// What the identifiers of disks are derived from.
-    machine: Option<Uuid>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
     /// Why the portals that could not be opened are closed.
@@ -108,7 +106,6 @@ impl Engine {
         let Kept {
             definitions,
             reservations,
-            machine,
         } = kept;
         let lost = definitions
             .volumes
@@ -121,7 +118,6 @@ impl Engine {
                 store: Mutex::new(store),
                 definitions: RwLock::new(definitions),
                 reservations: Mutex::new(reservations),
-                machine,
                 lost: Mutex::new(lost),
                 closed: Mutex::new(closed),
                 busy: Busy::default(),
@@ -134,6 +130,12 @@ impl Engine {
     /// Everything that is defined, without the secrets.
     pub fn definitions(&self) -> Definitions {
         self.read().clone().without_secrets()
+    }
+
+    /// Everything that a new daemon needs to become the same: definitions with secrets, and what identifiers are derived
+    /// from.
+    pub fn backup(&self) -> Definitions {
+        self.read().clone()
     }
 
     /// Stops the server: what is in flight is answered, what has not ended after `patience` is cut off.
@@ -237,7 +239,6 @@ impl Engine {
         Kept {
             definitions: self.read().clone(),
             reservations: self.reservations().clone(),
-            machine: self.shared.machine,
         }
     }
 
@@ -249,7 +250,7 @@ impl Engine {
 
 /// What identifiers are derived from: as the file says, or, in a new file, what tells this machine from others.
 fn settle_machine(store: &mut Store, kept: &mut Kept) -> Result<Uuid, StoreError> {
-    if let Some(machine) = kept.machine {
+    if let Some(machine) = kept.definitions.machine {
         return Ok(machine);
     }
     let machine = server::machine();
@@ -309,7 +310,12 @@ mod tests {
         let folder = Folder::new();
         let first = name(&folder);
         let (_store, kept) = Store::open(&folder.state()).expect("opens");
-        let machine = kept.machine.expect("it was settled").simple().to_string();
+        let machine = kept
+            .definitions
+            .machine
+            .expect("it was settled")
+            .simple()
+            .to_string();
         assert_eq!(first, format!("iqn.2025-01.io.ramport:{}.a", &machine[..8]));
     }
 }

@@ -28,7 +28,7 @@ pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
     FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
-    Provisioning, RateLimitFilter, RdmaChoice, Secret, Target, ToldBy, Volume,
+    Provisioning, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,

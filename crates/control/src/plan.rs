@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use server::{HostName, PortalDefinition, TargetName, VolumeName};
+use uuid::Uuid;
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
@@ -11,6 +12,10 @@ use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
 /// One call of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
+    SetMachine {
+        from: Option<Uuid>,
+        to: Uuid,
+    },
     CreateHost(HostName, Host),
     ChangeHost {
         name: HostName,
@@ -54,6 +59,7 @@ pub(crate) enum Step {
 /// is durable, since then nothing is left that could fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
+    Machine,
     Hosts,
     Volumes,
     ClosePortals,
@@ -69,6 +75,7 @@ pub(crate) enum Phase {
 impl Step {
     pub(crate) fn phase(&self) -> Phase {
         match self {
+            Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
             Self::CreateVolume(..) | Self::SetLock { .. } | Self::SetFilters { .. } => {
                 Phase::Volumes
@@ -104,6 +111,7 @@ impl Step {
     /// What it is about, for people.
     pub(crate) fn noun(&self) -> String {
         match self {
+            Self::SetMachine { to, .. } => format!("machine {to}"),
             Self::CreateHost(name, _)
             | Self::ChangeHost { name, .. }
             | Self::RemoveHost(name, _) => format!("host {name}"),
@@ -125,6 +133,10 @@ impl Step {
     /// The step that takes this one back.
     pub(crate) fn inverse(self) -> Self {
         match self {
+            Self::SetMachine { from, to } => Self::SetMachine {
+                from: Some(to),
+                to: from.unwrap_or(to),
+            },
             Self::CreateHost(name, host) => Self::RemoveHost(name, host),
             Self::ChangeHost { name, from, to } => Self::ChangeHost {
                 name,
@@ -217,8 +229,12 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             Change::SetTarget(name, to) => {
                 plan_target(&name.0, before.targets.get(name), to, &mut steps);
             }
+            Change::SetMachine(to) => steps.push(Step::SetMachine {
+                from: before.machine,
+                to: *to,
+            }),
             // The server has these already.
-            Change::SetReservations(..) | Change::SetMachine(_) => {}
+            Change::SetReservations(..) => {}
             Change::RemoveTarget(name) => {
                 let target = before.targets.get(name);
                 let step = target.map(|t| Step::RemoveTarget(name.0.clone(), t.clone()));

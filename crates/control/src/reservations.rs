@@ -7,7 +7,6 @@ use server::{
     NexusPorts, Registration, Reservation, ReservationType, Reservations, TargetName,
     UnsavedReservations,
 };
-use uuid::Uuid;
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Nsid};
@@ -18,8 +17,6 @@ use crate::text::Text;
 pub(crate) struct Kept {
     pub(crate) definitions: Definitions,
     pub(crate) reservations: KeptReservations,
-    /// What the identifiers of disks are derived from, once it is settled.
-    pub(crate) machine: Option<Uuid>,
 }
 
 /// Reservations by target.
@@ -67,18 +64,13 @@ struct Nexus {
 impl Kept {
     /// Makes a change.
     pub(crate) fn make(&mut self, change: Change) {
-        if let Change::SetMachine(machine) = change {
-            self.machine = Some(machine);
-        }
         self.reservations.make(&change);
         self.definitions.make(change);
     }
 
     /// The changes that make this of nothing.
     pub(crate) fn as_changes(&self) -> Vec<Change> {
-        let machine = self.machine.map(Change::SetMachine);
-        let mut changes: Vec<Change> = machine.into_iter().collect();
-        changes.extend(self.definitions.as_changes());
+        let mut changes = self.definitions.as_changes();
         changes.extend(self.reservations.as_changes());
         changes
     }

@@ -119,7 +119,8 @@ pub(crate) enum DaemonVerb {
     #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
     /// Print all definitions, as a file for `apply`
-    Export,
+    #[command(after_help = examples::EXPORT)]
+    Export(ExportArgs),
     /// Show memory: budget, use, and the cost of a connection and a volume
     Capacity,
 }
@@ -240,6 +241,17 @@ pub(crate) struct ApplyArgs {
     /// Allow changes that destroy contents or end sessions
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Include CHAP secrets, and what the identifiers of disks are derived from, so that `apply` on
+    /// a new machine restores everything
+    #[arg(long)]
+    pub(crate) with_secrets: bool,
+    /// Write to this file, readable by its owner only, instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

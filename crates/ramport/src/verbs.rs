@@ -1,6 +1,7 @@
 //! The verbs that speak to a daemon, and those that work alone.
 
 mod apply;
+mod export;
 mod filter;
 mod host;
 mod portal;
@@ -15,7 +16,7 @@ use std::thread;
 
 use anyhow::Context;
 use bench::{BenchError, Stop, Verdict};
-use control::{CapacityView, Client, Definitions, Endpoint, PortalView, Token};
+use control::{CapacityView, Client, Endpoint, PortalView, Token};
 use initiator::Scheme;
 use serde_json::json;
 
@@ -38,7 +39,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
         DaemonVerb::Ls => tree::show(&daemon),
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
-        DaemonVerb::Export => export(&daemon),
+        DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -93,14 +94,6 @@ impl Daemon {
 /// A query's `force`.
 fn query(force: bool) -> &'static str {
     if force { "?force=true" } else { "" }
-}
-
-fn export(daemon: &Daemon) -> Result<(), Failure> {
-    let definitions: Definitions = daemon.client.get("/v1/definitions")?;
-    if daemon.is_json() {
-        return output::json(&definitions);
-    }
-    output::line(definitions.to_toml().trim_end())
 }
 
 fn capacity(daemon: &Daemon) -> Result<(), Failure> {

@@ -230,6 +230,11 @@ pub enum ServerError {
     /// A provider of RDMA for a transport that has none.
     #[error("{0} has rdma=, which is only for portals of this server; leave it out")]
     NoRdma(PortalDefinition),
+    /// Targets have identifiers that are derived from something else.
+    #[error(
+        "machine cannot change while there are targets, since it changes the identifiers of their disks; remove the targets first, or leave machine out"
+    )]
+    MachineInUse,
     /// A limit of the server.
     #[error("there are already {max} {what}, the maximum of this server")]
     TooMany {
@@ -280,6 +285,7 @@ impl ServerError {
             | Self::TargetInUse { .. }
             | Self::HostInUse { .. }
             | Self::OpenToNetwork { .. }
+            | Self::MachineInUse
             | Self::RdmaProvider { .. }
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }

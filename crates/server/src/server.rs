@@ -102,13 +102,13 @@ pub(crate) struct Core {
     told_of_short_space: AtomicU64,
     discovery: Arc<Offered>,
     pub(crate) handle: ReactorHandle,
-    /// Tells this machine from others; identifiers are derived from it.
-    machine: Uuid,
 }
 
 /// The definitions and what they became. Under one lock, which only the control path takes.
 #[derive(Default)]
 struct State {
+    /// Tells this machine from others; identifiers are derived from it.
+    machine: Uuid,
     volumes: BTreeMap<VolumeName, VolumeEntry>,
     /// Names of volumes whose memory is being taken.
     coming: BTreeSet<VolumeName>,
@@ -143,14 +143,16 @@ impl Server {
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
         let core = Arc::new(Core {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                machine,
+                ..State::default()
+            }),
             registry: Registry::default(),
             keeper: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(Offered::discovery(machine, handle.clone())),
             handle,
-            machine,
         });
         Ok(Self {
             shared: Arc::new(Shared {
@@ -159,6 +161,22 @@ impl Server {
                 reactors,
             }),
         })
+    }
+
+    /// Changes what identifiers of disks are derived from. Targets that exist keep theirs; refused where there are any,
+    /// as theirs would be others after a restart.
+    pub fn set_machine(&self, machine: Uuid) -> Result<(), ServerError> {
+        let mut state = self.state();
+        if state.machine != machine && !state.targets.is_empty() {
+            return Err(ServerError::MachineInUse);
+        }
+        state.machine = machine;
+        Ok(())
+    }
+
+    /// What identifiers of disks are derived from.
+    pub fn machine(&self) -> Uuid {
+        self.state().machine
     }
 
     /// Memory: what there is, what is used, what things cost.

@@ -143,6 +143,15 @@ struct ApplyQuery {
     force: bool,
 }
 
+/// How definitions are told.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+struct DefinitionsQuery {
+    /// With everything that another daemon needs to become the same: secrets, and what identifiers are derived from.
+    with_secrets: bool,
+}
+
 /// A volume to be attached.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -192,9 +201,21 @@ async fn list_tasks(State(engine): State<Engine>) -> Answer<Vec<Task>> {
 }
 
 /// Everything that is defined
-#[utoipa::path(get, path = "/v1/definitions", responses((status = 200, body = Definitions)))]
-async fn get_definitions(State(engine): State<Engine>) -> Answer<Definitions> {
-    call(engine, |engine| Ok(Json(engine.definitions()))).await
+#[utoipa::path(get, path = "/v1/definitions", params(DefinitionsQuery), responses((status = 200, body = Definitions)))]
+async fn get_definitions(
+    State(engine): State<Engine>,
+    Query(query): Query<DefinitionsQuery>,
+) -> Answer<Definitions> {
+    call(engine, move |engine| {
+        let definitions = if query.with_secrets {
+            tracing::info!("definitions were read with secrets");
+            engine.backup()
+        } else {
+            engine.definitions()
+        };
+        Ok(Json(definitions))
+    })
+    .await
 }
 
 /// Make everything what is given, as one transaction

@@ -130,6 +130,7 @@ POST   201 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "
 PUT    200 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "(hidden)"}}
 PUT    400 /v1/hosts/iqn.2025-01.io.ramport:h {"chap": {"user": "h", "secret": "short"}}
 POST   400 /v1/hosts/new {"chap": {"user": "h", "secret": "(hidden)"}}
+POST   400 /v1/hosts/new {"chap": {"user": "h", "secret_file": "/etc/passwd"}}
 POST   201 /v1/targets {"namespaces": {"0": "a"}}
 POST   201 /v1/targets {"namespaces": {"0": "a"}, "hosts": {"iqn.2025-01.io.ramport:h": "read_write"}, "luns": {"iqn.2025-01.io.ramport:h": {"3": "0"}}}
 POST   400 /v1/targets {"luns": {"iqn.2025-01.io.ramport:h": {"3": "0"}}}

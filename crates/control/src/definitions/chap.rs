@@ -1,17 +1,21 @@
 //! CHAP of iSCSI hosts and targets: names, and secrets that are kept and never told.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
 use utoipa::ToSchema;
 
 use super::{DefinitionFault, Definitions, Host, Target};
+use crate::api::is_exposed;
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "ChapForm", into = "ChapForm")]
 pub struct Chap {
     /// The name that the host gives.
     pub user: String,
@@ -19,13 +23,12 @@ pub struct Chap {
     #[schema(value_type = String)]
     pub secret: Secret,
     /// What targets prove to the host, where it asks for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<MutualChap>,
 }
 
 /// What targets prove to an iSCSI host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "MutualForm", into = "MutualForm")]
 pub struct MutualChap {
     /// The name that targets give.
     pub user: String,
@@ -34,11 +37,75 @@ pub struct MutualChap {
     pub secret: Secret,
 }
 
-/// A CHAP secret as it is written: in the state file itself, everywhere else as [`Secret::HIDDEN`]. Where that comes in
-/// again it stands for the secret that is there already.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
+/// How CHAP stands in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChapForm {
+    user: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mutual: Option<MutualChap>,
+}
+
+/// How mutual CHAP stands in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MutualForm {
+    user: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret_file: Option<PathBuf>,
+}
+
+/// A secret that is not given once.
+#[derive(Debug, thiserror::Error)]
+enum SecretFault {
+    #[error("missing field `secret` or `secret_file`")]
+    Missing,
+    #[error("secret and secret_file exclude each other; keep one of them")]
+    Twice,
+}
+
+/// A CHAP secret as it is written: in the state file and in backups itself, everywhere else as [`Secret::HIDDEN`]. Where
+/// that comes in again it stands for the secret that is there already.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Written);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Written {
+    Text(String),
+    /// In a file that was not read yet.
+    File(PathBuf),
+}
+
+/// Why a file gives no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretFileError {
+    /// It can't be read.
+    #[error(
+        "cannot read a secret from {path}: {source}; give a file whose first line is the secret",
+        path = path.display()
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others may read it.
+    #[error("other users can read the secret file {path}; run `chmod 600 {path}`", path = path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The most that is read of a file with a secret, which has at most 255 bytes.
+const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 impl Secret {
     /// What is told instead of a secret. It is too short to be one.
@@ -46,7 +113,53 @@ impl Secret {
 
     /// A secret.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Written::Text(text.into()))
+    }
+
+    /// Reads a secret: the first line of a file that its owner alone may read.
+    pub fn read(path: &Path) -> Result<Self, SecretFileError> {
+        let unreadable = |source| SecretFileError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        if is_exposed(&file.metadata().map_err(unreadable)?) {
+            return Err(SecretFileError::Exposed {
+                path: path.to_owned(),
+            });
+        }
+        Self::read_from(file).map_err(unreadable)
+    }
+
+    /// Reads a secret: the first line.
+    pub fn read_from(source: impl Read) -> io::Result<Self> {
+        let mut line = String::new();
+        BufReader::new(source.take(SECRET_LINE_MAX_BYTES)).read_line(&mut line)?;
+        Ok(Self::new(line.trim_end_matches(['\r', '\n'])))
+    }
+
+    fn from_form(text: Option<String>, file: Option<PathBuf>) -> Result<Self, SecretFault> {
+        match (text, file) {
+            (Some(text), None) => Ok(Self::new(text)),
+            (None, Some(file)) => Ok(Self(Written::File(file))),
+            (None, None) => Err(SecretFault::Missing),
+            (Some(_), Some(_)) => Err(SecretFault::Twice),
+        }
+    }
+
+    fn into_form(self) -> (Option<String>, Option<PathBuf>) {
+        match self.0 {
+            Written::Text(text) => (Some(text), None),
+            Written::File(file) => (None, Some(file)),
+        }
+    }
+
+    /// Reads the file that the secret is in, if it is in one. Relative paths begin at `folder`.
+    fn resolve(&mut self, folder: &Path) -> Result<(), SecretFileError> {
+        if let Written::File(file) = &self.0 {
+            *self = Self::read(&folder.join(file))?;
+        }
+        Ok(())
     }
 
     /// What stands for a secret that is there already.
@@ -55,11 +168,18 @@ impl Secret {
     }
 
     fn is_hidden(&self) -> bool {
-        self.0 == Self::HIDDEN
+        matches!(&self.0, Written::Text(text) if text == Self::HIDDEN)
+    }
+
+    fn is_unread(&self) -> bool {
+        matches!(self.0, Written::File(_))
     }
 
     fn to_server(&self) -> Result<ChapSecret, ChapFault> {
-        ChapSecret::new(self.0.as_bytes())
+        match &self.0 {
+            Written::Text(text) => ChapSecret::new(text.as_bytes()),
+            Written::File(_) => Err(ChapFault::SecretLength),
+        }
     }
 }
 
@@ -69,11 +189,69 @@ impl fmt::Debug for Secret {
     }
 }
 
+impl TryFrom<ChapForm> for Chap {
+    type Error = SecretFault;
+
+    fn try_from(form: ChapForm) -> Result<Self, SecretFault> {
+        Ok(Self {
+            user: form.user,
+            secret: Secret::from_form(form.secret, form.secret_file)?,
+            mutual: form.mutual,
+        })
+    }
+}
+
+impl From<Chap> for ChapForm {
+    fn from(chap: Chap) -> Self {
+        let (secret, secret_file) = chap.secret.into_form();
+        Self {
+            user: chap.user,
+            secret,
+            secret_file,
+            mutual: chap.mutual,
+        }
+    }
+}
+
+impl TryFrom<MutualForm> for MutualChap {
+    type Error = SecretFault;
+
+    fn try_from(form: MutualForm) -> Result<Self, SecretFault> {
+        Ok(Self {
+            user: form.user,
+            secret: Secret::from_form(form.secret, form.secret_file)?,
+        })
+    }
+}
+
+impl From<MutualChap> for MutualForm {
+    fn from(mutual: MutualChap) -> Self {
+        let (secret, secret_file) = mutual.secret.into_form();
+        Self {
+            user: mutual.user,
+            secret,
+            secret_file,
+        }
+    }
+}
+
 impl Chap {
+    fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Secret> {
+        let mutual = self.mutual.as_mut().map(|mutual| &mut mutual.secret);
+        std::iter::once(&mut self.secret).chain(mutual)
+    }
+
+    /// Whether a secret is in a file that was not read.
+    pub(super) fn is_unread(&self) -> bool {
+        let mutual = self.mutual.as_ref();
+        self.secret.is_unread() || mutual.is_some_and(|mutual| mutual.secret.is_unread())
+    }
+
     /// Whether it can be, as far as its secrets are not hidden.
     pub(super) fn check(&self) -> Result<(), ChapFault> {
+        let is_unknown = |secret: &Secret| secret.is_hidden() || secret.is_unread();
         let mutual = self.mutual.as_ref();
-        if self.secret.is_hidden() || mutual.is_some_and(|mutual| mutual.secret.is_hidden()) {
+        if is_unknown(&self.secret) || mutual.is_some_and(|mutual| is_unknown(&mutual.secret)) {
             return Ok(());
         }
         self.to_server().map(drop)
@@ -92,10 +270,8 @@ impl Chap {
     }
 
     fn hide(&mut self) {
-        self.secret = Secret::hidden();
-        if let Some(mutual) = &mut self.mutual {
-            mutual.secret = Secret::hidden();
-        }
+        self.secrets_mut()
+            .for_each(|secret| *secret = Secret::hidden());
     }
 
     /// Puts the secrets of `known` in the place of hidden ones; false where there is none to put there.
@@ -124,6 +300,9 @@ fn fill_in(
     known: Option<&Chap>,
     owner: impl FnOnce() -> ChapOwner,
 ) -> Result<(), DefinitionFault> {
+    if chap.as_ref().is_some_and(Chap::is_unread) {
+        return Err(DefinitionFault::UnreadSecret { owner: owner() });
+    }
     if chap.as_mut().is_none_or(|chap| chap.fill_in(known)) {
         Ok(())
     } else {
@@ -158,14 +337,27 @@ impl Target {
 }
 
 impl Definitions {
-    /// The same without the secrets.
+    /// The same without the secrets, and without what identifiers are derived from: on another machine it would give
+    /// disks the identifiers of this one's.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
+        self.chaps_mut().for_each(Chap::hide);
+        self.machine = None;
+        self
+    }
+
+    /// Reads the files that `secret_file` names. Relative paths begin at `folder`.
+    pub fn read_secret_files(&mut self, folder: &Path) -> Result<(), SecretFileError> {
+        for secret in self.chaps_mut().flat_map(Chap::secrets_mut) {
+            secret.resolve(folder)?;
+        }
+        Ok(())
+    }
+
+    fn chaps_mut(&mut self) -> impl Iterator<Item = &mut Chap> {
         let of_hosts = self.hosts.values_mut().map(|host| &mut host.chap);
         let of_targets = self.targets.values_mut().map(|target| &mut target.chap);
-        let chaps = of_hosts.chain(of_targets).filter_map(Option::as_mut);
-        chaps.for_each(Chap::hide);
-        self
+        of_hosts.chain(of_targets).filter_map(Option::as_mut)
     }
 
     /// Puts secrets that are known in the place of hidden ones.

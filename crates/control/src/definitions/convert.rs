@@ -75,6 +75,12 @@ pub enum DefinitionFault {
         /// Whose it is.
         owner: ChapOwner,
     },
+    /// A secret is in a file, which only `ramport apply` reads.
+    #[error("{owner} has secret_file, which only `ramport apply` reads; send the secret itself")]
+    UnreadSecret {
+        /// Whose it is.
+        owner: ChapOwner,
+    },
     /// Portal groups or CHAP for a target that is no iSCSI target.
     #[error(
         "target {target} has portal_groups or chap, which only iSCSI targets have; leave them out"

@@ -86,6 +86,9 @@ impl Engine {
                     self.guard_target(name, force)?;
                 }
                 Step::RemovePortal(portal) => self.guard_portal(*portal, force)?,
+                Step::SetMachine { .. } if !self.read().targets.is_empty() => {
+                    return Err(ServerError::MachineInUse.into());
+                }
                 _ => {}
             }
         }

@@ -66,6 +66,7 @@ pub(super) fn take(
     force: Force,
 ) -> Result<Option<PortalDefinition>, ServerError> {
     match step {
+        Step::SetMachine { to, .. } => server.set_machine(*to)?,
         Step::CreateHost(name, host) => server.create_host(host.to_server(name)?)?,
         Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name)?)?,
         Step::RemoveHost(name, _) => server.remove_host(name)?,

@@ -250,5 +250,5 @@ fn what_identifiers_are_derived_from_outlives_compaction() {
     store.compact(&kept).expect("compacted");
     drop(store);
     let (_store, again) = settled(&folder);
-    assert_eq!(again.machine, Some(Uuid::from_u128(7)));
+    assert_eq!(again.definitions.machine, Some(Uuid::from_u128(7)));
 }

@@ -73,8 +73,10 @@ Examples:
     ramport apply site.toml
   In a script: 0 means no difference, 3 that something would change, 1 that it would be refused:
     ramport apply site.toml --diff --force
-  Copy the definitions of a daemon:
-    ramport export > site.toml
+  Keep CHAP secrets in files of their own (first line, readable by the owner only):
+    [hosts.\"iqn.1993-08.org.debian:01:9b8e2c\".chap]
+    user = \"other\"
+    secret_file = \"other.secret\"
 A file:
   portals = [\"nvme+tcp://192.0.2.1:4420\"]
   [volumes.rd0]
@@ -84,6 +86,14 @@ A file:
   hosts = { \"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\" = \"read_write\" }
   [hosts.\"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\"]
   addresses = [\"192.0.2.0/24\"]";
+
+pub(crate) const EXPORT: &str = "\
+Examples:
+  Definitions for another daemon; CHAP secrets are hidden:
+    ramport export > site.toml
+  A backup, and its restoration on a new machine (the old one must not serve any more):
+    ramport export --with-secrets --output backup.toml
+    ramport apply backup.toml";
 
 pub(crate) const DISCOVER: &str = "\
 Examples:

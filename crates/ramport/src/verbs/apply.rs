@@ -1,6 +1,7 @@
 //! `ramport apply`.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -16,14 +17,19 @@ const WOULD_CHANGE: u8 = 3;
 
 pub(super) fn run(daemon: &Daemon, args: &ApplyArgs) -> Result<ExitCode, Failure> {
     let text = read(args)?;
-    let definitions = Definitions::from_text(&text).map_err(|error| {
+    let invalid = |error: &dyn std::error::Error| {
         let detail = ErrorDetail {
             kind: "invalid".to_owned(),
             message: error.to_string(),
             needs_force: false,
         };
         refused(args, &detail)
-    })?;
+    };
+    let mut definitions = Definitions::from_text(&text).map_err(|error| invalid(&error))?;
+    let folder = args.file.parent().unwrap_or(Path::new(""));
+    definitions
+        .read_secret_files(folder)
+        .map_err(|error| invalid(&error))?;
     let force = if args.force { "&force=true" } else { "" };
     let path = format!("/v1/definitions?dry_run=true{force}");
     let compared = put(daemon, args, &path, &definitions)?;

@@ -1,11 +1,10 @@
 //! `ramport host`.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::path::Path;
 
 use control::{
-    Chap, ChapView, Host, HostView, MutualChap, Secret, Text, ToldBy, is_exposed, path_part,
+    Chap, ChapView, Host, HostView, MutualChap, Secret, SecretFileError, Text, ToldBy, path_part,
 };
 
 use super::Daemon;
@@ -82,32 +81,16 @@ pub(super) fn chap(
     }))
 }
 
-/// Reads a secret: the first line of a file that its owner alone may read.
+/// Reads a secret: the first line of a file that its owner alone may read, or of standard input.
 fn read_secret(path: &Path) -> Result<Secret, Failure> {
-    let shown = path.display();
-    let unreadable = |error: io::Error| {
-        Failure::Mistake(anyhow::anyhow!(
-            "cannot read a secret from {shown}: {error}; give a file whose first line is the secret"
-        ))
-    };
-    let mut line = String::new();
-    if path == Path::new("-") {
-        io::stdin().read_line(&mut line).map_err(unreadable)?;
-    } else {
-        let file = File::open(path).map_err(unreadable)?;
-        if is_exposed(&file.metadata().map_err(unreadable)?) {
-            return Err(Failure::Mistake(anyhow::anyhow!(
-                "other users can read the secret file {shown}; run `chmod 600 {shown}`"
-            )));
-        }
-        let mut file = BufReader::new(file.take(SECRET_LINE_MAX_BYTES));
-        file.read_line(&mut line).map_err(unreadable)?;
+    if path != Path::new("-") {
+        return Secret::read(path).map_err(Failure::mistake);
     }
-    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
+    Secret::read_from(io::stdin()).map_err(|source| {
+        let path = "standard input".into();
+        Failure::mistake(SecretFileError::Read { path, source })
+    })
 }
-
-/// The most that is read of a file with a secret, which has at most 255 bytes.
-const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 fn list(daemon: &Daemon) -> Result<(), Failure> {
     let hosts: Vec<HostView> = daemon.client.get("/v1/hosts")?;

@@ -1,6 +1,7 @@
 //! The program as a person uses it: the real binary, a real daemon.
 
 mod apply;
+mod backup;
 mod bench;
 mod daemon;
 mod fabric;

@@ -31,11 +31,11 @@ pub(super) enum Service {
 }
 
 impl Service {
-    fn new(name: &TargetName, core: &Core) -> Self {
+    fn new(name: &TargetName, core: &Core, machine: Uuid) -> Self {
         let handle = core.handle.clone();
         match name.protocol() {
             Protocol::Nvme => {
-                let offered = Offered::target(name, core.machine, &core.budget, handle);
+                let offered = Offered::target(name, machine, &core.budget, handle);
                 Self::Nvme(Arc::new(offered))
             }
             Protocol::Iscsi => {
@@ -136,10 +136,10 @@ impl Server {
             vec![Warning::NotAnNqn(name.clone())]
         };
         let core = self.core();
-        let service = Service::new(&name, core);
+        let service = Service::new(&name, core, state.machine);
         for namespace in &definition.namespaces {
             let volume = state.volume(&namespace.volume)?;
-            service.attach(namespace.nsid, &volume.handle, core.machine);
+            service.attach(namespace.nsid, &volume.handle, state.machine);
         }
         let entry = TargetEntry {
             access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
@@ -154,7 +154,7 @@ impl Server {
     /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the
     /// second on.
     pub fn iscsi_names(&self, word: &str) -> impl Iterator<Item = TargetName> + use<> {
-        let machine = self.core().machine.simple().to_string();
+        let machine = self.state().machine.simple().to_string();
         let word: String = word
             .chars()
             .map(|c| match c.to_ascii_lowercase() {
@@ -245,9 +245,10 @@ impl Server {
         };
         let at = place_of(&entry.definition, &namespace)?;
         let handle = state.volume(volume)?.handle.clone();
+        let machine = state.machine;
         let entry = state.target_mut(target)?;
         entry.definition.namespaces.insert(at, namespace);
-        entry.service.attach(nsid, &handle, self.core().machine);
+        entry.service.attach(nsid, &handle, machine);
         Ok(nsid)
     }
 
