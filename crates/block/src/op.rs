@@ -160,6 +160,9 @@ pub enum Status {
     /// The volume can't take commands for a moment; try again.
     #[error("the volume is busy; try again")]
     Busy,
+    /// The volume's contents were lost, and nobody has acknowledged that yet.
+    #[error("the volume is offline because its contents were lost")]
+    NotReady,
     /// The volume was removed.
     #[error("the volume was removed")]
     Gone,

@@ -140,6 +140,10 @@ impl Volume for VecVolume {
         self.read_only.load(Ordering::Relaxed)
     }
 
+    fn is_ready(&self) -> bool {
+        self.state().failure != Some(Status::NotReady)
+    }
+
     fn admit(&self, _now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {
         self.admitted_bytes
             .fetch_add(intent.len_bytes, Ordering::Relaxed);

@@ -32,6 +32,11 @@ pub trait Volume: Send + Sync {
     /// Whether writes are refused at present.
     fn is_read_only(&self) -> bool;
 
+    /// Whether commands are executed. Otherwise they fail with [`Status::NotReady`] until someone acts on this machine.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Says, once per command of a protocol, whether and when the command may go on: here filters (delay, fault,
     /// rate limit) act, and volumes whose blocks are not in memory begin to read them.
     ///

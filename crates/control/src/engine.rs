@@ -7,6 +7,7 @@ mod apply;
 mod busy;
 mod error;
 mod guards;
+mod lost;
 mod portals;
 mod rdma;
 mod restore;
@@ -33,6 +34,7 @@ use crate::text::{Portal, Text};
 pub use apply::Comparison;
 pub use busy::Task;
 pub use error::{EngineError, OpenError};
+pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
@@ -40,7 +42,7 @@ pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
-    SessionView, StatisticsView, StatusView, TargetView, VolumeView,
+    SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};
@@ -91,27 +93,33 @@ impl Starting {
 
 impl Engine {
     /// Starts an engine that is complete: [`start`](Self::start) and [`Starting::finish`].
-    pub fn open(config: ServerConfig, state: &Path) -> Result<Self, OpenError> {
-        Self::start(config, state)?.finish()
+    pub fn open(
+        config: ServerConfig,
+        state: &Path,
+        lost_contents: LostContents,
+    ) -> Result<Self, OpenError> {
+        Self::start(config, state, lost_contents)?.finish()
     }
 
     /// Reads the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
     /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
-    pub fn start(config: ServerConfig, state: &Path) -> Result<Starting, OpenError> {
+    pub fn start(
+        config: ServerConfig,
+        state: &Path,
+        lost_contents: LostContents,
+    ) -> Result<Starting, OpenError> {
         let (mut store, mut kept) = Store::open(state)?;
         let machine = Some(settle_machine(&mut store, &mut kept)?);
         let server = Server::start(ServerConfig { machine, ..config })?;
         let feed = server.reservation_feed();
-        let closed = restore::restore(&server, &kept)?;
+        let closed = restore::restore(&server, &kept, lost_contents)?;
         let Kept {
             definitions,
             reservations,
         } = kept;
-        let lost = definitions
-            .volumes
-            .keys()
-            .map(|name| name.0.clone())
-            .collect();
+        let names = definitions.volumes.keys();
+        let lost: BTreeSet<_> = names.map(|name| name.0.clone()).collect();
+        lost_contents.tell(&lost);
         let engine = Self {
             shared: Arc::new(Shared {
                 server,
@@ -276,7 +284,8 @@ mod tests {
 
     /// The name that a server gives a target which has none shows what identifiers are derived from.
     fn name(folder: &Folder) -> String {
-        let engine = Engine::open(server_config(), &folder.state()).expect("the engine opens");
+        let engine = Engine::open(server_config(), &folder.state(), LostContents::default())
+            .expect("the engine opens");
         let name = engine.server().iscsi_names("a").next();
         engine.stop(Duration::from_secs(1));
         name.expect("they have no end").to_string()
@@ -297,7 +306,8 @@ mod tests {
     #[test]
     fn a_start_that_is_not_finished_writes_nothing() {
         let folder = Folder::new();
-        let started = Engine::start(server_config(), &folder.state()).expect("starts");
+        let started = Engine::start(server_config(), &folder.state(), LostContents::default())
+            .expect("starts");
         let portal = crate::parse("nvme+tcp://127.0.0.1:0").expect("a portal");
         let added = started.engine().add_portal(portal, IfClosed::Refuse);
         added.expect("opens");

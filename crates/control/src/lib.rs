@@ -32,10 +32,10 @@ pub use definitions::{
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
-    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, NamespaceView,
-    OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
+    NamespaceView, OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
     RdmaStatisticsView, ReferralView, RestoreError, SessionView, Starting, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

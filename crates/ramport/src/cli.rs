@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::{Access, FaultRule, Period, Portal, Size};
+use control::{Access, FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 use crate::failure::Failure;
@@ -159,6 +159,16 @@ pub(crate) struct ServeArgs {
     /// Define an iSCSI portal, with the tag of its portal group if that is not 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
     pub(crate) iscsi: Vec<Portal>,
+    /// Volumes whose contents a restart lost: offline for hosts until `ramport volume acknowledge`,
+    /// or served as zeros at once
+    #[arg(
+        long,
+        value_name = "offline|zeros",
+        default_value = "offline",
+        hide_possible_values = true,
+        env = "RAMPORT_LOST_CONTENTS"
+    )]
+    pub(crate) lost_contents: LostWord,
     /// Group whose members may use the socket: a name or a number
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
@@ -179,6 +189,23 @@ pub(crate) struct ServeArgs {
     /// How long to wait for commands in flight at shutdown
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
     pub(crate) drain: Period,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LostWord {
+    /// Commands of hosts fail until the loss is acknowledged
+    Offline,
+    /// They read as zeros
+    Zeros,
+}
+
+impl From<LostWord> for LostContents {
+    fn from(word: LostWord) -> Self {
+        match word {
+            LostWord::Offline => Self::Offline,
+            LostWord::Zeros => Self::Zeros,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -292,8 +319,8 @@ pub(crate) enum VolumeVerb {
     Lock(NameArgs),
     /// Accept writes again
     Unlock(NameArgs),
-    /// Acknowledge that a restart lost the contents
-    Acknowledge(NameArgs),
+    /// Acknowledge that a restart lost the contents: serve the volume empty
+    Acknowledge(AcknowledgeArgs),
     /// Filters: delay, rate limit, faults
     #[command(subcommand)]
     Filter(FilterVerb),
@@ -318,6 +345,16 @@ pub(crate) struct VolumeCreateArgs {
     /// Reject writes
     #[arg(long)]
     pub(crate) read_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcknowledgeArgs {
+    /// Its name
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) name: Option<String>,
+    /// Every volume that lost its contents
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -37,7 +37,8 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         rdma_gso_off: args.rdma_gso_off,
         ..ServerConfig::default()
     };
-    let starting = Engine::start(server, &state).map_err(open_failure)?;
+    let starting =
+        Engine::start(server, &state, args.lost_contents.into()).map_err(open_failure)?;
     open_portals(starting.engine(), &args)?;
     let has_tcp = config.tcp.is_some();
     let listening = Api::listen(config).map_err(Failure::mistake)?;

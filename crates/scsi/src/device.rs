@@ -293,6 +293,11 @@ impl Device {
         self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, None);
     }
 
+    /// The volume behind `lun` executes commands again, and may have other contents.
+    pub fn became_ready(&mut self, lun: Lun) {
+        self.attend_all(lun, Asc::BECAME_READY, None);
+    }
+
     /// The reservations that are to outlive a restart (APTPL), by LUN.
     pub fn persistent_reservations(&self) -> impl Iterator<Item = (Lun, &Reservations)> {
         let units = self.units.iter();
@@ -568,6 +573,10 @@ impl Device {
         }
         if unit.stopped && (is_medium(opcode.name) || opcode.name == Name::TestUnitReady) {
             let sense = Sense::new(SenseKey::NotReady, Asc::NOT_READY_START_REQUIRED);
+            return Err(Response::check(sense));
+        }
+        if opcode.name == Name::TestUnitReady && !unit.volume.is_ready() {
+            let sense = Sense::of_volume(block::Status::NotReady);
             return Err(Response::check(sense));
         }
         Ok(())

@@ -57,6 +57,8 @@ impl Asc {
     pub const NONE: Self = Self(0x0000);
     /// Logical unit not ready, initializing command required (stopped).
     pub const NOT_READY_START_REQUIRED: Self = Self(0x0402);
+    /// Logical unit not ready, manual intervention required.
+    pub const NOT_READY_INTERVENTION: Self = Self(0x0403);
     /// Logical unit not ready, sanitize in progress.
     pub const NOT_READY_SANITIZE: Self = Self(0x041B);
     /// Write error.
@@ -97,6 +99,8 @@ impl Asc {
     pub const SOFTWARE_WRITE_PROTECTED: Self = Self(0x2702);
     /// Space allocation failed write protect.
     pub const SPACE_ALLOCATION_FAILED: Self = Self(0x2707);
+    /// Not ready to ready change, medium may have changed.
+    pub const BECAME_READY: Self = Self(0x2800);
     /// Power on, reset, or bus device reset occurred.
     pub const POWER_ON_OR_RESET: Self = Self(0x2900);
     /// Bus device reset function occurred (a logical unit reset).
@@ -252,6 +256,7 @@ impl Sense {
             }
             VolumeStatus::WriteError => Self::new(SenseKey::MediumError, Asc::WRITE_ERROR),
             VolumeStatus::Busy => Self::new(SenseKey::AbortedCommand, Asc::NONE),
+            VolumeStatus::NotReady => Self::new(SenseKey::NotReady, Asc::NOT_READY_INTERVENTION),
             VolumeStatus::Gone => Self::illegal(Asc::LUN_NOT_SUPPORTED),
             VolumeStatus::Invalid => Self::illegal(Asc::INVALID_FIELD_IN_CDB),
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use fabric::LinkLayer;
+use volume::Availability;
 use volume::filters::FilterSpec;
 
 use crate::{
@@ -21,6 +22,8 @@ pub struct VolumeInfo {
     pub used_bytes: u64,
     /// Whether writes are refused.
     pub lock: Lock,
+    /// Whether commands of hosts are executed.
+    pub availability: Availability,
     /// What slows it down or makes it fail.
     pub filters: FilterSpec,
     /// Where it is attached.

@@ -46,4 +46,4 @@ pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use server::{Cores, ReservationFeed, Server, ServerConfig, check_exposure, machine};
 pub use statistics::{IoStatistics, KindStatistics, Latency};
-pub use volume::HostMemory;
+pub use volume::{Availability, HostMemory};

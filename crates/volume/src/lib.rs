@@ -31,5 +31,5 @@ pub use memory::{
     Budget, Charge, HostMemory, MemoryError, Overcommit, PagePolicy, Progress, Provision,
     huge_bytes_in_use,
 };
-pub use ram::{RamSpec, RamVolume, SpecError, VolumeError, WriteLock};
+pub use ram::{Availability, RamSpec, RamVolume, SpecError, VolumeError, WriteLock};
 pub use size::{ByteSize, SizeError};

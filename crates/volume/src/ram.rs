@@ -21,6 +21,9 @@ const READ_ONLY: u8 = 1 << 1;
 /// At least one filter is set.
 const FILTERED: u8 = 1 << 2;
 
+/// Nothing is executed.
+const OFFLINE: u8 = 1 << 3;
+
 /// What a RAM volume is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RamSpec {
@@ -66,6 +69,16 @@ pub enum SpecError {
         /// The next larger size that would do.
         next: ByteSize,
     },
+}
+
+/// Whether a volume executes commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Availability {
+    /// It does.
+    #[default]
+    Online,
+    /// Every command fails with [`Status::NotReady`].
+    Offline,
 }
 
 /// Why a volume was not created or resized.
@@ -175,7 +188,7 @@ impl RamVolume {
         self.store.layout().slab_bytes()
     }
 
-    /// Counts the changes of geometry, lock and existence, so that whoever keeps a copy of these
+    /// Counts the changes of geometry, lock, availability and existence, so that whoever keeps a copy of these
     /// sees by one load that it is out of date.
     pub fn change_count(&self) -> u64 {
         self.change_count.load(Ordering::Acquire)
@@ -211,6 +224,15 @@ impl RamVolume {
         match lock {
             WriteLock::ReadOnly => self.raise(READ_ONLY),
             WriteLock::Writable => self.lower(READ_ONLY),
+        }
+        self.note_change();
+    }
+
+    /// Executes no command from now on, or executes them again.
+    pub fn set_availability(&self, availability: Availability) {
+        match availability {
+            Availability::Offline => self.raise(OFFLINE),
+            Availability::Online => self.lower(OFFLINE),
         }
         self.note_change();
     }
@@ -255,6 +277,10 @@ impl Volume for RamVolume {
         self.flags() & READ_ONLY != 0
     }
 
+    fn is_ready(&self) -> bool {
+        self.flags() & OFFLINE == 0
+    }
+
     fn admit(&self, now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {
         let flags = self.flags();
         if flags == 0 {
@@ -263,6 +289,8 @@ impl Volume for RamVolume {
         let writes = matches!(intent.kind, OpKind::Write | OpKind::Discard);
         if flags & GONE != 0 {
             Admission::Fail(Status::Gone, None)
+        } else if flags & OFFLINE != 0 {
+            Admission::Fail(Status::NotReady, None)
         } else if flags & READ_ONLY != 0 && writes {
             Admission::Fail(Status::WriteProtected, None)
         } else if flags & FILTERED != 0 {
@@ -275,7 +303,7 @@ impl Volume for RamVolume {
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {
         let flags = self.flags();
-        if flags & (GONE | READ_ONLY) != 0 {
+        if flags & (GONE | OFFLINE | READ_ONLY) != 0 {
             refuse(flags, &op)?;
         }
         match op {
@@ -390,6 +418,9 @@ impl RamVolume {
 fn refuse(flags: u8, op: &Op<'_>) -> Result<(), Status> {
     if flags & GONE != 0 {
         return Err(Status::Gone);
+    }
+    if flags & OFFLINE != 0 {
+        return Err(Status::NotReady);
     }
     match op {
         Op::Write { .. }

@@ -21,7 +21,7 @@ peer_reset() {
 
 # It has a session of its own, so that it outlives the test that starts it.
 daemon_launch() {
-  "${NET_RUN[@]}" "${RUN_FIRST[@]}" "$RAMPORT" serve --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
+  "${NET_RUN[@]}" "${RUN_FIRST[@]}" "$RAMPORT" serve --lost-contents zeros --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \
     "${SERVE_ARGUMENTS[@]}" >> "$DAEMON_DIR/log" 2>&1 < /dev/null &
   echo $! > "$DAEMON_DIR/pid"
   session_first $!

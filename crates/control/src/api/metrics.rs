@@ -13,7 +13,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use server::{IoStatistics, Latency};
 
-use crate::engine::{Engine, RdmaStatisticsView};
+use crate::engine::{Contents, Engine, RdmaStatisticsView, VolumeState};
 use crate::text::Portal;
 
 /// The media type of what [`render`] returns.
@@ -109,7 +109,7 @@ fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Res
 /// A gauge of a volume: name, help, value.
 type Gauge = (&'static str, &'static str, fn(&crate::VolumeView) -> u64);
 
-const VOLUME_GAUGES: [Gauge; 2] = [
+const VOLUME_GAUGES: [Gauge; 4] = [
     (
         "ramport_volume_size_bytes",
         "Capacity of the volume",
@@ -119,6 +119,16 @@ const VOLUME_GAUGES: [Gauge; 2] = [
         "ramport_volume_used_bytes",
         "Memory that the volume holds",
         |volume| volume.used_bytes,
+    ),
+    (
+        "ramport_volume_contents_lost",
+        "1 if a restart lost the contents and nothing was written since, else 0",
+        |volume| u64::from(volume.contents == Contents::Lost),
+    ),
+    (
+        "ramport_volume_offline",
+        "1 if commands of hosts fail until the loss of the contents is acknowledged, else 0",
+        |volume| u64::from(volume.state == VolumeState::Offline),
     ),
 ];
 

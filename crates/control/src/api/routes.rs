@@ -70,6 +70,7 @@ fn routes() -> OpenApiRouter<Engine> {
         ))
         .routes(routes!(erase_volume))
         .routes(routes!(acknowledge_loss))
+        .routes(routes!(acknowledge_losses))
         .routes(routes!(list_targets, create_iscsi_target))
         .routes(routes!(get_target, create_target, remove_target))
         .routes(routes!(set_target_access))
@@ -319,7 +320,7 @@ async fn erase_volume(
     .await
 }
 
-/// Take note that the contents are lost
+/// Take note that the contents are lost: the volume is served empty
 #[utoipa::path(post, path = "/v1/volumes/{name}/acknowledge", params(("name" = String, Path, description = "Its name")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody)))]
 async fn acknowledge_loss(
     State(engine): State<Engine>,
@@ -331,6 +332,12 @@ async fn acknowledge_loss(
         Ok(Json(engine.volume(&name)?))
     })
     .await
+}
+
+/// Take note that the contents of all volumes that lost them are lost; returns the volumes
+#[utoipa::path(post, path = "/v1/acknowledge", responses((status = 200, body = Vec<String>)))]
+async fn acknowledge_losses(State(engine): State<Engine>) -> Answer<Vec<String>> {
+    call(engine, |engine| Ok(Json(engine.acknowledge_losses()?))).await
 }
 
 /// Every target

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{Folder, server_config};
-use crate::{Client, ClientError, Endpoint, IfClosed, PortalState, RdmaProvider, parse};
+use crate::{
+    Client, ClientError, Endpoint, IfClosed, LostContents, PortalState, RdmaProvider, parse,
+};
 
 /// A daemon in this process, with a folder that goes with it.
 struct Daemon {
@@ -17,7 +19,8 @@ struct Daemon {
 impl Daemon {
     fn start() -> Self {
         let folder = Folder::new();
-        let engine = Engine::open(server_config(), &folder.state()).expect("the engine opens");
+        let engine = Engine::open(server_config(), &folder.state(), LostContents::default())
+            .expect("the engine opens");
         let socket = folder.join("socket");
         let config = ApiConfig {
             socket: socket.clone(),
@@ -122,7 +125,9 @@ GET    404 /v1/sessions/9
 GET    400 /v1/sessions/x
 DELETE 404 /v1/sessions/9
 GET    200 /metrics
+POST   200 /v1/acknowledge
 GET    200 /v1/definitions
+GET    200 /v1/definitions?with_secrets=true
 PUT    200 /v1/definitions?dry_run=true {}
 PUT    409 /v1/definitions {}
 PUT    400 /v1/definitions {"volume": {}}
@@ -531,7 +536,8 @@ fn metrics_name_every_volume_and_keep_the_format() {
 /// Every metric with its type. Dashboards and alerts rely on them. Samples of counters have the suffix `_total`.
 fn metric_types() -> BTreeSet<String> {
     const DAEMON: &str = "memory_budget_bytes gauge,memory_used_bytes gauge,memory_promised_bytes gauge,\
-        uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge";
+        uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge,\
+        volume_contents_lost gauge,volume_offline gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
         receive_calls,send_calls,packets_dropped,requests_refused";
     const IO: &str = "operations counter,bytes counter,errors counter,latency_seconds histogram,\

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use server::{Force, PortalDefinition, Server, ServerError};
 
-use super::steps;
+use super::{LostContents, steps};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
 use crate::reservations::Kept;
@@ -32,12 +32,20 @@ pub enum RestoreError {
 pub(super) fn restore(
     server: &Server,
     kept: &Kept,
+    lost_contents: LostContents,
 ) -> Result<BTreeMap<PortalDefinition, String>, RestoreError> {
     let steps = plan(&Definitions::default(), &kept.definitions.as_changes())?;
     let opens = |step: &Step| step.phase() == Phase::OpenPortals;
     let (portals, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(opens);
     for step in others {
         take(server, &step)?;
+    }
+    for name in kept.definitions.volumes.keys() {
+        let offline = lost_contents.apply(server, &name.0);
+        offline.map_err(|error| RestoreError::Server {
+            what: format!("volume {name}"),
+            error: Box::new(error),
+        })?;
     }
     for (target, lun, reservations) in kept.reservations.to_server() {
         server.restore_reservations(target, lun, reservations);

@@ -116,15 +116,8 @@ impl Engine {
             total_bytes: info.used_bytes,
         });
         self.server().erase_volume(name)?;
-        self.lost().remove(name);
+        self.found_empty(name)?;
         tracing::info!(volume = %name, "erased");
-        Ok(())
-    }
-
-    /// Takes note that a volume's contents are lost: it no longer says so.
-    pub fn acknowledge_loss(&self, name: &VolumeName) -> Result<(), EngineError> {
-        self.defined_volume(name)?;
-        self.lost().remove(name);
         Ok(())
     }
 

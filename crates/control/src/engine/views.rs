@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Capacity, HostName, IoStatistics, KindStatistics, PortalDefinition, PortalInfo, Protocol,
-    ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo, TargetName, VolumeInfo,
-    VolumeName, Warning,
+    Availability, Capacity, HostName, IoStatistics, KindStatistics, PortalDefinition, PortalInfo,
+    Protocol, ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo, TargetName,
+    VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 
@@ -35,6 +35,9 @@ pub struct VolumeView {
     pub read_only: bool,
     /// Whether what was written is there.
     pub contents: Contents,
+    /// Whether commands of hosts are executed.
+    #[serde(default)]
+    pub state: VolumeState,
     /// What slows it down or makes it fail.
     pub filters: Filters,
     /// Where it is attached.
@@ -51,6 +54,26 @@ pub enum Contents {
     Present,
     /// The daemon was restarted and memory went with it; nothing was written since.
     Lost,
+}
+
+/// Whether commands of hosts are executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeState {
+    /// They are.
+    #[default]
+    Online,
+    /// They fail until someone acknowledges that the contents are lost.
+    Offline,
+}
+
+impl From<Availability> for VolumeState {
+    fn from(availability: Availability) -> Self {
+        match availability {
+            Availability::Online => Self::Online,
+            Availability::Offline => Self::Offline,
+        }
+    }
 }
 
 /// A place where a volume is attached.
@@ -489,6 +512,7 @@ fn volume_view(
         used_bytes: info.used_bytes,
         read_only: volume.read_only,
         contents,
+        state: info.availability.into(),
         filters: volume.filters.clone(),
         attachments: attachments.collect(),
         statistics: StatisticsView::from(&info.statistics),

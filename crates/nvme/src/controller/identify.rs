@@ -209,7 +209,11 @@ impl Subsystem {
         structure.reservations = RESERVATION_CAPABILITIES;
         structure.ana_group = U32::new(ANA_GROUP);
         structure.attributes = attributes(controller, namespace);
-        structure.status = READY;
+        structure.status = if namespace.volume.is_ready() {
+            READY
+        } else {
+            0
+        };
         Ok(structure.as_bytes().to_vec())
     }
 

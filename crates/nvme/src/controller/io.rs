@@ -428,6 +428,7 @@ impl From<block::Status> for Status {
             block::Status::ReadError => StatusCode::UnrecoveredReadError,
             block::Status::WriteError => StatusCode::WriteFault,
             block::Status::Busy => StatusCode::CommandInterrupted,
+            block::Status::NotReady => StatusCode::NamespaceNotReady,
             block::Status::Gone => StatusCode::InvalidNamespaceOrFormat,
             block::Status::Invalid => StatusCode::InvalidField,
         };

@@ -9,6 +9,8 @@ Examples:
     ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 2,3
   Without root, with all files in one directory:
     ramport serve --state rd/state --socket rd/socket
+  Scratch space: after a restart, serve empty volumes without an acknowledgement:
+    ramport serve --nvme-tcp 192.0.2.1 --lost-contents zeros
   REST over TCP too, with a token:
     ramport serve --api-listen 127.0.0.1:8080 --api-token-file token";
 

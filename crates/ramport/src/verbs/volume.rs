@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use control::{
     BlockLen, ClientError, Contents, Filters, Provisioning, Size, Task, Volume, VolumePatch,
-    VolumeView, path_part, readable,
+    VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -39,14 +39,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         }
         VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
-        VolumeVerb::Acknowledge(args) => {
-            let path = format!("{}/acknowledge", path(&args.name));
-            let _: VolumeView = daemon.client.post(&path, &())?;
-            daemon.say(format_args!(
-                "volume {} no longer tells of its loss",
-                args.name
-            ))
-        }
+        VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => {
             let path = format!("{}{}", path(&args.name), query(args.force));
@@ -93,6 +86,27 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         daemon.client.post(&path, &definition)
     })?;
     show(daemon, &view)
+}
+
+/// Acknowledges the loss of one volume's contents, or of all.
+fn acknowledge(daemon: &Daemon, name: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = name else {
+        let names: Vec<String> = daemon.client.post("/v1/acknowledge", &())?;
+        if daemon.is_json() {
+            return output::json(&names);
+        }
+        return match names.as_slice() {
+            [] => output::line("no volume has lost its contents"),
+            names => output::line(format_args!("served empty now: {}", names.join(" "))),
+        };
+    };
+    let view: VolumeView = daemon
+        .client
+        .post(&format!("{}/acknowledge", path(name)), &())?;
+    if daemon.is_json() {
+        return output::json(&view);
+    }
+    output::line(format_args!("volume {name} is served empty now"))
 }
 
 fn resize(daemon: &Daemon, name: &str, size: Size, force: bool) -> Result<(), Failure> {
@@ -168,6 +182,9 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
     if !volume.filters.is_empty() {
         words.push("filtered");
     }
+    if volume.state == VolumeState::Offline {
+        words.push("offline");
+    }
     if volume.contents == Contents::Lost {
         words.push("contents lost");
     }
@@ -207,7 +224,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("writes", kind(&volume.statistics.write)),
     ])?;
     if volume.contents == Contents::Lost {
-        let text = "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark.";
+        let text = match volume.state {
+            VolumeState::Offline => {
+                "The daemon was restarted, so what was written is gone; commands of hosts fail until `ramport volume acknowledge`."
+            }
+            VolumeState::Online => {
+                "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark."
+            }
+        };
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())

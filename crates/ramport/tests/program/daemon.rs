@@ -133,6 +133,7 @@ pub(crate) fn serve(folder: &std::path::Path, more: &[&str]) -> Child {
         ])
         .args(["--nvme-tcp", "127.0.0.1:0"])
         .args(more)
+        .env("RAMPORT_LOST_CONTENTS", "zeros")
         .arg("--socket")
         .arg(folder.join("socket"))
         .arg("--state")

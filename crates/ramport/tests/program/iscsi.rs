@@ -11,7 +11,7 @@ pub(crate) const TARGET: &str = "iqn.2025-01.io.ramport:pdus";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
+pub(crate) const CHECK_CONDITION: u8 = 0x02;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const TASK_ABORTED: u8 = 0x40;
 
@@ -32,7 +32,7 @@ pub(crate) struct Answer {
     pub(crate) status: u8,
     data: Vec<u8>,
     /// ASC and ASCQ.
-    sense: Option<(u8, u8)>,
+    pub(crate) sense: Option<(u8, u8)>,
 }
 
 /// An initiator with one connection.
@@ -177,6 +177,10 @@ impl Initiator {
         }
     }
 
+    pub(crate) fn test_unit_ready(&mut self) -> Answer {
+        self.run(&[0; 6], &[], 0)
+    }
+
     /// PERSISTENT RESERVE OUT.
     fn reserve_out(&mut self, action: u8, kind: u8, keys: (u64, u64), persist: bool) -> Answer {
         let mut list = [0; 24];
@@ -216,7 +220,7 @@ pub(crate) fn served(name: &str) -> (Daemon, String) {
     (daemon, portal)
 }
 
-fn portal_of(daemon: &Daemon) -> String {
+pub(crate) fn portal_of(daemon: &Daemon) -> String {
     let portals = daemon.json(&["portal", "ls"]);
     let mut urls = portals.as_array().expect("a list").iter();
     urls.find_map(|portal| portal["url"].as_str()?.strip_prefix("iscsi://"))

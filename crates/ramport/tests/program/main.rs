@@ -7,6 +7,7 @@ mod daemon;
 mod fabric;
 mod guards;
 mod iscsi;
+mod lost;
 mod rdma;
 mod start;
 

@@ -212,6 +212,30 @@ fn a_stopped_unit_is_not_ready_until_started() {
 }
 
 #[test]
+fn an_offline_volume_is_not_ready_until_someone_acts() {
+    let volume = Arc::new(block::testing::VecVolume::new(BlockSize::B512, 2048));
+    let mut bed = Bed::with(Arc::clone(&volume));
+    volume.set_failure(Some(block::Status::NotReady));
+    for command in [TEST_UNIT_READY, read_10(), write_10()] {
+        let sense = bed.run(bed.a, &command, &[]).sense.expect("refused");
+        let expected = (SenseKey::NotReady, Asc::NOT_READY_INTERVENTION);
+        assert_eq!((sense.key, sense.asc), expected);
+    }
+    // It shows itself all the same: INQUIRY and READ CAPACITY (10).
+    for command in [cdb(&[0x12, 0, 0, 0, 96]), cdb(&[0x25])] {
+        assert_eq!(bed.status(bed.a, &command), ScsiStatus::Good);
+    }
+    volume.set_failure(None);
+    bed.device.became_ready(0);
+    for nexus in [bed.a, bed.b] {
+        let sense = bed.run(nexus, &read_10(), &[]).sense.expect("attention");
+        let expected = (SenseKey::UnitAttention, Asc::BECAME_READY);
+        assert_eq!((sense.key, sense.asc), expected);
+        assert_eq!(bed.status(nexus, &read_10()), ScsiStatus::Good);
+    }
+}
+
+#[test]
 fn a_locked_volume_refuses_writes_and_shows_it() {
     let mut bed = Bed::with(Bytes::locked(2048));
     let refused = bed.run(bed.a, &write_10(), &[]);

@@ -136,6 +136,7 @@ fn reason(asc: Asc) -> Option<&'static str> {
     Some(match asc {
         BECOMING_READY => "the logical unit is becoming ready",
         Asc::NOT_READY_START_REQUIRED => "the logical unit is stopped",
+        Asc::NOT_READY_INTERVENTION => "the logical unit needs someone at the target to act",
         Asc::NOT_READY_SANITIZE => "a sanitize is in progress",
         Asc::SANITIZE_FAILED => "a sanitize has failed: another must be done whole",
         Asc::WRITE_ERROR => "write error",

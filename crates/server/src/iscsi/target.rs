@@ -467,6 +467,11 @@ impl IscsiTarget {
         self.with_device(|device| device.protection_changed(lun));
     }
 
+    /// A LUN's volume executes commands again.
+    pub(crate) fn became_ready(&self, lun: Lun) {
+        self.with_device(|device| device.became_ready(lun));
+    }
+
     /// The memory budget becomes short.
     pub(crate) fn space_becomes_short(&self) {
         self.with_device(Device::space_becomes_short);

@@ -88,6 +88,7 @@ impl Service {
             (Self::Nvme(offered), _) => offered.namespace_changed(number),
             (Self::Iscsi(target), VolumeChange::Capacity) => target.capacity_changed(lun(number)),
             (Self::Iscsi(target), VolumeChange::Lock) => target.protection_changed(lun(number)),
+            (Self::Iscsi(target), VolumeChange::Ready) => target.became_ready(lun(number)),
         }
     }
 }
@@ -97,6 +98,8 @@ impl Service {
 pub(super) enum VolumeChange {
     Capacity,
     Lock,
+    /// It executes commands again.
+    Ready,
 }
 
 /// The LUN of a number in an iSCSI target.

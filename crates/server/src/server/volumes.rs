@@ -6,8 +6,8 @@ use std::sync::Arc;
 use block::Volume as _;
 use volume::filters::FilterSpec;
 use volume::{
-    ByteSize, MemoryError, Progress, Provision, RamSpec, RamVolume, SpecError, VolumeError,
-    WriteLock,
+    Availability, ByteSize, MemoryError, Progress, Provision, RamSpec, RamVolume, SpecError,
+    VolumeError, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -124,6 +124,24 @@ impl Server {
         Ok(())
     }
 
+    /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached hosts are told when
+    /// it comes online.
+    pub fn set_volume_availability(
+        &self,
+        name: &VolumeName,
+        availability: Availability,
+    ) -> Result<(), ServerError> {
+        let state = self.state();
+        state.check_running()?;
+        let ram = &state.volume(name)?.handle.ram;
+        let was_ready = ram.is_ready();
+        ram.set_availability(availability);
+        if !was_ready && ram.is_ready() {
+            state.tell_hosts(name, VolumeChange::Ready);
+        }
+        Ok(())
+    }
+
     /// Replaces all filters of a volume; the default is none.
     pub fn set_volume_filters(
         &self,
@@ -211,6 +229,11 @@ impl VolumeEntry {
                 Lock::ReadOnly
             } else {
                 Lock::Unlocked
+            },
+            availability: if ram.is_ready() {
+                Availability::Online
+            } else {
+                Availability::Offline
             },
             filters: ram.filters(),
             attachments,

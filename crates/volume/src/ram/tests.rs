@@ -203,6 +203,36 @@ fn a_removed_volume_answers_gone_and_holds_nothing() {
 }
 
 #[test]
+fn an_offline_volume_executes_nothing_until_it_is_online() {
+    let disk = disk(MIB, 8 * MIB);
+    write(&disk, 0, &[5; 512]).expect("fits");
+    assert!(disk.is_ready());
+    disk.set_availability(Availability::Offline);
+    assert!(!disk.is_ready());
+    let now = Instant::now();
+    for kind in OpKind::ALL {
+        let refused = Admission::Fail(Status::NotReady, None);
+        assert_eq!(admit(&disk, now, kind, 512), refused);
+    }
+    let extent = extent(0, 1);
+    let dest = ReadDest::InPlace;
+    for op in [
+        Op::Read { extent, dest },
+        Op::Verify { extent },
+        Op::Flush,
+        Op::Discard { extent },
+        Op::Write {
+            extent,
+            data: &[6; 512],
+        },
+    ] {
+        assert_eq!(disk.execute(op), Err(Status::NotReady));
+    }
+    disk.set_availability(Availability::Online);
+    assert_eq!(read(&disk, 0, 1), [5; 512]);
+}
+
+#[test]
 fn changes_that_sessions_must_see_are_counted() {
     let disk = disk(MIB, MIB);
     let mut seen = disk.change_count();
@@ -221,6 +251,8 @@ fn changes_that_sessions_must_see_are_counted() {
     );
     assert!(!changed(), "a refused resize changes nothing");
     disk.set_write_lock(WriteLock::ReadOnly);
+    assert!(changed());
+    disk.set_availability(Availability::Offline);
     assert!(changed());
     disk.mark_gone();
     assert!(changed());

@@ -173,6 +173,20 @@ fn the_independent_structure_says_ready() {
 }
 
 #[test]
+fn the_independent_structure_says_that_an_offline_volume_is_not_ready() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    for (failure, expected) in [(Some(block::Status::NotReady), 0), (None, 1)] {
+        fixture.volumes[0].set_failure(failure);
+        let bytes = fixture.data(&admin, &identify(1, 8));
+        let id = IdentifyIndependentNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+        assert_eq!(id.status, expected);
+    }
+    let told = crate::wire::Status::from(block::Status::NotReady);
+    assert_eq!(told, StatusCode::NamespaceNotReady.into());
+}
+
+#[test]
 fn controller_lists_begin_with_the_identifier_given() {
     let mut fixture = Fixture::new();
     let first = fixture.host();
