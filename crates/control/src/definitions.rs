@@ -16,6 +16,7 @@
 mod chap;
 mod convert;
 mod filters;
+mod kind;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,6 +33,7 @@ pub use convert::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
 };
+pub use kind::VolumeKind;
 
 use crate::text::{Portal, Size, Text};
 
@@ -73,9 +75,9 @@ pub struct Volume {
     #[serde(default)]
     #[schema(value_type = u32, example = 512)]
     pub block_size: BlockLen,
-    /// When its memory is taken.
-    #[serde(default)]
-    pub provisioning: Provisioning,
+    /// What its blocks are kept in, with the settings of that kind.
+    #[serde(flatten)]
+    pub kind: VolumeKind,
     /// Whether writes are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub read_only: bool,
@@ -88,17 +90,6 @@ pub struct Volume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct BlockLen(pub block::BlockSize);
-
-/// When a volume's memory is taken from the budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Provisioning {
-    /// As it is written.
-    #[default]
-    Thin,
-    /// At creation.
-    Thick,
-}
 
 /// A target. Without `hosts` and `any_host`, hosts on this machine alone may use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

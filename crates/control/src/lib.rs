@@ -28,7 +28,7 @@ pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
     FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
-    Provisioning, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
+    RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume, VolumeKind,
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
@@ -41,3 +41,4 @@ pub use plan::PlanError;
 pub use readable::readable;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
+pub use volume::Provision;

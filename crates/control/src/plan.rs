@@ -190,11 +190,11 @@ pub enum PlanError {
         "volume {0} exists with another block size, which cannot change; remove the volume first, or use another name"
     )]
     BlockSize(VolumeName),
-    /// A volume's provisioning is fixed.
+    /// A volume's kind and its provisioning are fixed.
     #[error(
-        "volume {0} exists with another provisioning, which cannot change; remove the volume first, or use another name"
+        "volume {0} exists with another kind or provisioning, which cannot change; remove the volume first, or use another name"
     )]
-    Provisioning(VolumeName),
+    Kind(VolumeName),
 }
 
 /// The steps for `changes`, in the order in which they are taken.
@@ -266,8 +266,8 @@ fn plan_volume(
     if from.block_size != to.block_size {
         return Err(PlanError::BlockSize(name.clone()));
     }
-    if from.provisioning != to.provisioning {
-        return Err(PlanError::Provisioning(name.clone()));
+    if from.kind != to.kind {
+        return Err(PlanError::Kind(name.clone()));
     }
     if from.size != to.size {
         steps.push(Step::Resize {

@@ -12,7 +12,7 @@ use server::{
     AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, RdmaChoice, TargetName,
     Transport, VolumeName,
 };
-use volume::{ByteSize, SizeError};
+use volume::{ByteSize, Provision, SizeError};
 
 /// A value that is written as text. Reading checks it, and a mistake is told with what it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,10 @@ impl Written for HostName {
 
 impl Written for AddressRange {
     const NOUN: &'static str = "address range";
+}
+
+impl Written for Provision {
+    const NOUN: &'static str = "provisioning";
 }
 
 impl Written for Portal {

@@ -55,4 +55,4 @@ mod store;
 pub use budget::{Budget, Charge};
 pub use host::{HostMemory, Overcommit, PagePolicy, huge_bytes_in_use};
 pub use layout::Layout;
-pub use store::{MemoryError, Progress, Provision, Store};
+pub use store::{MemoryError, NoSuchProvision, Progress, Provision, Store};

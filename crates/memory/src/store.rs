@@ -1,6 +1,8 @@
 //! A volume's memory: sparse, shared by threads, and resizable while in use.
 
+use std::fmt;
 use std::ops::{ControlFlow, Range};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +32,33 @@ pub enum Provision {
     Thin,
     /// All memory is taken at creation, and kept until the store shrinks or drops.
     Thick,
+}
+
+/// A text that names no [`Provision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is unknown; write thin or thick")]
+pub struct NoSuchProvision;
+
+/// `thin` or `thick`.
+impl fmt::Display for Provision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thin => "thin",
+            Self::Thick => "thick",
+        })
+    }
+}
+
+impl FromStr for Provision {
+    type Err = NoSuchProvision;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchProvision> {
+        match text {
+            "thin" => Ok(Self::Thin),
+            "thick" => Ok(Self::Thick),
+            _ => Err(NoSuchProvision),
+        }
+    }
 }
 
 /// How far a resize has come.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::{Access, FaultRule, LostContents, Period, Portal, Size};
+use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
 
 use crate::failure::Failure;
@@ -345,6 +345,17 @@ pub(crate) struct VolumeCreateArgs {
     /// Reject writes
     #[arg(long)]
     pub(crate) read_only: bool,
+}
+
+impl VolumeCreateArgs {
+    /// The kind that the options choose, with its settings.
+    pub(crate) fn kind(&self) -> VolumeKind {
+        VolumeKind::ram(if self.thick {
+            Provision::Thick
+        } else {
+            Provision::Thin
+        })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -28,8 +28,8 @@ mod ram;
 mod size;
 
 pub use memory::{
-    Budget, Charge, HostMemory, MemoryError, Overcommit, PagePolicy, Progress, Provision,
-    huge_bytes_in_use,
+    Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
+    Provision, huge_bytes_in_use,
 };
 pub use ram::{Availability, RamSpec, RamVolume, SpecError, VolumeError, WriteLock};
 pub use size::{ByteSize, SizeError};

@@ -10,7 +10,7 @@ use server::{
 use volume::filters::FaultError;
 use volume::{ByteSize, Provision, RamSpec, SpecError};
 
-use super::{Access, Chap, Definitions, Host, Nsid, Provisioning, Secret, Target, ToldBy, Volume};
+use super::{Access, Chap, Definitions, Host, Nsid, Secret, Target, ToldBy, Volume, VolumeKind};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
@@ -219,11 +219,15 @@ impl Volume {
     }
 
     pub(crate) fn to_server(&self, name: &VolumeName) -> VolumeDefinition {
+        let VolumeKind::Ram { provisioning } = &self.kind;
         VolumeDefinition {
             name: name.clone(),
             len_bytes: self.size.0,
             block_size: self.block_size.0,
-            provisioning: self.provisioning.into(),
+            provisioning: match provisioning.0 {
+                Provision::Thin => server::Provisioning::Thin,
+                Provision::Thick => server::Provisioning::Thick,
+            },
         }
     }
 
@@ -360,15 +364,6 @@ fn check_chap(
             fault,
         }),
         _ => Ok(()),
-    }
-}
-
-impl From<Provisioning> for server::Provisioning {
-    fn from(provisioning: Provisioning) -> Self {
-        match provisioning {
-            Provisioning::Thin => Self::Thin,
-            Provisioning::Thick => Self::Thick,
-        }
     }
 }
 

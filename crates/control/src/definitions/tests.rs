@@ -1,3 +1,5 @@
+use volume::Provision;
+
 use super::*;
 
 const EXAMPLE: &str = r#"
@@ -38,6 +40,42 @@ fn toml_and_json_read_back_as_they_were_written() {
         Definitions::from_text(&json).expect("reads back"),
         definitions
     );
+}
+
+#[test]
+fn the_kind_of_a_volume_stands_among_its_fields_and_is_ram_without_it() {
+    let read =
+        |fields: &str| Definitions::from_toml(&format!("[volumes.a]\nsize = \"1G\"\n{fields}"));
+    let kind = |fields: &str| {
+        read(fields).map(|all| all.volumes.values().next().expect("one").kind.clone())
+    };
+    let (thin, thick) = (
+        VolumeKind::ram(Provision::Thin),
+        VolumeKind::ram(Provision::Thick),
+    );
+    for (fields, expected) in [
+        ("", &thin),
+        ("provisioning = \"thin\"", &thin),
+        ("provisioning = \"thick\"", &thick),
+        ("kind = \"ram\"", &thin),
+        ("kind = \"ram\"\nprovisioning = \"thick\"", &thick),
+    ] {
+        assert_eq!(kind(fields).ok().as_ref(), Some(expected), "{fields}");
+    }
+    for (fields, hint) in [
+        ("kind = \"disk\"", "unknown variant `disk`, expected `ram`"),
+        (
+            "provisioning = \"fat\"",
+            "provisioning \"fat\" is unknown; write thin or thick",
+        ),
+        ("kind = \"ram\"\npath = \"/a\"", "unknown field `path`"),
+    ] {
+        let error = kind(fields).expect_err(fields).to_string();
+        assert!(error.contains(hint), "{error}");
+    }
+    let written = serde_json::to_value(read("").expect("fine")).expect("serialises");
+    assert_eq!(written["volumes"]["a"]["kind"], "ram");
+    assert_eq!(written["volumes"]["a"]["provisioning"], "thin");
 }
 
 #[test]

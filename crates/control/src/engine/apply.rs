@@ -9,8 +9,9 @@ use server::{Force, PortalDefinition, ServerError, TargetName};
 
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
-use crate::definitions::{Definitions, Provisioning};
+use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
+use crate::text::Size;
 
 /// What applying a file would do.
 #[derive(Debug)]
@@ -112,18 +113,17 @@ impl Engine {
     /// What thick volumes take has to be free before anything is removed.
     fn check_budget(&self, steps: &[Step]) -> Result<(), ServerError> {
         let taken = |step: &Step| match step {
-            Step::CreateVolume(_, volume) if volume.provisioning == Provisioning::Thick => {
-                volume.size.0
-            }
+            Step::CreateVolume(_, volume) => volume.kind.reserved_bytes(volume.size),
             Step::Resize {
                 name,
                 from_bytes,
                 to_bytes,
             } => match self.defined_volume(name) {
-                Ok(volume) if volume.provisioning == Provisioning::Thick => {
-                    to_bytes.saturating_sub(*from_bytes)
+                Ok(volume) => {
+                    let reserved = |bytes| volume.kind.reserved_bytes(Size(bytes));
+                    reserved(*to_bytes).saturating_sub(reserved(*from_bytes))
                 }
-                _ => 0,
+                Err(_) => 0,
             },
             _ => 0,
         };

@@ -1,6 +1,6 @@
 //! Guards: what is refused without force, since it destroys data or cuts hosts off.
 
-use server::{Force, PortalDefinition, Provisioning, ServerError, TargetName, VolumeName};
+use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 
 use super::{Engine, EngineError};
 
@@ -32,12 +32,9 @@ impl Engine {
             return Err(self.volume_in_use(name, targets).into());
         }
         let info = self.server().volume(name)?;
-        let holds_data = match info.definition.provisioning {
-            Provisioning::Thin => info.used_bytes > 0,
-            // Its memory is there from the beginning.
-            Provisioning::Thick => info.statistics.kind(block::OpKind::Write).bytes > 0,
-        };
-        if holds_data {
+        let kind = self.defined_volume(name)?.kind;
+        let written = info.statistics.kind(block::OpKind::Write);
+        if kind.holds_data(info.used_bytes, written.bytes) {
             return Err(EngineError::HoldsData {
                 volume: name.clone(),
                 used_bytes: info.used_bytes,

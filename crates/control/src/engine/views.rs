@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
-use crate::definitions::{Access, Chap, Filters, Host, Nsid, Provisioning, RdmaChoice, ToldBy};
+use crate::definitions::{Access, Chap, Filters, Host, Nsid, RdmaChoice, ToldBy, VolumeKind};
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
 
@@ -27,8 +27,9 @@ pub struct VolumeView {
     pub size_bytes: u64,
     /// Bytes in a block.
     pub block_size: u64,
-    /// When its memory is taken.
-    pub provisioning: Provisioning,
+    /// What its blocks are kept in, with the settings of that kind.
+    #[serde(flatten)]
+    pub kind: VolumeKind,
     /// Memory that it holds.
     pub used_bytes: u64,
     /// Whether writes are refused.
@@ -493,9 +494,10 @@ fn volume_view(
     volume: &crate::definitions::Volume,
     lost: &BTreeSet<VolumeName>,
 ) -> VolumeView {
-    let written = info.used_bytes > 0 && volume.provisioning == Provisioning::Thin
-        || info.statistics.kind(OpKind::Write).operations > 0;
-    let contents = if lost.contains(info.name()) && !written {
+    let written = info.statistics.kind(OpKind::Write);
+    let holds_data =
+        volume.kind.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
+    let contents = if lost.contains(info.name()) && !holds_data {
         Contents::Lost
     } else {
         Contents::Present
@@ -508,7 +510,7 @@ fn volume_view(
         name: info.name().to_string(),
         size_bytes: info.definition.len_bytes,
         block_size: info.definition.block_size.bytes(),
-        provisioning: volume.provisioning,
+        kind: volume.kind.clone(),
         used_bytes: info.used_bytes,
         read_only: volume.read_only,
         contents,

@@ -143,8 +143,5 @@ fn block_size_and_provisioning_of_what_exists_stay() {
     let other_blocks = plan("[volumes.a]\nsize = \"1M\"\nblock_size = 4096");
     assert!(matches!(other_blocks, Err(PlanError::BlockSize(_))));
     let other_provisioning = plan("[volumes.a]\nsize = \"1M\"\nprovisioning = \"thick\"");
-    assert!(matches!(
-        other_provisioning,
-        Err(PlanError::Provisioning(_))
-    ));
+    assert!(matches!(other_provisioning, Err(PlanError::Kind(_))));
 }

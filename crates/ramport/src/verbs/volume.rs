@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Provisioning, Size, Task, Volume, VolumePatch,
-    VolumeState, VolumeView, path_part, readable,
+    BlockLen, ClientError, Contents, Filters, Size, Task, Volume, VolumePatch, VolumeState,
+    VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -73,11 +73,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let definition = Volume {
         size: args.size,
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
-        provisioning: if args.thick {
-            Provisioning::Thick
-        } else {
-            Provisioning::Thin
-        },
+        kind: args.kind(),
         read_only: args.read_only,
         filters: Filters::default(),
     };
@@ -172,21 +168,18 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
 
 /// What is worth knowing of a volume beside its size, in words.
 pub(super) fn remarks(volume: &VolumeView) -> String {
-    let mut words = vec![match volume.provisioning {
-        Provisioning::Thin => "thin",
-        Provisioning::Thick => "thick",
-    }];
+    let mut words = vec![volume.kind.to_string()];
     if volume.read_only {
-        words.push("read-only");
+        words.push("read-only".to_owned());
     }
     if !volume.filters.is_empty() {
-        words.push("filtered");
+        words.push("filtered".to_owned());
     }
     if volume.state == VolumeState::Offline {
-        words.push("offline");
+        words.push("offline".to_owned());
     }
     if volume.contents == Contents::Lost {
-        words.push("contents lost");
+        words.push("contents lost".to_owned());
     }
     words.join(", ")
 }

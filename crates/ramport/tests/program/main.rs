@@ -75,7 +75,7 @@ fn a_volume_lives_from_creation_to_removal() {
     );
     let tree = daemon.ok(&["ls"]);
     assert!(
-        tree.contains("1: rd0  12 MiB, 0 B used, 4096 B blocks, thin, read-only, filtered"),
+        tree.contains("1: rd0  12 MiB, 0 B used, 4096 B blocks, ram, thin, read-only, filtered"),
         "{tree}"
     );
     let told = daemon.mistake(&["volume", "remove", "rd0"]);
