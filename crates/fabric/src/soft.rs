@@ -71,7 +71,7 @@ impl SoftOptions {
     pub fn at(local: SocketAddr) -> Self {
         Self {
             local,
-            path_mtu: PathMtu::B8192,
+            path_mtu: PathMtu::B4096,
             segmentation: Segmentation::On,
             qps_max: 4096,
             recv_buffer_bytes: UdpOptions::default().recv_buffer_bytes,
@@ -221,8 +221,7 @@ impl Soft {
         let own_path_mtu = Route::from(options.local.ip())?.path_mtu(options.local.ip())?;
         let probe = LoopbackProbe {
             local,
-            // Runs of long packets are short.
-            path_mtu: options.path_mtu.standard().min(own_path_mtu),
+            path_mtu: options.path_mtu.min(own_path_mtu),
             nonce: roce::Backend::random(&mut Memory::new()?),
         };
         let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
@@ -503,18 +502,12 @@ impl Soft {
     }
 
     /// Whether the path to a requester has room for packets of the length that it asks for. Its
-    /// request sets the length for both ends, but it knows only its own interface. Long packets are
-    /// an offer: if they do not fit, the answer lowers the length.
-    fn can_answer(&mut self, request: &mut ConnectRequest) -> bool {
+    /// request sets the length for both ends, but it knows only its own interface.
+    fn can_answer(&mut self, request: &ConnectRequest) -> bool {
         let peer = request.flow.remote().ip();
         let wanted = request.path_mtu;
         match self.route.path_mtu(peer) {
-            Ok(ours) if wanted.standard() <= ours => {
-                request.path_mtu = wanted.min(ours);
-                // If the requester has disconnected meanwhile, no packets go to it.
-                let _ = self.endpoint.shorten_packets(request.id, request.path_mtu);
-                true
-            }
+            Ok(ours) if wanted <= ours => true,
             Ok(ours) => {
                 tracing::warn!(
                     %peer,

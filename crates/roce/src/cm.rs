@@ -24,7 +24,7 @@ use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
     CommId, Gid, IpCmHeader, Message, Path, Rej, RejReason, RejectedMessage, Rep, Req, ServiceId,
-    TimeCode, long_packets,
+    TimeCode,
 };
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
@@ -248,17 +248,16 @@ impl Manager {
         req.starting_psn = U24::new(recv_psn);
         req.set_cm_timeouts(Self::RESPONSE_TIMEOUT);
         req.set_retry_counts(Self::RETRIES, Self::RETRIES);
-        req.set_path_mtu(params.path_mtu.standard());
+        req.set_path_mtu(params.path_mtu);
         req.set_cm_retries_max(Self::CM_RETRIES);
         let header = params
             .service
             .tcp_port()
             .map(|_| IpCmHeader::new(local, remote.ip()));
         let header = header.as_ref().map_or(&[][..], IntoBytes::as_bytes);
-        let used = fill(&mut req.private_data, header, params.private_data)?;
-        let path_mtu = offer_length(params.path_mtu, &mut req.private_data, used);
+        fill(&mut req.private_data, header, params.private_data)?;
         self.next_tid += 1;
-        let agreed = Agreed::active(path_mtu, recv_psn, config);
+        let agreed = Agreed::active(params.path_mtu, recv_psn, config);
         let mut conn = Conn::new(CmState::ReqSent, params.flow, self.next_tid, agreed);
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
@@ -271,13 +270,6 @@ impl Manager {
         self.conns.insert(id.0, conn);
         self.send_again(now, id);
         Ok(id)
-    }
-
-    /// Lowers the path MTU that a request has offered beyond the architecture's.
-    pub(crate) fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
-        let conn = self.conn_in(id, CmState::ReqReceived)?;
-        conn.agreed.shorten_packets(path_mtu);
-        Ok(())
     }
 
     /// Accepts a request: the queue pair's connection, which is to be connected before anything is
@@ -295,7 +287,7 @@ impl Manager {
         let conn = self.conn_in(id, CmState::ReqReceived)?;
         let remote = conn.remote.unwrap_or_default();
         let recv_psn = backend.random() as u32;
-        let mut connection = conn.agreed.accept(conn, recv_psn, config);
+        let connection = conn.agreed.accept(conn, recv_psn, config);
         let mut rep = Rep {
             local_comm_id: id.0.into(),
             remote_comm_id: remote.0.into(),
@@ -308,8 +300,7 @@ impl Manager {
             ..Rep::new_zeroed()
         };
         rep.set_rnr_retry_count(Self::RETRIES);
-        let used = fill(&mut rep.private_data, &[], private_data)?;
-        connection.path_mtu = offer_length(connection.path_mtu, &mut rep.private_data, used);
+        fill(&mut rep.private_data, &[], private_data)?;
         conn.qpn = Some(qpn);
         conn.resend = Some(Resend::new(
             &Message::Rep(rep),
@@ -412,19 +403,8 @@ impl Manager {
     }
 }
 
-/// Says in private data, of which the first `used_bytes` are taken, that packets may be long, if
-/// `path_mtu` is. Returns the path MTU that then holds: a standard one if there is no room to say
-/// so.
-fn offer_length(path_mtu: PathMtu, private_data: &mut [u8], used_bytes: usize) -> PathMtu {
-    if path_mtu.is_long() && long_packets::put(private_data, used_bytes) {
-        path_mtu
-    } else {
-        path_mtu.standard()
-    }
-}
-
-/// Puts `header` and `data` at the start of a message's private data; their length.
-fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<usize, CmError> {
+/// Puts `header` and `data` at the start of a message's private data.
+fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<(), CmError> {
     let max = private_data.len() - header.len();
     let (front, rest) = private_data.split_at_mut(header.len());
     front.copy_from_slice(header);
@@ -433,5 +413,5 @@ fn fill(private_data: &mut [u8], header: &[u8], data: &[u8]) -> Result<usize, Cm
         max,
     })?;
     room.copy_from_slice(data);
-    Ok(header.len() + data.len())
+    Ok(())
 }

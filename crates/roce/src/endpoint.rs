@@ -57,7 +57,7 @@ impl Default for EndpointConfig {
             number_offset: 0,
             ca_guid: 1,
             udp_port: UDP_PORT,
-            path_mtu_max: PathMtu::B8192,
+            path_mtu_max: PathMtu::B4096,
             cm: CmLimits::default(),
         }
     }
@@ -412,13 +412,6 @@ impl Endpoint {
             qp.connect(connection);
         }
         Ok(())
-    }
-
-    /// Limits the packets of a request that is not yet answered to `path_mtu`, of which the answer
-    /// informs the requester. The requester has offered long packets, and `path_mtu` is at least
-    /// that of its request.
-    pub fn shorten_packets(&mut self, id: CommId, path_mtu: PathMtu) -> Result<(), CmError> {
-        self.manager.shorten_packets(id, path_mtu)
     }
 
     /// Accepts a request with a new queue pair, which may be used from now on.

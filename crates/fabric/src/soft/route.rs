@@ -37,7 +37,7 @@ mod tests {
         for address in ["127.0.0.1", "::1"] {
             let address: IpAddr = address.parse().expect("an address");
             let route = Route::from(address).expect("loopback is here");
-            assert_eq!(route.path_mtu(address).expect("a route"), PathMtu::B8192);
+            assert_eq!(route.path_mtu(address).expect("a route"), PathMtu::B4096);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::RemoteKey;
 use super::state::{CmState, CmTransition};
 use crate::Flow;
 use crate::qp::{Connection, QpConfig};
-use crate::wire::cm::{CommId, Message, Rep, Req, long_packets};
+use crate::wire::cm::{CommId, Message, Rep, Req};
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Psn, Qpn};
 
 #[derive(Debug)]
@@ -81,12 +81,6 @@ impl Agreed {
         }
     }
 
-    /// Packets are no longer than `path_mtu`, but as long as the request itself says.
-    pub(super) fn shorten_packets(&mut self, path_mtu: PathMtu) {
-        let least = self.path_mtu.standard();
-        self.path_mtu = self.path_mtu.min(path_mtu).max(least);
-    }
-
     /// The passive side's connection.
     pub(super) fn accept(&self, conn: &Conn, recv_psn: u32, config: &QpConfig) -> Connection {
         Connection {
@@ -103,16 +97,10 @@ impl Agreed {
 
     /// The active side's connection.
     pub(super) fn replied(&self, flow: Flow, rep: &Rep) -> Connection {
-        let (is_accepted, _) = long_packets::split(&rep.private_data);
-        let path_mtu = if is_accepted {
-            self.path_mtu
-        } else {
-            self.path_mtu.standard()
-        };
         Connection {
             flow,
             remote_qpn: rep.qpn(),
-            path_mtu,
+            path_mtu: self.path_mtu,
             send_psn: rep.starting_psn(),
             recv_psn: Psn::new(self.psn),
             initiator_depth: self.resources.min(rep.responder_resources),

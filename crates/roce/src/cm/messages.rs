@@ -9,10 +9,9 @@ use crate::Flow;
 use crate::backend::Backend;
 use crate::event::{ConnectRequest, Event};
 use crate::qp::Connection;
-use crate::wire::PathMtu;
 use crate::wire::cm::{
     CommId, Drep, Dreq, IpCmHeader, Message, Mra, MraMessage, Rej, RejReason, RejectedMessage, Rep,
-    Req, Rtu, TimeCode, long_packets,
+    Req, Rtu, TimeCode,
 };
 use zerocopy::FromBytes;
 
@@ -152,12 +151,7 @@ impl Manager {
         }
         let path_mtu = req.path_mtu().filter(|mtu| *mtu <= self.path_mtu_max);
         let path_mtu = path_mtu.ok_or(RejReason::INVALID_MTU)?;
-        let (has_offer, mut private_data) = long_packets::split(&req.private_data);
-        let path_mtu = if has_offer && self.path_mtu_max.is_long() {
-            PathMtu::B8192
-        } else {
-            path_mtu
-        };
+        let mut private_data = &req.private_data[..];
         let mut addresses = None;
         if req.service().tcp_port().is_some() {
             let (header, rest) =
@@ -260,7 +254,7 @@ impl Manager {
             id,
             qpn,
             path_mtu: connection.path_mtu,
-            private_data: long_packets::split(&rep.private_data).1.into(),
+            private_data: rep.private_data.into(),
         });
         Some(Replied { id, connection })
     }

@@ -55,18 +55,8 @@ pub(super) struct Wqe {
     pub(super) end: u64,
     /// The number of its first packet among all packets that are sent.
     first_packet: u64,
-    /// The same for its first byte among all bytes of payload.
-    first_byte: u64,
     /// An RDMA READ that was sent since the requester last went back.
     pub(super) is_open_read: bool,
-}
-
-/// The first of everything unacknowledged.
-struct Oldest {
-    /// Its number among all packets that are sent.
-    packet: u64,
-    /// The same of its first byte among all bytes of payload.
-    byte: u64,
 }
 
 #[derive(Debug)]
@@ -79,7 +69,6 @@ pub(super) struct Requester {
     /// The sequence number of the next request.
     next: u64,
     next_packet: u64,
-    next_byte: u64,
     /// The oldest sequence number that is not acknowledged.
     pub(super) unacked: u64,
     /// The sequence number that is sent next, the request that it belongs to, and its packet
@@ -119,7 +108,6 @@ impl Requester {
             initiator_depth: 0,
             next: 0,
             next_packet: 0,
-            next_byte: 0,
             unacked: 0,
             sending: 0,
             cursor: 0,
@@ -163,12 +151,10 @@ impl Requester {
             first: self.next,
             end: self.next + packets,
             first_packet: self.next_packet,
-            first_byte: self.next_byte,
             is_open_read: false,
         });
         self.next += packets;
         self.next_packet += if is_read { 1 } else { packets };
-        self.next_byte += if is_read { 0 } else { u64::from(len) };
         Ok(())
     }
 
@@ -183,14 +169,11 @@ impl Requester {
         if self.retry.is_paused(context.now) {
             return Transmitted::All;
         }
-        let oldest = self.oldest();
+        let oldest = self.oldest_packet();
         while let Some(wqe) = self.queue.get(self.cursor) {
             let is_read = wqe.request.op.is_read();
-            let open_packets = self.sending_packet - oldest.packet;
-            let sending_byte = self.byte_at(Some(wqe), self.sending);
-            let open_bytes = sending_byte.saturating_sub(oldest.byte);
+            let open_packets = self.sending_packet - oldest;
             if open_packets >= self.window.packets()
-                || open_bytes >= self.window.bytes()
                 || is_read && self.open_reads >= self.initiator_depth
                 || self.sending - self.unacked >= Self::SEQUENCES_OPEN_MAX
             {
@@ -199,9 +182,7 @@ impl Requester {
             if *budget == 0 {
                 return Transmitted::BudgetSpent;
             }
-            let is_burst_end = open_packets + 1 >= self.window.packets()
-                || open_bytes + u64::from(self.mtu.bytes()) >= self.window.bytes()
-                || *budget == 1;
+            let is_burst_end = open_packets + 1 >= self.window.packets() || *budget == 1;
             let end = wqe.end;
             let asks = match self.send_one(wqe, connection, is_burst_end, context.backend, out) {
                 Ok(asks) => asks,
@@ -297,28 +278,15 @@ impl Requester {
 
     /// How many packets are on their way.
     fn open_packets(&self) -> u64 {
-        self.sending_packet - self.oldest().packet
+        self.sending_packet - self.oldest_packet()
     }
 
-    /// The packet at `unacked`.
-    fn oldest(&self) -> Oldest {
-        let front = self.queue.front();
-        let packet = match front {
+    /// The number of the packet at `unacked` among all packets that are sent.
+    fn oldest_packet(&self) -> u64 {
+        match self.queue.front() {
             None => self.next_packet,
             Some(wqe) if wqe.request.op.is_read() => wqe.first_packet,
             Some(wqe) => wqe.first_packet + (self.unacked - wqe.first),
-        };
-        let byte = self.byte_at(front, self.unacked);
-        Oldest { packet, byte }
-    }
-
-    /// The number of the first byte of the packet at `sequence`, which is one of this request's.
-    #[inline]
-    fn byte_at(&self, wqe: Option<&Wqe>, sequence: u64) -> u64 {
-        match wqe {
-            None => self.next_byte,
-            Some(wqe) if wqe.request.op.is_read() => wqe.first_byte,
-            Some(wqe) => wqe.first_byte + (sequence - wqe.first) * u64::from(self.mtu.bytes()),
         }
     }
 
@@ -346,7 +314,7 @@ impl Requester {
         self.open_reads = 0;
         self.sending = self.unacked;
         self.cursor = 0;
-        self.sending_packet = self.oldest().packet;
+        self.sending_packet = self.oldest_packet();
     }
 
     /// Completes the request at the head of the queue. The data of a READ may lie elsewhere than
@@ -378,13 +346,13 @@ impl Requester {
         if self.sending < self.unacked {
             self.send_from_unacked();
         }
-        let packets = self.oldest().packet.saturating_sub(packets_before);
+        let packets = self.oldest_packet().saturating_sub(packets_before);
         self.window.on_acknowledged(packets);
     }
 
     /// For [`Requester::skip_acknowledged`].
     pub(super) fn packets_acknowledged(&self) -> u64 {
-        self.oldest().packet
+        self.oldest_packet()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

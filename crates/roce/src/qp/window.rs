@@ -1,7 +1,7 @@
 //! How many packets may be on their way.
 
 /// A congestion window in packets: it halves on loss and grows by one per window that is
-/// acknowledged. A long packet counts as several, by its bytes.
+/// acknowledged.
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u32,
@@ -14,8 +14,6 @@ impl Window {
     const PACKETS_MAX: u32 = 256;
     const PACKETS_FIRST: u32 = 128;
     const PACKETS_MIN: u32 = 4;
-    /// Payload of the longest packet that is no long one.
-    const PACKET_BYTES: u64 = 4096;
 
     pub(super) const fn new() -> Self {
         Self {
@@ -26,11 +24,6 @@ impl Window {
 
     pub(super) const fn packets(&self) -> u64 {
         self.packets as u64
-    }
-
-    /// The same in bytes of payload.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.packets() * Self::PACKET_BYTES
     }
 
     pub(super) fn on_acknowledged(&mut self, packets: u64) {

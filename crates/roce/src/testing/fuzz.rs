@@ -7,7 +7,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use super::{Pair, TestMemory, forge};
-use crate::wire::cm::{IpCmHeader, Message, long_packets};
+use crate::wire::cm::{IpCmHeader, Message};
 use crate::wire::{
     Aeth, Bth, Extended, Ipv4Identification, MAD_LEN_BYTES, Opcode, Packet, PathMtu, Position, Psn,
     Qpn, Reth, Rkey, verify,
@@ -67,11 +67,7 @@ fn mad(bytes: &[u8]) {
     // The parser passes over the fields of the MAD header that are reserved or the sender's affair.
     assert_eq!(again.len(), MAD_LEN_BYTES);
     assert_eq!(again[24..], bytes[24..]);
-    if let Message::Rep(rep) = message {
-        offer(&rep.private_data);
-    }
     if let Message::Req(req) = message {
-        offer(&req.private_data);
         let header = zerocopy::FromBytes::read_from_prefix(&req.private_data);
         if let Ok((header, _)) = header {
             let header: IpCmHeader = header;
@@ -84,21 +80,6 @@ fn mad(bytes: &[u8]) {
             req.local_cm_timeout().duration(),
         );
     }
-}
-
-/// An offer of long packets is the end of the private data, and is written back as it was
-/// understood.
-fn offer(private_data: &[u8]) {
-    let (has_offer, rest) = long_packets::split(private_data);
-    assert_eq!(&private_data[..rest.len()], rest);
-    if !has_offer {
-        assert_eq!(rest.len(), private_data.len());
-        return;
-    }
-    let mut again = private_data.to_vec();
-    again[rest.len()..].fill(0);
-    assert!(long_packets::put(&mut again, rest.len()));
-    assert_eq!(again, private_data);
 }
 
 fn test_flow(choice: u8) -> Flow {

@@ -7,7 +7,6 @@
 //! expects to receive first.
 
 mod disconnect;
-pub mod long_packets;
 mod reject;
 mod reply;
 mod request;

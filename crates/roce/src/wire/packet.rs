@@ -70,7 +70,7 @@ impl<'a> Packet<'a> {
     /// The longest datagram.
     pub const LEN_MAX_BYTES: usize = size_of::<Bth>()
         + size_of::<AtomicEth>()
-        + PathMtu::B8192.bytes() as usize
+        + PathMtu::B4096.bytes() as usize
         + ICRC_LEN_BYTES;
 
     /// Cuts `datagram`, a UDP payload, ICRC included. The ICRC is not looked at here.

@@ -116,16 +116,13 @@ pub enum PathMtu {
     B1024 = 3,
     /// 2048 bytes.
     B2048 = 4,
-    /// 4096 bytes: the architecture's longest.
+    /// 4096 bytes.
     B4096 = 5,
-    /// 8 KiB: beyond the architecture, between two ends of this crate that agree on it
-    /// ([`long_packets`](super::cm::long_packets)).
-    B8192 = 6,
 }
 
 impl PathMtu {
-    /// Those of the architecture, ascending.
-    pub const STANDARD: [Self; 5] = [
+    /// All of them, ascending.
+    pub const ALL: [Self; 5] = [
         Self::B256,
         Self::B512,
         Self::B1024,
@@ -135,33 +132,21 @@ impl PathMtu {
 
     /// The meaning of the connection manager's 4-bit field; `None` if it is reserved.
     pub fn from_wire(value: u8) -> Option<Self> {
-        Self::STANDARD.into_iter().find(|mtu| *mtu as u8 == value)
+        Self::ALL.into_iter().find(|mtu| *mtu as u8 == value)
     }
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
         // Needed for every packet, so looked up.
-        const BYTES: [u32; 7] = [0, 256, 512, 1024, 2048, 4096, 8192];
+        const BYTES: [u32; 6] = [0, 256, 512, 1024, 2048, 4096];
         BYTES[self as usize]
-    }
-
-    /// Whether it is beyond the architecture.
-    pub fn is_long(self) -> bool {
-        self > Self::B4096
-    }
-
-    /// The longest of the architecture's that is no longer than this.
-    #[must_use]
-    pub fn standard(self) -> Self {
-        self.min(Self::B4096)
     }
 
     /// The largest whose packets fit a network with IP packets of up to `ip_mtu_bytes`, with the
     /// room that Linux leaves for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
-        Self::STANDARD
+        Self::ALL
             .into_iter()
-            .chain([Self::B8192])
             .rev()
             .find(|mtu| mtu.bytes() + HEADROOM_BYTES <= ip_mtu_bytes)
     }

@@ -1,5 +1,4 @@
-# Our NVMe/RDMA host, in software, with Linux's own target, nvmet-rdma: the one peer not ours to which our connection requests offer
-# long packets (docs/design/0012-two-ends-of-ours.md). It ignores the offer.
+# Our NVMe/RDMA host, in software, with Linux's own target, nvmet-rdma.
 # shellcheck shell=bash
 
 NQN=nqn.2026-01.test.ramport:nvmet

@@ -105,7 +105,7 @@ mod tests {
     fn loopback_is_reached_from_any_address_of_it() {
         let peer = "127.0.0.1:4420".parse().expect("an address");
         let route = Route::to(peer).expect("loopback is there");
-        let path_mtu = PathMtu::B8192;
+        let path_mtu = PathMtu::B4096;
         let own = "127.0.0.1".parse().expect("an address");
         assert_eq!(
             route,

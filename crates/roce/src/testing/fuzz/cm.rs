@@ -6,7 +6,7 @@ use super::super::{Pair, forge};
 use super::{ADDRESSES, small};
 use crate::wire::cm::{
     CommId, Drep, Dreq, Gid, IpCmHeader, Message, Mra, MraMessage, Path, Rej, RejReason,
-    RejectedMessage, Rep, Req, Rtu, TimeCode, long_packets,
+    RejectedMessage, Rep, Req, Rtu, TimeCode,
 };
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use crate::{CmLimits, CmState, EndpointConfig, Event, QpConfig};
@@ -20,7 +20,7 @@ const TIME_WAIT_MAX: usize = 4;
 /// Kinds of steps.
 const KINDS: u8 = 12;
 /// What the end asks for.
-const OFFERS: [PathMtu; 2] = [PathMtu::B1024, PathMtu::B8192];
+const OFFERS: [PathMtu; 2] = [PathMtu::B1024, PathMtu::B4096];
 
 /// Both ends of the connection manager: one is asked and asks, the other's part is played by the
 /// script. Each step is 6 bytes.
@@ -73,11 +73,9 @@ impl World {
 
     fn step(&mut self, step: [u8; 6]) {
         let [kind, ours, theirs, odd, more, flip] = step;
-        let (kind, extension) = (kind % KINDS, kind / KINDS);
-        match kind {
+        match kind % KINDS {
             0 | 1 => {
-                let mut req = self.request(ours, theirs, odd, more);
-                extend(&mut req.private_data, extension);
+                let req = self.request(ours, theirs, odd, more);
                 self.say(&Message::Req(req), flip);
             }
             2 => {
@@ -86,7 +84,6 @@ impl World {
                 rep.remote_comm_id = self.id(theirs).0.into();
                 rep.qpn = U24::new(u32::from(odd));
                 rep.responder_resources = more;
-                extend(&mut rep.private_data, extension);
                 self.say(&Message::Rep(rep), flip);
             }
             3 => self.say(
@@ -236,7 +233,6 @@ impl World {
             .into_iter()
             .partition(|event| matches!(event, Event::Request(_)));
         end.events = requests;
-        end.events.iter().chain(&others).for_each(check_offer);
         for event in others {
             let qpn = match event {
                 Event::Disconnected { qpn, .. } => Some(qpn),
@@ -250,44 +246,5 @@ impl World {
                 end.endpoint.destroy_qp(now, qpn);
             }
         }
-    }
-}
-
-/// Puts an offer of long packets into private data: by `choice` none, a whole one, or one with a
-/// changed byte.
-fn extend(private_data: &mut [u8], choice: u8) {
-    // From the end: of the mark, the flags, the length.
-    const CHANGED: [usize; 5] = [12, 6, 5, 4, 1];
-    let Some(choice) = choice.checked_sub(1) else {
-        return;
-    };
-    long_packets::put(private_data, 0);
-    if let Some(changed) = usize::from(choice >> 2).checked_sub(1) {
-        let at = private_data.len() - CHANGED[changed % CHANGED.len()];
-        private_data[at] ^= 0x12;
-    }
-}
-
-/// Packets are long if an offer was made, which the application does not see; it sees everything
-/// else.
-fn check_offer(event: &Event) {
-    let offer_len_bytes = 12;
-    match event {
-        Event::Request(request) => {
-            let whole = Req::new_zeroed().private_data.len() - size_of::<IpCmHeader>();
-            let hidden = whole - request.private_data.len();
-            let is_long = request.path_mtu.is_long();
-            assert_eq!(hidden, if is_long { offer_len_bytes } else { 0 });
-        }
-        Event::Connected {
-            path_mtu,
-            private_data,
-            ..
-        } => {
-            let hidden = Rep::new_zeroed().private_data.len() - private_data.len();
-            assert!(hidden == offer_len_bytes || hidden == 0);
-            assert!(hidden > 0 || !path_mtu.is_long());
-        }
-        _ => {}
     }
 }
