@@ -38,12 +38,14 @@ pub trait Volume: Send + Sync {
     }
 
     /// Says, once per command of a protocol, whether and when the command may go on: here filters (delay, fault,
-    /// rate limit) act, and volumes whose blocks are not in memory begin to read them.
+    /// rate limit) act, and volumes whose blocks are not in memory begin to read them. A command that copies between
+    /// volumes asks for each slice, at both ends.
     ///
     /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on `intent.extents`: they
-    /// stay in memory until [`release`](Self::release). A lease is no lock. It may last for as long as a peer likes, so
-    /// a volume never makes one command wait for the release of another: where its memory for leases is used up, it
-    /// answers [`Admission::Fail`] with [`Status::Busy`].
+    /// stay in memory until [`release`](Self::release), except those of an [`OpKind::Discard`](crate::OpKind::Discard):
+    /// they may be all blocks of the volume, and nothing is read from them. A lease is no lock. It may last for as long
+    /// as a peer likes, so a volume never makes one command wait for the release of another: where its memory for leases
+    /// is used up, it answers [`Admission::Fail`] with [`Status::Busy`].
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission;
 
     /// Does `op` at once, in memory. Overlapping operations take effect in the order of these calls, whichever

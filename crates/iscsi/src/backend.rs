@@ -240,7 +240,8 @@ pub trait Backend {
     /// The session's initiator has not logged out in time: all of its connections are to be dropped.
     fn drop_session(&mut self, opened: Opened);
 
-    /// The connection ends before a sanitize operation that it was asked for: that goes on without it.
+    /// The connection ends before a sanitize operation that it was asked for. The program admits the operation again,
+    /// under a connection number of its own, and goes on with it.
     fn adopt(&mut self, sanitize: Box<SanitizeWork>);
 
     /// The connection ended; with the last one ends the session.

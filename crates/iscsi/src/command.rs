@@ -534,8 +534,7 @@ fn begin_by_device<B: Backend>(
         Begin::Sanitize(work) => {
             task.work = Work::Sanitize;
             task.progress = Progress::Receiving;
-            admitting.admit(task, work.volume());
-            task.execution = Some(Execution::Begins(Box::new(work)));
+            task.execution = Some(Execution::Sanitize(Box::new(work)));
         }
         Begin::Parameters { len_bytes } => {
             task.wanted_len = u64::from(len_bytes);
@@ -612,7 +611,8 @@ fn write_blocks(
 pub(crate) fn kind_of(task: &Task) -> Option<OpKind> {
     match task.work {
         Work::Read(_) => Some(OpKind::Read),
-        Work::Write(_) | Work::Sanitize => Some(OpKind::Write),
+        Work::Write(_) => Some(OpKind::Write),
+        Work::Sanitize => Some(OpKind::Discard),
         Work::Gathered(transfer) => Some(match transfer {
             Medium::Unmap { .. } => OpKind::Discard,
             Medium::SynchronizeCache => OpKind::Flush,

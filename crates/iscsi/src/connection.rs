@@ -657,9 +657,7 @@ impl<B: Backend> Session for Connection<B> {
         // Commands that waited for one of this connection's need not any more.
         self.with_full(|full| full.tasks.clear());
         self.end_turn(now, backend);
-        for sanitize in self.workload.take_sanitizing() {
-            backend.adopt(sanitize);
-        }
+        self.give_sanitizing_away(backend);
         if let Stage::Full(full) = &self.stage
             && let Some(opened) = full.opened()
         {

@@ -477,6 +477,7 @@ impl<B: Backend> Connection<B> {
         }
         full.release_saved(backend);
         full.fail_without_unit(opened.nexus, backend);
+        self.end_sanitizing_without_unit(now);
         self.look_at_standing(now, backend);
         self.begin_held(now, backend);
         self.answer_management(backend);

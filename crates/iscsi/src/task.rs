@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use block::{BlockSize, Extent};
-use scsi::{Lun, Medium, Response};
+use scsi::{CopyWork, Lun, Medium, Response};
 use session::{Leases, RegionId, RemoteBuffer};
 
 use crate::backend::{AbortScope, Backend};
@@ -19,6 +19,40 @@ use crate::work::Execution;
 pub const COMMANDS_MAX: usize = 256;
 /// Slots beyond the window, for commands of immediate delivery.
 const IMMEDIATE_MAX: usize = 16;
+/// The slots of commands.
+const SLOTS_MAX: usize = COMMANDS_MAX + IMMEDIATE_MAX;
+
+/// What holds a lease. Each has a slot of its own in [`Leases`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseHolder {
+    /// The command in this slot.
+    Command(usize),
+    /// The command in this slot, an EXTENDED COPY, for what it reads. For what it writes it is a
+    /// [`Command`](Self::Command).
+    CopySource(usize),
+    /// The sanitize operation of this number. A connection has at most one for each logical unit.
+    Sanitize(usize),
+}
+
+impl LeaseHolder {
+    /// The slot of its lease.
+    pub(crate) const fn lease(self) -> usize {
+        match self {
+            Self::Command(slot) => slot,
+            Self::CopySource(slot) => SLOTS_MAX + slot,
+            Self::Sanitize(number) => 2 * SLOTS_MAX + number,
+        }
+    }
+
+    /// The holder of the lease in a slot.
+    pub(crate) const fn of(lease: usize) -> Self {
+        match lease / SLOTS_MAX {
+            0 => Self::Command(lease),
+            1 => Self::CopySource(lease - SLOTS_MAX),
+            _ => Self::Sanitize(lease - 2 * SLOTS_MAX),
+        }
+    }
+}
 
 /// What a task does with data.
 #[derive(Clone, Debug)]
@@ -223,7 +257,15 @@ impl Task {
         self.progress = progress;
     }
 
-    /// Whether it waits for its volume.
+    /// The EXTENDED COPY that it executes, which may wait for its volumes.
+    pub(crate) fn copy(&self) -> Option<&CopyWork> {
+        match &self.execution {
+            Some(Execution::Copy(copy)) if self.progress == Progress::Working => Some(copy),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for its volume, and no more can be done before.
     pub(crate) fn waits_for_volume(&self) -> bool {
         matches!(self.progress, Progress::Filling | Progress::Settling)
     }
@@ -279,7 +321,7 @@ pub(crate) struct Tasks {
     free: Vec<usize>,
     /// Slots with something to send, oldest first.
     ready: VecDeque<usize>,
-    /// What tasks hold on volumes that take time.
+    /// What tasks and sanitize operations hold on volumes that take time, by [`LeaseHolder`].
     pub(crate) leases: Leases,
     window: Window,
     /// What waits for its turn.
@@ -439,7 +481,7 @@ impl Tasks {
     /// The slot of the next task; `None` if all are taken.
     #[inline]
     pub(crate) fn next_slot(&mut self) -> Option<usize> {
-        if self.free.is_empty() && self.slots.len() < COMMANDS_MAX + IMMEDIATE_MAX {
+        if self.free.is_empty() && self.slots.len() < SLOTS_MAX {
             self.free.push(self.slots.len());
             self.slots.push(None);
             self.tags.push(NO_TASK_TAG);
@@ -482,6 +524,11 @@ impl Tasks {
         (&mut self.leases, task)
     }
 
+    /// Whether the task in a slot executes an EXTENDED COPY.
+    pub(crate) fn is_copying(&self, slot: usize) -> bool {
+        self.get(slot).is_some_and(|task| task.copy().is_some())
+    }
+
     pub(crate) fn get(&self, slot: usize) -> Option<&Task> {
         self.slots.get(slot)?.as_ref()
     }
@@ -502,7 +549,9 @@ impl Tasks {
         }
         self.gathers -= gathers;
         if !self.leases.is_empty() {
-            self.leases.release(slot);
+            for holder in [LeaseHolder::Command(slot), LeaseHolder::CopySource(slot)] {
+                self.leases.release(holder.lease());
+            }
         }
         self.slots[slot] = None;
         self.tags[slot] = NO_TASK_TAG;
@@ -645,6 +694,23 @@ mod tests {
                 assert_eq!(may_follow, mark != '.', "{progress:?} to {next:?}");
             }
         }
+    }
+
+    #[test]
+    fn each_holder_has_a_lease_of_its_own() {
+        let holders = |slot| {
+            let sanitize = LeaseHolder::Sanitize(slot);
+            [
+                LeaseHolder::Command(slot),
+                LeaseHolder::CopySource(slot),
+                sanitize,
+            ]
+        };
+        for holder in [0, 1, SLOTS_MAX - 1].into_iter().flat_map(holders) {
+            assert_eq!(LeaseHolder::of(holder.lease()), holder);
+        }
+        let last = LeaseHolder::Sanitize(scsi::UNITS_MAX - 1);
+        assert_eq!(LeaseHolder::of(last.lease()), last);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use block::testing::VecVolume;
 use block::{Access, Volume};
-use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Turn, View};
-use session::{RegionId, Segment, SendList, Session as _, StreamSession as _};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Step, Turn, View};
+use session::{Leases, RegionId, Segment, SendList, Session as _, StreamSession as _};
 
 pub use iser::{IserBed, IserInitiator, Received, laid_out};
 
@@ -31,6 +31,8 @@ pub struct TestTarget {
     authentication: Authentication,
     /// The LUNs that connections looked up, in order.
     looked_up: Arc<Mutex<Vec<Lun>>>,
+    /// Sanitize operations whose connection has ended and whose volume answers late.
+    adopted: Arc<Mutex<Vec<SanitizeWork>>>,
 }
 
 /// The sessions with a target.
@@ -83,6 +85,7 @@ impl TestTarget {
             lun_count,
             authentication: Authentication::default(),
             looked_up: Arc::default(),
+            adopted: Arc::default(),
         }
     }
 
@@ -90,6 +93,11 @@ impl TestTarget {
     /// begun.
     pub fn looked_up(&self) -> Vec<Lun> {
         lock(&self.looked_up).clone()
+    }
+
+    /// The sanitize operations that outlived their connections and wait to be admitted again, since this was last asked.
+    pub fn take_adopted(&self) -> Vec<SanitizeWork> {
+        std::mem::take(&mut lock(&self.adopted))
     }
 
     /// The same target, whose logins must prove something.
@@ -344,7 +352,12 @@ impl Backend for TestBackend {
     }
 
     fn adopt(&mut self, mut sanitize: Box<SanitizeWork>) {
-        while sanitize.go_on(&mut Turn::new()) {}
+        let mut leases = Leases::new(u64::MAX);
+        sanitize.admit(Instant::now(), &mut leases, 0);
+        while let Step::More = sanitize.go_on(&mut Turn::new(), &mut leases, 0) {}
+        if sanitize.suspend(&mut leases, 0) {
+            lock(&self.target.adopted).push(*sanitize);
+        }
     }
 
     fn close(&mut self, opened: Opened) {

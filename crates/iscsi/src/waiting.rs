@@ -15,7 +15,8 @@ use session::{Admitted, Leases, Resumed};
 use crate::backend::Backend;
 use crate::command::{finish, kind_of};
 use crate::connection::{Connection, Full, Stage};
-use crate::task::{Progress, Task, Work};
+use crate::task::{LeaseHolder, Progress, Task, Work};
+use crate::work::Execution;
 
 /// How a new task is admitted to its volume.
 pub(crate) struct Admitting<'a> {
@@ -100,7 +101,7 @@ impl<'a> Admitting<'a> {
 
 /// The volume did not simply say [`Admitted::Now`].
 #[cold]
-fn restrict(task: &mut Task, admitted: Admitted) {
+pub(crate) fn restrict(task: &mut Task, admitted: Admitted) {
     match admitted {
         Admitted::Now => {}
         Admitted::Leased => task.must_copy = true,
@@ -124,10 +125,40 @@ impl<B: Backend> Connection<B> {
         let Stage::Full(full) = &mut self.stage else {
             return;
         };
-        match full.tasks.leases.complete(completion) {
-            Some((slot, Resumed::Filled(result))) => self.filled(slot, result, now, backend),
-            Some((slot, Resumed::Settled(result))) => self.settled(slot, result, now),
-            None => {}
+        let Some((lease, resumed)) = full.tasks.leases.complete(completion) else {
+            return;
+        };
+        match (LeaseHolder::of(lease), resumed) {
+            (LeaseHolder::Sanitize(number), _) => {
+                self.resume_sanitizing(number, resumed, now, backend);
+            }
+            (LeaseHolder::Command(slot) | LeaseHolder::CopySource(slot), _)
+                if full.tasks.is_copying(slot) =>
+            {
+                self.resume_copy(slot, resumed, now, backend);
+            }
+            (LeaseHolder::Command(slot), Resumed::Filled(result)) => {
+                self.filled(slot, result, now, backend);
+            }
+            (LeaseHolder::Command(slot), Resumed::Settled(result)) => {
+                self.settled(slot, result, now);
+            }
+            // It may have been answered meanwhile.
+            (LeaseHolder::CopySource(_), _) => {}
+        }
+    }
+
+    /// A volume of an EXTENDED COPY has answered.
+    fn resume_copy(&mut self, slot: usize, resumed: Resumed, now: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        if let Some(task) = full.tasks.get_mut(slot)
+            && let Some(Execution::Copy(copy)) = &mut task.execution
+            && copy.resume(resumed)
+        {
+            self.workload.queue_command(slot, task.generation);
+            self.work(now, backend);
         }
     }
 
@@ -187,22 +218,27 @@ impl<B: Backend> Connection<B> {
 }
 
 impl Full {
-    /// Fails the commands that wait for volumes which are no longer behind their logical units.
+    /// Fails the commands that wait for volumes which are no longer behind their logical units, or no longer behind those
+    /// that an EXTENDED COPY names.
     pub(crate) fn fail_without_unit(&mut self, nexus: NexusId, backend: &mut impl Backend) {
         if self.tasks.leases.is_empty() {
             return;
         }
         for slot in self.tasks.of_lun(None) {
-            let Some(task) = self
-                .tasks
-                .get_mut(slot)
-                .filter(|task| task.waits_for_volume())
-            else {
+            let Some(task) = self.tasks.get_mut(slot) else {
                 continue;
             };
-            let region = backend.view(nexus, task.lun).map(|(_, region)| region);
-            if region != Some(task.region) {
-                fail(task, Status::Gone);
+            if task.waits_for_volume() {
+                let region = backend.view(nexus, task.lun).map(|(_, region)| region);
+                if region != Some(task.region) {
+                    fail(task, Status::Gone);
+                    self.tasks.queue(slot);
+                }
+            } else if let Some(copy) = task.copy().filter(|copy| copy.is_waiting())
+                && let Err(sense) = backend.with_device(|device| device.check_copy(nexus, copy))
+            {
+                task.execution = None;
+                fail_with(task, sense);
                 self.tasks.queue(slot);
             }
         }
@@ -228,7 +264,11 @@ pub(crate) fn is_settled(task: &mut Task, slot: usize, leases: &mut Leases) -> b
 
 /// Ends a task with what its volume says.
 fn fail(task: &mut Task, status: Status) {
-    task.response = Response::check(Sense::of_volume(status));
+    fail_with(task, Sense::of_volume(status));
+}
+
+fn fail_with(task: &mut Task, sense: Sense) {
+    task.response = Response::check(sense);
     finish(task);
 }
 

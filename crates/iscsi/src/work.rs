@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use block::Status;
 use scsi::{
-    CopyWork, Finish, Medium, NexusId, Response, SanitizeOutcome, SanitizeWork, ScsiStatus, Sense,
-    Step, Turn,
+    CopySlots, CopyWork, Finish, Medium, NexusId, Response, SanitizeWork, ScsiStatus, Sense, Step,
+    Turn,
 };
+use session::{Admitted, Leases, Resumed};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, Stage};
-use crate::task::{Due, Progress, Task, Work};
-use crate::waiting::{Admitting, is_settled};
+use crate::task::{Due, LeaseHolder, Progress, Task, Work};
+use crate::waiting::{Admitting, is_settled, restrict};
 
 /// PERSISTENT RESERVE OUT.
 const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
@@ -25,23 +26,32 @@ pub(crate) enum Execution {
     /// EXTENDED COPY.
     Copy(Box<CopyWork>),
     /// SANITIZE, which is about to be begun.
-    Begins(Box<SanitizeWork>),
-    /// SANITIZE, which goes on by itself.
-    Awaits(SanitizeOutcome),
+    Sanitize(Box<SanitizeWork>),
 }
 
 /// What waits for its turn.
 enum Item {
     /// A command by its slot and the slot's generation; it may have ended meanwhile.
     Command(usize, u16),
-    /// A sanitize operation, which outlives its command.
-    Sanitize(Box<SanitizeWork>),
+    /// A sanitize operation by its number.
+    Sanitize(usize),
 }
 
-/// The commands of a connection that are being executed, and what is left of its turn.
+/// A sanitize operation, which outlives its command.
+struct Sanitizing {
+    work: Box<SanitizeWork>,
+    /// The command that waits for its end, by its slot and the slot's generation; it may have ended meanwhile.
+    command: Option<(usize, u16)>,
+}
+
+/// The commands of a connection that are being executed, and what is left of its turn. Those that wait for a volume are
+/// not in the queue.
 #[derive(Default)]
 pub(crate) struct Workload {
     queue: VecDeque<Item>,
+    /// Sanitize operations that are not over, by number: at most one for each logical unit, and those whose logical unit
+    /// was removed since the last turn.
+    sanitizing: Vec<Option<Sanitizing>>,
     turn: Turn,
     began: Option<Instant>,
 }
@@ -60,19 +70,53 @@ impl Workload {
         }
     }
 
-    /// Whether nothing is left to work on.
+    /// Whether nothing is left to work on or to wait for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.sanitizing.is_empty()
     }
 
-    /// The sanitize operations that are not done; what else there was is forgotten.
-    pub(crate) fn take_sanitizing(&mut self) -> impl Iterator<Item = Box<SanitizeWork>> + use<> {
-        std::mem::take(&mut self.queue)
-            .into_iter()
-            .filter_map(|item| match item {
-                Item::Sanitize(work) => Some(work),
-                Item::Command(..) => None,
-            })
+    /// Puts a command in the queue.
+    pub(crate) fn queue_command(&mut self, slot: usize, generation: u16) {
+        self.queue.push_back(Item::Command(slot, generation));
+    }
+
+    /// Begins the sanitize operation that the task in `slot` asks for, unless the volume refuses it.
+    fn begin_sanitizing(
+        &mut self,
+        mut work: Box<SanitizeWork>,
+        (slot, task): (usize, &mut Task),
+        leases: &mut Leases,
+        now: Instant,
+    ) {
+        let free = self.sanitizing.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.sanitizing.len());
+        match work.admit(now, leases, LeaseHolder::Sanitize(number).lease()) {
+            refused @ Admitted::Fail(..) => return restrict(task, refused),
+            held_back @ Admitted::NotBefore(_) => restrict(task, held_back),
+            // The command itself holds no lease.
+            Admitted::Now | Admitted::Leased | Admitted::Filling => {}
+        }
+        let mut command = None;
+        if !work.is_immediate() {
+            task.enter(Progress::Working);
+            command = Some((slot, task.generation));
+        }
+        if !work.is_waiting() {
+            self.queue.push_back(Item::Sanitize(number));
+        }
+        if free.is_none() {
+            self.sanitizing.push(None);
+        }
+        self.sanitizing[number] = Some(Sanitizing { work, command });
+    }
+
+    /// Takes out a sanitize operation that is over; the command that waits for it.
+    fn end_sanitizing(&mut self, number: usize) -> Option<(usize, u16)> {
+        let ended = self.sanitizing.get_mut(number)?.take()?;
+        while let Some(None) = self.sanitizing.last() {
+            self.sanitizing.pop();
+        }
+        ended.command
     }
 
     /// When the next turn is due: at once where there is work.
@@ -115,13 +159,18 @@ impl<B: Backend> Connection<B> {
                     return;
                 }
             }
-            if let Some(work) = begin(task, nexus, backend) {
-                self.workload.queue.push_back(Item::Sanitize(work));
+            match begin(task, nexus, backend) {
+                Begun::Done => {}
+                Begun::Executes => {
+                    task.enter(Progress::Working);
+                    self.workload.queue_command(slot, task.generation);
+                }
+                Begun::Sanitizes(work) => {
+                    let task = (slot, &mut *task);
+                    self.workload.begin_sanitizing(work, task, leases, now);
+                }
             }
-            if task.execution.is_some() {
-                task.enter(Progress::Working);
-                let item = Item::Command(slot, task.generation);
-                self.workload.queue.push_back(item);
+            if task.progress == Progress::Working {
                 self.work(now, backend);
                 return;
             }
@@ -138,41 +187,135 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// Works for what is left of this turn, on the command that has waited longest.
-    fn work(&mut self, now: Instant, backend: &mut B) {
+    /// Works for what is left of this turn, on what has waited longest.
+    pub(crate) fn work(&mut self, now: Instant, backend: &mut B) {
         while !self.workload.turn.is_over() {
-            let (slot, generation) = match self.workload.queue.pop_front() {
+            match self.workload.queue.pop_front() {
                 None => return,
-                Some(Item::Command(slot, generation)) => (slot, generation),
-                Some(Item::Sanitize(mut work)) => {
-                    if work.go_on(&mut self.workload.turn) {
-                        self.workload.queue.push_back(Item::Sanitize(work));
-                    }
-                    continue;
+                Some(Item::Command(slot, generation)) => {
+                    self.work_on_command(slot, generation, now, backend);
                 }
+                Some(Item::Sanitize(number)) => self.work_on_sanitizing(number, now),
+            }
+        }
+    }
+
+    fn work_on_command(&mut self, slot: usize, generation: u16, now: Instant, backend: &mut B) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
+            return;
+        };
+        let (leases, task) = full.tasks.leases_and(slot);
+        let task =
+            task.filter(|task| task.generation == generation && task.progress == Progress::Working);
+        // It may have been aborted.
+        let Some(task) = task else { return };
+        let turn = &mut self.workload.turn;
+        let step = match &mut task.execution {
+            Some(Execution::Medium(execution)) => match backend.view(nexus, task.lun) {
+                Some((view, _)) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
+                // Looked up anew each time: the logical unit may have gone.
+                None => Step::Over(Response::check(Sense::of_volume(Status::Gone))),
+            },
+            Some(Execution::Copy(copy)) => {
+                let slots = CopySlots {
+                    source: LeaseHolder::CopySource(slot).lease(),
+                    destination: LeaseHolder::Command(slot).lease(),
+                };
+                let step = copy.go_on(now, turn, leases, slots);
+                task.not_before = task.not_before.max(copy.not_before());
+                step
+            }
+            // It is not queued by its command.
+            Some(Execution::Sanitize(_)) | None => return,
+        };
+        match step {
+            Step::More => self.workload.queue_command(slot, generation),
+            Step::Waits => {}
+            Step::Over(response) => {
+                task.response = response;
+                task.execution = None;
+                self.release(slot, now);
+            }
+        }
+    }
+
+    fn work_on_sanitizing(&mut self, number: usize, now: Instant) {
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        let Some(Some(sanitizing)) = self.workload.sanitizing.get_mut(number) else {
+            return;
+        };
+        let (leases, lease) = (
+            &mut full.tasks.leases,
+            LeaseHolder::Sanitize(number).lease(),
+        );
+        let response = match sanitizing
+            .work
+            .go_on(&mut self.workload.turn, leases, lease)
+        {
+            Step::More => return self.workload.queue.push_back(Item::Sanitize(number)),
+            Step::Waits => return,
+            Step::Over(response) => response,
+        };
+        leases.release(lease);
+        let Some((slot, generation)) = self.workload.end_sanitizing(number) else {
+            return;
+        };
+        let task = full.tasks.get_mut(slot);
+        if let Some(task) = task.filter(|task| task.generation == generation)
+            && task.progress == Progress::Working
+        {
+            task.response = response;
+            self.release(slot, now);
+        }
+    }
+
+    /// The volume of a sanitize operation has answered.
+    pub(crate) fn resume_sanitizing(
+        &mut self,
+        number: usize,
+        resumed: Resumed,
+        now: Instant,
+        backend: &mut B,
+    ) {
+        if let Some(Some(sanitizing)) = self.workload.sanitizing.get_mut(number) {
+            sanitizing.work.resume(resumed);
+            self.workload.queue.push_back(Item::Sanitize(number));
+            self.work(now, backend);
+        }
+    }
+
+    /// Ends the sanitize operations that wait for their volume and whose logical unit was removed. The others notice that
+    /// in their next turn.
+    pub(crate) fn end_sanitizing_without_unit(&mut self, now: Instant) {
+        for number in 0..self.workload.sanitizing.len() {
+            let sanitizing = self.workload.sanitizing.get(number);
+            if let Some(Some(sanitizing)) = sanitizing
+                && sanitizing.work.is_waiting()
+            {
+                self.work_on_sanitizing(number, now);
+            }
+        }
+    }
+
+    /// The connection ends: others go on with its sanitize operations.
+    pub(crate) fn give_sanitizing_away(&mut self, backend: &mut B) {
+        self.workload.queue.clear();
+        let all = std::mem::take(&mut self.workload.sanitizing);
+        let Stage::Full(full) = &mut self.stage else {
+            return;
+        };
+        for (number, sanitizing) in all.into_iter().enumerate() {
+            let Some(Sanitizing { mut work, .. }) = sanitizing else {
+                continue;
             };
-            let Stage::Full(full) = &mut self.stage else {
-                return;
-            };
-            let Some(nexus) = full.opened().map(|opened| opened.nexus) else {
-                return;
-            };
-            let task = full
-                .tasks
-                .get_mut(slot)
-                .filter(|task| task.generation == generation && task.progress == Progress::Working);
-            // It may have been aborted.
-            let Some(task) = task else { continue };
-            match step(task, nexus, &mut self.workload.turn, backend) {
-                Step::More => {
-                    let item = Item::Command(slot, generation);
-                    self.workload.queue.push_back(item);
-                }
-                Step::Over(response) => {
-                    task.response = response;
-                    task.execution = None;
-                    self.release(slot, now);
-                }
+            let lease = LeaseHolder::Sanitize(number).lease();
+            if work.suspend(&mut full.tasks.leases, lease) {
+                backend.adopt(work);
             }
         }
     }
@@ -211,13 +354,18 @@ impl<B: Backend> Connection<B> {
     }
 }
 
-/// Begins the execution of a task whose data have all come; where nothing is left to do after that, it has none. SANITIZE
-/// brings work that goes on without it.
-fn begin<B: Backend>(
-    task: &mut Task,
-    nexus: NexusId,
-    backend: &mut B,
-) -> Option<Box<SanitizeWork>> {
+/// What is left to do of a task whose data have all come.
+enum Begun {
+    /// Nothing.
+    Done,
+    /// It is executed in turns.
+    Executes,
+    /// This goes on without it.
+    Sanitizes(Box<SanitizeWork>),
+}
+
+/// Begins the execution of a task whose data have all come.
+fn begin<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) -> Begun {
     match task.work {
         // The initiator announced fewer data than the command needs: nothing is executed.
         Work::Gathered(_) if task.len < task.wanted_len => {
@@ -225,12 +373,16 @@ fn begin<B: Backend>(
         }
         Work::Gathered(transfer) => {
             task.execution = Some(Execution::Medium(scsi::Execution::new(transfer)));
+            return Begun::Executes;
         }
         Work::Parameters => {
             let (lun, cdb, list) = (task.lun, task.cdb, std::mem::take(&mut task.gathered));
             match backend.with_device(|device| device.finish(nexus, lun, &cdb, &list)) {
                 Finish::Done(response) => task.response = response,
-                Finish::Copy(copy) => task.execution = Some(Execution::Copy(copy)),
+                Finish::Copy(copy) => {
+                    task.execution = Some(Execution::Copy(copy));
+                    return Begun::Executes;
+                }
             }
             let is_reservation = task.cdb[0] == PERSISTENT_RESERVE_OUT;
             if is_reservation && task.response.status == ScsiStatus::Good {
@@ -240,31 +392,12 @@ fn begin<B: Backend>(
         // Plain writes are done by now.
         Work::Read(_) | Work::Write(_) | Work::Data(_) | Work::None => {}
         Work::Sanitize => {
-            let Some(Execution::Begins(work)) = task.execution.take() else {
-                return None;
-            };
-            task.execution = work.outcome().map(Execution::Awaits);
-            return Some(work);
+            if let Some(Execution::Sanitize(work)) = task.execution.take() {
+                return Begun::Sanitizes(work);
+            }
         }
     }
-    None
-}
-
-/// Goes on with the execution of a task.
-fn step<B: Backend>(task: &mut Task, nexus: NexusId, turn: &mut Turn, backend: &mut B) -> Step {
-    match &mut task.execution {
-        Some(Execution::Medium(execution)) => {
-            // Looked up anew each time: the logical unit may have gone.
-            let Some((view, _)) = backend.view(nexus, task.lun) else {
-                return Step::Over(Response::check(Sense::of_volume(Status::Gone)));
-            };
-            execution.go_on(&task.gathered, view.volume.as_ref(), turn)
-        }
-        Some(Execution::Copy(copy)) => copy.go_on(turn),
-        // The operation itself is in the same queue, and takes what is left of the turn.
-        Some(Execution::Awaits(outcome)) => outcome.look(),
-        Some(Execution::Begins(_)) | None => Step::Over(Response::good()),
-    }
+    Begun::Done
 }
 
 #[cfg(test)]

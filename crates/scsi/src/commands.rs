@@ -7,7 +7,6 @@ use block::{ByteRange, Extent};
 use crate::copy::{self, CopyList, CopySegment, CopyWork, SegmentEnds};
 use crate::device::{Begin, Device, Lun, NexusId, Response, no_unit};
 use crate::inquiry;
-use crate::medium::Medium;
 use crate::mode;
 use crate::opcodes::Name;
 use crate::report;
@@ -297,8 +296,7 @@ impl Device {
             return Ok(Begin::Done(Response::good()));
         }
         let volume = Arc::clone(&unit.volume);
-        let command = Medium::Sanitize(extent);
-        let (work, sanitize) = SanitizeWork::new(cdb, command, volume, unit.sanitize.as_ref());
+        let (work, sanitize) = SanitizeWork::new(cdb, extent, volume, unit.sanitize.as_ref());
         unit.sanitize = Some(sanitize);
         self.touch();
         Ok(Begin::Sanitize(work))
@@ -362,6 +360,24 @@ impl Device {
             return Err(unreachable());
         }
         Ok(view)
+    }
+
+    /// Checks that the nexus still sees all logical units that a copy has to read or write.
+    ///
+    /// # Errors
+    /// The copy ends with the sense data.
+    pub fn check_copy(&self, id: NexusId, copy: &CopyWork) -> Result<(), Sense> {
+        let seen = self.seen_by(id);
+        let volumes: Vec<_> = seen
+            .iter()
+            .map(|(_, lun)| &self.units[lun].volume)
+            .collect();
+        let is_seen = |volume| volumes.iter().any(|seen| Arc::ptr_eq(seen, volume));
+        if copy.volumes().all(is_seen) {
+            Ok(())
+        } else {
+            Err(copy::copy_target_unreachable())
+        }
     }
 
     fn receive_copy_results(&self, id: NexusId, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use crate::sense::{Asc, Sense, SenseKey};
 
-pub use self::work::CopyWork;
 pub(crate) use self::work::SegmentEnds;
+pub use self::work::{CopySlots, CopyWork};
 
 /// The most CSCD (target) descriptors of a list.
 pub(crate) const TARGETS_MAX: u8 = 8;

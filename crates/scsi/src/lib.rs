@@ -42,7 +42,7 @@ mod sense;
 pub mod testing;
 mod turn;
 
-pub use copy::CopyWork;
+pub use copy::{CopySlots, CopyWork};
 pub use device::{
     Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
 };
@@ -51,7 +51,7 @@ pub use inquiry::{TargetPort, UnitIdentity};
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
-pub use sanitize::{SanitizeOutcome, SanitizeWork};
+pub use sanitize::SanitizeWork;
 pub use sense::SenseKey;
 pub use sense::{
     Asc, FieldPointer, KeySpecific, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat,

@@ -1,10 +1,22 @@
 //! SANITIZE (SBC-4, "Sanitize operations"): it goes on apart from the command that began it, and
 //! until it is over the logical unit answers little else.
+//!
+//! ```text
+//!                admit               filled             executed             settled
+//!  Unadmitted ─┬─ Later ──► Filling ────────► Executing ──┬─ Later ► Settling ──────► Ended
+//!      ▲       └─ Now ─────────────────────►              └─ Done ──────────────────►
+//!      │                       │                │                        │
+//!      └──────── suspend ──────┴────────────────┴────────────────────────┘
+//! ```
+//!
+//! An error ends it from every stage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
-use block::Volume;
+use block::{Extent, Intent, OpKind, Settled, Status, Volume};
+use session::{Admitted, Leases, Resumed};
 
 use crate::device::Response;
 use crate::medium::{Execution, Medium};
@@ -17,9 +29,11 @@ const DONE: u32 = u32::MAX;
 const FAILED: u32 = u32::MAX - 1;
 /// AUSE: EXIT FAILURE MODE is enough.
 const FAILED_MAY_BE_LEFT: u32 = u32::MAX - 2;
+/// The logical unit was removed meanwhile.
+const GONE: u32 = u32::MAX - 3;
 
-/// How a sanitize operation stands: known to the logical unit, and to a command that waits for its
-/// end.
+/// How a sanitize operation stands: known to the logical unit, and to the one that drives the
+/// operation.
 #[derive(Debug)]
 struct Standing(AtomicU32);
 
@@ -28,8 +42,22 @@ impl Standing {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Changes it, unless the logical unit is gone.
     fn set(&self, standing: u32) {
-        self.0.store(standing, Ordering::Release);
+        self.change(|now| now != GONE, standing);
+    }
+
+    /// The logical unit is removed: an operation that is not over ends.
+    fn abandon(&self) {
+        self.change(|now| now < GONE, GONE);
+    }
+
+    fn change(&self, may: impl Fn(u32) -> bool, to: u32) {
+        let change = |now| may(now).then_some(to);
+        // It stays what it is where it may not change.
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 }
 
@@ -62,7 +90,7 @@ impl Sanitize {
     /// SANITIZE IN PROGRESS with how far it is, or SANITIZE COMMAND FAILED.
     pub(crate) fn sense(&self) -> Option<Sense> {
         match self.standing.get() {
-            DONE => None,
+            DONE | GONE => None,
             FAILED | FAILED_MAY_BE_LEFT => {
                 Some(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED))
             }
@@ -76,11 +104,23 @@ impl Sanitize {
     }
 }
 
-/// A sanitize operation on its way. One that is dropped before its end has failed; before it has
-/// begun, it has never been.
+impl Drop for Sanitize {
+    fn drop(&mut self) {
+        self.standing.abandon();
+    }
+}
+
+/// A sanitize operation on its way. One that is dropped before its end has failed; before it was
+/// admitted, it has never been.
+///
+/// Its driver calls [`admit`](Self::admit) once, and [`go_on`](Self::go_on) until that says that
+/// the operation is over. The lease is one of all blocks, as for an UNMAP of all, and not bound to
+/// the command that asked for the operation.
 pub struct SanitizeWork {
     volume: Arc<dyn Volume>,
+    extent: Extent,
     execution: Execution,
+    stage: Stage,
     standing: Arc<Standing>,
     /// What it stands at once it is dropped.
     if_dropped: u32,
@@ -89,12 +129,23 @@ pub struct SanitizeWork {
     is_immediate: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Unadmitted,
+    /// The volume makes its blocks ready.
+    Filling,
+    Executing,
+    /// The volume makes the effects safe.
+    Settling,
+    Ended,
+}
+
 impl SanitizeWork {
-    /// That a CDB, already checked, asks for, and what the logical unit keeps of it in place of the
-    /// one `before`.
+    /// Of the blocks `extent`, that a CDB, already checked, asks for, and what the logical unit
+    /// keeps of it in place of the one `before`.
     pub(crate) fn new(
         cdb: &[u8; 16],
-        command: Medium,
+        extent: Extent,
         volume: Arc<dyn Volume>,
         before: Option<&Sanitize>,
     ) -> (Self, Sanitize) {
@@ -104,7 +155,9 @@ impl SanitizeWork {
         };
         let work = Self {
             volume,
-            execution: Execution::new(command),
+            extent,
+            execution: Execution::new(Medium::Sanitize(extent)),
+            stage: Stage::Unadmitted,
             standing,
             if_dropped: before.map_or(DONE, |before| before.standing.get()),
             may_be_left: cdb[1] & 0x20 != 0,
@@ -113,38 +166,120 @@ impl SanitizeWork {
         (work, sanitize)
     }
 
-    /// Of which volume.
-    pub fn volume(&self) -> &Arc<dyn Volume> {
-        &self.volume
+    /// IMMED: the command that asked for it does not wait for its end.
+    pub fn is_immediate(&self) -> bool {
+        self.is_immediate
     }
 
-    /// What the command that asked for it waits for; with IMMED it waits for nothing and is
-    /// answered GOOD.
-    pub fn outcome(&self) -> Option<SanitizeOutcome> {
-        let standing = Arc::clone(&self.standing);
-        (!self.is_immediate).then_some(SanitizeOutcome(standing))
+    /// Whether it waits for its volume, or to be admitted.
+    pub fn is_waiting(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Unadmitted | Stage::Filling | Stage::Settling
+        )
     }
 
-    /// Goes on until all is done or the turn is over; whether more is to be done.
-    pub fn go_on(&mut self, turn: &mut Turn) -> bool {
+    /// Asks the volume to admit it. A lease is held in `slot`. After [`Admitted::Fail`] it is over;
+    /// where this was the first time, it has never been.
+    pub fn admit(&mut self, now: Instant, leases: &mut Leases, slot: usize) -> Admitted {
+        let intent = Intent {
+            kind: OpKind::Discard,
+            extents: &[self.extent],
+            len_bytes: 0,
+        };
+        let admitted = leases.admit(slot, &self.volume, now, &intent);
+        match admitted {
+            Admitted::Fail(..) => {
+                self.end(self.if_dropped);
+                return admitted;
+            }
+            Admitted::Filling => self.stage = Stage::Filling,
+            Admitted::Now | Admitted::Leased | Admitted::NotBefore(_) => {
+                self.stage = Stage::Executing;
+            }
+        }
         self.if_dropped = if self.may_be_left {
             FAILED_MAY_BE_LEFT
         } else {
             FAILED
         };
-        match self.execution.go_on(&[], self.volume.as_ref(), turn) {
-            Step::More => {
-                let progress = u32::from(self.execution.progress());
-                self.standing.set(progress);
-                true
-            }
-            Step::Over(response) => {
-                if response.sense.is_none() {
-                    self.if_dropped = DONE;
+        admitted
+    }
+
+    /// Goes on until all is done, the turn is over, or the volume makes it wait. It is over, too,
+    /// when its logical unit was removed. The caller releases the lease in `slot` then.
+    pub fn go_on(&mut self, turn: &mut Turn, leases: &mut Leases, slot: usize) -> Step {
+        if self.standing.get() == GONE {
+            self.stage = Stage::Ended;
+        }
+        match self.stage {
+            Stage::Unadmitted | Stage::Filling | Stage::Settling => return Step::Waits,
+            Stage::Executing => match self.execution.go_on(&[], self.volume.as_ref(), turn) {
+                Step::Over(response) if response.sense.is_none() => self.settle(leases, slot),
+                Step::Over(_) => self.end(self.if_dropped),
+                step => {
+                    let progress = u32::from(self.execution.progress());
+                    self.standing.set(progress);
+                    return step;
                 }
-                self.standing.set(self.if_dropped);
-                false
+            },
+            Stage::Ended => {}
+        }
+        if self.stage == Stage::Settling {
+            Step::Waits
+        } else {
+            Step::Over(self.response())
+        }
+    }
+
+    /// All blocks are zeros: they are to stay so.
+    fn settle(&mut self, leases: &mut Leases, slot: usize) {
+        match leases.settle(slot) {
+            Ok(Settled::Done) => self.end(DONE),
+            Ok(Settled::Later) => {
+                self.stage = Stage::Settling;
+                self.standing.set(u32::from(u16::MAX));
             }
+            Err(_) => self.end(self.if_dropped),
+        }
+    }
+
+    /// Its volume has answered: it is to [go on](Self::go_on).
+    pub fn resume(&mut self, resumed: Resumed) {
+        match (self.stage, resumed) {
+            (Stage::Filling, Resumed::Filled(Ok(()))) => self.stage = Stage::Executing,
+            (Stage::Settling, Resumed::Settled(Ok(()))) => self.end(DONE),
+            _ => self.end(self.if_dropped),
+        }
+    }
+
+    /// Ends its lease in `slot`, since its driver ends. Returns whether another driver is to
+    /// [admit](Self::admit) it again and go on with it. What it did under the lease may not be
+    /// safe, and is done again.
+    pub fn suspend(&mut self, leases: &mut Leases, slot: usize) -> bool {
+        if leases.holds(slot) {
+            leases.release(slot);
+            self.execution = Execution::new(Medium::Sanitize(self.extent));
+        }
+        let goes_on = self.stage != Stage::Ended && self.standing.get() != GONE;
+        if goes_on {
+            self.stage = Stage::Unadmitted;
+        }
+        goes_on
+    }
+
+    fn end(&mut self, standing: u32) {
+        self.stage = Stage::Ended;
+        self.if_dropped = standing;
+        self.standing.set(standing);
+    }
+
+    /// The answer to the command that asked for it.
+    fn response(&self) -> Response {
+        match self.standing.get() {
+            DONE => Response::good(),
+            GONE => Response::check(Sense::of_volume(Status::Gone)),
+            _ => Response::check(Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED)),
         }
     }
 }
@@ -152,24 +287,6 @@ impl SanitizeWork {
 impl Drop for SanitizeWork {
     fn drop(&mut self) {
         self.standing.set(self.if_dropped);
-    }
-}
-
-/// What becomes of a sanitize operation, for the command that waits for it.
-#[derive(Debug)]
-pub struct SanitizeOutcome(Arc<Standing>);
-
-impl SanitizeOutcome {
-    /// Looks whether it is over.
-    pub fn look(&self) -> Step {
-        match self.0.get() {
-            DONE => Step::Over(Response::good()),
-            FAILED | FAILED_MAY_BE_LEFT => {
-                let sense = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
-                Step::Over(Response::check(sense))
-            }
-            _ => Step::More,
-        }
     }
 }
 

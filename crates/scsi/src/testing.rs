@@ -8,12 +8,14 @@ pub mod fuzz;
 pub(crate) use bytes::Bytes;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use block::{Access, Volume};
+use session::Leases;
 
 use crate::{
-    CopyWork, Device, Execution, Lun, LunMap, Medium, NexusId, NexusPorts, Response, Sense, Step,
-    TargetPort, Turn, UnitIdentity,
+    CopySlots, CopyWork, Device, Execution, Lun, LunMap, Medium, NexusId, NexusPorts, Response,
+    SanitizeWork, Sense, Step, TargetPort, Turn, UnitIdentity,
 };
 
 /// A device of this name with one port and these logical units.
@@ -28,13 +30,17 @@ pub fn device<V: Volume + 'static>(
     };
     let mut device = Device::new(name.to_owned(), vec![port]);
     for (lun, volume) in units {
-        let identity = UnitIdentity {
-            unique: u64::from(lun) + 1,
-            serial: format!("test{lun}"),
-        };
-        device.insert_unit(lun, volume, identity);
+        device.insert_unit(lun, volume, identity(lun));
     }
     device
+}
+
+/// The identity of a logical unit of a [`device`].
+fn identity(lun: Lun) -> UnitIdentity {
+    UnitIdentity {
+        unique: u64::from(lun) + 1,
+        serial: format!("test{lun}"),
+    }
 }
 
 /// A nexus of an initiator with the port of a [`device`]; it may do all.
@@ -54,16 +60,50 @@ pub fn execute(command: Medium, data: &[u8], volume: &dyn Volume) -> Result<(), 
     response.sense.map_or(Ok(()), Err)
 }
 
-/// Copies, in as many turns as it takes.
+/// Copies between volumes that answer at once, in as many turns as it takes.
 pub fn copy(work: &mut CopyWork) -> Response {
-    in_turns(|turn| work.go_on(turn)).0
+    let mut leases = Leases::new(0);
+    let slots = CopySlots {
+        source: 0,
+        destination: 1,
+    };
+    in_turns(|turn| work.go_on(Instant::now(), turn, &mut leases, slots)).0
+}
+
+/// Sanitizes a volume that answers at once, in as many turns as it takes.
+pub fn sanitize(work: &mut SanitizeWork) -> Response {
+    let mut leases = Leases::new(0);
+    work.admit(Instant::now(), &mut leases, 0);
+    in_turns(|turn| work.go_on(turn, &mut leases, 0)).0
+}
+
+/// The parameter list of an EXTENDED COPY between two logical units of a [`device`]: one segment of
+/// this many blocks of the source, from one LBA to the other.
+pub fn copy_list(ends: [Lun; 2], blocks: u16, lbas: [u8; 2]) -> Vec<u8> {
+    let mut list = vec![0; 16];
+    (list[3], list[11]) = (64, 28);
+    for lun in ends {
+        let mut target = [0; 32];
+        target[0] = 0xE4;
+        target[4..8].copy_from_slice(&[1, 3, 0, 8]);
+        target[8..16].copy_from_slice(&identity(lun).naa());
+        list.extend(target);
+    }
+    let mut segment = [0; 28];
+    (segment[0], segment[3], segment[7]) = (2, 24, 1);
+    segment[10..12].copy_from_slice(&blocks.to_be_bytes());
+    (segment[19], segment[27]) = (lbas[0], lbas[1]);
+    list.extend(segment);
+    list
 }
 
 /// What came of it, and how many turns it took.
 pub(crate) fn in_turns(mut go_on: impl FnMut(&mut Turn) -> Step) -> (Response, usize) {
     for turns in 1.. {
-        if let Step::Over(response) = go_on(&mut Turn::new()) {
-            return (response, turns);
+        match go_on(&mut Turn::new()) {
+            Step::More => {}
+            Step::Waits => panic!("the volume answers at once"),
+            Step::Over(response) => return (response, turns),
         }
     }
     unreachable!("a command ends")

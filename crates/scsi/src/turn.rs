@@ -44,6 +44,8 @@ impl Default for Turn {
 pub enum Step {
     /// It needs another.
     More,
+    /// It waits for a volume, which says when it may go on.
+    Waits,
     /// It is done.
     Over(Response),
 }

@@ -1,6 +1,7 @@
 //! iSCSI targets at work, and what their connections ask of the server.
 
 mod backend;
+mod sanitizing;
 mod target;
 
 use std::net::IpAddr;
@@ -18,10 +19,11 @@ use crate::{IscsiState, TargetName, Transport};
 
 /// What a connection is charged until its login is done: texts, parsed and answered.
 pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
-/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, a data
-/// segment that is kept until its digest was checked (256 KiB), 64 replies of at most 4 KiB. What
-/// commands gather comes on top, and over RDMA what was posted to receive messages.
-pub(crate) const CONNECTION_BYTES: u64 = 640 << 10;
+/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, 800
+/// leases of 32 bytes, a data segment that is kept until its digest was checked (256 KiB), 64
+/// replies of at most 4 KiB. What commands gather comes on top, and over RDMA what was posted to
+/// receive messages.
+pub(crate) const CONNECTION_BYTES: u64 = 672 << 10;
 
 /// Within which time an initiator is to log out that is asked to.
 pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(3);

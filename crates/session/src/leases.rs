@@ -8,17 +8,18 @@
 //!  from every state: release ──► (none), with the next generation
 //! ```
 //!
-//! A protocol numbers its commands by slots. [`Leases`] keeps for each slot the lease that its command holds on a
-//! volume, if it holds one, and ends each lease exactly once. Commands on volumes that answer at once, such as RAM,
-//! never have a lease: they cost one look at their slot when they are retired.
+//! A protocol numbers by slots what may hold a lease: its commands, and what goes on without a command. [`Leases`] keeps
+//! for each slot the lease that is held on a volume, if one is, and ends each lease exactly once. Commands on volumes that
+//! answer at once, such as RAM, never have a lease: they cost one look at their slot when they are retired.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Admission, Completion, Intent, OpKind, Settled, Status, Ticket, Volume};
 
-/// The leases that the commands of one connection hold on volumes. Bounded by the connection's slots. What is left is
-/// released when this drops, so that no way in which a connection ends keeps a volume's memory.
+/// The leases that one connection holds on volumes, at most one in each slot. A command that touches several volumes has
+/// several slots. Bounded by the connection's slots. What is left is released when this drops, so that no way in which a
+/// connection ends keeps a volume's memory.
 #[derive(Debug)]
 pub struct Leases {
     connection: u64,
@@ -26,6 +27,9 @@ pub struct Leases {
     /// How many slots have a lease.
     count: usize,
 }
+
+/// What a connection is charged for its slots counts on this.
+const _: () = assert!(size_of::<LeaseSlot>() <= 32);
 
 #[derive(Debug, Default)]
 struct LeaseSlot {

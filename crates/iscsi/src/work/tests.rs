@@ -1,10 +1,12 @@
 //! Commands that take many turns, in memory: what happens between two of them.
 
+mod late;
+
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::testing::VecVolume;
-use block::{BlockSize, ByteRange};
+use block::{Admission, BlockSize, ByteRange, Status};
 use session::{Session as _, StreamSession as _};
 
 use crate::Connection;
@@ -96,10 +98,14 @@ impl Session {
     }
 
     fn abort(&mut self, tag: u32) {
+        self.task_management(tag + 1, function::ABORT_TASK, tag);
+    }
+
+    fn task_management(&mut self, itt: u32, function: u8, tag: u32) {
         let mut header = [0; 48];
         header[0] = request::TASK_MANAGEMENT | 0x40;
-        header[1] = FINAL | function::ABORT_TASK;
-        header[16..20].copy_from_slice(&(tag + 1).to_be_bytes());
+        header[1] = FINAL | function;
+        header[16..20].copy_from_slice(&itt.to_be_bytes());
         header[20..24].copy_from_slice(&tag.to_be_bytes());
         header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
         self.send(header, &[]);
@@ -243,12 +249,7 @@ fn another_session_may_clear_the_task_set_between_two_turns() {
     );
     long.fill(LONG, 7);
     let filled = filled_mib(&target, 7);
-    let mut header = [0; 48];
-    header[0] = request::TASK_MANAGEMENT | 0x40;
-    header[1] = FINAL | function::CLEAR_TASK_SET;
-    header[19] = 9;
-    header[24..28].copy_from_slice(&other.cmd_sn.to_be_bytes());
-    other.send(header, &[]);
+    other.task_management(9, function::CLEAR_TASK_SET, 0);
     long.wake();
     other.wake();
     assert_eq!(long.answers, [(LONG, TASK_ABORTED)]);
@@ -321,4 +322,37 @@ fn a_sanitize_goes_on_when_it_is_aborted_or_its_session_ends() {
     assert_eq!(filled_mib(&target, 0), LEN_BYTES >> 20);
     other.read(1, 0);
     assert_eq!(other.answers, [(1, 0)]);
+}
+
+#[test]
+fn filters_of_both_volumes_count_a_copy_and_hold_its_answer_back_or_fail_it() {
+    let volumes = [0, 1].map(|_| Arc::new(VecVolume::new(BlockSize::B512, 8 << 11)));
+    let target = TestTarget::new(volumes.to_vec());
+    let mut session = Session::new(&target, "iqn.copies");
+    let list = scsi::testing::copy_list([0, 1], 6 << 11, [0, 0]);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    for volume in &volumes {
+        let until = session.now + Duration::from_secs(1);
+        for (admission, at_once) in [
+            (Admission::NotBefore(until), vec![]),
+            (Admission::Fail(Status::WriteError, None), vec![(LONG, 2)]),
+            (Admission::Now, vec![(LONG, 0)]),
+        ] {
+            volume.set_admission(admission);
+            session.command(LONG, WRITE, &cdb, list.len() as u32, &list);
+            session.turns();
+            assert_eq!(session.answers, at_once, "{admission:?}");
+            if at_once.is_empty() {
+                session.now = until;
+                session.turns();
+                assert_eq!(session.answers, [(LONG, 0)]);
+            }
+            session.answers.clear();
+        }
+    }
+    // Two whole copies for each volume, and the first slices of those that failed: where the
+    // source refuses it, the destination is not asked.
+    let slices = [(4 * 6 + 2 * 4) << 20, (4 * 6 + 4) << 20];
+    assert_eq!(volumes.map(|volume| volume.admitted_bytes()), slices);
 }

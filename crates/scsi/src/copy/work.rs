@@ -1,13 +1,23 @@
-//! The copying itself, in turns.
+//! The copying itself, in turns, slice by slice.
+//!
+//! ```text
+//!        admit both ends          filled           copied, settle             settled
+//!  Next ─┬─ Later ──► Filling ───────────► Copying ─┬─ Later ──► Settling ──────────► Settled ──► Next
+//!        └─ Now ──────────────────────────►         └─ Done ────────────────────────────────────►
+//!                        │                                           │
+//!                        └───────────── an error ────► Failed ◄──────┘
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
-use block::{Blocks, Extent, Lba, Op, ReadDest, Status, Volume};
+use block::{Blocks, Extent, Intent, Lba, Op, OpKind, ReadDest, Settled, Status, Volume};
+use session::{Admitted, Leases, Resumed};
 
 use super::{CopyRecord, CopySegment, CopyState, SEGMENTS_MAX};
 use crate::device::Response;
-use crate::medium::piece;
+use crate::medium::{TRANSFER_LEN_BYTES_MAX, piece};
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
@@ -18,7 +28,41 @@ pub struct CopyWork {
     segments: VecDeque<Result<SegmentEnds, Sense>>,
     /// Bytes of the first of these that are done.
     done_bytes: u64,
+    /// The same at the end of the slice that is being copied.
+    slice_end_bytes: u64,
+    stage: Stage,
+    /// Until when filters of the volumes hold the completion back.
+    not_before: Option<Instant>,
     record: Arc<CopyRecord>,
+}
+
+/// How far the slice has come that is being copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is to be admitted.
+    Next,
+    /// Volumes bring its blocks into memory.
+    Filling {
+        /// How many of them, 1 or 2.
+        awaited: u8,
+    },
+    /// Its blocks are in memory.
+    Copying,
+    /// The destination makes it safe.
+    Settling,
+    /// The destination has made it safe.
+    Settled,
+    /// A volume failed.
+    Failed(Status),
+}
+
+/// The slots in which a copy holds its leases, at most one in each.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySlots {
+    /// Of the lease on what is read.
+    pub source: usize,
+    /// Of the lease on what is written.
+    pub destination: usize,
 }
 
 /// From where to where one segment is copied.
@@ -70,27 +114,36 @@ impl SegmentEnds {
         Ok(())
     }
 
-    /// Copies the next bytes through `buffer`; how many.
-    fn copy_piece(&self, done_bytes: u64, buffer: &mut [u8]) -> Result<u64, Status> {
-        let len = (buffer.len() as u64).min(self.len_bytes - done_bytes);
-        let data = &mut buffer[..len as usize];
-        let of = |volume: &Arc<dyn Volume>, extent| {
-            piece(extent, volume.geometry().block_size, done_bytes, len)
-        };
-        self.source.execute(Op::Read {
-            extent: of(&self.source, self.from),
+    /// Which blocks of which volume are read for `len_bytes` bytes from `at_bytes` on.
+    fn read(&self, at_bytes: u64, len_bytes: u64) -> (&Arc<dyn Volume>, Extent) {
+        let block_size = self.source.geometry().block_size;
+        let extent = piece(self.from, block_size, at_bytes, len_bytes);
+        (&self.source, extent)
+    }
+
+    /// Which blocks of which volume are written for the same.
+    fn written(&self, at_bytes: u64, len_bytes: u64) -> (&Arc<dyn Volume>, Extent) {
+        let block_size = self.destination.geometry().block_size;
+        let extent = piece(self.to, block_size, at_bytes, len_bytes);
+        (&self.destination, extent)
+    }
+
+    /// Copies as much as `data` holds from `at_bytes` on.
+    fn copy_piece(&self, at_bytes: u64, data: &mut [u8]) -> Result<(), Status> {
+        let (source, from) = self.read(at_bytes, data.len() as u64);
+        source.execute(Op::Read {
+            extent: from,
             dest: ReadDest::Copy(data),
         })?;
-        self.destination.execute(Op::Write {
-            extent: of(&self.destination, self.to),
-            data,
-        })?;
-        Ok(len)
+        let (destination, to) = self.written(at_bytes, data.len() as u64);
+        destination.execute(Op::Write { extent: to, data })
     }
 }
 
 /// What is copied at once, through a buffer: whole blocks of whatever size.
 const PIECE_LEN_BYTES: u64 = 256 << 10;
+/// What is admitted at once. Volumes admit as much for one READ or WRITE.
+const SLICE_LEN_BYTES_MAX: u64 = TRANSFER_LEN_BYTES_MAX;
 
 impl CopyWork {
     /// The most memory that one takes, in bytes.
@@ -101,6 +154,9 @@ impl CopyWork {
         Self {
             segments,
             done_bytes: 0,
+            slice_end_bytes: 0,
+            stage: Stage::Next,
+            not_before: None,
             record: Arc::new(CopyRecord::new(list_id)),
         }
     }
@@ -109,46 +165,160 @@ impl CopyWork {
         Arc::clone(&self.record)
     }
 
-    /// Goes on until all is copied or the turn is over.
-    pub fn go_on(&mut self, turn: &mut Turn) -> Step {
-        let mut buffer = vec![0; PIECE_LEN_BYTES as usize];
+    /// The volumes that it has still to read or write.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &Arc<dyn Volume>> {
+        let ends = self.segments.iter().flatten();
+        ends.flat_map(|ends| [&ends.source, &ends.destination])
+    }
+
+    /// Until when filters of its volumes hold its completion back.
+    pub fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// Whether it waits for a volume.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Filling { .. } | Stage::Settling)
+    }
+
+    /// Goes on until all is copied, the turn is over, or a volume makes it wait. Each slice is
+    /// admitted by both volumes before it is copied, and is safe before the next one is admitted.
+    /// No lease is held any more when it is over.
+    pub fn go_on(
+        &mut self,
+        now: Instant,
+        turn: &mut Turn,
+        leases: &mut Leases,
+        slots: CopySlots,
+    ) -> Step {
+        let step = self.try_go_on(now, turn, leases, slots);
+        step.unwrap_or_else(|sense| {
+            leases.release(slots.source);
+            leases.release(slots.destination);
+            self.record.end(CopyState::Failed);
+            Step::Over(Response::check(sense))
+        })
+    }
+
+    fn try_go_on(
+        &mut self,
+        now: Instant,
+        turn: &mut Turn,
+        leases: &mut Leases,
+        slots: CopySlots,
+    ) -> Result<Step, Sense> {
+        let mut buffer = Vec::new();
         loop {
-            match self.copy_segment(&mut buffer, turn) {
-                Ok(true) if self.segments.is_empty() => {
-                    self.record.end(CopyState::Done);
-                    return Step::Over(Response::good());
+            let Some(segment) = self.segments.front() else {
+                self.record.end(CopyState::Done);
+                return Ok(Step::Over(Response::good()));
+            };
+            let ends = segment.as_ref().map_err(|sense| *sense)?;
+            match self.stage {
+                Stage::Next => {
+                    if self.done_bytes == 0 {
+                        ends.check().map_err(aborted)?;
+                    }
+                    if self.done_bytes < ends.len_bytes {
+                        self.admit_slice(now, leases, slots)?;
+                    } else {
+                        self.record.count_segment(ends.len_bytes);
+                        self.done_bytes = 0;
+                        self.segments.pop_front();
+                    }
                 }
-                Ok(true) => {}
-                Ok(false) => return Step::More,
-                Err(sense) => {
-                    self.record.end(CopyState::Failed);
-                    return Step::Over(Response::check(sense));
+                Stage::Filling { .. } | Stage::Settling => return Ok(Step::Waits),
+                Stage::Copying if self.done_bytes < self.slice_end_bytes => {
+                    if turn.is_over() {
+                        return Ok(Step::More);
+                    }
+                    buffer.resize(PIECE_LEN_BYTES as usize, 0);
+                    let left = self.slice_end_bytes - self.done_bytes;
+                    let data = &mut buffer[..left.min(PIECE_LEN_BYTES) as usize];
+                    ends.copy_piece(self.done_bytes, data).map_err(aborted)?;
+                    turn.spend(data.len() as u64);
+                    self.done_bytes += data.len() as u64;
                 }
+                Stage::Copying => {
+                    leases.release(slots.source);
+                    match leases.settle(slots.destination).map_err(aborted)? {
+                        Settled::Done => self.end_slice(leases, slots),
+                        Settled::Later => self.stage = Stage::Settling,
+                    }
+                }
+                Stage::Settled => self.end_slice(leases, slots),
+                Stage::Failed(status) => return Err(aborted(status)),
             }
         }
     }
 
-    /// Goes on with the first segment that is left; whether that is done.
-    fn copy_segment(&mut self, buffer: &mut [u8], turn: &mut Turn) -> Result<bool, Sense> {
-        let Some(segment) = self.segments.front() else {
-            return Ok(true);
+    /// Asks both volumes of the first segment to admit its next slice.
+    fn admit_slice(
+        &mut self,
+        now: Instant,
+        leases: &mut Leases,
+        slots: CopySlots,
+    ) -> Result<(), Sense> {
+        let Some(Ok(ends)) = self.segments.front() else {
+            return Ok(());
         };
-        let ends = segment.as_ref().map_err(|sense| *sense)?;
-        if self.done_bytes == 0 {
-            ends.check().map_err(aborted)?;
-        }
-        while self.done_bytes < ends.len_bytes {
-            if turn.is_over() {
-                return Ok(false);
+        let len_bytes = SLICE_LEN_BYTES_MAX.min(ends.len_bytes - self.done_bytes);
+        let mut awaited = 0;
+        for (slot, kind, (volume, extent)) in [
+            (
+                slots.source,
+                OpKind::Read,
+                ends.read(self.done_bytes, len_bytes),
+            ),
+            (
+                slots.destination,
+                OpKind::Write,
+                ends.written(self.done_bytes, len_bytes),
+            ),
+        ] {
+            let intent = Intent {
+                kind,
+                extents: &[extent],
+                len_bytes,
+            };
+            match leases.admit(slot, volume, now, &intent) {
+                Admitted::Now | Admitted::Leased => {}
+                Admitted::Filling => awaited += 1,
+                Admitted::NotBefore(at) => self.not_before = self.not_before.max(Some(at)),
+                Admitted::Fail(status, at) => {
+                    self.not_before = self.not_before.max(at);
+                    return Err(aborted(status));
+                }
             }
-            let len = ends.copy_piece(self.done_bytes, buffer).map_err(aborted)?;
-            turn.spend(len);
-            self.done_bytes += len;
         }
-        self.record.count_segment(ends.len_bytes);
-        self.done_bytes = 0;
-        self.segments.pop_front();
-        Ok(true)
+        self.slice_end_bytes = self.done_bytes + len_bytes;
+        self.stage = match awaited {
+            0 => Stage::Copying,
+            awaited => Stage::Filling { awaited },
+        };
+        Ok(())
+    }
+
+    /// The slice is safe.
+    fn end_slice(&mut self, leases: &mut Leases, slots: CopySlots) {
+        leases.release(slots.destination);
+        self.stage = Stage::Next;
+    }
+
+    /// One of its volumes has answered. Returns whether it is to [go on](Self::go_on).
+    pub fn resume(&mut self, resumed: Resumed) -> bool {
+        self.stage = match (self.stage, resumed) {
+            (Stage::Filling { .. }, Resumed::Filled(Err(status)))
+            | (Stage::Settling, Resumed::Settled(Err(status))) => Stage::Failed(status),
+            (Stage::Filling { awaited: 2 }, Resumed::Filled(Ok(()))) => {
+                Stage::Filling { awaited: 1 }
+            }
+            (Stage::Filling { .. }, Resumed::Filled(Ok(()))) => Stage::Copying,
+            (Stage::Settling, Resumed::Settled(Ok(()))) => Stage::Settled,
+            // It has failed meanwhile.
+            _ => return false,
+        };
+        !self.is_waiting()
     }
 }
 
@@ -170,60 +340,4 @@ fn aborted(status: Status) -> Sense {
 }
 
 #[cfg(test)]
-mod tests {
-    use block::BlockSize;
-
-    use super::*;
-    use crate::ScsiStatus;
-    use crate::testing::{Bytes, in_turns};
-
-    const LEN_BYTES: u64 = 16 << 20;
-
-    fn ends(source: &Arc<Bytes>, destination: &Arc<Bytes>, to: u64) -> Result<SegmentEnds, Sense> {
-        let segment = CopySegment {
-            source: 0,
-            destination: 1,
-            blocks: (LEN_BYTES >> 9) as u16,
-            source_lba: 0,
-            destination_lba: to,
-            counts_destination: false,
-        };
-        let volumes = [source, destination].map(|volume| Arc::clone(volume) as Arc<dyn Volume>);
-        let [source, destination] = volumes;
-        SegmentEnds::new(&segment, source, destination)
-    }
-
-    #[test]
-    fn much_is_copied_in_turns_up_to_the_segment_that_fails() {
-        let source = Bytes::new(BlockSize::B512, LEN_BYTES >> 9);
-        let destination = Bytes::new(BlockSize::B4096, (2 * LEN_BYTES) >> 12);
-        let data = vec![7; LEN_BYTES as usize];
-        let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 9));
-        let write = Op::Write {
-            extent,
-            data: &data,
-        };
-        source.execute(write).expect("as long as the volume");
-        let second = LEN_BYTES >> 12;
-        let segments = [second, 0, second + 1, 0].map(|to| ends(&source, &destination, to));
-        let mut work = CopyWork::new(3, segments.into());
-        let (response, turns) = in_turns(|turn| work.go_on(turn));
-        assert!(
-            (8..=16).contains(&turns),
-            "4 MiB or less in each of {turns}"
-        );
-        assert_eq!(response.status, ScsiStatus::CheckCondition);
-        assert_eq!(
-            response.sense.map(|sense| sense.key),
-            Some(SenseKey::CopyAborted)
-        );
-        let kib = ((2 * LEN_BYTES) >> 10) as u32;
-        let status = work.record().status();
-        assert_eq!(status[4..8], [CopyState::Failed as u8, 0, 2, 1]);
-        assert_eq!(status[8..], kib.to_be_bytes());
-        assert_eq!(
-            [0, second, 2 * second - 1].map(|lba| destination.block(lba)[4095]),
-            [7; 3]
-        );
-    }
-}
+mod tests;

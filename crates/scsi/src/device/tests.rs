@@ -1,7 +1,6 @@
 use super::*;
-use crate::Turn;
 use crate::testing::{self, Bytes, device, open_nexus};
-use block::{Access, BlockSize};
+use block::BlockSize;
 
 fn cdb(bytes: &[u8]) -> [u8; 16] {
     let mut cdb = [0; 16];
@@ -47,10 +46,7 @@ impl Bed {
                     Finish::Copy(mut work) => testing::copy(&mut work),
                 }
             }
-            Begin::Sanitize(mut work) => {
-                while work.go_on(&mut Turn::new()) {}
-                Response::good()
-            }
+            Begin::Sanitize(mut work) => testing::sanitize(&mut work),
             Begin::Medium(command, volume) => {
                 let len = command.data_out_len(volume.geometry().block_size) as usize;
                 match testing::execute(command, &vec![0; len], volume.as_ref()) {
@@ -249,34 +245,13 @@ fn a_locked_volume_refuses_writes_and_shows_it() {
 
 #[test]
 fn extended_copy_moves_blocks_between_units() {
-    let (source, destination) = (
-        Bytes::new(BlockSize::B512, 64),
-        Bytes::new(BlockSize::B4096, 8),
-    );
-    let mut bed = Bed::with(Arc::clone(&source));
-    let identity = UnitIdentity {
-        unique: 2,
-        serial: "two".into(),
-    };
-    let naa = [1, 2].map(|unique| {
-        UnitIdentity {
-            unique,
-            serial: String::new(),
-        }
-        .naa()
-    });
-    bed.device
-        .insert_unit(1, Arc::clone(&destination) as Arc<dyn Volume>, identity);
-    let ports = NexusPorts {
-        initiator: "c".into(),
-        target_port: 1,
-    };
-    let c = bed
-        .device
-        .open_nexus(ports, LunMap::All, Access::ReadWrite)
-        .expect("room");
+    let source = Bytes::new(BlockSize::B512, 64);
+    let destination = Bytes::new(BlockSize::B4096, 8);
+    let units = [Arc::clone(&source), Arc::clone(&destination)];
+    let mut device = device("iqn.t", (0..).zip(units));
+    let c = open_nexus(&mut device, "iqn.c");
     for lun in [0, 1] {
-        bed.device.begin(c, lun, &TEST_UNIT_READY);
+        device.begin(c, lun, &TEST_UNIT_READY);
     }
     let data = [0x5A; 8 * 512];
     let extent = block::Extent::new(block::Lba(8), block::Blocks(8));
@@ -286,24 +261,8 @@ fn extended_copy_moves_blocks_between_units() {
             data: &data,
         })
         .expect("write");
-    let mut list = vec![0; 16];
-    list[3] = 64;
-    list[11] = 28;
-    for naa in naa {
-        let mut target = [0; 32];
-        target[0] = 0xE4;
-        target[4..8].copy_from_slice(&[1, 3, 0, 8]);
-        target[8..16].copy_from_slice(&naa);
-        list.extend(target);
-    }
-    let mut segment = [0; 28];
-    segment[0] = 2;
-    segment[3] = 24;
-    segment[7] = 1;
-    segment[11] = 8;
-    segment[19] = 8;
-    segment[27] = 3;
-    list.extend(segment);
+    let list = testing::copy_list([0, 1], 8, [8, 3]);
+    let mut bed = Bed { device, a: c, b: c };
     let copy = cdb(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8]);
     assert_eq!(bed.run(c, &copy, &list), Response::good());
     assert_eq!(destination.block(3), vec![0x5A; 4096]);

@@ -28,7 +28,7 @@ impl Execution {
     }
 
     /// Goes on until the command is done or the turn is over. `data` are those of the whole
-    /// command.
+    /// command. The volume has admitted all blocks that the command touches, so it never waits.
     ///
     /// READ and WRITE, whose data move in pieces, are executed by the transport on the
     /// [`piece`](super::piece)s that it has.
@@ -159,7 +159,7 @@ fn do_piece(
             let extent = first(len_bytes);
             let unmap = Unmap::Allowed;
             let op = match command {
-                Medium::Unmap { .. } => Op::Discard { extent },
+                Medium::Unmap { .. } | Medium::Sanitize(_) => Op::Discard { extent },
                 _ => Op::WriteZeroes { extent, unmap },
             };
             (extent, cost, op)

@@ -1,8 +1,9 @@
 use super::*;
 use crate::device::{Begin, Device, NexusId};
 use crate::sense::ScsiStatus;
-use crate::testing::{Bytes, device, open_nexus};
-use block::{BlockSize, Blocks, Extent, Lba, Op, ReadDest};
+use crate::testing::{Bytes, device, open_nexus, sanitize};
+use block::testing::{LateVolume, VecVolume};
+use block::{BlockSize, Blocks, Lba, Op, ReadDest};
 
 /// Some turns of it.
 const LEN_BYTES: u64 = 64 << 20;
@@ -11,11 +12,15 @@ const AUSE: u8 = 0x20;
 const BLOCK_ERASE: u8 = 0x02;
 const EXIT_FAILURE_MODE: u8 = 0x1F;
 const TEST_UNIT_READY: [u8; 16] = [0; 16];
+/// Of the lease.
+const SLOT: usize = 9;
+const FAILED: Sense = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
 
 struct Bed {
     device: Device,
     nexus: NexusId,
-    volume: Arc<Bytes>,
+    volume: Arc<dyn Volume>,
+    leases: Leases,
 }
 
 impl Bed {
@@ -26,12 +31,25 @@ impl Bed {
         let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 12));
         let data = &ones[..];
         volume.execute(Op::Write { extent, data }).expect("written");
+        Self::of(volume)
+    }
+
+    /// The same on a volume that answers late.
+    fn late() -> (Self, Arc<LateVolume>) {
+        let disk = Arc::new(VecVolume::new(BlockSize::B4096, LEN_BYTES >> 12));
+        disk.fill(0, &vec![1; LEN_BYTES as usize]);
+        let late = Arc::new(LateVolume::over(disk));
+        (Self::of(Arc::clone(&late)), late)
+    }
+
+    fn of<V: Volume + 'static>(volume: Arc<V>) -> Self {
         let mut device = device("iqn.t", [(0, Arc::clone(&volume))]);
         let nexus = open_nexus(&mut device, "iqn.a");
         let mut bed = Self {
             device,
             nexus,
             volume,
+            leases: Leases::new(1),
         };
         let power_on = bed.answer(&TEST_UNIT_READY).expect_err("told once");
         assert_eq!(power_on.asc, Asc::POWER_ON_OR_RESET);
@@ -49,6 +67,43 @@ impl Bed {
             Begin::Sanitize(work) => work,
             _ => panic!("it is begun"),
         }
+    }
+
+    /// An operation that its volume was asked to admit.
+    fn admitted(&mut self, flags: u8) -> SanitizeWork {
+        let mut work = self.sanitize(flags);
+        work.admit(Instant::now(), &mut self.leases, SLOT);
+        work
+    }
+
+    /// Its next turn.
+    fn go_on(&mut self, work: &mut SanitizeWork) -> Step {
+        work.go_on(&mut Turn::new(), &mut self.leases, SLOT)
+    }
+
+    /// Its next turn, after which there is more to do.
+    fn go_on_some(&mut self, work: &mut SanitizeWork) {
+        assert!(matches!(self.go_on(work), Step::More));
+    }
+
+    /// As many turns as the volume lets it have; what came of it, unless it waits.
+    fn go_on_all(&mut self, work: &mut SanitizeWork) -> Option<Response> {
+        loop {
+            match self.go_on(work) {
+                Step::More => {}
+                Step::Waits => return None,
+                Step::Over(response) => return Some(response),
+            }
+        }
+    }
+
+    /// The volume answers the one ticket that waits.
+    fn complete(&mut self, work: &mut SanitizeWork, late: &LateVolume, result: Result<(), Status>) {
+        assert!(work.is_waiting() && late.waiting().len() == 1);
+        let completion = late.complete(late.waiting()[0], result);
+        let (slot, resumed) = self.leases.complete(completion).expect("it waits");
+        assert_eq!(slot, SLOT);
+        work.resume(resumed);
     }
 
     fn answer(&mut self, cdb: &[u8; 16]) -> Result<Vec<u8>, Sense> {
@@ -98,11 +153,10 @@ fn progress(sense: Sense) -> Option<u16> {
 fn meanwhile_the_unit_says_how_far_it_is_and_little_else() {
     let mut bed = Bed::new();
     assert!(bed.reads_at_once());
-    let mut work = bed.sanitize(IMMED | BLOCK_ERASE);
-    assert!(work.outcome().is_none(), "IMMED waits for nothing");
-    assert!(!bed.reads_at_once());
+    let mut work = bed.admitted(IMMED | BLOCK_ERASE);
+    assert!(work.is_immediate() && !bed.reads_at_once());
     let (mut last, mut turns) = (0, 0);
-    while work.go_on(&mut Turn::new()) {
+    while let Step::More = bed.go_on(&mut work) {
         for cdb in [TEST_UNIT_READY, read_10()] {
             let sense = bed.answer(&cdb).expect_err("not ready");
             let progress = progress(sense).expect("it goes on");
@@ -124,8 +178,8 @@ fn meanwhile_the_unit_says_how_far_it_is_and_little_else() {
 #[test]
 fn inquiry_and_request_sense_are_answered_meanwhile() {
     let mut bed = Bed::new();
-    let mut work = bed.sanitize(IMMED | BLOCK_ERASE);
-    assert!(work.go_on(&mut Turn::new()));
+    let mut work = bed.admitted(IMMED | BLOCK_ERASE);
+    bed.go_on_some(&mut work);
     let mut inquiry = [0; 16];
     (inquiry[0], inquiry[4]) = (0x12, 96);
     assert_eq!(bed.answer(&inquiry).map(|data| data.len()), Ok(96));
@@ -137,40 +191,20 @@ fn inquiry_and_request_sense_are_answered_meanwhile() {
 }
 
 #[test]
-fn a_command_that_waits_learns_what_becomes_of_it() {
-    let mut bed = Bed::new();
-    let mut work = bed.sanitize(BLOCK_ERASE);
-    let outcome = work.outcome().expect("it waits");
-    while work.go_on(&mut Turn::new()) {
-        assert!(matches!(outcome.look(), Step::More));
-    }
-    drop(work);
-    let Step::Over(response) = outcome.look() else {
-        panic!("it is over")
-    };
-    assert_eq!(response.status, ScsiStatus::Good);
-}
-
-#[test]
 fn one_that_is_cut_short_has_failed_until_another_is_whole() {
     let mut bed = Bed::new();
-    let mut work = bed.sanitize(BLOCK_ERASE);
-    let outcome = work.outcome().expect("it waits");
-    assert!(work.go_on(&mut Turn::new()));
+    let mut work = bed.admitted(BLOCK_ERASE);
+    assert!(!work.is_immediate());
+    bed.go_on_some(&mut work);
     drop(work);
-    let Step::Over(response) = outcome.look() else {
-        panic!("it is over")
-    };
-    let failed = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
-    assert_eq!(response.sense, Some(failed));
-    assert_eq!(bed.answer(&read_10()), Err(failed));
+    assert_eq!(bed.answer(&read_10()), Err(FAILED));
     assert_eq!(bed.last_byte(), 1);
     let Begin::Done(kept) = bed.begin(EXIT_FAILURE_MODE) else {
         panic!("not allowed without AUSE")
     };
     assert_eq!(kept.status, ScsiStatus::CheckCondition);
-    let mut again = bed.sanitize(BLOCK_ERASE);
-    while again.go_on(&mut Turn::new()) {}
+    let mut again = bed.admitted(BLOCK_ERASE);
+    assert_eq!(bed.go_on_all(&mut again), Some(Response::good()));
     assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
     assert_eq!(bed.last_byte(), 0);
 }
@@ -178,8 +212,8 @@ fn one_that_is_cut_short_has_failed_until_another_is_whole() {
 #[test]
 fn failure_mode_is_left_where_that_was_allowed() {
     let mut bed = Bed::new();
-    let mut work = bed.sanitize(AUSE | BLOCK_ERASE);
-    assert!(work.go_on(&mut Turn::new()));
+    let mut work = bed.admitted(AUSE | BLOCK_ERASE);
+    bed.go_on_some(&mut work);
     drop(work);
     let sense = bed.answer(&read_10()).expect_err("failed");
     assert_eq!(sense.asc, Asc::SANITIZE_FAILED);
@@ -197,14 +231,131 @@ fn one_that_never_began_leaves_all_as_it_was() {
     drop(bed.sanitize(BLOCK_ERASE));
     assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
     assert_eq!(bed.last_byte(), 1);
-    let mut work = bed.sanitize(BLOCK_ERASE);
-    assert!(work.go_on(&mut Turn::new()));
+    let mut work = bed.admitted(BLOCK_ERASE);
+    bed.go_on_some(&mut work);
     drop(work);
     drop(bed.sanitize(AUSE | BLOCK_ERASE));
-    let failed = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
-    assert_eq!(bed.answer(&read_10()), Err(failed));
+    assert_eq!(bed.answer(&read_10()), Err(FAILED));
     let Begin::Done(kept) = bed.begin(EXIT_FAILURE_MODE) else {
         panic!("the one that failed does not allow it")
     };
     assert_eq!(kept.status, ScsiStatus::CheckCondition);
+}
+
+#[test]
+fn one_lease_of_all_blocks_is_held_from_the_first_to_the_last() {
+    let (mut bed, late) = Bed::late();
+    let mut work = bed.admitted(BLOCK_ERASE);
+    assert_eq!(bed.go_on_all(&mut work), None);
+    assert_eq!((late.disk().contents()[0], late.leases()), (1, 1));
+    bed.complete(&mut work, &late, Ok(()));
+    assert_eq!(bed.go_on_all(&mut work), None);
+    assert_eq!(late.disk().contents()[LEN_BYTES as usize - 1], 0);
+    let sense = bed.answer(&read_10()).expect_err("not yet safe");
+    assert_eq!(progress(sense), Some(u16::MAX));
+    bed.complete(&mut work, &late, Ok(()));
+    assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
+    bed.leases.release(SLOT);
+    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(late.leases(), 0);
+}
+
+#[test]
+fn it_fails_where_its_volume_fails() {
+    for steps in [0, 1] {
+        let (mut bed, late) = Bed::late();
+        let mut work = bed.admitted(BLOCK_ERASE);
+        for _ in 0..steps {
+            bed.complete(&mut work, &late, Ok(()));
+            assert_eq!(bed.go_on_all(&mut work), None);
+        }
+        bed.complete(&mut work, &late, Err(Status::WriteError));
+        assert_eq!(bed.go_on_all(&mut work), Some(Response::check(FAILED)));
+        assert_eq!(bed.answer(&read_10()), Err(FAILED));
+    }
+    let (mut bed, late) = Bed::late();
+    late.set_settle_error(Some(Status::WriteError));
+    let mut work = bed.admitted(BLOCK_ERASE);
+    bed.complete(&mut work, &late, Ok(()));
+    assert_eq!(bed.go_on_all(&mut work), Some(Response::check(FAILED)));
+}
+
+#[test]
+fn one_that_its_volume_refuses_has_never_been() {
+    let (mut bed, late) = Bed::late();
+    late.set_leases_max(0);
+    let mut work = bed.sanitize(BLOCK_ERASE);
+    let admitted = work.admit(Instant::now(), &mut bed.leases, SLOT);
+    assert_eq!(admitted, Admitted::Fail(Status::Busy, None));
+    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    drop(work);
+    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+}
+
+#[test]
+fn another_driver_goes_on_with_it_and_does_again_what_may_not_be_safe() {
+    for steps in [0, 1] {
+        let (mut bed, late) = Bed::late();
+        let mut work = bed.admitted(BLOCK_ERASE);
+        for _ in 0..steps {
+            bed.complete(&mut work, &late, Ok(()));
+            assert_eq!(bed.go_on_all(&mut work), None);
+        }
+        assert!(work.suspend(&mut bed.leases, SLOT));
+        assert_eq!((late.leases(), bed.go_on_all(&mut work)), (0, None));
+        // What was zeroed under the lease that has ended.
+        late.disk().fill(0, &[1]);
+        let stale = late.waiting();
+        late.complete(stale[0], Ok(()));
+        bed.leases = Leases::new(2);
+        work.admit(Instant::now(), &mut bed.leases, SLOT);
+        for _ in ["filled", "settled"] {
+            assert_eq!(bed.go_on_all(&mut work), None);
+            bed.complete(&mut work, &late, Ok(()));
+        }
+        assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
+        assert!(!work.suspend(&mut bed.leases, SLOT), "it is over");
+        assert_eq!((late.disk().contents()[0], late.leases()), (0, 0));
+    }
+}
+
+#[test]
+fn it_ends_when_its_logical_unit_is_removed() {
+    let gone = Response::check(Sense::of_volume(Status::Gone));
+    let mut bed = Bed::new();
+    let mut work = bed.admitted(BLOCK_ERASE);
+    bed.go_on_some(&mut work);
+    bed.device.remove_unit(0);
+    assert_eq!(bed.go_on_all(&mut work), Some(gone.clone()));
+    assert_eq!(bed.last_byte(), 1, "nothing more is done");
+
+    let (mut bed, late) = Bed::late();
+    let mut work = bed.admitted(BLOCK_ERASE);
+    bed.device.remove_unit(0);
+    assert!(
+        !work.suspend(&mut bed.leases, SLOT),
+        "nobody goes on with it"
+    );
+    assert_eq!(bed.go_on_all(&mut work), Some(gone));
+    assert_eq!(late.leases(), 0);
+}
+
+#[test]
+fn a_whole_one_is_answered_so_whoever_looks_at_the_unit_first() {
+    let (mut bed, late) = Bed::late();
+    let mut work = bed.admitted(BLOCK_ERASE);
+    bed.complete(&mut work, &late, Ok(()));
+    assert_eq!(bed.go_on_all(&mut work), None);
+    bed.complete(&mut work, &late, Ok(()));
+    // The unit forgets the operation.
+    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
+}
+
+#[test]
+fn a_volume_in_memory_is_sanitized_without_a_lease() {
+    let mut bed = Bed::new();
+    let mut work = bed.sanitize(BLOCK_ERASE);
+    assert_eq!(sanitize(&mut work), Response::good());
+    assert_eq!(bed.last_byte(), 0);
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use block::testing::VecVolume;
 use block::{BlockSize, Volume};
 
-use super::{copy, device, execute, open_nexus};
+use super::{copy, device, execute, open_nexus, sanitize};
 use crate::host::ReceivedSense;
-use crate::{Begin, Device, Finish, Lun, Medium, NexusId, Response, ScsiStatus, SenseFormat, Turn};
+use crate::{Begin, Device, Finish, Lun, Medium, NexusId, Response, ScsiStatus, SenseFormat};
 
 /// Blocks of each volume.
 const BLOCKS: u64 = 128;
@@ -83,7 +83,7 @@ impl Run {
                 };
                 check(&response);
             }
-            Begin::Sanitize(mut work) => while work.go_on(&mut Turn::new()) {},
+            Begin::Sanitize(mut work) => check(&sanitize(&mut work)),
             Begin::Medium(command, volume) => self.transfer(command, volume.as_ref(), script)?,
         }
         Some(())

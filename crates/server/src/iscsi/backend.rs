@@ -5,7 +5,6 @@
 //! the target's generation moves.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
@@ -16,11 +15,11 @@ use iscsi::{
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortId;
 use rustix::rand::{GetRandomFlags, getrandom};
-use scsi::{Device, Lun, NexusId, SanitizeWork, Turn, View};
+use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 use session::RegionId;
 use volume::Charge;
 
-use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated};
+use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
 use crate::backend::tell_of_end;
 use crate::registry;
@@ -332,13 +331,8 @@ impl Backend for IscsiBackend {
         }
     }
 
-    fn adopt(&mut self, mut sanitize: Box<SanitizeWork>) {
-        // A logical unit has one at a time, so there are no more of these threads than LUNs.
-        let go_on = move || while sanitize.go_on(&mut Turn::new()) {};
-        let thread = thread::Builder::new().name("sanitize".to_owned());
-        if let Err(error) = thread.spawn(go_on) {
-            tracing::error!(%error, "a SANITIZE whose initiator has gone cannot go on; the logical unit wants another one");
-        }
+    fn adopt(&mut self, sanitize: Box<SanitizeWork>) {
+        sanitizing::go_on_with(sanitize, &self.core.handle);
     }
 
     fn close(&mut self, opened: Opened) {
