@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_the_mend_and_exit_with_2() {
+    fn mistakes_come_with_a_hint_and_exit_with_2() {
         for (line, hint) in [
             ("file --bs 4x", "4k"),
             ("file --rw randomread", "randread"),

@@ -60,12 +60,14 @@ fn carry_out(args: &Args, bar: &ProgressBar, stop: &Stop) -> Result<(Verdict, St
     if let Some([a, b]) = args.compare.as_deref() {
         let (a, b) = (std::slice::from_ref(a), std::slice::from_ref(b));
         let comparison = compare(&plan(a), &plan(b), args.runs, bar)?;
-        return Ok((verdict(comparison.errors), text(args, &comparison)));
+        let failures = comparison.errors + u64::from(comparison.failure.is_some());
+        return Ok((verdict(failures), text(args, &comparison)));
     }
     let plan = plan(&args.sources);
     if let Some(kind) = args.suite {
         let report = run_suite(&plan, kind, args.shapes(), bar)?;
-        return Ok((verdict(report.errors()), text(args, &report)));
+        let failures = report.errors() + u64::from(report.failure.is_some());
+        return Ok((verdict(failures), text(args, &report)));
     }
     if args.verify {
         let report = verify(&plan, bar)?;

@@ -18,33 +18,40 @@ pub struct Comparison {
     pub a: String,
     /// The second source.
     pub b: String,
-    /// Runs of each.
+    /// Runs of each that were asked for.
     pub runs: u32,
+    /// Runs of the first and of the second source that were measured.
+    pub measured: [usize; 2],
     /// Figure by figure.
     pub differences: Vec<Difference>,
     /// I/Os that failed in all runs.
     pub errors: u64,
+    /// Whether a [`Stop`](crate::Stop) ended the series.
+    pub interrupted: bool,
+    /// Why the series ended early, if a run failed.
+    pub failure: Option<String>,
 }
 
-/// One figure of both.
+/// One figure of both. A source without a run has none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// Which figure.
     pub figure: String,
     /// The first source's median.
-    pub a: f64,
+    pub a: Option<f64>,
     /// The second source's median.
-    pub b: f64,
+    pub b: Option<f64>,
     /// How much the second is above the first, in per cent; none where the first is 0.
     pub percent: Option<f64>,
     /// The lowest and the highest of the first source's runs.
-    pub a_range: [f64; 2],
+    pub a_range: Option<[f64; 2]>,
     /// The lowest and the highest of the second source's runs.
-    pub b_range: [f64; 2],
+    pub b_range: Option<[f64; 2]>,
 }
 
 /// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets both alike, and
-/// compares the medians of their figures.
+/// compares the medians of their figures. If the series ends early, by a [`Stop`](crate::Stop) or by a run that fails, the
+/// runs that were finished are compared. Fails if there are none.
 pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Comparison, BenchError> {
     if runs == 0 {
         return Err(BenchError::Option {
@@ -53,30 +60,37 @@ pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Compa
             expected: "at least 1",
         });
     }
-    let mut reports = [Vec::new(), Vec::new()];
-    for round in 0..runs {
+    let rounds = (0..runs).flat_map(|round| {
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for which in order {
-            let name = ["A", "B"][which];
-            bar.set_prefix(format!("{name}, run {} of {runs}", round + 1));
-            reports[which].push(run([a, b][which], bar)?);
-            if a.stop.is_requested() {
-                return Err(BenchError::Interrupted);
-            }
+        order.map(|which| (round, which))
+    });
+    let (mut reports, mut failure) = ([Vec::new(), Vec::new()], None);
+    for (round, which) in rounds {
+        let name = ["A", "B"][which];
+        bar.set_prefix(format!("{name}, run {} of {runs}", round + 1));
+        match run([a, b][which], bar) {
+            // A run that was cut short counts only if its source has no other.
+            Ok(report) if report.interrupted && !reports[which].is_empty() => {}
+            Ok(report) if report.measured_nothing() => {}
+            Ok(report) => reports[which].push(report),
+            Err(error) => failure = Some(error),
+        }
+        if failure.is_some() || a.stop.is_requested() {
+            break;
         }
     }
-    let [a_figures, b_figures] = reports.each_ref().map(|of_one| figures(of_one));
-    let differences = a_figures
-        .into_iter()
-        .zip(b_figures)
-        .map(|((figure, a), (_, b))| difference(figure, a, b))
-        .collect();
+    if reports.iter().all(Vec::is_empty) {
+        return Err(failure.unwrap_or(BenchError::Interrupted));
+    }
     Ok(Comparison {
         a: names(a),
         b: names(b),
         runs,
-        differences,
+        measured: reports.each_ref().map(Vec::len),
+        differences: differences(reports.each_ref().map(|of_one| figures(of_one))),
         errors: reports.iter().flatten().map(Report::failures).sum(),
+        interrupted: a.stop.is_requested(),
+        failure: failure.map(|error| error.to_string()),
     })
 }
 
@@ -85,9 +99,25 @@ fn names(plan: &Plan) -> String {
     names.join(" ")
 }
 
-/// The figures that are compared, each with its values in all runs.
-fn figures(reports: &[Report]) -> Vec<(String, Vec<f64>)> {
-    let mut figures: Vec<(String, Vec<f64>)> = Vec::new();
+/// Figures by name, each with its values in all runs.
+type Figures = Vec<(String, Vec<f64>)>;
+
+/// Both sources' figures side by side. If a source has no run, the other's stand alone.
+fn differences([a, b]: [Figures; 2]) -> Vec<Difference> {
+    let names = if a.is_empty() { &b } else { &a };
+    let values = |side: &Figures, at: usize| {
+        let values = side.get(at).map(|(_, values)| values.clone());
+        values.unwrap_or_default()
+    };
+    let names = names.iter().enumerate();
+    names
+        .map(|(at, (name, _))| difference(name.clone(), values(&a, at), values(&b, at)))
+        .collect()
+}
+
+/// The figures that are compared.
+fn figures(reports: &[Report]) -> Figures {
+    let mut figures = Figures::new();
     let mut put =
         |name: String, value: f64| match figures.iter_mut().find(|(known, _)| *known == name) {
             Some((_, values)) => values.push(value),
@@ -114,32 +144,47 @@ fn figures(reports: &[Report]) -> Vec<(String, Vec<f64>)> {
 
 fn difference(figure: String, mut a: Vec<f64>, mut b: Vec<f64>) -> Difference {
     let (a_median, b_median) = (median(&mut a), median(&mut b));
+    let percent = match (a_median, b_median) {
+        (Some(a), Some(b)) if a > 0.0 => Some((b / a - 1.0) * 100.0),
+        _ => None,
+    };
+    let range = |sorted: &[f64]| Some([*sorted.first()?, *sorted.last()?]);
     Difference {
         figure,
         a: a_median,
         b: b_median,
-        percent: (a_median > 0.0).then(|| (b_median / a_median - 1.0) * 100.0),
-        a_range: [a[0], a[a.len() - 1]],
-        b_range: [b[0], b[b.len() - 1]],
+        percent,
+        a_range: range(&a),
+        b_range: range(&b),
     }
 }
 
-/// The median of `values`, which are not empty and are sorted afterwards.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+/// The median of `values`, which are sorted afterwards; none of no values.
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 {
-        values[middle]
+        Some(values[middle])
     } else {
-        values[middle - 1].midpoint(values[middle])
+        let below = values.get(middle.checked_sub(1)?)?;
+        Some(below.midpoint(values[middle]))
     }
 }
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A: {}\nB: {}", self.a, self.b)?;
-        writeln!(f, "medians of {} runs each, in turn", self.runs)?;
+        let [a_runs, b_runs] = self.measured;
+        if a_runs == b_runs {
+            writeln!(f, "medians of {a_runs} runs each, in turn")?;
+        } else {
+            writeln!(
+                f,
+                "medians of {a_runs} runs of A and {b_runs} of B, in turn"
+            )?;
+        }
         let mut table = plain_table(&["", "A", "B", "B to A", "A from-to", "B from-to"]);
+        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
         for difference in &self.differences {
             let figure = |value: f64| match value {
                 value if value < 1000.0 => format!("{value:.2}"),
@@ -149,16 +194,21 @@ impl fmt::Display for Comparison {
             let range = |[low, high]: [f64; 2]| format!("{}-{}", figure(low), figure(high));
             table.add_row([
                 difference.figure.clone(),
-                figure(difference.a),
-                figure(difference.b),
-                difference
-                    .percent
-                    .map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.1} %")),
-                range(difference.a_range),
-                range(difference.b_range),
+                or_dash(difference.a.map(figure)),
+                or_dash(difference.b.map(figure)),
+                or_dash(difference.percent.map(|percent| format!("{percent:+.1} %"))),
+                or_dash(difference.a_range.map(range)),
+                or_dash(difference.b_range.map(range)),
             ]);
         }
-        write!(f, "{table}")
+        write!(f, "{table}")?;
+        if let Some(failure) = &self.failure {
+            write!(f, "\nfailed: {failure}; these are the figures until then")?;
+        }
+        if self.interrupted {
+            write!(f, "\ninterrupted: these are the figures so far")?;
+        }
+        Ok(())
     }
 }
 
@@ -176,6 +226,9 @@ mod tests {
             a: "a".to_owned(),
             b: "b".to_owned(),
             runs: 3,
+            measured: [3, 3],
+            interrupted: false,
+            failure: None,
             differences: vec![difference("IOPS"), difference("daemon CPU us per I/O")],
             errors: 0,
         };
@@ -193,9 +246,12 @@ mod tests {
             vec![90.0, 110.0, 100.0],
             vec![120.0, 130.0],
         );
-        assert!((it.a - 100.0).abs() < 1e-9 && (it.b - 125.0).abs() < 1e-9);
+        let [a, b] = [it.a, it.b].map(|median| median.expect("there are runs"));
+        assert!((a - 100.0).abs() < 1e-9 && (b - 125.0).abs() < 1e-9);
         assert!((it.percent.expect("a is not 0") - 25.0).abs() < 1e-9);
-        assert_eq!(format!("{:?}", it.a_range), "[90.0, 110.0]");
+        assert_eq!(format!("{:?}", it.a_range), "Some([90.0, 110.0])");
+        let it = difference("IOPS".to_owned(), vec![90.0], Vec::new());
+        assert_eq!((it.b, it.percent, it.b_range), (None, None, None));
         let it = difference("daemon".to_owned(), vec![0.0], vec![1.0]);
         assert_eq!(it.percent, None);
     }

@@ -120,6 +120,8 @@ pub struct SuiteReport {
     pub rows: Vec<SuiteRow>,
     /// Whether a [`Stop`](crate::Stop) ended the series.
     pub interrupted: bool,
+    /// The shape that could not be measured, and why. Later ones were not tried.
+    pub failure: Option<String>,
     /// Shapes that were left out, and why.
     pub skipped: Vec<String>,
 }
@@ -143,7 +145,8 @@ impl SuiteReport {
 /// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and time come from the
 /// shape, everything else from `base`. With a `selection`, only shapes of that kind are measured. `bar` shows the
 /// shapes.
-/// Shapes of 512 B are left out where a source has larger blocks.
+/// Shapes of 512 B are left out where a source has larger blocks. If a shape fails, the series ends with those before it;
+/// the first one's error is returned.
 pub fn run_suite(
     base: &Plan,
     kind: SuiteKind,
@@ -157,7 +160,7 @@ pub fn run_suite(
             conflict: "has no shapes that discard; use --rw read, write or rw",
         });
     }
-    let (mut rows, mut skipped) = (Vec::new(), Vec::new());
+    let (mut rows, mut skipped, mut failure) = (Vec::new(), Vec::new(), None);
     let mut first_note = Vec::new();
     let shape_s = (kind.ramp() + kind.runtime()).as_secs_f64();
     let mut before = String::new();
@@ -182,7 +185,11 @@ pub fn run_suite(
             Err(BenchError::Unaligned { unit_bytes, .. }) => {
                 skipped.push(format!("{name}: the block size is {unit_bytes} B"));
             }
-            Err(error) => return Err(error),
+            Err(error) if rows.is_empty() => return Err(error),
+            Err(error) => {
+                failure = Some(format!("{name}: {error}"));
+                break;
+            }
         }
     }
     bar.set_position(shapes.len() as u64);
@@ -190,6 +197,7 @@ pub fn run_suite(
         suite: kind,
         interrupted: base.stop.is_requested(),
         rows,
+        failure,
         skipped,
     })
 }
@@ -268,6 +276,9 @@ impl fmt::Display for SuiteReport {
             row.add_to(&mut rates, &mut latencies);
         }
         write!(f, "{rates}\n\n{latencies}")?;
+        if let Some(failure) = &self.failure {
+            write!(f, "\nfailed: {failure}; later shapes were not measured")?;
+        }
         if self.interrupted {
             write!(f, "\ninterrupted: these are the figures so far")?;
         }
@@ -302,6 +313,7 @@ mod tests {
             suite: SuiteKind::Full,
             rows: SuiteKind::Full.shapes(None).into_iter().map(row).collect(),
             interrupted: false,
+            failure: None,
             skipped: Vec::new(),
         };
         let text = report.to_string();

@@ -21,8 +21,14 @@ fn disk(name: &str, address: &str) -> (Daemon, String) {
 }
 
 fn bench(url: &str, options: &str) -> Child {
+    measure(&[url], options)
+}
+
+fn measure(what: &[&str], options: &str) -> Child {
     ramport()
-        .args(["bench", url, "--json", "--poll", "sleep", "--iodepth", "4"])
+        .arg("bench")
+        .args(what)
+        .args(["--json", "--poll", "sleep", "--iodepth", "4"])
         .args(options.split_ascii_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -117,6 +123,48 @@ fn an_interrupted_run_prints_the_figures_so_far() {
         assert!(figure(&run["elapsed_s"]) < 20.0, "{report}");
     }
     drop(daemon);
+}
+
+#[test]
+fn an_interrupted_comparison_prints_the_runs_so_far() {
+    let (daemon, url) = disk("compared", "127.0.61.9:24915");
+    let child = measure(&["--compare", &url, &url], "--runs 50 --runtime 1");
+    thread::sleep(Duration::from_secs(6));
+    let process = Pid::from_child(&child);
+    rustix::process::kill_process(process, Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("ends");
+    let report = report(&output);
+    assert_eq!(output.status.code(), Some(130), "{report}");
+    assert_eq!(
+        (&report["interrupted"], &report["runs"]),
+        (&true.into(), &50.into())
+    );
+    assert!(figure(&report["measured"][0]) >= 1.0, "{report}");
+    assert!(figure(&report["differences"][0]["a"]) > 0.0, "{report}");
+    drop(daemon);
+}
+
+#[test]
+fn a_series_whose_target_goes_away_prints_what_was_measured() {
+    let (mut daemon, url) = disk("series", "127.0.61.10:24916");
+    let children = [
+        bench(&url, "--suite quick --rw read"),
+        measure(&["--compare", &url, &url], "--runs 50 --runtime 1"),
+    ];
+    thread::sleep(Duration::from_secs(3));
+    daemon.child.kill().expect("killed");
+    daemon.child.wait().expect("ended");
+    let [suite, comparison] = children.map(|child| child.wait_with_output().expect("ends"));
+    for output in [&suite, &comparison] {
+        let report = report(output);
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        let failure = report["failure"].as_str().expect("a reason");
+        assert!(failure.contains("check address and port"), "{failure}");
+    }
+    let first = &report(&suite)["rows"][0]["report"];
+    assert!(figure(&first["iops"]) > 0.0, "{first}");
+    let first = &report(&comparison)["differences"][0];
+    assert!(figure(&first["a"]) > 0.0, "{first}");
 }
 
 #[test]
