@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
@@ -235,6 +236,11 @@ pub enum PortalFault {
     /// What is to carry RDMA, where there is none.
     #[error("has rdma= but does not use RDMA; write nvme+rdma:// or iser://, or leave out rdma=")]
     NoRdma,
+    /// An address, but no port after it.
+    #[error(
+        "has no port from 0 to 65535 after the address; write for example nvme+tcp://192.0.2.1:4420"
+    )]
+    Port,
     /// What follows is no address.
     #[error(
         "has no IP address; write nvme+tcp://192.0.2.1:4420, or nvme+tcp://[2001:db8::1]:4420 for IPv6 (host names are not resolved)"
@@ -276,6 +282,7 @@ impl FromStr for Portal {
         let address = match (address.parse(), bare.parse()) {
             (Ok(address), _) => address,
             (_, Ok(ip)) => std::net::SocketAddr::new(ip, default_port(transport)),
+            _ if has_address_before_port(address) => return Err(PortalFault::Port),
             _ => return Err(PortalFault::Address),
         };
         Ok(Self(PortalDefinition {
@@ -284,6 +291,20 @@ impl FromStr for Portal {
             group,
             rdma,
         }))
+    }
+}
+
+/// Whether an IP address stands before the last colon. One of IPv6 has brackets there.
+fn has_address_before_port(text: &str) -> bool {
+    let Some((host, _)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let bracketed = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    match bracketed {
+        Some(host) => host.parse::<Ipv6Addr>().is_ok(),
+        None => host.parse::<Ipv4Addr>().is_ok(),
     }
 }
 
@@ -331,6 +352,15 @@ mod tests {
         }
         let fault = shown("localhost:4420").expect_err("a name").to_string();
         assert!(fault.contains("\"localhost:4420\" has no IP address; write"));
+        for text in [
+            "192.0.2.1:70000",
+            "iscsi://[2001:db8::1]:70000,2",
+            "192.0.2.1:",
+            "192.0.2.1:x",
+        ] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains("has no port from 0 to 65535"), "{fault}");
+        }
         assert!(
             shown("nfs://192.0.2.1")
                 .expect_err("not served")

@@ -3,7 +3,7 @@
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use fabric::verbs::QpFailure;
-use iscsi::initiator::SessionError;
+use iscsi::initiator::{LoginError, SessionError};
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
@@ -274,6 +274,13 @@ impl ConnectError {
             | Self::SecretsFile { .. }
             | Self::SecretsForm { .. } => true,
             Self::Rdma { source, .. } => source.is_mistake(),
+            Self::Session {
+                source: ConnectionError::Session(SessionError::Login(source)),
+                ..
+            } => is_login_mistake(source),
+            Self::Unit { source, .. } => {
+                matches!(source, scsi::host::SetupError::NoUnit { .. })
+            }
             Self::Setup { source, .. } => matches!(
                 source,
                 SetupError::UnknownSubsystem
@@ -282,6 +289,24 @@ impl ConnectError {
             ),
             _ => false,
         }
+    }
+}
+
+/// Whether another name, another secret or another option would let the login succeed.
+fn is_login_mistake(error: &LoginError) -> bool {
+    /// Status-Class: the initiator's error (RFC 7143 §11.13.5).
+    const INITIATOR_ERROR: u8 = 2;
+    match error {
+        LoginError::Refused { class, .. } => *class == INITIATOR_ERROR,
+        LoginError::NoSecret
+        | LoginError::TargetNotProven
+        | LoginError::SameSecrets
+        | LoginError::OneSided
+        | LoginError::NoDigest { .. } => true,
+        LoginError::Moved { .. }
+        | LoginError::Answer { .. }
+        | LoginError::Unfit { .. }
+        | LoginError::Endless => false,
     }
 }
 

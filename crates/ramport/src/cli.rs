@@ -18,7 +18,7 @@ mod values;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
-    parse_nvme_rdma_portal, parse_period, parse_portal, parse_range,
+    parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
 
 /// Exports this machine's RAM to other machines as disks
@@ -186,8 +186,8 @@ pub(crate) struct ServeArgs {
         env = "RAMPORT_LOG"
     )]
     pub(crate) log_level: String,
-    /// How long to wait for commands in flight at shutdown
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
+    /// How long to wait for commands in flight at shutdown: seconds, or a time such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_wait)]
     pub(crate) drain: Period,
 }
 
@@ -231,8 +231,8 @@ pub(crate) struct DiscoverArgs {
     /// The discovery service: nvme+tcp://HOST[:PORT], nvme+rdma://HOST[:PORT] or
     /// iscsi://[USER[%SECRET]@]HOST[:PORT]
     pub(crate) url: Url,
-    /// How long to wait
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_period)]
+    /// How long to wait: seconds, or a time such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_wait)]
     pub(crate) timeout: Period,
 }
 
@@ -576,9 +576,9 @@ pub(crate) struct AttachArgs {
 pub(crate) struct DetachArgs {
     /// The target
     pub(crate) name: String,
-    /// The namespace ID, or the LUN in an iSCSI target
-    #[arg(value_name = "NUMBER")]
-    pub(crate) nsid: u32,
+    /// The namespace ID, the LUN in an iSCSI target, or the volume
+    #[arg(value_name = "NUMBER|VOLUME")]
+    pub(crate) what: String,
     /// Even if hosts use it
     #[arg(long)]
     pub(crate) force: bool,

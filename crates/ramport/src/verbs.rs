@@ -14,10 +14,9 @@ mod volume;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::Context;
 use bench::{BenchError, Stop, Verdict};
 use control::{CapacityView, Client, Endpoint, PortalView, Token};
-use initiator::Scheme;
+use initiator::{ConnectError, Scheme};
 use serde_json::json;
 
 use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
@@ -173,7 +172,7 @@ pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(
 /// iSCSI: SendTargets.
 fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     let records = initiator::discover_targets(&args.url, args.timeout.0)
-        .with_context(|| format!("cannot ask {}", args.url))?;
+        .map_err(|error| cannot_ask(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -207,17 +206,21 @@ fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), 
     )
 }
 
+/// The same failure has the same exit status, whatever the protocol.
+fn cannot_ask(args: &DiscoverArgs, error: ConnectError) -> Failure {
+    let is_mistake = error.is_mistake();
+    let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
+    if is_mistake {
+        Failure::Mistake(error)
+    } else {
+        Failure::Broken(error)
+    }
+}
+
 /// NVMe over Fabrics: the discovery log.
 fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = initiator::discover(&args.url, args.timeout.0).map_err(|error| {
-        let is_mistake = error.is_mistake();
-        let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
-        if is_mistake {
-            Failure::Mistake(error)
-        } else {
-            Failure::Broken(error)
-        }
-    })?;
+    let records =
+        initiator::discover(&args.url, args.timeout.0).map_err(|error| cannot_ask(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()

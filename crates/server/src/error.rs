@@ -210,7 +210,7 @@ pub enum ServerError {
     #[error("{0} needs a port other than 0, because hosts find RDMA portals by port")]
     RdmaPort(PortalDefinition),
     /// RDMA can't be served at the address.
-    #[error("cannot serve {portal}: {source}{}", mend_of(portal))]
+    #[error("cannot serve {portal}: {source}{}", adapter_hint(portal))]
     Rdma {
         /// The portal.
         portal: PortalDefinition,
@@ -324,8 +324,8 @@ impl ServerError {
     }
 }
 
-/// What helps where an adapter was asked for and can't be had.
-fn mend_of(portal: &PortalDefinition) -> &'static str {
+/// How to fix a portal that asks for an adapter if none can be used.
+fn adapter_hint(portal: &PortalDefinition) -> &'static str {
     match portal.rdma {
         RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
         RdmaChoice::Auto | RdmaChoice::Soft => "",

@@ -78,6 +78,14 @@ impl TargetName {
     }
 }
 
+/// What names of iSCSI begin with (RFC 7143 §4.2.7.1).
+const ISCSI_FORMS: [&str; 3] = ["iqn.", "eui.", "naa."];
+
+fn has_form(name: &str, form: &str) -> bool {
+    let start = name.get(..form.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(form))
+}
+
 /// The protocol that a target is offered over. A target's name decides: hosts of each protocol name
 /// targets, and themselves, in its own form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +97,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Capital letters do not make another protocol of an iSCSI name: names that people write are then rejected, and those
+    /// that initiators give are told to be of iSCSI.
     fn of_name(name: &str) -> Self {
-        let forms = ["iqn.", "eui.", "naa."];
-        if forms.iter().any(|form| name.starts_with(form)) {
+        if ISCSI_FORMS.iter().any(|form| has_form(name, form)) {
             Self::Iscsi
         } else {
             Self::Nvme
@@ -121,8 +130,7 @@ impl HostName {
 
     /// Whether it is of a kind that hosts give themselves: an NQN, or an iSCSI name (`iqn.`, `eui.`, `naa.`).
     pub fn is_qualified(&self) -> bool {
-        let kinds = ["nqn.", "iqn.", "eui.", "naa."];
-        kinds.iter().any(|kind| self.0.starts_with(kind))
+        self.0.starts_with("nqn.") || self.protocol() == Protocol::Iscsi
     }
 }
 
@@ -288,9 +296,20 @@ mod tests {
         for text in ["iqn.a", "iqn.2025-01", "iqn.2025-1.io:a"] {
             assert_eq!(protocol(text), Err(NameFault::NotAnIqn), "{text}");
         }
-        assert!(matches!(
-            protocol("iqn.2025-01.io.Ramport"),
-            Err(NameFault::Character { character: 'R', .. })
-        ));
+        for (text, capital) in [
+            ("iqn.2025-01.io.Ramport", 'R'),
+            ("IQN.2025-01.io.ramport", 'I'),
+            ("Eui.02004567a425678d", 'E'),
+        ] {
+            assert!(
+                matches!(protocol(text), Err(NameFault::Character { character, .. }) if character == capital),
+                "{text}"
+            );
+        }
+        let host: HostName = "IQN.2025-01.io.ramport:h".parse().expect("a name");
+        assert_eq!(
+            (host.protocol(), host.is_qualified()),
+            (Protocol::Iscsi, true)
+        );
     }
 }

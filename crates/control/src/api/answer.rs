@@ -110,6 +110,10 @@ impl ApiError {
     }
 
     pub(super) fn no_route(path: &str) -> Self {
+        if path.split('/').skip(1).any(str::is_empty) {
+            let message = format!("a name in {path} is empty; give at least one character");
+            return Self::invalid(message);
+        }
         Self {
             status: StatusCode::NOT_FOUND,
             kind: "not_found",

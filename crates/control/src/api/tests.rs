@@ -96,6 +96,7 @@ DELETE 409 /v1/hosts/nqn.h
 DELETE 409 /v1/volumes/a
 POST   201 /v1/targets/t/namespaces {"volume": "thick"}
 POST   409 /v1/targets/t/namespaces {"volume": "thick", "nsid": 1}
+POST   400 /v1/targets/t/namespaces {"volume": "thick"}
 POST   400 /v1/targets/t/namespaces {"volume": "thick", "nsid": 0}
 POST   404 /v1/targets/t/namespaces {"volume": "none"}
 DELETE 204 /v1/targets/t/namespaces/2
@@ -318,6 +319,25 @@ fn a_path_that_does_not_exist_is_told() {
         .expect("an answer");
     assert_eq!(status, 404);
     assert!(text.contains("/openapi.json tells what there is"));
+}
+
+#[test]
+fn an_empty_name_in_a_path_is_told() {
+    let daemon = Daemon::start();
+    for (method, path) in [
+        ("GET", "/v1/volumes/"),
+        ("POST", "/v1/volumes//erase"),
+        ("POST", "/v1/targets/"),
+        ("DELETE", "/v1/hosts/"),
+    ] {
+        let answer = daemon.client.raw(method, path, &Value::Null);
+        let (status, text) = answer.expect("an answer");
+        assert_eq!(status, 400, "{method} {path}: {text}");
+        assert!(
+            text.contains("is empty; give at least one character"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -37,6 +37,20 @@ pub enum DefinitionFault {
         /// The volume.
         volume: VolumeName,
     },
+    /// A target has a volume under two numbers. Both would have the same identifiers, and hosts reject or mix up such disks.
+    #[error(
+        "target {target} has volume {volume} as {first} and as {second}; a target can have a volume once: keep one number, or use another target"
+    )]
+    VolumeTwice {
+        /// The target.
+        target: TargetName,
+        /// The volume.
+        volume: VolumeName,
+        /// Its lowest number.
+        first: u32,
+        /// Another one.
+        second: u32,
+    },
     /// A target's list names a host that does not exist.
     #[error(
         "target {target} lists host {host}, which is not defined; define it or remove it from the list"
@@ -169,7 +183,16 @@ impl Definitions {
                 target: name.clone(),
             });
         }
+        let mut numbers = BTreeMap::new();
         for (nsid, volume) in &target.namespaces {
+            if let Some(first) = numbers.insert(volume, nsid) {
+                return Err(DefinitionFault::VolumeTwice {
+                    target: name.clone(),
+                    volume: volume.0.clone(),
+                    first: first.0,
+                    second: nsid.0,
+                });
+            }
             if !self.volumes.contains_key(volume) {
                 return Err(DefinitionFault::UndefinedVolume {
                     target: name.clone(),

@@ -148,6 +148,15 @@ pub(super) fn parse_period(text: &str) -> Result<Period, control::TextFault> {
     parse(text)
 }
 
+/// How long to wait: a number alone is of seconds.
+pub(super) fn parse_wait(text: &str) -> Result<Period, control::TextFault> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number {
+        return parse(&format!("{text}s"));
+    }
+    parse(text)
+}
+
 pub(super) fn parse_portal(text: &str) -> Result<Portal, control::TextFault> {
     parse(text)
 }

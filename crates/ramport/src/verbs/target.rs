@@ -8,7 +8,9 @@ use serde_json::json;
 use server::{HostName, Protocol, TargetName};
 
 use super::{Daemon, host, query, volume};
-use crate::cli::{AccessArgs, Attach, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb};
+use crate::cli::{
+    AccessArgs, Attach, DetachArgs, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb,
+};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 
@@ -34,17 +36,16 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
             ))
         }
         TargetVerb::Detach(args) => {
+            let number = number_of(daemon, &args)?;
             let path = format!(
-                "{}/namespaces/{}{}",
+                "{}/namespaces/{number}{}",
                 path(&args.name),
-                args.nsid,
                 query(args.force)
             );
             daemon.client.delete(&path)?;
             daemon.say(format_args!(
-                "{} {} of {} is gone",
+                "{} {number} of {} is gone",
                 noun(&args.name),
-                args.nsid,
                 args.name
             ))
         }
@@ -54,6 +55,23 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
             daemon.say(format_args!("target {} is removed", args.name))
         }
     }
+}
+
+/// The number of the volume that is to be detached. A text that is a number is one, even if a volume has such a name.
+fn number_of(daemon: &Daemon, args: &DetachArgs) -> Result<u32, Failure> {
+    if let Ok(number) = args.what.parse() {
+        return Ok(number);
+    }
+    let target: TargetView = daemon.client.get(&path(&args.name))?;
+    let mut namespaces = target.namespaces.iter();
+    let found = namespaces.find(|namespace| namespace.volume == args.what);
+    found.map(|namespace| namespace.nsid).ok_or_else(|| {
+        Failure::Mistake(anyhow::anyhow!(
+            "target {name} has no volume {:?}; `ramport target show {name}` lists its volumes with their numbers",
+            args.what,
+            name = args.name
+        ))
+    })
 }
 
 pub(super) fn path(name: &str) -> String {

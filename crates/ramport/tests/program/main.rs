@@ -216,7 +216,7 @@ fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_mend_and_status_2() {
+fn mistakes_are_told_with_a_hint_and_status_2() {
     let daemon = Daemon::start("mistakes");
     for (args, hint) in [
         (
@@ -255,6 +255,22 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
             &["portal", "create", "localhost"],
             "host names are not resolved",
         ),
+        (
+            &["portal", "create", "nvme+tcp://127.0.0.1:70000"],
+            "has no port from 0 to 65535",
+        ),
+        (&["volume", "create", "", "--size", "1M"], "is empty"),
+        (&["volume", "show", ""], "is empty"),
+        (&["target", "create", ""], "is empty"),
+        (&["target", "attach", "t", ""], "is empty"),
+        (
+            &["target", "create", "IQN.2025-01.com.example:t"],
+            "contains 'I'; use lower-case letters",
+        ),
+        (
+            &["discover", "iscsi://127.0.0.1:1"],
+            "check address and port",
+        ),
         (&["session", "remove", "7"], "it may have ended"),
         (
             &["apply", "/nonexistent.toml"],
@@ -279,6 +295,53 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
         let told = daemon.mistake(args);
         assert!(told.contains(hint), "{args:?}: {told}");
     }
+}
+
+#[test]
+fn a_volume_is_attached_to_a_target_once_and_detached_by_number_or_name() {
+    const TARGETS: [&str; 2] = ["nqn.2025-01.com.example:t", "iqn.2025-01.com.example:t"];
+    let daemon = Daemon::start("detach");
+    for name in ["a", "b"] {
+        daemon.ok(&["volume", "create", name, "--size", "4M"]);
+    }
+    for (target, first) in TARGETS.into_iter().zip([1, 0]) {
+        let create = ["target", "create", target, "--volume", "a"];
+        daemon.ok(&[&create[..], &["--volume", "b"]].concat());
+        let told = daemon.mistake(&["target", "attach", target, "a"]);
+        let reason = format!("has volume a as {first} and as {}", first + 2);
+        assert!(told.contains(&reason), "{told}");
+        let told = daemon.mistake(&["target", "detach", target, "c"]);
+        assert!(told.contains("has no volume \"c\""), "{told}");
+        daemon.ok(&["target", "detach", target, "a"]);
+        daemon.ok(&["target", "detach", target, &(first + 1).to_string()]);
+        let shown = daemon.json(&["target", "show", target]);
+        assert_eq!(shown["namespaces"], serde_json::json!([]));
+    }
+    let told = daemon.mistake(&["target", "detach", TARGETS[0], "a"]);
+    assert!(told.contains("ramport target show"), "{told}");
+}
+
+#[test]
+fn failures_have_the_same_status_over_every_protocol() {
+    let daemon = Daemon::start_with("statuses", &["--iscsi", "127.0.0.1:0"]);
+    let portals = daemon.json(&["portal", "list"]);
+    let portals = portals.as_array().expect("a list").iter();
+    let mut statuses = Vec::new();
+    for portal in portals.map(|portal| portal["url"].as_str().expect("a URL")) {
+        let name = if portal.starts_with("iscsi") {
+            "iqn.2025-01.com.example:none/0"
+        } else {
+            "nqn.2025-01.com.example:none"
+        };
+        let url = format!("{portal}/{name}");
+        let output = daemon.run(&["bench", &url, "--runtime", "1"]);
+        statuses.push((output.status.code(), url));
+    }
+    assert_eq!(statuses.len(), 2);
+    assert!(
+        statuses.iter().all(|(status, _)| *status == Some(2)),
+        "{statuses:?}"
+    );
 }
 
 #[test]
