@@ -1,6 +1,7 @@
 //! The REST interface: the engine over HTTP, on a Unix socket and, with a token, on TCP.
 
 mod answer;
+mod caller;
 mod listen;
 mod metrics;
 mod routes;
@@ -10,11 +11,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, ShortageLog};
+use caller::{Caller, Entrance};
 
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
@@ -34,6 +37,9 @@ pub struct ApiConfig {
 
 /// How often portals that could not be opened are tried again.
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
+/// How often it is looked whether the memory budget was too small.
+const SHORTAGE_LOOK: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// The most engine calls at once; further ones wait.
 const CALLS_MAX: usize = 32;
 
@@ -66,9 +72,11 @@ impl Listening {
         } = self;
         let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stop, stopped) = watch::channel(false);
+        let path = socket.display().to_string();
         let thread = thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
+                let unix = (unix, path);
                 if let Err(error) = run(&engine, unix, tcp.zip(token), &stopped) {
                     tracing::error!(%error, "the REST interface ended");
                 }
@@ -124,7 +132,7 @@ type StdUnix = std::os::unix::net::UnixListener;
 
 fn run(
     engine: &Engine,
-    unix: StdUnix,
+    (unix, path): (StdUnix, String),
     tcp: Option<(StdTcp, Token)>,
     stopped: &watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -134,17 +142,23 @@ fn run(
         .build()?;
     runtime.block_on(async {
         let retry = tokio::spawn(retry_portals(engine.clone()));
-        let unix = axum::serve(UnixListener::from_std(unix)?, routes::router(engine, None))
+        let report = tokio::spawn(report_shortages(engine.clone()));
+        let router = routes::router(engine, Entrance::Socket(path), None);
+        let service = router.into_make_service_with_connect_info::<Caller>();
+        let unix = axum::serve(UnixListener::from_std(unix)?, service)
             .with_graceful_shutdown(wait(stopped.clone()));
         if let Some((listener, token)) = tcp {
-            let router = routes::router(engine, Some(token));
-            let tcp = axum::serve(TcpListener::from_std(listener)?, router)
+            let entrance = Entrance::Token(token.name().to_owned());
+            let router = routes::router(engine, entrance, Some(token));
+            let service = router.into_make_service_with_connect_info::<Caller>();
+            let tcp = axum::serve(TcpListener::from_std(listener)?, service)
                 .with_graceful_shutdown(wait(stopped.clone()));
             tokio::try_join!(unix.into_future(), tcp.into_future())?;
         } else {
             unix.await?;
         }
         retry.abort();
+        report.abort();
         Ok(())
     })
 }
@@ -161,6 +175,15 @@ async fn retry_portals(engine: Engine) {
         if engine.has_closed_portals() {
             let _ = tokio::task::spawn_blocking(move || engine.retry_portals()).await;
         }
+    }
+}
+
+/// Says in the log what the memory budget could not give.
+async fn report_shortages(engine: Engine) {
+    let mut log = ShortageLog::default();
+    loop {
+        tokio::time::sleep(SHORTAGE_LOOK).await;
+        log.report(&engine, Instant::now());
     }
 }
 

@@ -12,6 +12,7 @@ mod portals;
 mod rdma;
 mod restore;
 mod saver;
+mod shortage;
 mod steps;
 mod verbs;
 mod views;
@@ -38,6 +39,7 @@ pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
+pub(crate) use shortage::ShortageLog;
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
@@ -185,11 +187,7 @@ impl Engine {
         force: Force,
         is_done: impl Fn(&Step) -> bool,
     ) -> Result<(), EngineError> {
-        let (steps, shown) = {
-            let definitions = self.read();
-            let steps = plan(&definitions, &changes)?;
-            (steps, describe(&definitions, &changes))
-        };
+        let steps = plan(&self.read(), &changes)?;
         // A portal that is not open has nothing to be closed, and nothing to be undone.
         let is_idle =
             |step: &Step| matches!(step, Step::RemovePortal(portal) if !self.is_open(*portal));
@@ -209,6 +207,7 @@ impl Engine {
         }
         store.append(&changes)?;
         transaction.keep();
+        let shown = describe(&self.read(), &changes);
         for line in shown {
             tracing::info!(change = line, "changed");
         }

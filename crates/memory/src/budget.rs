@@ -14,6 +14,8 @@ pub struct Budget {
     used_bytes: AtomicU64,
     /// How often the used part has grown beyond the soft threshold.
     soft_crossings: AtomicU64,
+    /// How many writes found no memory left.
+    failed_writes: AtomicU64,
     pages: PagePolicy,
     overcommit: Overcommit,
 }
@@ -38,6 +40,7 @@ impl Budget {
             total_bytes: AtomicU64::new(total_bytes),
             used_bytes: AtomicU64::new(0),
             soft_crossings: AtomicU64::new(0),
+            failed_writes: AtomicU64::new(0),
             pages,
             overcommit,
         }
@@ -63,6 +66,16 @@ impl Budget {
     /// learns by another that users should be warned.
     pub fn soft_crossings(&self) -> u64 {
         self.soft_crossings.load(Ordering::Relaxed)
+    }
+
+    /// How many writes of volumes failed because too little of the budget was left.
+    pub fn failed_writes(&self) -> u64 {
+        self.failed_writes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a write that failed because too little of the budget was left.
+    pub(crate) fn note_failed_write(&self) {
+        self.failed_writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Moves the bound. What was taken stays taken, even beyond a lower bound.

@@ -12,6 +12,8 @@ const CGROUP_LEVELS_MAX: usize = 64;
 /// What the host says about its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
+    /// All memory of the host, or the lowest limit of this process's control groups.
+    pub total_bytes: u64,
     /// What could be taken now without swapping: the host's estimate, or what this process's
     /// control groups leave, whichever is less.
     pub available_bytes: u64,
@@ -43,15 +45,23 @@ impl HostMemory {
     /// Asks the host.
     pub fn probe() -> io::Result<Self> {
         let meminfo = fs::read_to_string("/proc/meminfo")?;
-        let available_bytes = field_bytes(&meminfo, "MemAvailable:").ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                "/proc/meminfo has no MemAvailable (Linux 3.14 or later is needed)",
-            )
-        })?;
+        let field = |name| {
+            field_bytes(&meminfo, name).ok_or_else(|| {
+                let message =
+                    format!("/proc/meminfo has no {name} (Linux 3.14 or later is needed)");
+                io::Error::new(io::ErrorKind::Unsupported, message)
+            })
+        };
+        let (total_bytes, available_bytes) = (field("MemTotal:")?, field("MemAvailable:")?);
+        let groups = control_groups();
+        let limits = groups.iter().filter_map(|group| limit_bytes(group));
+        let left = groups
+            .iter()
+            .filter_map(|group| group_available_bytes(group));
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Ok(Self {
-            available_bytes: available_bytes.min(cgroup_available_bytes().unwrap_or(u64::MAX)),
+            total_bytes: limits.fold(total_bytes, u64::min),
+            available_bytes: left.fold(available_bytes, u64::min),
             pages: pages_of(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
             overcommit: overcommit_of(&read("/proc/sys/vm/overcommit_memory")),
         })
@@ -99,25 +109,32 @@ fn overcommit_of(setting: &str) -> Overcommit {
     }
 }
 
-/// What the control groups (version 2) of this process leave; none where nothing limits it.
-fn cgroup_available_bytes() -> Option<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+/// The control groups (version 2) of this process, as folders, from its own to the root.
+fn control_groups() -> Vec<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Vec::new();
+    };
     let group = PathBuf::from("/sys/fs/cgroup").join(path);
     group
         .ancestors()
         .take(CGROUP_LEVELS_MAX)
         .take_while(|group| group.starts_with("/sys/fs/cgroup"))
-        .filter_map(group_available_bytes)
-        .min()
+        .map(Path::to_owned)
+        .collect()
+}
+
+/// The limit of a control group; none if it has none.
+fn limit_bytes(group: &Path) -> Option<u64> {
+    let max = fs::read_to_string(group.join("memory.max")).ok()?;
+    max.trim().parse().ok()
 }
 
 fn group_available_bytes(group: &Path) -> Option<u64> {
     let read = |file: &str| fs::read_to_string(group.join(file)).ok();
-    let max = read("memory.max")?.trim().parse().ok()?;
     let current = read("memory.current")?.trim().parse().ok()?;
     Some(left_in_group(
-        max,
+        limit_bytes(group)?,
         current,
         &read("memory.stat").unwrap_or_default(),
     ))
@@ -142,6 +159,7 @@ mod tests {
     fn probing_this_host_gives_a_budget_below_what_is_available() {
         let host = HostMemory::probe().expect("Linux");
         assert!(host.available_bytes > 0);
+        assert!(host.total_bytes >= host.available_bytes);
         assert!(host.default_budget_bytes() < host.available_bytes);
         assert!(host.default_budget_bytes() >= host.available_bytes / 100 * 79);
     }

@@ -496,8 +496,12 @@ impl Store {
         if let Some(chunk) = self.allocated(offset) {
             return Ok(chunk);
         }
-        self.take_slab(offset, Payment::Due)
-            .map_err(|_| Status::CapacityExceeded)
+        self.take_slab(offset, Payment::Due).map_err(|error| {
+            if matches!(error, MemoryError::OverBudget { .. }) {
+                self.budget.note_failed_write();
+            }
+            Status::CapacityExceeded
+        })
     }
 
     #[cold]

@@ -46,6 +46,11 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 }
 
 impl Listener {
+    /// Where it listens, unless the system does not say.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
+    }
+
     /// The next connection that has come in; `None` where none waits.
     pub(crate) fn accept(&self) -> io::Result<Option<Incoming>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

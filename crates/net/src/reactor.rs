@@ -335,7 +335,8 @@ impl Reactor {
                 Ok(Some(connection)) => incoming.push(connection),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    let listener = listener.address().map(|address| address.to_string());
+                    tracing::warn!(listener, %error, "a connection could not be accepted");
                     self.timers.arm(now + ACCEPT_RETRY, id);
                     break;
                 }
@@ -361,13 +362,13 @@ impl Reactor {
             self.adopt(now, incoming);
             return;
         }
-        let common = Arc::clone(&self.common);
+        let (common, peer) = (Arc::clone(&self.common), incoming.peer);
         if common.mailboxes[least]
             .try_post(Message::Adopt(incoming))
             .is_err()
         {
             load_left(&common, least);
-            tracing::warn!("rejected a connection: its reactor is overloaded");
+            tracing::warn!(%peer, "rejected a connection: its reactor is overloaded");
         }
     }
 

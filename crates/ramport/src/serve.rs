@@ -19,6 +19,7 @@ use crate::cli::{Connection, MemoryBudget, ServeArgs};
 use crate::failure::Failure;
 use crate::verbs::provider;
 use crate::{output, paths};
+use log::Log;
 
 /// The portal of a daemon that has none.
 const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
@@ -26,7 +27,7 @@ const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
 /// Serves until a signal ends it.
 pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), Failure> {
     let args = *args;
-    let _log = log::start(args.log, &args.log_level)?;
+    let log = log::start(args.log, &args.log_level)?;
     let socket = connection.socket.clone().unwrap_or_else(paths::socket);
     let state = args.state.clone().unwrap_or_else(paths::state);
     let config = api_config(connection, &args, socket.clone())?;
@@ -68,7 +69,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         );
     }
     notify::tell("READY=1");
-    wait_for_signal()?;
+    wait_for_signal(&log)?;
     notify::tell("STOPPING=1");
     tracing::info!("stopping; a second signal stops at once");
     api.stop();
@@ -89,21 +90,27 @@ const MEMORY_MIN_BYTES: u64 = 16 << 20;
 
 /// The budget in bytes.
 fn memory_bytes(budget: MemoryBudget) -> Result<u64, Failure> {
+    let host = HostMemory::probe().context("cannot determine the memory of this machine")?;
     let bytes = match budget {
         MemoryBudget::Bytes(bytes) => bytes,
-        MemoryBudget::Percent(percent) => {
-            let host = HostMemory::probe().context("cannot determine the available memory")?;
-            host.available_bytes / 100 * u64::from(percent)
-        }
+        MemoryBudget::Percent(percent) => host.available_bytes / 100 * u64::from(percent),
     };
-    if bytes >= MEMORY_MIN_BYTES {
-        return Ok(bytes);
+    if bytes < MEMORY_MIN_BYTES {
+        return Err(Failure::Mistake(anyhow::anyhow!(
+            "--memory {} is too small; choose a size of at least {}, or a percentage of the available memory such as 80%",
+            output::bytes(bytes),
+            output::bytes(MEMORY_MIN_BYTES)
+        )));
     }
-    Err(Failure::Mistake(anyhow::anyhow!(
-        "--memory {} is too small; choose a size of at least {}, or a percentage of the available memory such as 80%",
-        output::bytes(bytes),
-        output::bytes(MEMORY_MIN_BYTES)
-    )))
+    if bytes > host.total_bytes {
+        return Err(Failure::Mistake(anyhow::anyhow!(
+            "--memory {} is more than this machine, or its control group, has ({}); {} are available now; choose at most that, or a percentage of the available memory such as 80%",
+            output::bytes(bytes),
+            output::bytes(host.total_bytes),
+            output::bytes(host.available_bytes)
+        )));
+    }
+    Ok(bytes)
 }
 
 fn api_config(
@@ -205,8 +212,8 @@ impl StopSignals {
     }
 }
 
-/// Waits for a signal to stop. From then on, another one ends the process at once.
-fn wait_for_signal() -> Result<(), Failure> {
+/// Waits for a signal to stop, and reports meanwhile what the log left out. From then on, another one ends the process at once.
+fn wait_for_signal(log: &Log) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -214,7 +221,12 @@ fn wait_for_signal() -> Result<(), Failure> {
         let _guard = runtime.enter();
         StopSignals::new()?
     };
-    runtime.block_on(signals.recv());
+    runtime.block_on(async {
+        tokio::select! {
+            () = signals.recv() => {}
+            () = log.report_suppressed() => {}
+        }
+    });
     thread::Builder::new()
         .name("second-signal".to_owned())
         .spawn(move || {

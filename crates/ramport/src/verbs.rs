@@ -106,6 +106,18 @@ fn capacity(daemon: &Daemon) -> Result<(), Failure> {
         ("free", output::bytes(capacity.free_bytes)),
         ("all volumes, full", output::bytes(capacity.promised_bytes)),
         (
+            "volumes larger than the budget",
+            capacity.oversized_volumes.to_string(),
+        ),
+        (
+            "writes failed for lack of memory",
+            capacity.failed_writes.to_string(),
+        ),
+        (
+            "connections rejected for lack of memory",
+            capacity.rejected_connections.to_string(),
+        ),
+        (
             "an empty thin volume costs",
             output::bytes(capacity.volume_bytes),
         ),

@@ -111,7 +111,16 @@ impl Backend for ConnectionBackend {
             name: Some(host_nqn),
             address: self.accepted.peer.ip(),
         };
-        let host = host_nqn.parse().map_err(|_| OpenError::HostNotAllowed)?;
+        let host: HostName = host_nqn.parse().map_err(|error| {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                peer = %self.accepted.peer,
+                %error,
+                "rejected a host with an invalid name"
+            );
+            OpenError::HostNotAllowed
+        })?;
         let (offered, access) = self.core.open(subsystem_nqn, who)?;
         if access == Access::Denied {
             tracing::warn!(

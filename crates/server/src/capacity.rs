@@ -1,7 +1,5 @@
 //! What memory there is and what things cost.
 
-use std::sync::Arc;
-
 use memory::Layout;
 use net::Reactors;
 use volume::Budget;
@@ -13,6 +11,10 @@ pub struct Capacity {
     pub budget_bytes: u64,
     /// What is used: volumes' memory and tables, connections, buffers.
     pub used_bytes: u64,
+    /// How many writes failed because too little was free.
+    pub failed_writes: u64,
+    /// How many connections were rejected because too little was free.
+    pub rejected_connections: u64,
     /// What one idle connection costs, with a queue of 128 entries.
     pub connection_idle_bytes: u64,
     /// What one connection may cost at most: when its host does not read what it asked for.
@@ -32,8 +34,10 @@ const CONNECTION_IDLE_BYTES: u64 = 36 << 10;
 /// What a volume is charged besides its memory: its entry, directory and totals, rounded up.
 pub(crate) const VOLUME_BYTES: u64 = 8 << 10;
 
-pub(crate) fn report(budget: &Arc<Budget>) -> Capacity {
+pub(crate) fn report(budget: &Budget, rejected_connections: u64) -> Capacity {
     Capacity {
+        failed_writes: budget.failed_writes(),
+        rejected_connections,
         budget_bytes: budget.total_bytes(),
         used_bytes: budget.used_bytes(),
         connection_idle_bytes: CONNECTION_IDLE_BYTES,

@@ -19,7 +19,7 @@ mod targets;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
-use volume::{Budget, HostMemory};
+use volume::{Budget, Charge, HostMemory};
 
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
@@ -98,6 +98,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) budget: Arc<Budget>,
+    /// Connections that were rejected because too little of the budget was free.
+    rejected_connections: AtomicU64,
     /// The soft crossings of the budget that initiators were told of.
     told_of_short_space: AtomicU64,
     discovery: Arc<Offered>,
@@ -150,6 +152,7 @@ impl Server {
             registry: Registry::default(),
             keeper: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(Offered::discovery(machine, handle.clone())),
             handle,
@@ -181,7 +184,9 @@ impl Server {
 
     /// Memory: what there is, what is used, what things cost.
     pub fn capacity(&self) -> Capacity {
-        capacity::report(&self.core().budget)
+        let core = self.core();
+        let rejected_connections = core.rejected_connections.load(Ordering::Relaxed);
+        capacity::report(&core.budget, rejected_connections)
     }
 
     /// Stops: no connection is accepted any more, commands in flight are answered, then every
@@ -250,6 +255,20 @@ impl Core {
             }) if Arc::ptr_eq(now, offered) => access.check(who),
             _ => Access::Denied,
         }
+    }
+
+    /// The budget's part for a connection; none, and counted, if too little is free.
+    fn charge_connection(&self, len_bytes: u64) -> Option<Charge> {
+        let charge = self.budget.reserve(len_bytes);
+        if charge.is_err() {
+            self.note_rejected_connection();
+        }
+        charge.ok()
+    }
+
+    /// Counts a connection that was rejected because too little of the budget was free.
+    pub(crate) fn note_rejected_connection(&self) {
+        self.rejected_connections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The state. A panic under this lock would have left it between two whole calls at worst, so

@@ -73,8 +73,14 @@ pub(super) struct ApiError {
     status: StatusCode,
     kind: &'static str,
     message: String,
+    /// What the log says instead of the message, if that quotes the request's body, where secrets may be.
+    logged: Option<&'static str>,
     force: Override,
 }
+
+/// Why a request was not carried out, in a response's extensions: for the log.
+#[derive(Clone, Debug)]
+pub(super) struct Reason(pub(super) String);
 
 /// Whether `force=true` does what was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +102,7 @@ impl ApiError {
             kind: "unauthorized",
             message: "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`"
                 .to_owned(),
+            logged: None,
             force: Override::None,
         }
     }
@@ -105,7 +112,15 @@ impl ApiError {
             status: StatusCode::BAD_REQUEST,
             kind: "invalid",
             message,
+            logged: None,
             force: Override::None,
+        }
+    }
+
+    fn invalid_body(error: &serde_json::Error) -> Self {
+        Self {
+            logged: Some("the body is not what is expected"),
+            ..Self::invalid(format!("the body is not what is expected: {error}"))
         }
     }
 
@@ -118,6 +133,7 @@ impl ApiError {
             status: StatusCode::NOT_FOUND,
             kind: "not_found",
             message: format!("there is nothing at {path}; /openapi.json tells what there is"),
+            logged: None,
             force: Override::None,
         }
     }
@@ -129,6 +145,7 @@ impl ApiError {
             message: format!(
                 "{path} does not accept {method}; the header `Allow` and /openapi.json list the methods"
             ),
+            logged: None,
             force: Override::None,
         }
     }
@@ -138,6 +155,7 @@ impl ApiError {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             kind: "internal",
             message: "the daemon failed here; its log says more".to_owned(),
+            logged: None,
             force: Override::None,
         }
     }
@@ -165,6 +183,7 @@ impl ApiError {
             status,
             kind,
             message,
+            logged: None,
             force,
         }
     }
@@ -191,24 +210,29 @@ impl From<TextFault> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let (status, error) = (self.status, self.detail());
-        (status, Json(ErrorBody { error })).into_response()
+        let (status, logged) = (self.status, self.logged);
+        let error = self.detail();
+        let reason = logged.unwrap_or(&error.message).to_owned();
+        let mut response = (status, Json(ErrorBody { error })).into_response();
+        response.extensions_mut().insert(Reason(reason));
+        response
     }
 }
 
 /// Reads a JSON body. An empty one is an empty object.
 pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     let bytes: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(bytes)
-        .map_err(|error| ApiError::invalid(format!("the body is not what is expected: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| ApiError::invalid_body(&error))
 }
 
-/// Calls the engine on a thread that may wait.
+/// Calls the engine on a thread that may wait. What it logs names who sent the request.
 pub(super) async fn call<T: Send + 'static>(
     engine: Engine,
     verb: impl FnOnce(&Engine) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(move || verb(&engine)).await {
+    let span = tracing::Span::current();
+    let call = move || span.in_scope(|| verb(&engine));
+    match tokio::task::spawn_blocking(call).await {
         Ok(answer) => answer,
         Err(_) => Err(ApiError::internal()),
     }

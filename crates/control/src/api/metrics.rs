@@ -83,6 +83,11 @@ fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Res
             capacity.promised_bytes,
         ),
         (
+            "ramport_memory_oversized_volumes",
+            "Number of volumes that are larger than the memory budget",
+            capacity.oversized_volumes as u64,
+        ),
+        (
             "ramport_uptime_seconds",
             "Time since the daemon started",
             engine.status().uptime_s,
@@ -102,6 +107,24 @@ fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Res
         encoder
             .encode_descriptor(name, help, None, MetricType::Gauge)?
             .encode_gauge(&value)?;
+    }
+    let counters = [
+        (
+            "ramport_memory_failed_writes",
+            "Writes that failed because the memory budget was used up",
+            capacity.failed_writes,
+        ),
+        (
+            "ramport_memory_rejected_connections",
+            "Connections rejected because the memory budget was used up",
+            capacity.rejected_connections,
+        ),
+    ];
+    for (name, help, value) in counters {
+        let exemplar: Option<&Exemplar<NoLabelSet, f64>> = None;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter(&value, exemplar)?;
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use server::{Force, SessionId};
@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::{ApiError, Applied, ErrorBody, call, read};
+use super::caller::{Caller, Entrance, log_changes};
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
@@ -26,27 +27,36 @@ use crate::text::parse;
 /// The longest body: definitions of some ten thousand volumes.
 const BODY_MAX_BYTES: usize = 16 << 20;
 
-/// The routes over `engine`. With a token, every request must carry it.
-pub(super) fn router(engine: &Engine, token: Option<Token>) -> Router {
+/// The routes over `engine`. With a token, every request must carry it. Requests come through `entrance`.
+pub(super) fn router(engine: &Engine, entrance: Entrance, token: Option<Token>) -> Router {
     let router = Router::from(routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(from_fn(log_changes))
+        .layer(Extension(entrance))
         .with_state(engine.clone());
     match token {
         None => router,
-        Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
-            let token = token.clone();
-            async move {
-                let header = request.headers().get(header::AUTHORIZATION);
-                if header.is_some_and(|value| token.is_in(value.as_bytes())) {
-                    next.run(request).await
-                } else {
-                    ApiError::unauthorized().into_response()
-                }
-            }
-        })),
+        Some(token) => router.layer(from_fn_with_state(token, check_token)),
     }
+}
+
+/// Rejects requests without the token.
+async fn check_token(
+    State(token): State<Token>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION);
+    if header.is_some_and(|value| token.is_in(value.as_bytes())) {
+        return next.run(request).await;
+    }
+    if let Caller::Remote(peer) = caller {
+        tracing::warn!(%peer, "rejected a request whose token is missing or wrong");
+    }
+    ApiError::unauthorized().into_response()
 }
 
 /// The OpenAPI document.

@@ -341,6 +341,31 @@ fn an_empty_name_in_a_path_is_told() {
 }
 
 #[test]
+fn volumes_beyond_the_budget_are_counted() {
+    let daemon = Daemon::start();
+    let capacity = || daemon.engine.capacity().oversized_volumes;
+    for (name, size, count) in [
+        ("small", "256M", 0),
+        ("large", "257M", 1),
+        ("huge", "1T", 2),
+    ] {
+        let path = format!("/v1/volumes/{name}");
+        let made = daemon.client.raw("POST", &path, &json!({ "size": size }));
+        assert_eq!(made.expect("an answer").0, 201);
+        assert_eq!(capacity(), count, "{name}");
+    }
+    let text = daemon.client.get_text("/metrics").expect("metrics");
+    assert!(
+        text.contains("\nramport_memory_oversized_volumes 2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nramport_memory_failed_writes_total 0\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_method_that_a_path_has_not_is_answered_with_a_body() {
     let daemon = Daemon::start();
     for (method, path) in [("PUT", "/v1/volumes/a"), ("DELETE", "/v1/status")] {
@@ -556,6 +581,7 @@ fn metrics_name_every_volume_and_keep_the_format() {
 /// Every metric with its type. Dashboards and alerts rely on them. Samples of counters have the suffix `_total`.
 fn metric_types() -> BTreeSet<String> {
     const DAEMON: &str = "memory_budget_bytes gauge,memory_used_bytes gauge,memory_promised_bytes gauge,\
+        memory_oversized_volumes gauge,memory_failed_writes counter,memory_rejected_connections counter,\
         uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge,\
         volume_contents_lost gauge,volume_offline gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\

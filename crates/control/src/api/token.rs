@@ -10,9 +10,12 @@ const LEN_MIN_BYTES: usize = 16;
 /// What nobody but the owner may do with the file.
 const FORBIDDEN_MODE: u32 = 0o077;
 
-/// A secret; it shows itself to nobody.
+/// A secret; it shows itself to nobody. The log calls it by the name of its file.
 #[derive(Clone)]
-pub struct Token(Vec<u8>);
+pub struct Token {
+    name: String,
+    secret: Vec<u8>,
+}
 
 /// Why a file gives no token.
 #[derive(Debug, thiserror::Error)]
@@ -63,12 +66,21 @@ impl Token {
                 path: path.to_owned(),
             });
         }
-        Ok(Self(token))
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            secret: token,
+        })
+    }
+
+    /// The name of its file.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The header's value that carries it.
     pub(crate) fn bearer(&self) -> Vec<u8> {
-        [b"Bearer ".as_slice(), &self.0].concat()
+        [b"Bearer ".as_slice(), &self.secret].concat()
     }
 
     /// Whether a header's value carries it. Takes the same time for every wrong value of one length.
@@ -88,7 +100,7 @@ pub fn is_exposed(metadata: &fs::Metadata) -> bool {
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(secret)")
+        write!(f, "Token({:?}, secret)", self.name)
     }
 }
 
@@ -98,7 +110,10 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_taken() {
-        let token = Token(b"0123456789abcdef".to_vec());
+        let token = Token {
+            name: "token".to_owned(),
+            secret: b"0123456789abcdef".to_vec(),
+        };
         assert!(token.is_in(b"Bearer 0123456789abcdef"));
         for wrong in [
             b"Bearer 0123456789abcdeF".as_slice(),
@@ -109,7 +124,7 @@ mod tests {
         ] {
             assert!(!token.is_in(wrong));
         }
-        assert_eq!(format!("{token:?}"), "Token(secret)");
+        assert_eq!(format!("{token:?}"), r#"Token("token", secret)"#);
     }
 
     #[test]

@@ -32,18 +32,7 @@ impl LostContents {
         if lost.is_empty() {
             return;
         }
-        let count = lost.len();
-        let first: Vec<_> = lost
-            .iter()
-            .take(NAMES_MAX)
-            .map(VolumeName::as_str)
-            .collect();
-        let names = first.join(" ");
-        let names = if count > NAMES_MAX {
-            format!("{names} …")
-        } else {
-            names
-        };
+        let (count, names) = (lost.len(), first_names(lost));
         match self {
             Self::Offline => {
                 tracing::warn!(
@@ -65,6 +54,13 @@ impl LostContents {
 
 /// The most names in one line of the log.
 const NAMES_MAX: usize = 20;
+
+/// Names for a line of the log; if there are too many, the first of them.
+pub(super) fn first_names(names: &BTreeSet<VolumeName>) -> String {
+    let first = names.iter().take(NAMES_MAX).map(VolumeName::as_str);
+    let more = (names.len() > NAMES_MAX).then_some("…");
+    first.chain(more).collect::<Vec<_>>().join(" ")
+}
 
 impl Engine {
     /// Takes note that a volume's contents are lost: it no longer says so, and is online.

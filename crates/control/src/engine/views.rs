@@ -325,6 +325,15 @@ pub struct CapacityView {
     pub free_bytes: u64,
     /// What all volumes would take if they were full.
     pub promised_bytes: u64,
+    /// Volumes that are larger than the budget: their writes fail when it is used up.
+    #[serde(default)]
+    pub oversized_volumes: usize,
+    /// How many writes failed because too little was free.
+    #[serde(default)]
+    pub failed_writes: u64,
+    /// How many connections were rejected because too little was free.
+    #[serde(default)]
+    pub rejected_connections: u64,
     /// What one idle connection costs.
     pub connection_idle_bytes: u64,
     /// What one connection may cost at most.
@@ -470,7 +479,8 @@ impl Engine {
     /// Memory.
     pub fn capacity(&self) -> CapacityView {
         let promised = self.read().volumes.values().map(|v| v.size.0).sum();
-        capacity_view(self.server().capacity(), promised)
+        let oversized = self.oversized_volumes().len();
+        capacity_view(self.server().capacity(), promised, oversized)
     }
 
     /// What takes long and is under way.
@@ -662,12 +672,19 @@ fn isid_text(isid: [u8; 6]) -> String {
     format!("{:012x}", u64::from_be_bytes(wide))
 }
 
-fn capacity_view(capacity: Capacity, promised_bytes: u64) -> CapacityView {
+fn capacity_view(
+    capacity: Capacity,
+    promised_bytes: u64,
+    oversized_volumes: usize,
+) -> CapacityView {
     CapacityView {
         budget_bytes: capacity.budget_bytes,
         used_bytes: capacity.used_bytes,
         free_bytes: capacity.budget_bytes.saturating_sub(capacity.used_bytes),
         promised_bytes,
+        oversized_volumes,
+        failed_writes: capacity.failed_writes,
+        rejected_connections: capacity.rejected_connections,
         connection_idle_bytes: capacity.connection_idle_bytes,
         connection_max_bytes: capacity.connection_max_bytes,
         volume_bytes: capacity.volume_bytes,

@@ -71,6 +71,22 @@ fn a_write_that_meets_the_budget_midway_leaves_whole_blocks() {
 }
 
 #[test]
+fn writes_that_the_budget_fails_are_counted_and_others_are_not() {
+    let budget = Arc::new(Budget::new(16 * KIB));
+    let store = Store::new(Arc::clone(&budget), Provision::Thin, SMALL);
+    resize(&store, 1 << 20).expect("thin");
+    store.write(0, &[1; 4096]).expect("fits");
+    assert_eq!(budget.failed_writes(), 0);
+    for count in 1..3 {
+        let refused = store.write(16 * KIB, &[1; 4096]);
+        assert_eq!(refused, Err(Status::CapacityExceeded));
+        assert_eq!(budget.failed_writes(), count);
+    }
+    store.write(0, &[2; 4096]).expect("it has memory");
+    assert_eq!(budget.failed_writes(), 2);
+}
+
+#[test]
 fn dropping_a_store_refunds_all_it_held() {
     let budget = Arc::new(Budget::new(1 << 20));
     let store = Store::new(Arc::clone(&budget), Provision::Thin, SMALL);

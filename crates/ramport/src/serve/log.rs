@@ -1,14 +1,25 @@
 //! The log: lines on standard error, written by a thread of their own, so that nobody waits for
 //! them.
 
+mod form;
+mod limit;
+
+use std::env;
 use std::io::{self, IsTerminal};
 
+use tracing::Subscriber;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, JsonFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::cli::LogForm;
 use crate::failure::Failure;
+use form::{Prioritized, QuotedFields};
+use limit::PeerLimit;
 
 /// Lines that may wait to be written; further ones are dropped rather than waited for.
 const LINES_MAX: usize = 10_000;
@@ -26,8 +37,22 @@ fn check_levels(filter: &str) -> Result<(), Failure> {
     }
 }
 
-/// Starts logging. Lines are written as long as what is returned lives.
-pub(super) fn start(form: LogForm, filter: &str) -> Result<WorkerGuard, Failure> {
+/// The log at work. Lines are written as long as it lives.
+pub(super) struct Log {
+    limit: PeerLimit,
+    _writer: WorkerGuard,
+}
+
+/// What lines look like.
+#[derive(Clone, Copy)]
+struct Style {
+    form: LogForm,
+    is_terminal: bool,
+    is_journal: bool,
+}
+
+/// Starts logging.
+pub(super) fn start(form: LogForm, filter: &str) -> Result<Log, Failure> {
     check_levels(filter)?;
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::Mistake(anyhow::anyhow!(
@@ -38,20 +63,148 @@ pub(super) fn start(form: LogForm, filter: &str) -> Result<WorkerGuard, Failure>
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
         .finish(io::stderr());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer)
-        .with_ansi(io::stderr().is_terminal());
-    match form {
-        LogForm::Text => builder.init(),
-        LogForm::Json => builder.json().init(),
+    let style = Style {
+        form,
+        is_terminal: io::stderr().is_terminal(),
+        is_journal: form::is_journal(io::stderr(), env::var_os("JOURNAL_STREAM").as_deref()),
+    };
+    let limit = PeerLimit::default();
+    subscriber(style, filter, limit.clone(), writer).init();
+    Ok(Log {
+        limit,
+        _writer: guard,
+    })
+}
+
+impl Log {
+    /// Logs how many lines about peers were suppressed, each time a window ends. Never returns.
+    pub(super) async fn report_suppressed(&self) {
+        let mut windows = tokio::time::interval(limit::WINDOW);
+        loop {
+            windows.tick().await;
+            self.limit.end_window();
+        }
     }
-    Ok(guard)
+}
+
+fn subscriber<W>(
+    style: Style,
+    filter: EnvFilter,
+    limit: PeerLimit,
+    writer: W,
+) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let is_journal = style.is_journal;
+    let lines = fmt::layer()
+        .with_writer(writer)
+        .with_ansi(style.is_terminal);
+    let lines = match style.form {
+        LogForm::Text => lines
+            .fmt_fields(QuotedFields)
+            .event_format(Prioritized {
+                form: format::format(),
+                is_journal,
+            })
+            .boxed(),
+        LogForm::Json => lines
+            .fmt_fields(JsonFields::new())
+            .event_format(Prioritized {
+                form: format::format().json(),
+                is_journal,
+            })
+            .boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(limit)
+        .with(filter)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    /// The end of the log that tests read.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn styled_lines_of(style: Style, limit: &PeerLimit, log: impl FnOnce()) -> Vec<String> {
+        let lines = Lines::default();
+        let writer = {
+            let lines = lines.clone();
+            move || lines.clone()
+        };
+        let subscriber = subscriber(style, EnvFilter::new("debug"), limit.clone(), writer);
+        tracing::subscriber::with_default(subscriber, log);
+        let bytes = lines.0.lock().expect("no panic").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The lines of text that `log` causes.
+    pub(super) fn limited_lines_of(limit: &PeerLimit, log: impl FnOnce()) -> Vec<String> {
+        let style = Style {
+            form: LogForm::Text,
+            is_terminal: false,
+            is_journal: false,
+        };
+        styled_lines_of(style, limit, log)
+    }
+
+    pub(super) fn lines_of(log: impl FnOnce()) -> Vec<String> {
+        limited_lines_of(&PeerLimit::default(), log)
+    }
+
+    #[test]
+    fn lines_for_the_journal_begin_with_their_priority() {
+        for form in [LogForm::Text, LogForm::Json] {
+            let style = Style {
+                form,
+                is_terminal: false,
+                is_journal: true,
+            };
+            let lines = styled_lines_of(style, &PeerLimit::default(), || {
+                tracing::error!("first");
+                tracing::warn!("second\nline");
+                tracing::info!(name = "x", "third");
+                tracing::debug!("fourth");
+            });
+            let priorities: Vec<_> = lines.iter().map(|line| &line[..3]).collect();
+            assert_eq!(priorities, ["<3>", "<4>", "<6>", "<7>"], "{lines:?}");
+            if form == LogForm::Json {
+                let third = lines[2].strip_prefix("<6>").expect("a priority");
+                let third: serde_json::Value = serde_json::from_str(third).expect("JSON");
+                assert_eq!(third["fields"]["name"], "x");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_names_its_span_with_quoted_fields() {
+        let lines = lines_of(|| {
+            let span = tracing::info_span!("request", user = "a b", uid = 7, token = None::<&str>);
+            span.in_scope(|| tracing::info!("changed"));
+        });
+        assert!(
+            lines[0].contains(r#"request{user="a b" uid=7}: "#),
+            "{lines:?}"
+        );
+    }
 
     #[test]
     fn a_word_alone_has_to_be_a_level() {

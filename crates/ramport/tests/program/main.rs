@@ -7,6 +7,7 @@ mod daemon;
 mod fabric;
 mod guards;
 mod iscsi;
+mod logs;
 mod lost;
 mod rdma;
 mod start;
@@ -167,6 +168,11 @@ fn errors_are_json_where_json_is_asked_for() {
 #[test]
 fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
     for (option, value, hint) in [
+        (
+            "--memory",
+            "4000T",
+            "is more than this machine, or its control group, has",
+        ),
         ("--memory", "0", "choose a size of at least 16 MiB"),
         ("--memory", "1K", "choose a size of at least 16 MiB"),
         ("--memory", "0%", "from 1% to 100%"),

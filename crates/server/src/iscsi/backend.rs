@@ -103,8 +103,10 @@ impl IscsiBackend {
         if grant.access == Access::Denied {
             return Err(OpenError::Forbidden);
         }
-        let has_room = self.charge.resize(CONNECTION_BYTES);
-        has_room.map_err(|_| OpenError::OutOfResources)?;
+        if self.charge.resize(CONNECTION_BYTES).is_err() {
+            self.core.note_rejected_connection();
+            return Err(OpenError::OutOfResources);
+        }
         Ok((target, grant))
     }
 

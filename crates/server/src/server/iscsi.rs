@@ -34,7 +34,7 @@ const ISER_SENDS: u16 = 192;
 
 impl Acceptor for IscsiPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
-        let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
+        let charge = self.core.charge_connection(LOGIN_BYTES)?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
         Some(drive(Connection::new(), backend))
     }
@@ -53,8 +53,8 @@ impl MessageAcceptor for IscsiPortal {
                 private_data: Vec::new(),
             });
         }
-        let charge = self.core.budget.reserve(LOGIN_BYTES);
-        let charge = charge.map_err(|_| Refusal::NoResources)?;
+        let charge = self.core.charge_connection(LOGIN_BYTES);
+        let charge = charge.ok_or(Refusal::NoResources)?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
         let (agreed, private_data) = iser::accept(request.private_data);
         let config = iser::TargetConfig::default();

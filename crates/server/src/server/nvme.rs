@@ -29,7 +29,7 @@ pub(super) struct NvmePortal {
 impl NvmePortal {
     /// `None` where the budget has no room for another connection.
     fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
-        let charge = self.core.budget.reserve(CONNECTION_BYTES).ok()?;
+        let charge = self.core.charge_connection(CONNECTION_BYTES)?;
         let core = Arc::clone(&self.core);
         Some(ConnectionBackend::new(core, *accepted, self.id, charge))
     }

@@ -1,0 +1,147 @@
+//! Who sent a request, and the trail of changes in the log: each change names its sender, and each request that asks for a
+//! change is logged with its outcome. Neither has bodies of requests, where secrets may be.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Extension, Request};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
+use percent_encoding::percent_decode_str;
+use tokio::net::{TcpListener, UnixListener};
+use tracing::{Instrument, Span};
+
+use super::answer::Reason;
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Caller {
+    /// A process of this machine, as the system knows it.
+    Local { uid: Option<u32>, pid: Option<i32> },
+    /// Another end over TCP.
+    Remote(SocketAddr),
+}
+
+/// What requests come through.
+#[derive(Clone, Debug)]
+pub(super) enum Entrance {
+    /// The Unix socket at this path.
+    Socket(String),
+    /// TCP, with the token of this name.
+    Token(String),
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        let credentials = stream.io().peer_cred().ok();
+        Self::Local {
+            uid: credentials.map(|it| it.uid()),
+            pid: credentials.and_then(|it| it.pid()),
+        }
+    }
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        Self::Remote(*stream.remote_addr())
+    }
+}
+
+/// The longest part of a request's path that is logged.
+const PATH_MAX_CHARS: usize = 1024;
+
+/// Carries a request out within a span that names its sender, and logs the outcome if it asks for a change.
+pub(super) async fn log_changes(
+    Extension(entrance): Extension<Entrance>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let changes = !matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
+    let line = changes.then(|| shown(&request));
+    let span = span(caller, &entrance);
+    let response = next.run(request).instrument(span.clone()).await;
+    if let Some(line) = line {
+        span.in_scope(|| log_outcome(&line, &response));
+    }
+    response
+}
+
+/// A span for all lines that a request causes.
+fn span(caller: Caller, entrance: &Entrance) -> Span {
+    let (uid, pid, client) = match caller {
+        Caller::Local { uid, pid } => (uid, pid, None),
+        Caller::Remote(address) => (None, None, Some(address.to_string())),
+    };
+    let user = uid.and_then(|uid| user_name(uid, Path::new("/etc/passwd")));
+    let (socket, token) = match entrance {
+        Entrance::Socket(path) => (Some(path.as_str()), None),
+        Entrance::Token(name) => (None, Some(name.as_str())),
+    };
+    tracing::info_span!("request", user, uid, pid, socket, client, token)
+}
+
+/// A request's method, path and query, readable.
+fn shown(request: &Request) -> String {
+    let uri = request.uri();
+    let path = percent_decode_str(uri.path()).decode_utf8_lossy();
+    let mut line = format!("{} {path}", request.method());
+    if let Some(query) = uri.query() {
+        line.push('?');
+        line.push_str(query);
+    }
+    line.chars().take(PATH_MAX_CHARS).collect()
+}
+
+fn log_outcome(request: &str, response: &Response) {
+    let status = response.status();
+    let outcome = match status {
+        status if status.is_success() => "done",
+        status if status.is_server_error() && status != StatusCode::INSUFFICIENT_STORAGE => {
+            "failed"
+        }
+        _ => "rejected",
+    };
+    let reason = response
+        .extensions()
+        .get()
+        .map(|Reason(reason)| reason.as_str());
+    tracing::info!(target: "audit", request, status = status.as_u16(), reason, "{outcome}");
+}
+
+/// The name of a user in a file such as `/etc/passwd`.
+fn user_name(uid: u32, users: &Path) -> Option<String> {
+    let users = fs::read_to_string(users).ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_number() {
+        let path = std::env::temp_dir().join(format!("ramport-users-{}", std::process::id()));
+        fs::write(
+            &path,
+            "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:100::/:\n",
+        )
+        .expect("written");
+        assert_eq!(user_name(1000, &path).as_deref(), Some("ann"));
+        assert_eq!(user_name(0, &path).as_deref(), Some("root"));
+        assert_eq!(user_name(100, &path), None);
+        fs::remove_file(&path).expect("removed");
+        assert_eq!(user_name(0, &path), None);
+    }
+}

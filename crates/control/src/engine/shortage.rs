@@ -1,0 +1,105 @@
+//! What the memory budget could not give: writes that failed, connections that were rejected, and volumes that it cannot
+//! hold. The log tells of each kind at most once per [`LINE_INTERVAL`], with how many there were since the line before.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use server::VolumeName;
+
+use super::Engine;
+use super::lost::first_names;
+
+/// The shortest time between two lines of a kind.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the log has said.
+#[derive(Debug, Default)]
+pub(crate) struct ShortageLog {
+    writes: Told,
+    connections: Told,
+    /// Volumes that are larger than the budget.
+    oversized: BTreeSet<VolumeName>,
+}
+
+/// How far a counter has been told.
+#[derive(Debug, Default)]
+struct Told {
+    count: u64,
+    at: Option<Instant>,
+}
+
+impl ShortageLog {
+    /// Logs what is new.
+    pub(crate) fn report(&mut self, engine: &Engine, now: Instant) {
+        let capacity = engine.capacity();
+        let (budget_bytes, used_bytes) = (capacity.budget_bytes, capacity.used_bytes);
+        if let Some(count) = self.writes.due(capacity.failed_writes, now) {
+            tracing::warn!(
+                count,
+                used_bytes,
+                budget_bytes,
+                "writes failed because the memory budget is used up; remove or erase volumes, or raise --memory"
+            );
+        }
+        if let Some(count) = self.connections.due(capacity.rejected_connections, now) {
+            tracing::warn!(
+                count,
+                used_bytes,
+                budget_bytes,
+                "connections were rejected because the memory budget is used up; remove or erase volumes, or raise --memory"
+            );
+        }
+        let oversized = engine.oversized_volumes();
+        let new: BTreeSet<_> = oversized.difference(&self.oversized).cloned().collect();
+        if !new.is_empty() {
+            tracing::warn!(
+                count = new.len(),
+                volumes = first_names(&new),
+                budget_bytes,
+                "thin volumes are larger than the memory budget; writes fail when it is used up"
+            );
+        }
+        self.oversized = oversized;
+    }
+}
+
+impl Told {
+    /// How many events are new, if a line is due.
+    fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
+        let is_early = |at| now.saturating_duration_since(at) < LINE_INTERVAL;
+        if count == self.count || self.at.is_some_and(is_early) {
+            return None;
+        }
+        self.at = Some(now);
+        Some(count.wrapping_sub(std::mem::replace(&mut self.count, count)))
+    }
+}
+
+impl Engine {
+    /// Volumes that the memory budget cannot hold.
+    pub(super) fn oversized_volumes(&self) -> BTreeSet<VolumeName> {
+        let budget_bytes = self.server().capacity().budget_bytes;
+        let definitions = self.read();
+        let volumes = definitions.volumes.iter();
+        let oversized = volumes.filter(|(_, volume)| volume.size.0 > budget_bytes);
+        oversized.map(|(name, _)| name.0.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_told_at_once_and_then_together_once_per_interval() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(told.due(0, after(0)), None);
+        assert_eq!(told.due(3, after(5)), Some(3));
+        assert_eq!(told.due(3, after(10)), None);
+        assert_eq!(told.due(9, after(64)), None);
+        assert_eq!(told.due(10, after(65)), Some(7));
+        assert_eq!(told.due(10, after(600)), None);
+        assert_eq!(told.due(11, after(605)), Some(1));
+    }
+}

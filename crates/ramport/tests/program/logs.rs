@@ -1,0 +1,246 @@
+//! What the daemon logs: who changed what, what peers cause, and what the memory budget cannot give.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::daemon::{Daemon, ramport};
+
+/// How long a line may take to be written.
+const LINE_TIME: Duration = Duration::from_secs(30);
+const SECRET: &str = "open sesame, please";
+
+/// A daemon whose log goes to a file. Verbs are those of [`Daemon`].
+struct Logged {
+    daemon: Daemon,
+    log: PathBuf,
+}
+
+impl Logged {
+    fn start(name: &str, more: &[&str]) -> Self {
+        let mut daemon = Daemon::start(name);
+        end(&mut daemon.child);
+        let log = daemon.folder.join("log");
+        let file = File::create(&log).expect("created");
+        let data = file.metadata().expect("it has metadata");
+        daemon.child = ramport()
+            .args(["serve", "--cores", "1", "--nvme-tcp", "127.0.0.1:0"])
+            .args(more)
+            .arg("--socket")
+            .arg(daemon.folder.join("socket"))
+            .arg("--state")
+            .arg(daemon.folder.join("state"))
+            .env("JOURNAL_STREAM", format!("{}:{}", data.dev(), data.ino()))
+            .stdin(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("the daemon starts");
+        daemon.wait();
+        Self { daemon, log }
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// The first line with all of `parts`, when it is there.
+    fn line(&self, parts: &[&str]) -> String {
+        let begin = Instant::now();
+        loop {
+            let text = self.text();
+            let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
+            if let Some(line) = text.lines().find(has_all) {
+                return line.to_owned();
+            }
+            assert!(begin.elapsed() < LINE_TIME, "{parts:?} is not in:\n{text}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    rustix::process::kill_process(Pid::from_child(child), Signal::TERM).expect("sent");
+    child.wait().expect("ended");
+}
+
+#[test]
+fn changes_are_logged_with_their_sender_and_outcome_and_without_secrets() {
+    let logged = Logged::start("audit", &["--memory", "256M"]);
+    let daemon = &logged.daemon;
+    daemon.ok(&["volume", "create", "rd0", "--size", "4M"]);
+    let uid = rustix::process::getuid().as_raw();
+    let sender = format!("uid={uid} pid=");
+    let socket = format!("socket={:?}", daemon.folder.join("socket"));
+    let who = [sender.as_str(), socket.as_str()];
+    let has = |parts: &[&str]| logged.line(&[&who[..], parts].concat());
+    let line = has(&["changed", r#"change="+ volume rd0 "#]);
+    assert!(line.starts_with("<6>"), "{line}");
+    has(&[
+        "audit: done",
+        r#"request="POST /v1/volumes/rd0" status=201"#,
+    ]);
+    daemon.mistake(&["volume", "create", "rd0", "--size", "4M"]);
+    has(&[
+        "audit: rejected",
+        "status=409",
+        r#"reason="volume rd0 already exists"#,
+    ]);
+    daemon.mistake(&["volume", "show", "none"]);
+    let file = daemon.folder.join("secret");
+    fs::write(&file, SECRET).expect("written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
+    let file = file.to_str().expect("a plain path");
+    let host = "iqn.2025-01.com.example:h";
+    daemon.ok(&["host", "create", host, "--chap-secret-file", file]);
+    has(&["changed", host, "secret (hidden)"]);
+    // A body that is not understood is told to its sender alone.
+    let wrong = format!(r#"{{"hosts": {{"{host}": {{"chap": "{SECRET}"}}}}}}"#);
+    let request = format!(
+        "PUT /v1/definitions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{wrong}",
+        wrong.len()
+    );
+    let socket = std::os::unix::net::UnixStream::connect(daemon.folder.join("socket"));
+    let mut socket = socket.expect("it listens");
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains(SECRET), "it says what is wrong: {answer}");
+    let not_understood = r#"reason="the body is not what is expected""#;
+    has(&[
+        r#"request="PUT /v1/definitions" status=400"#,
+        not_understood,
+    ]);
+    daemon.ok(&["export", "--with-secrets", "--output", file]);
+    has(&["definitions were read with secrets"]);
+    daemon.ok(&["volume", "erase", "rd0"]);
+    has(&["erased", "volume=rd0"]);
+    daemon.ok(&["volume", "remove", "rd0"]);
+    has(&[
+        "audit: done",
+        r#"request="DELETE /v1/volumes/rd0" status=204"#,
+    ]);
+    let text = logged.text();
+    assert!(!text.contains(SECRET), "{text}");
+    assert!(
+        !text.contains("request=\"GET"),
+        "reading is no change: {text}"
+    );
+}
+
+#[test]
+fn changes_over_tcp_are_logged_with_address_and_token() {
+    let folder = std::env::temp_dir().join(format!("ramport-token-log-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("created");
+    let token = |name: &str, text: &str| {
+        let file = folder.join(name);
+        fs::write(&file, text).expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
+        file.to_str().expect("a plain path").to_owned()
+    };
+    let right = token("operators", "a-secret-of-some-length");
+    let wrong = token("others", "another-secret-of-length");
+    let tcp = ["--api-listen", "127.0.0.1:0", "--api-token-file", &right];
+    let logged = Logged::start("audit-tcp", &tcp);
+    let line = logged.line(&["REST on TCP"]);
+    let address = line
+        .split("address=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let address = address.expect("an address").to_owned();
+    let run = |file: &str| {
+        ramport()
+            .args(["--api", &address, "--api-token-file", file])
+            .args(["volume", "create", "rd0", "--size", "4M"])
+            .output()
+            .expect("the program runs")
+    };
+    for _ in 0..20 {
+        assert_eq!(run(&wrong).status.code(), Some(2));
+    }
+    assert!(run(&right).status.success());
+    logged.line(&[
+        "audit: done",
+        "client=\"127.0.0.1:",
+        "token=\"operators\"",
+        "status=201",
+    ]);
+    let text = logged.text();
+    assert_eq!(
+        text.matches("token is missing or wrong").count(),
+        1,
+        "{text}"
+    );
+    assert!(
+        !text.contains("a-secret-of") && !text.contains("another-secret"),
+        "{text}"
+    );
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn rejected_hosts_cost_a_line_per_cause_and_cannot_forge_one() {
+    let logged = Logged::start("rejected", &["--memory", "256M", "--iscsi", "127.0.0.1:0"]);
+    let portals = logged.daemon.json(&["portal", "list"]);
+    let urls = portals.as_array().expect("a list").iter();
+    let url = urls
+        .filter_map(|portal| portal["url"].as_str())
+        .find(|url| url.starts_with("iscsi"))
+        .expect("the portal");
+    for number in 0..20 {
+        let name = format!("{url}/iqn.2025-01.com.example:none-{number}/0");
+        let output = logged.daemon.run(&["bench", &name, "--runtime", "1"]);
+        assert_eq!(output.status.code(), Some(2));
+    }
+    let line = logged.line(&["a login was refused", "example:none-0"]);
+    assert!(line.starts_with("<4>"), "{line}");
+    let text = logged.text();
+    assert_eq!(text.matches("a login was refused").count(), 1, "{text}");
+}
+
+#[test]
+fn what_the_budget_cannot_give_is_logged_and_counted() {
+    const TARGET: &str = "nqn.2025-01.com.example:big";
+    let logged = Logged::start("shortage", &["--memory", "16M"]);
+    let daemon = &logged.daemon;
+    daemon.ok(&["volume", "create", "big", "--size", "1G"]);
+    daemon.ok(&["target", "create", TARGET, "--volume", "big"]);
+    logged.line(&["larger than the memory budget", r#"volumes="big""#]);
+    let portals = daemon.json(&["portal", "list"]);
+    let portal = portals[0]["url"].as_str().expect("a URL");
+    let url = format!("{portal}/{TARGET}");
+    let fill = "--rw write --bs 1M --size 64M --iodepth 1 --write";
+    let args: Vec<_> = fill.split(' ').collect();
+    let output = daemon.run(&[&["bench", &url], &args[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "writes fail");
+    let line = logged.line(&["writes failed because the memory budget is used up"]);
+    assert!(
+        line.starts_with("<4>") && line.contains("budget_bytes=16777216"),
+        "{line}"
+    );
+    // The budget has no room for a connection either.
+    let address = portal.trim_start_matches("nvme+tcp://");
+    let connect = |_| TcpStream::connect(address).expect("it listens");
+    let _peers: Vec<_> = (0..16).map(connect).collect();
+    logged.line(&["connections were rejected because the memory budget is used up"]);
+    let capacity = daemon.json(&["capacity"]);
+    let figure = |name: &str| capacity[name].as_u64().expect("a number");
+    assert_eq!(figure("oversized_volumes"), 1);
+    assert!(
+        figure("failed_writes") > 0 && figure("rejected_connections") > 0,
+        "{capacity}"
+    );
+    let text = logged.text();
+    assert_eq!(text.matches("writes failed because").count(), 1, "{text}");
+    let shown = daemon.ok(&["capacity"]);
+    assert!(
+        shown.contains("writes failed for lack of memory"),
+        "{shown}"
+    );
+}
