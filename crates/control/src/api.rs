@@ -37,8 +37,8 @@ pub struct ApiConfig {
 
 /// How often portals that could not be opened are tried again.
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
-/// How often it is looked whether the memory budget was too small.
-const SHORTAGE_LOOK: std::time::Duration = std::time::Duration::from_secs(5);
+/// How often the counters of what the memory budget denied are read for the log.
+const SHORTAGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The most engine calls at once; further ones wait.
 const CALLS_MAX: usize = 32;
@@ -182,7 +182,7 @@ async fn retry_portals(engine: Engine) {
 async fn report_shortages(engine: Engine) {
     let mut log = ShortageLog::default();
     loop {
-        tokio::time::sleep(SHORTAGE_LOOK).await;
+        tokio::time::sleep(SHORTAGE_INTERVAL).await;
         log.report(&engine, Instant::now());
     }
 }

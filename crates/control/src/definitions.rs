@@ -16,6 +16,7 @@
 mod chap;
 mod convert;
 mod filters;
+mod identity;
 mod kind;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ pub use convert::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
 };
+pub use identity::Identity;
 pub use kind::VolumeKind;
 
 use crate::text::{Portal, Size, Text};
@@ -78,6 +80,9 @@ pub struct Volume {
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
     pub kind: VolumeKind,
+    /// Identifiers by which hosts tell it from other disks.
+    #[serde(default, skip_serializing_if = "Identity::is_empty")]
+    pub identity: Identity,
     /// Whether writes are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub read_only: bool,

@@ -27,7 +27,7 @@ pub use api::{
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
-    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
+    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, MutualChap, Nsid,
     RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume, VolumeKind,
 };
 pub use engine::{

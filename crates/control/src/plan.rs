@@ -195,6 +195,11 @@ pub enum PlanError {
         "volume {0} exists with another kind or provisioning, which cannot change; remove the volume first, or use another name"
     )]
     Kind(VolumeName),
+    /// A volume's identifiers are fixed: hosts would see another disk.
+    #[error(
+        "volume {0} exists with other identifiers, which cannot change; remove the volume first, or use another name"
+    )]
+    Identity(VolumeName),
 }
 
 /// The steps for `changes`, in the order in which they are taken.
@@ -268,6 +273,9 @@ fn plan_volume(
     }
     if from.kind != to.kind {
         return Err(PlanError::Kind(name.clone()));
+    }
+    if from.identity != to.identity {
+        return Err(PlanError::Identity(name.clone()));
     }
     if from.size != to.size {
         steps.push(Step::Resize {

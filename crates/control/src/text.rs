@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{
-    AddressRange, HostName, PortalDefinition, PortalGroup, Protocol, RdmaChoice, TargetName,
-    Transport, VolumeName,
+    AddressRange, DiskUuid, Eui64, HostName, Naa, Nguid, PortalDefinition, PortalGroup, Protocol,
+    RdmaChoice, SerialNumber, TargetName, Transport, VolumeName,
 };
 use volume::{ByteSize, Provision, SizeError};
 
@@ -39,6 +39,26 @@ impl Written for HostName {
 
 impl Written for AddressRange {
     const NOUN: &'static str = "address range";
+}
+
+impl Written for DiskUuid {
+    const NOUN: &'static str = "UUID";
+}
+
+impl Written for Nguid {
+    const NOUN: &'static str = "NGUID";
+}
+
+impl Written for Eui64 {
+    const NOUN: &'static str = "EUI-64";
+}
+
+impl Written for Naa {
+    const NOUN: &'static str = "NAA designator";
+}
+
+impl Written for SerialNumber {
+    const NOUN: &'static str = "serial number";
 }
 
 impl Written for Provision {

@@ -26,6 +26,9 @@ pub struct DeviceInfo {
     pub model: String,
     /// Serial number (SN); unit serial number.
     pub serial: String,
+    /// Namespace Globally Unique Identifier (NGUID); the logical unit's NAA designator, or the best
+    /// that it has.
+    pub identifier: Vec<u8>,
     /// Firmware revision (FR); product revision level.
     pub firmware: String,
     /// The subsystem's NQN (SUBNQN); the target's name.

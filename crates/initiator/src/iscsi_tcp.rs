@@ -6,9 +6,9 @@ mod keeper;
 mod line;
 mod login;
 
-use std::{sync::Arc, thread};
+use std::{net::SocketAddr, sync::Arc, thread};
 
-use scsi::host::io;
+use scsi::host::{UnitFacts, io};
 
 use self::keeper::Keeper;
 use self::login::Plan;
@@ -68,16 +68,7 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
                 .min(io::COMPARE_AND_WRITE_BLOCKS_MAX),
         },
     };
-    let info = DeviceInfo {
-        model: format!("{} {}", facts.vendor, facts.product),
-        serial: facts.serial.clone(),
-        firmware: facts.revision.clone(),
-        target: url.target().unwrap_or_default().to_owned(),
-        address,
-        controller_id: None,
-        unit: u32::from(plan.lun()),
-        queue_depth_max: crate::Device::DEPTH_MAX,
-    };
+    let info = device_info(url, &plan, address, &facts);
     let keeper = Keeper::new(plan, Arc::clone(&shared), mailboxes.clone(), facts);
     let keeper = thread::Builder::new()
         .name("keep sessions".to_owned())
@@ -90,6 +81,21 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         terms,
         keeper,
     })
+}
+
+/// What is told of a logical unit that is attached.
+fn device_info(url: &Url, plan: &Plan, address: SocketAddr, facts: &UnitFacts) -> DeviceInfo {
+    DeviceInfo {
+        model: format!("{} {}", facts.vendor, facts.product),
+        serial: facts.serial.clone(),
+        identifier: facts.designator.clone(),
+        firmware: facts.revision.clone(),
+        target: url.target().unwrap_or_default().to_owned(),
+        address,
+        controller_id: None,
+        unit: u32::from(plan.lun()),
+        queue_depth_max: crate::Device::DEPTH_MAX,
+    }
 }
 
 const _: () = assert!(io::UNMAP_LIST_BYTES <= TAIL_BYTES);

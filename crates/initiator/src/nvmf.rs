@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use nvme::host::{CommandKey, ControllerFacts, Fused, Purpose, io};
+use nvme::host::{CommandKey, ControllerFacts, Fused, NamespaceFacts, Purpose, io};
 use nvme::wire::Nsid;
 
 use self::association::{IoTerms, Plan};
@@ -80,7 +80,7 @@ pub(crate) fn attach<T: Transport>(
             compare_and_write,
         },
     };
-    let info = device_info(controller, admin.address, nsid, queue_depth_max);
+    let info = device_info(controller, &namespace, admin.address, queue_depth_max);
     let mut keeper = Keeper {
         plan,
         shared: Arc::clone(&shared),
@@ -114,18 +114,19 @@ pub(crate) fn attach<T: Transport>(
 /// What is told of a namespace that is attached.
 fn device_info(
     controller: &ControllerFacts,
+    namespace: &NamespaceFacts,
     address: SocketAddr,
-    nsid: Nsid,
     queue_depth_max: u16,
 ) -> DeviceInfo {
     DeviceInfo {
         model: controller.model.clone(),
         serial: controller.serial.clone(),
+        identifier: namespace.nguid.to_vec(),
         firmware: controller.firmware.clone(),
         target: controller.subsystem_nqn.clone(),
         address,
         controller_id: Some(controller.id),
-        unit: nsid.0,
+        unit: namespace.nsid.0,
         queue_depth_max,
     }
 }

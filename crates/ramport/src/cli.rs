@@ -13,8 +13,10 @@ use initiator::Url;
 use crate::failure::Failure;
 
 mod examples;
+mod identity;
 mod values;
 
+pub(crate) use identity::IdentityArgs;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
@@ -345,6 +347,8 @@ pub(crate) struct VolumeCreateArgs {
     /// Reject writes
     #[arg(long)]
     pub(crate) read_only: bool,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
 }
 
 impl VolumeCreateArgs {

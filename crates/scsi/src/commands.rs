@@ -348,7 +348,7 @@ impl Device {
         let named = |device_lun: &Lun| {
             self.units
                 .get(device_lun)
-                .is_some_and(|unit| unit.identity.naa() == target.naa)
+                .is_some_and(|unit| unit.identity.naa == target.naa)
         };
         let seen = self.seen_by(id);
         let lun = seen.iter().find(|(_, to)| named(to));

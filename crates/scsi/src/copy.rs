@@ -6,6 +6,7 @@ mod work;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
+use crate::inquiry::Naa;
 use crate::sense::{Asc, Sense, SenseKey};
 
 pub(crate) use self::work::SegmentEnds;
@@ -52,8 +53,7 @@ pub(crate) struct CopyList {
 /// A target descriptor of type E4h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyTarget {
-    /// The 8-byte NAA designator.
-    pub(crate) naa: [u8; 8],
+    pub(crate) naa: Naa,
     pub(crate) block_len: u32,
 }
 
@@ -109,13 +109,17 @@ fn parse_target(target: &[u8], at: usize) -> Result<CopyTarget, Sense> {
     if target[1] & 0x1F != 0 {
         return Err(Sense::invalid_parameter(at as u16 + 1));
     }
-    // The designator: CODE SET 1 (binary), ASSOCIATION 0 and type 3 (NAA), 8 bytes.
-    let designator = &target[4..];
-    if designator[0] & 0x0F != 1 || designator[1] & 0x3F != 3 || designator[3] != 8 {
+    // The designator: CODE SET 1 (binary), ASSOCIATION 0 and type 3 (NAA), 8 or 16 bytes.
+    let designator = &target[4..28];
+    if designator[0] & 0x0F != 1 || designator[1] & 0x3F != 3 {
         return Err(copy_target_unreachable());
     }
-    let mut naa = [0; 8];
-    naa.copy_from_slice(&designator[4..12]);
+    let value = designator.get(4..4 + usize::from(designator[3]));
+    let naa = value.and_then(|value| {
+        let eight = value.try_into().ok().map(Naa::Eight);
+        eight.or_else(|| value.try_into().ok().map(Naa::Sixteen))
+    });
+    let naa = naa.ok_or_else(copy_target_unreachable)?;
     let block_len = be32(&target[28..32]) & 0x00FF_FFFF;
     Ok(CopyTarget { naa, block_len })
 }

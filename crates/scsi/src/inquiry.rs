@@ -23,22 +23,50 @@ const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 /// What names a logical unit for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitIdentity {
-    /// 64 bits that no other volume of this installation has; NAA and EUI-64 identifiers are made
-    /// of them.
-    pub unique: u64,
-    /// UNIT SERIAL NUMBER, printable ASCII.
+    /// The NAA designator.
+    pub naa: Naa,
+    /// The EUI-64.
+    pub eui64: [u8; 8],
+    /// UNIT SERIAL NUMBER, printable ASCII of at most 247 bytes.
     pub serial: String,
 }
 
+/// An NAA designator (SPC-5, "NAA designator format").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naa {
+    /// Of type 2 (IEEE Extended), 3 (Locally Assigned) or 5 (IEEE Registered).
+    Eight([u8; 8]),
+    /// Of type 6 (IEEE Registered Extended).
+    Sixteen([u8; 16]),
+}
+
 impl UnitIdentity {
-    /// An NAA identifier of type 3 (locally assigned), 8 bytes.
-    pub(crate) fn naa(&self) -> [u8; 8] {
-        (0x3 << 60 | self.unique & (u64::MAX >> 4)).to_be_bytes()
+    /// The identity made of 64 bits that no other volume of this installation has, with an NAA designator of type 3
+    /// (Locally Assigned) and an EUI-64 with the local bit set.
+    pub fn derived(unique: u64, serial: String) -> Self {
+        Self {
+            naa: Naa::Eight((0x3 << 60 | unique & (u64::MAX >> 4)).to_be_bytes()),
+            eui64: (unique | 0x02 << 56).to_be_bytes(),
+            serial,
+        }
+    }
+}
+
+impl Naa {
+    /// The designator.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Eight(bytes) => bytes,
+            Self::Sixteen(bytes) => bytes,
+        }
     }
 
-    /// An EUI-64 with the local bit set.
-    fn eui64(&self) -> [u8; 8] {
-        (self.unique | 0x02 << 56).to_be_bytes()
+    /// Whether its NAA field, the first four bits, is of a type that has its length.
+    pub fn has_known_type(&self) -> bool {
+        match self {
+            Self::Eight(bytes) => matches!(bytes[0] >> 4, 2 | 3 | 5),
+            Self::Sixteen(bytes) => bytes[0] >> 4 == 6,
+        }
     }
 }
 
@@ -136,8 +164,8 @@ fn device_identification(subject: &Subject<'_>) -> Vec<u8> {
     let relative = u32::from(subject.port.relative_id).to_be_bytes();
     let group = u32::from(subject.port.group).to_be_bytes();
     [
-        designator(1, 0, 3, &subject.identity.naa()),
-        designator(1, 0, 2, &subject.identity.eui64()),
+        designator(1, 0, 3, subject.identity.naa.bytes()),
+        designator(1, 0, 2, &subject.identity.eui64),
         designator(2, 0, 1, &t10),
         designator(1, 1, 4, &relative),
         designator(1, 1, 5, &group),
@@ -239,10 +267,7 @@ mod tests {
     use block::{BlockSize, Blocks};
 
     fn page(code: u8) -> Vec<u8> {
-        let identity = UnitIdentity {
-            unique: 0x1122_3344_5566_7788,
-            serial: "S1".into(),
-        };
+        let identity = UnitIdentity::derived(0x1122_3344_5566_7788, "S1".into());
         let port = TargetPort {
             relative_id: 2,
             name: "iqn.x,t,0x0001".into(),

@@ -47,7 +47,7 @@ pub use device::{
     Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
 };
 pub use device::{UNITS_MAX, View};
-pub use inquiry::{TargetPort, UnitIdentity};
+pub use inquiry::{Naa, TargetPort, UnitIdentity};
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};

@@ -14,8 +14,8 @@ use block::{Access, Volume};
 use session::Leases;
 
 use crate::{
-    CopySlots, CopyWork, Device, Execution, Lun, LunMap, Medium, NexusId, NexusPorts, Response,
-    SanitizeWork, Sense, Step, TargetPort, Turn, UnitIdentity,
+    CopySlots, CopyWork, Device, Execution, Lun, LunMap, Medium, Naa, NexusId, NexusPorts,
+    Response, SanitizeWork, Sense, Step, TargetPort, Turn, UnitIdentity,
 };
 
 /// A device of this name with one port and these logical units.
@@ -35,12 +35,14 @@ pub fn device<V: Volume + 'static>(
     device
 }
 
-/// The identity of a logical unit of a [`device`].
+/// The identity of a logical unit of a [`device`]. The NAA designators of odd LUNs have 16 bytes.
 fn identity(lun: Lun) -> UnitIdentity {
-    UnitIdentity {
-        unique: u64::from(lun) + 1,
-        serial: format!("test{lun}"),
+    let mut identity = UnitIdentity::derived(u64::from(lun) + 1, format!("test{lun}"));
+    if lun % 2 == 1 {
+        let [high, low] = lun.to_be_bytes();
+        identity.naa = Naa::Sixteen([0x60, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, high, low]);
     }
+    identity
 }
 
 /// A nexus of an initiator with the port of a [`device`]; it may do all.
@@ -85,8 +87,10 @@ pub fn copy_list(ends: [Lun; 2], blocks: u16, lbas: [u8; 2]) -> Vec<u8> {
     for lun in ends {
         let mut target = [0; 32];
         target[0] = 0xE4;
-        target[4..8].copy_from_slice(&[1, 3, 0, 8]);
-        target[8..16].copy_from_slice(&identity(lun).naa());
+        let naa = identity(lun).naa;
+        let naa = naa.bytes();
+        target[4..8].copy_from_slice(&[1, 3, 0, naa.len() as u8]);
+        target[8..8 + naa.len()].copy_from_slice(naa);
         list.extend(target);
     }
     let mut segment = [0; 28];

@@ -15,6 +15,7 @@ mod backend;
 mod capacity;
 mod definitions;
 mod error;
+mod identity;
 mod info;
 mod iscsi;
 mod keeper;
@@ -36,6 +37,9 @@ pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use fabric::{
     Choice as RdmaChoice, NoSuchChoice as NoSuchRdmaChoice, ProviderKind as RdmaProvider,
     Segmentation as RdmaSegmentation, SoftStatistics as RdmaStatistics,
+};
+pub use identity::{
+    DiskUuid, Eui64, IdentityFault, Naa, Nguid, Place, SerialNumber, VolumeIdentity,
 };
 pub use info::{
     Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, RdmaInfo, SessionId,

@@ -7,8 +7,8 @@ use std::time::Instant;
 use block::OpKind;
 use net::{ConnectionId, ReactorHandle};
 use nvme::controller::{
-    ControllerId, Generation, Limits, Namespace, NamespaceIds, Permit, Statistics, Subsystem,
-    SubsystemConfig, Usage,
+    ControllerId, Generation, Limits, Namespace, Permit, Statistics, Subsystem, SubsystemConfig,
+    Usage,
 };
 use nvme::wire::Nsid;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use volume::{Budget, Charge, RamVolume};
 
 use crate::tally::Totals;
 use crate::views::Found;
-use crate::{TargetName, VolumeName};
+use crate::{Place, TargetName, VolumeIdentity, VolumeName};
 
 /// A target, or the discovery service, as connections reach it.
 pub(crate) struct Offered {
@@ -33,10 +33,22 @@ pub(crate) struct Offered {
 #[derive(Clone)]
 pub(crate) struct VolumeHandle {
     pub(crate) name: VolumeName,
+    pub(crate) identity: Arc<VolumeIdentity>,
     pub(crate) ram: Arc<RamVolume>,
     pub(crate) totals: Arc<Totals>,
     /// What it takes besides its memory, for as long as anyone knows it.
     pub(crate) _charge: Arc<Charge>,
+}
+
+impl VolumeHandle {
+    /// The volume in a target.
+    pub(crate) fn place<'a>(&'a self, machine: Uuid, target: &'a TargetName) -> Place<'a> {
+        Place {
+            machine,
+            target,
+            volume: &self.name,
+        }
+    }
 }
 
 /// Which volume is behind which namespace. A leaf among the locks: it may be taken while a
@@ -142,11 +154,13 @@ impl Offered {
     /// Makes a volume a namespace. The number is free and within bounds.
     pub(crate) fn attach(&self, nsid: u32, volume: &VolumeHandle, machine: Uuid) {
         let nsid = Nsid(nsid);
-        let target = self.name.as_ref().map_or("", TargetName::as_str);
-        let seed = Uuid::new_v5(&machine, format!("{target}\0{}", volume.name).as_bytes());
+        let target = self
+            .name
+            .as_ref()
+            .expect("the discovery service has no namespaces");
         let namespace = Namespace {
             volume: volume.ram.clone(),
-            ids: NamespaceIds::from_seed(seed.into_bytes()),
+            ids: volume.identity.namespace_ids(volume.place(machine, target)),
         };
         self.with(|subsystem| {
             self.namespaces.lock().insert(nsid, volume.clone());

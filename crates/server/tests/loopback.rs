@@ -14,7 +14,7 @@ use nvme::wire::StatusCode;
 use server::{
     AllowedHost, Cores, Force, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
     PortalDefinition, PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError,
-    TargetDefinition, TargetName, ToldBy, Transport, VolumeDefinition, VolumeName,
+    TargetDefinition, TargetName, ToldBy, Transport, VolumeDefinition, VolumeIdentity, VolumeName,
 };
 use tap::Tap;
 use volume::filters::{Delay, FilterSpec, Latency};
@@ -439,6 +439,96 @@ fn a_portal_for_other_machines_needs_a_host_list() {
     assert!(matches!(local, Err(ServerError::OpenToNetwork { .. })));
     fixture.server.remove_portal(opened).expect("closed");
     wait_until(|| TcpStream::connect(("127.0.0.1", opened.address.port())).is_err());
+}
+
+/// The identifier and the serial number that our host reads of the first volume of a target.
+fn disk_at(portal: &PortalDefinition, target: &str) -> (String, String) {
+    let unit = match portal.transport {
+        Transport::Iscsi => "/0",
+        _ => "",
+    };
+    let url = format!("{portal}/{target}{unit}").parse().expect("a URL");
+    let device = Device::connect(&url, &options()).expect("attaches");
+    let bytes = device.info().identifier.iter();
+    let digits: Vec<_> = bytes.map(|byte| format!("{byte:02x}")).collect();
+    (digits.concat(), device.info().serial.clone())
+}
+
+/// A volume with the identity given, in two NVMe targets and an iSCSI target, and what hosts see of each.
+fn disks_of(
+    fixture: &Fixture,
+    iscsi: &PortalDefinition,
+    identity: VolumeIdentity,
+) -> Vec<(String, String)> {
+    let name = volume("own");
+    let definition = VolumeDefinition {
+        name: name.clone(),
+        len_bytes: 4 * MIB,
+        block_size: BlockSize::B512,
+        provisioning: Provisioning::Thin,
+    };
+    let created = (fixture.server).create_volume_as(identity, definition, &mut |_| {});
+    created.expect("a volume");
+    let targets = [
+        ("nqn.2025-01.io.ramport:a", &fixture.portal),
+        ("nqn.2025-01.io.ramport:b", &fixture.portal),
+        ("iqn.2025-01.io.ramport:c", iscsi),
+    ];
+    let disks = targets.map(|(target, portal)| {
+        let created = fixture.server.create_target(TargetDefinition {
+            name: target.parse().expect("a name"),
+            logins: server::LoginPolicy::default(),
+            hosts: HostPolicy::Local,
+            namespaces: vec![NamespaceDefinition {
+                nsid: u32::from(portal.transport == Transport::NvmeTcp),
+                volume: name.clone(),
+            }],
+        });
+        created.expect("a target");
+        let disk = disk_at(portal, target);
+        let target = target.parse().expect("a name");
+        fixture
+            .server
+            .remove_target(&target, Force::Yes)
+            .expect("it is there");
+        disk
+    });
+    fixture
+        .server
+        .remove_volume(&name, Force::Yes)
+        .expect("it is there");
+    disks.into()
+}
+
+#[test]
+fn hosts_of_both_protocols_see_the_identifiers_that_are_set() {
+    const UUID: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";
+    const NGUID: &str = "0123456789abcdef0123456789abcdef";
+    const NAA: &str = "60014050000000000000000000000001";
+    let fixture = Fixture::new(256 * MIB);
+    let iscsi = fixture.server.add_portal(PortalDefinition {
+        transport: Transport::Iscsi,
+        ..loopback()
+    });
+    let iscsi = iscsi.expect("a free port");
+    let from_uuid = VolumeIdentity {
+        uuid: Some(UUID.parse().expect("a UUID")),
+        ..VolumeIdentity::default()
+    };
+    let digits = UUID.replace('-', "");
+    let disks = disks_of(&fixture, &iscsi, from_uuid.clone());
+    // All that is not set is derived from the UUID.
+    assert_eq!([&disks[0].0, &disks[1].0], [&digits; 2]);
+    assert_eq!(disks[2], (format!("3{}", &digits[1..16]), digits));
+    let all = VolumeIdentity {
+        nguid: Some(NGUID.parse().expect("an NGUID")),
+        naa: Some(NAA.parse().expect("an NAA designator")),
+        serial: Some("S-1".parse().expect("a serial number")),
+        ..from_uuid
+    };
+    let disks = disks_of(&fixture, &iscsi, all);
+    assert_eq!([&disks[0].0, &disks[1].0], [NGUID; 2]);
+    assert_eq!(disks[2], (NAA.to_owned(), "S-1".to_owned()));
 }
 
 #[test]

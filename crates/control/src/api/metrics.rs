@@ -13,7 +13,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use server::{IoStatistics, Latency};
 
-use crate::engine::{Contents, Engine, RdmaStatisticsView, VolumeState};
+use crate::engine::{CapacityView, Contents, Engine, RdmaStatisticsView, VolumeState};
 use crate::text::Portal;
 
 /// The media type of what [`render`] returns.
@@ -108,6 +108,11 @@ fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Res
             .encode_descriptor(name, help, None, MetricType::Gauge)?
             .encode_gauge(&value)?;
     }
+    encode_shortages(&capacity, encoder)
+}
+
+/// What the memory budget could not give.
+fn encode_shortages(capacity: &CapacityView, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let counters = [
         (
             "ramport_memory_failed_writes",

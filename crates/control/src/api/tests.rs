@@ -60,6 +60,10 @@ POST   400 /v1/volumes/b {"size": "4M", "colour": 1}
 POST   400 /v1/volumes/b%20c {"size": "4M"}
 POST   507 /v1/volumes/b {"size": "1T", "provisioning": "thick"}
 POST   201 /v1/volumes/thick {"size": "4M", "provisioning": "thick"}
+POST   201 /v1/volumes/own {"size": "4M", "identity": {"uuid": "6ba7b810-9dad-41d1-80b4-00c04fd430c8", "serial": "S1"}}
+POST   409 /v1/volumes/other {"size": "4M", "identity": {"serial": "S1"}}
+POST   400 /v1/volumes/other {"size": "4M", "identity": {"eui64": "0000000000000000"}}
+DELETE 204 /v1/volumes/own
 GET    200 /v1/volumes/a
 GET    404 /v1/volumes/none
 GET    200 /v1/volumes

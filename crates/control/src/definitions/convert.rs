@@ -125,6 +125,20 @@ pub enum DefinitionFault {
         /// The number in the target.
         number: u32,
     },
+    /// Two volumes would have an identifier in common, and hosts would take them for one disk.
+    #[error(
+        "volume {volume} would have the {kind} {id} of volume {other}; choose another, or leave it out"
+    )]
+    SameIdentifier {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that has it.
+        other: VolumeName,
+        /// Which identifier.
+        kind: &'static str,
+        /// Its value.
+        id: String,
+    },
     /// A volume can't be so.
     #[error("volume {volume}: {fault}")]
     Volume {
@@ -161,7 +175,7 @@ impl Definitions {
         for (name, target) in &self.targets {
             self.check_target(&name.0, target, |_| false)?;
         }
-        Ok(())
+        self.check_identities(self.machine)
     }
 
     /// Whether a target agrees with itself and with what else is defined.

@@ -56,6 +56,7 @@ impl Engine {
         let definitions = self.read();
         to.fill_in_secrets(&definitions)?;
         to.check()?;
+        to.check_identities(to.machine.or(definitions.machine))?;
         let changes = definitions.changes_to(&to);
         let steps = plan(&definitions, &changes)?;
         let shown = describe(&definitions, &changes);

@@ -66,12 +66,13 @@ impl EngineError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Server(error) => error.kind(),
-            Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
-            Self::Plan(_)
+            Self::Definition(DefinitionFault::SameIdentifier { .. })
+            | Self::Plan(_)
             | Self::Busy { .. }
             | Self::HoldsData { .. }
             | Self::PortalInUse { .. }
             | Self::LosesData { .. } => ErrorKind::Conflict,
+            Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
             Self::Store(_) => ErrorKind::Unavailable,
         }
     }

@@ -71,7 +71,8 @@ pub(super) fn take(
         Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name)?)?,
         Step::RemoveHost(name, _) => server.remove_host(name)?,
         Step::CreateVolume(name, volume) => {
-            server.create_volume(volume.to_server(name), &mut |_| {})?;
+            let identity = volume.identity.to_server();
+            server.create_volume_as(identity, volume.to_server(name), &mut |_| {})?;
         }
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;

@@ -62,12 +62,20 @@ impl Engine {
         if self.read().volumes.contains_key(&Text(name.clone())) {
             return Err(ServerError::VolumeExists(name).into());
         }
+        self.read().check_identity(&name, &volume)?;
         let definition = volume.to_server(&name);
+        let identity = volume.identity.to_server();
         self.server()
-            .create_volume(definition, &mut |progress| busy.note(progress))?;
+            .create_volume_as(identity, definition, &mut |progress| busy.note(progress))?;
+        let mut store = self.begin();
+        // Another volume may have got an identifier meanwhile.
+        if let Err(fault) = self.read().check_identity(&name, &volume) {
+            self.server().remove_volume(&name, Force::Yes)?;
+            return Err(fault.into());
+        }
         let change = Change::SetVolume(Text(name), volume);
         let is_creation = |step: &Step| matches!(step, Step::CreateVolume(..));
-        self.commit(&mut self.begin(), vec![change], Force::No, is_creation)
+        self.commit(&mut store, vec![change], Force::No, is_creation)
     }
 
     /// Changes a volume. A thick one that grows takes memory now; other changes go on meanwhile.
@@ -237,6 +245,7 @@ impl Engine {
             let known = self.read();
             target.fill_in_secrets(&name, &known)?;
             known.check_target(&name, &target, HostName::is_qualified)?;
+            known.check_identities_with(&name, &target)?;
             new_hosts(&target, &known)
         };
         changes.push(Change::SetTarget(Text(name), target));

@@ -6,15 +6,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Availability, Capacity, HostName, IoStatistics, KindStatistics, PortalDefinition, PortalInfo,
-    Protocol, ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo, TargetName,
-    VolumeInfo, VolumeName, Warning,
+    Availability, Capacity, HostName, IoStatistics, KindStatistics, Place, PortalDefinition,
+    PortalInfo, Protocol, ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo,
+    TargetName, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
-use crate::definitions::{Access, Chap, Filters, Host, Nsid, RdmaChoice, ToldBy, VolumeKind};
+use crate::definitions::{
+    Access, Chap, Filters, Host, Identity, Nsid, RdmaChoice, ToldBy, VolumeKind,
+};
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
 
@@ -32,6 +35,9 @@ pub struct VolumeView {
     pub kind: VolumeKind,
     /// Memory that it holds.
     pub used_bytes: u64,
+    /// Identifiers that are set.
+    #[serde(default)]
+    pub identity: Identity,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether what was written is there.
@@ -84,6 +90,9 @@ pub struct AttachmentView {
     pub target: String,
     /// The namespace ID or LUN there.
     pub nsid: u32,
+    /// The identifiers that hosts see there.
+    #[serde(default)]
+    pub identifiers: Identity,
 }
 
 /// A target as it is now.
@@ -360,19 +369,20 @@ impl Engine {
     pub fn volumes(&self) -> Vec<VolumeView> {
         let infos = self.server().volumes();
         let (definitions, lost) = (self.read(), self.lost().clone());
+        let machine = self.server().machine();
         let known = infos.into_iter().filter_map(|info| {
             let volume = definitions.volumes.get(&Text(info.name().clone()))?;
-            Some(volume_view(&info, volume, &lost))
+            Some(volume_view(&info, volume, &lost, machine))
         });
         sorted(known, |volume| &volume.name)
     }
 
     /// One volume.
     pub fn volume(&self, name: &VolumeName) -> Result<VolumeView, ServerError> {
-        let info = self.server().volume(name)?;
+        let (info, machine) = (self.server().volume(name)?, self.server().machine());
         let definitions = self.read();
         match definitions.volumes.get(&Text(name.clone())) {
-            Some(volume) => Ok(volume_view(&info, volume, &self.lost())),
+            Some(volume) => Ok(volume_view(&info, volume, &self.lost(), machine)),
             None => Err(ServerError::UnknownVolume(name.clone())),
         }
     }
@@ -503,6 +513,7 @@ fn volume_view(
     info: &VolumeInfo,
     volume: &crate::definitions::Volume,
     lost: &BTreeSet<VolumeName>,
+    machine: Uuid,
 ) -> VolumeView {
     let written = info.statistics.kind(OpKind::Write);
     let holds_data =
@@ -512,9 +523,18 @@ fn volume_view(
     } else {
         Contents::Present
     };
-    let attachments = info.attachments.iter().map(|place| AttachmentView {
-        target: place.target.to_string(),
-        nsid: place.nsid,
+    let identity = volume.identity.to_server();
+    let attachments = info.attachments.iter().map(|attachment| {
+        let place = Place {
+            machine,
+            target: &attachment.target,
+            volume: info.name(),
+        };
+        AttachmentView {
+            target: attachment.target.to_string(),
+            nsid: attachment.nsid,
+            identifiers: identity.seen_at(place).into(),
+        }
     });
     VolumeView {
         name: info.name().to_string(),
@@ -522,6 +542,7 @@ fn volume_view(
         block_size: info.definition.block_size.bytes(),
         kind: volume.kind.clone(),
         used_bytes: info.used_bytes,
+        identity: volume.identity.clone(),
         read_only: volume.read_only,
         contents,
         state: info.availability.into(),

@@ -87,6 +87,13 @@ impl Log {
     }
 }
 
+impl Drop for Log {
+    /// The last window ends with the log.
+    fn drop(&mut self) {
+        self.limit.end_window();
+    }
+}
+
 fn subscriber<W>(
     style: Style,
     filter: EnvFilter,

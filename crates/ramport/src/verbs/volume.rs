@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Size, Task, Volume, VolumePatch, VolumeState,
-    VolumeView, path_part, readable,
+    BlockLen, ClientError, Contents, Filters, Identity, Size, Task, Volume, VolumePatch,
+    VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -74,6 +74,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         size: args.size,
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
         kind: args.kind(),
+        identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
     };
@@ -195,7 +196,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
             format!("{} as {noun} {}", place.target, place.nsid)
         })
         .collect();
-    output::fields(&[
+    let mut fields = vec![
         ("volume", paint(Tone::Name, &volume.name)),
         (
             "size",
@@ -213,9 +214,17 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
                 places.join("; ")
             },
         ),
+        ("identity", identity(&volume.identity)),
+    ];
+    fields.extend(volume.attachments.iter().map(|place| {
+        let seen = readable(&place.identifiers);
+        ("seen as", format!("{}: {seen}", place.target))
+    }));
+    fields.extend([
         ("reads", kind(&volume.statistics.read)),
         ("writes", kind(&volume.statistics.write)),
-    ])?;
+    ]);
+    output::fields(&fields)?;
     if volume.contents == Contents::Lost {
         let text = match volume.state {
             VolumeState::Offline => {
@@ -228,6 +237,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())
+}
+
+/// The identifiers that are set, in words.
+fn identity(identity: &Identity) -> String {
+    if identity.is_empty() {
+        return "derived".to_owned();
+    }
+    readable(identity)
 }
 
 pub(super) fn kind(kind: &control::KindView) -> String {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -31,7 +32,8 @@ impl Logged {
         let file = File::create(&log).expect("created");
         let data = file.metadata().expect("it has metadata");
         daemon.child = ramport()
-            .args(["serve", "--cores", "1", "--nvme-tcp", "127.0.0.1:0"])
+            .args(["serve", "--cores", "1", "--drain", "1"])
+            .args(["--nvme-tcp", "127.0.0.1:0"])
             .args(more)
             .arg("--socket")
             .arg(daemon.folder.join("socket"))
@@ -70,6 +72,18 @@ fn end(child: &mut Child) {
     child.wait().expect("ended");
 }
 
+/// Sends definitions as they stand, and returns the answer.
+fn put(daemon: &Daemon, body: &str) -> String {
+    let head = "PUT /v1/definitions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let socket = UnixStream::connect(daemon.folder.join("socket"));
+    let mut socket = socket.expect("it listens");
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
 #[test]
 fn changes_are_logged_with_their_sender_and_outcome_and_without_secrets() {
     let logged = Logged::start("audit", &["--memory", "256M"]);
@@ -102,15 +116,7 @@ fn changes_are_logged_with_their_sender_and_outcome_and_without_secrets() {
     has(&["changed", host, "secret (hidden)"]);
     // A body that is not understood is told to its sender alone.
     let wrong = format!(r#"{{"hosts": {{"{host}": {{"chap": "{SECRET}"}}}}}}"#);
-    let request = format!(
-        "PUT /v1/definitions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{wrong}",
-        wrong.len()
-    );
-    let socket = std::os::unix::net::UnixStream::connect(daemon.folder.join("socket"));
-    let mut socket = socket.expect("it listens");
-    socket.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("an answer");
+    let answer = put(daemon, &wrong);
     assert!(answer.contains(SECRET), "it says what is wrong: {answer}");
     let not_understood = r#"reason="the body is not what is expected""#;
     has(&[

@@ -6,6 +6,7 @@ mod bench;
 mod daemon;
 mod fabric;
 mod guards;
+mod identity;
 mod iscsi;
 mod logs;
 mod lost;
@@ -261,22 +262,6 @@ fn mistakes_are_told_with_a_hint_and_status_2() {
             &["portal", "create", "localhost"],
             "host names are not resolved",
         ),
-        (
-            &["portal", "create", "nvme+tcp://127.0.0.1:70000"],
-            "has no port from 0 to 65535",
-        ),
-        (&["volume", "create", "", "--size", "1M"], "is empty"),
-        (&["volume", "show", ""], "is empty"),
-        (&["target", "create", ""], "is empty"),
-        (&["target", "attach", "t", ""], "is empty"),
-        (
-            &["target", "create", "IQN.2025-01.com.example:t"],
-            "contains 'I'; use lower-case letters",
-        ),
-        (
-            &["discover", "iscsi://127.0.0.1:1"],
-            "check address and port",
-        ),
         (&["session", "remove", "7"], "it may have ended"),
         (
             &["apply", "/nonexistent.toml"],
@@ -295,6 +280,32 @@ fn mistakes_are_told_with_a_hint_and_status_2() {
         ),
         (
             &["bench", "nvme+tcp://127.0.0.1:1/x"],
+            "check address and port",
+        ),
+    ] {
+        let told = daemon.mistake(args);
+        assert!(told.contains(hint), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn wrong_names_and_ports_are_told_with_a_hint() {
+    let daemon = Daemon::start("names");
+    for (args, hint) in [
+        (
+            &["portal", "create", "nvme+tcp://127.0.0.1:70000"][..],
+            "has no port from 0 to 65535",
+        ),
+        (&["volume", "create", "", "--size", "1M"], "is empty"),
+        (&["volume", "show", ""], "is empty"),
+        (&["target", "create", ""], "is empty"),
+        (&["target", "attach", "t", ""], "is empty"),
+        (
+            &["target", "create", "IQN.2025-01.com.example:t"],
+            "contains 'I'; use lower-case letters",
+        ),
+        (
+            &["discover", "iscsi://127.0.0.1:1"],
             "check address and port",
         ),
     ] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use block::Access;
 use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession, Standing};
 use net::{ConnectionId, ReactorHandle};
-use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, UnitIdentity, View};
+use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, View};
 use uuid::Uuid;
 
 use crate::access::Grant;
@@ -436,8 +436,7 @@ impl IscsiTarget {
 
     /// Makes a volume a LUN. The number is free and within bounds.
     pub(crate) fn attach(&self, lun: Lun, volume: &VolumeHandle, machine: Uuid) {
-        let seed = format!("{}\0{}", self.name, volume.name);
-        let identity = identity(Uuid::new_v5(&machine, seed.as_bytes()));
+        let identity = volume.identity.unit(volume.place(machine, &self.name));
         self.with(|inner, _| {
             inner.volumes.insert(lun, volume.clone());
             let ram = Arc::clone(&volume.ram);
@@ -685,13 +684,4 @@ fn number(isid: [u8; 6]) -> u64 {
     let mut wide = [0; 8];
     wide[2..].copy_from_slice(&isid);
     u64::from_be_bytes(wide)
-}
-
-/// What names a logical unit for ever.
-fn identity(seed: Uuid) -> UnitIdentity {
-    let (unique, _) = seed.as_u64_pair();
-    UnitIdentity {
-        unique,
-        serial: seed.simple().to_string(),
-    }
 }

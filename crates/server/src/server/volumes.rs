@@ -16,7 +16,8 @@ use crate::capacity::VOLUME_BYTES;
 use crate::info::list;
 use crate::offered::VolumeHandle;
 use crate::{
-    Attachment, Force, Lock, Provisioning, ServerError, VolumeDefinition, VolumeInfo, VolumeName,
+    Attachment, Force, Lock, Provisioning, ServerError, VolumeDefinition, VolumeIdentity,
+    VolumeInfo, VolumeName,
 };
 
 /// A volume: what was defined, and what became of it.
@@ -31,10 +32,22 @@ pub(super) struct VolumeEntry {
 const VOLUMES_MAX: usize = 65_536;
 
 impl Server {
-    /// Creates a volume. A thick one takes its memory from the budget at once, which may take a
-    /// second for a few GiB; `progress` hears of it, and other calls go on meanwhile.
+    /// Creates a volume whose identifiers are derived. A thick one takes its memory from the budget
+    /// at once, which may take a second for a few GiB; `progress` hears of it, and other calls go on
+    /// meanwhile.
     pub fn create_volume(
         &self,
+        definition: VolumeDefinition,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), ServerError> {
+        self.create_volume_as(VolumeIdentity::default(), definition, progress)
+    }
+
+    /// As [`create_volume`](Self::create_volume), with identifiers of its own, which no other volume
+    /// has.
+    pub fn create_volume_as(
+        &self,
+        identity: VolumeIdentity,
         definition: VolumeDefinition,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
@@ -56,6 +69,7 @@ impl Server {
             definition,
             handle: VolumeHandle {
                 name: name.clone(),
+                identity: Arc::new(identity),
                 ram,
                 totals: Arc::default(),
                 _charge: Arc::new(charge),

@@ -500,10 +500,7 @@ fn remove_while_sanitizing<P: Peer>() {
             if is_replaced {
                 // Another operation may begin before the connection learns that the first is over.
                 let unit = Arc::new(VecVolume::new(BlockSize::B512, 8));
-                let identity = scsi::UnitIdentity {
-                    unique: 9,
-                    serial: "another".into(),
-                };
+                let identity = scsi::UnitIdentity::derived(9, "another".into());
                 world.target.device().insert_unit(0, unit, identity);
                 world.peer.parts().1.clear_attention();
                 world.peer.sanitize(1, 0);
