@@ -127,10 +127,26 @@ pub enum Admission {
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant where there is one.
     Fail(Status, Option<Instant>),
-    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute, and settle.
-    Later,
-    /// Execute, then settle before completing.
-    NowThenSettle,
+    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute, and settle. Do not
+    /// complete before the instant, if there is one.
+    Later(Option<Instant>),
+    /// Execute, then settle before completing. Do not complete before the instant, if there is one.
+    NowThenSettle(Option<Instant>),
+}
+
+impl Admission {
+    /// The same answer, except that the command does not complete before `due`.
+    #[must_use]
+    pub fn held_until(self, due: Instant) -> Self {
+        let held = |until: Option<Instant>| Some(until.map_or(due, |until| until.max(due)));
+        match self {
+            Self::Now => Self::NotBefore(due),
+            Self::NotBefore(until) => Self::NotBefore(until.max(due)),
+            Self::Fail(status, until) => Self::Fail(status, held(until)),
+            Self::Later(until) => Self::Later(held(until)),
+            Self::NowThenSettle(until) => Self::NowThenSettle(held(until)),
+        }
+    }
 }
 
 /// Why a volume did not do what was asked. Each protocol has its own code for each of these.

@@ -193,8 +193,8 @@ impl SanitizeWork {
                 self.end(self.if_dropped);
                 return admitted;
             }
-            Admitted::Filling => self.stage = Stage::Filling,
-            Admitted::Now | Admitted::Leased | Admitted::NotBefore(_) => {
+            Admitted::Filling(_) => self.stage = Stage::Filling,
+            Admitted::Now | Admitted::Leased(_) | Admitted::NotBefore(_) => {
                 self.stage = Stage::Executing;
             }
         }

@@ -69,15 +69,15 @@ enum LeaseStage {
 pub enum Admitted {
     /// Execute and complete: the command holds no lease.
     Now,
-    /// Execute, and complete as soon as [`Leases::settle`] allows. Bytes of the volume must be copied, since they may
-    /// leave memory when the lease ends.
-    Leased,
+    /// Execute, and complete as soon as [`Leases::settle`] allows, but not before the instant if there is one. Bytes of
+    /// the volume must be copied, since they may leave memory when the lease ends.
+    Leased(Option<Instant>),
     /// Execute, but do not complete before this instant.
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant if there is one.
     Fail(Status, Option<Instant>),
     /// Wait for [`Resumed::Filled`]. The command holds a lease, as with [`Leased`](Self::Leased).
-    Filling,
+    Filling(Option<Instant>),
 }
 
 /// What a command had waited for.
@@ -135,8 +135,8 @@ impl Leases {
             Admission::Now => return Admitted::Now,
             Admission::NotBefore(until) => return Admitted::NotBefore(until),
             Admission::Fail(status, until) => return Admitted::Fail(status, until),
-            Admission::Later => (LeaseStage::Filling, Admitted::Filling),
-            Admission::NowThenSettle => (LeaseStage::Granted, Admitted::Leased),
+            Admission::Later(until) => (LeaseStage::Filling, Admitted::Filling(until)),
+            Admission::NowThenSettle(until) => (LeaseStage::Granted, Admitted::Leased(until)),
         };
         let lease = Lease {
             volume: Arc::clone(volume),

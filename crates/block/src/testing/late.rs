@@ -141,10 +141,10 @@ impl Volume for LateVolume {
         let before = state.leases.insert(ticket, held);
         assert!(before.is_none(), "{ticket:?} names one command at a time");
         if is_filled {
-            return Admission::NowThenSettle;
+            return Admission::NowThenSettle(None);
         }
         state.waiting.push(ticket);
-        Admission::Later
+        Admission::Later(None)
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {

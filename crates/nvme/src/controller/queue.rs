@@ -320,13 +320,19 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         match command.admitted {
             Admitted::Now => {}
-            Admitted::Leased => slot.flags.may_place = false,
+            Admitted::Leased(until) => {
+                slot.not_before = until;
+                slot.flags.may_place = false;
+            }
             Admitted::NotBefore(until) => slot.not_before = Some(until),
             Admitted::Fail(status, until) => {
                 slot.not_before = until;
                 return Some(self.reject(id, Status::from(status)));
             }
-            Admitted::Filling => return Some(self.start_filling(id, command.from_host, backend)),
+            Admitted::Filling(until) => {
+                slot.not_before = until;
+                return Some(self.start_filling(id, command.from_host, backend));
+            }
         }
         None
     }

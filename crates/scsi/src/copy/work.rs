@@ -282,8 +282,12 @@ impl CopyWork {
                 len_bytes,
             };
             match leases.admit(slot, volume, now, &intent) {
-                Admitted::Now | Admitted::Leased => {}
-                Admitted::Filling => awaited += 1,
+                Admitted::Now => {}
+                Admitted::Leased(at) => self.not_before = self.not_before.max(at),
+                Admitted::Filling(at) => {
+                    self.not_before = self.not_before.max(at);
+                    awaited += 1;
+                }
                 Admitted::NotBefore(at) => self.not_before = self.not_before.max(Some(at)),
                 Admitted::Fail(status, at) => {
                     self.not_before = self.not_before.max(at);
