@@ -3,7 +3,7 @@
 //! Read first: NVM Express Base 2.0, "Connect Command and Response".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use block::Access;
@@ -53,6 +53,8 @@ pub struct Connection {
     pub sq_flow: SqFlow,
     /// To be marked whenever commands arrive, for keep alive.
     pub activity: Activity,
+    /// The I/O queues of the controller.
+    pub io_queues: IoQueueCount,
     /// The connection's name towards the subsystem.
     pub wake: WakeToken,
 }
@@ -82,6 +84,21 @@ impl Activity {
     /// Whether it was marked since the last call.
     pub(super) fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// How many I/O queues a controller has. The subsystem counts; the admin queue, whose end would end them, reads.
+#[derive(Clone, Debug, Default)]
+pub struct IoQueueCount(Arc<AtomicUsize>);
+
+impl IoQueueCount {
+    /// The number now.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, count: usize) {
+        self.0.store(count, Ordering::Release);
     }
 }
 

@@ -309,7 +309,8 @@ impl Queue {
         Begun::Done
     }
 
-    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not start now.
+    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not
+    /// start now.
     #[cold]
     fn start_restricted<B: Backend>(
         &mut self,
@@ -405,10 +406,15 @@ impl Queue {
         self.is_ended
     }
 
-    /// Whether no command is in progress. Those that wait for an event do not count.
+    /// Whether no command is in progress that the end of the connection would end. Those that wait
+    /// for an event do not count. The end of an admin queue also ends the controller's I/O queues,
+    /// so it is idle when they are gone.
     pub fn is_idle(&self) -> bool {
         let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
-        self.slots.iter().all(is_at_rest)
+        let is_needed = self.role.connection().is_some_and(|connection| {
+            connection.queue.is_admin() && connection.io_queues.get() > 0
+        });
+        !is_needed && self.slots.iter().all(is_at_rest)
     }
 
     /// Whether a command is ready.

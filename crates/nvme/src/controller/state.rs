@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use block::Access;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::connect::ConnectRequest;
+use super::connect::{ConnectRequest, IoQueueCount};
 use super::events::{Event, Events};
 use super::features::Features;
 use super::logs::{ChangedNamespaces, Errors};
@@ -47,6 +47,7 @@ pub(super) struct Controller {
     pub(super) origin: Origin,
     pub(super) access: Access,
     pub(super) queues: BTreeMap<QueueId, WakeToken>,
+    pub(super) io_queue_count: IoQueueCount,
     pub(super) configuration: Configuration,
     pub(super) status: ControllerStatus,
     pub(super) keep_alive: KeepAlive,
@@ -66,6 +67,7 @@ impl Controller {
             origin: request.origin,
             access: request.access,
             queues: BTreeMap::new(),
+            io_queue_count: IoQueueCount::default(),
             configuration: Configuration::default(),
             status: ControllerStatus::default(),
             keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
@@ -102,6 +104,29 @@ impl Controller {
             self.status.0 &= !ControllerStatus::SHUTDOWN_COMPLETE;
         }
         transition
+    }
+
+    /// A queue has connected.
+    pub(super) fn insert_queue(&mut self, queue: QueueId, wake: WakeToken) {
+        self.queues.insert(queue, wake);
+        self.count_io_queues();
+    }
+
+    /// An I/O queue's connection has ended.
+    pub(super) fn remove_io_queue(&mut self, queue: QueueId) {
+        self.queues.remove(&queue);
+        self.count_io_queues();
+    }
+
+    /// Takes all I/O queues from the controller.
+    pub(super) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
+        let taken = self.queues.split_off(&QueueId(1));
+        self.count_io_queues();
+        taken
+    }
+
+    fn count_io_queues(&self) {
+        self.io_queue_count.set(self.io_queues().count());
     }
 
     pub(super) fn has_io_queues(&self) -> bool {

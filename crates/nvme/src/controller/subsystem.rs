@@ -185,12 +185,13 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace and tells the hosts.
+    /// Removes a namespace, tells the hosts, and wakes their I/O queues, whose commands may wait for its volume.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
         self.reservations.remove(&nsid);
         for controller in self.controllers.values_mut() {
             controller.features.forget(nsid);
+            self.wakes.extend(controller.io_queues());
         }
         self.namespace_changed(nsid);
         Some(removed)
@@ -317,7 +318,11 @@ impl Subsystem {
         if connection.queue.is_admin() {
             self.delete_controller(connection.controller);
         } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
-            controller.queues.remove(&connection.queue);
+            controller.remove_io_queue(connection.queue);
+            if !controller.has_io_queues() {
+                // The admin queue may have waited for that to close.
+                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            }
             self.fences.leave(std::iter::once(connection.wake));
         }
     }
@@ -351,7 +356,7 @@ impl Subsystem {
             .controllers
             .get_mut(&id)
             .expect("just created or found");
-        controller.queues.insert(queue, wake);
+        controller.insert_queue(queue, wake);
         controller.keep_alive.activity.mark();
         Ok(Connection {
             controller: id,
@@ -359,6 +364,7 @@ impl Subsystem {
             sq_entries,
             sq_flow,
             activity: controller.keep_alive.activity.clone(),
+            io_queues: controller.io_queue_count.clone(),
             wake,
         })
     }
@@ -431,7 +437,7 @@ impl Subsystem {
     pub(super) fn end_io_queues(&mut self, controller: ControllerId) {
         if let Some(controller) = self.controllers.get_mut(&controller) {
             self.fences.leave(controller.io_queues());
-            let io = controller.queues.split_off(&QueueId(1));
+            let io = controller.take_io_queues();
             self.wakes.extend(io.into_values());
         }
     }

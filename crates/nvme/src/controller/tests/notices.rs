@@ -35,6 +35,17 @@ fn adding_resizing_and_removing_a_namespace_is_told_once_until_the_log_is_read()
 }
 
 #[test]
+fn removing_a_namespace_wakes_io_queues_whose_commands_may_wait_for_it() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    let io = fixture.io_queue(&admin, 1);
+    fixture.wakes();
+    let removed = fixture.subsystem.remove_namespace(Nsid(1));
+    removed.expect("it was there");
+    assert!(fixture.wakes().contains(&io.wake.0));
+}
+
+#[test]
 fn retaining_the_event_keeps_the_list_and_the_mask() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
