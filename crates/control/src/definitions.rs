@@ -33,7 +33,7 @@ pub use convert::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
 };
-pub use kind::VolumeKind;
+pub use kind::KindFields;
 
 use crate::text::{Portal, Size, Text};
 
@@ -77,7 +77,7 @@ pub struct Volume {
     pub block_size: BlockLen,
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
-    pub kind: VolumeKind,
+    pub kind: KindFields,
     /// Whether writes are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub read_only: bool,

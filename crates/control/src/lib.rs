@@ -27,8 +27,8 @@ pub use api::{
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
-    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, MutualChap, Nsid,
-    RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume, VolumeKind,
+    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, KindFields, MutualChap, Nsid,
+    RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
@@ -41,4 +41,4 @@ pub use plan::PlanError;
 pub use readable::readable;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::Provision;
+pub use volume::{Provision, VolumeKind};

@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{BlockSize, Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot, Url, WaitStrategy};
 use rustix::time::{ClockId, clock_gettime};
 use server::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, RdmaChoice,
+    Server, ServerConfig, TargetDefinition, Transport, VolumeSpec,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -92,13 +92,8 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         memory_bytes: Some(2 << 30),
         ..ServerConfig::default()
     })?;
-    let volume = VolumeDefinition {
-        name: "rate".parse()?,
-        len_bytes: 1 << 30,
-        block_size: BlockSize::B512,
-        provisioning: Provisioning::Thick,
-    };
-    server.create_volume(volume, &mut |_| {})?;
+    let spec = VolumeSpec::thick(ByteSize(1 << 30));
+    server.create_volume("rate".parse()?, &spec, &mut |_| {})?;
     server.create_target(TargetDefinition {
         name: "rate".parse()?,
         logins: server::LoginPolicy::default(),

@@ -350,11 +350,13 @@ pub(crate) struct VolumeCreateArgs {
 impl VolumeCreateArgs {
     /// The kind that the options choose, with its settings.
     pub(crate) fn kind(&self) -> VolumeKind {
-        VolumeKind::ram(if self.thick {
-            Provision::Thick
-        } else {
-            Provision::Thin
-        })
+        VolumeKind::Ram {
+            provision: if self.thick {
+                Provision::Thick
+            } else {
+                Provision::Thin
+            },
+        }
     }
 }
 

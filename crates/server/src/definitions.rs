@@ -1,4 +1,4 @@
-//! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them
+//! What a person defines: targets, hosts, portals. Plain values; the server makes them
 //! real.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,32 +6,9 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-use block::{Access, BlockSize};
+use block::Access;
 
 use crate::{HostName, Protocol, RdmaChoice, TargetName, VolumeName};
-
-/// A volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeDefinition {
-    /// Its name.
-    pub name: VolumeName,
-    /// Capacity in bytes: a multiple of the block size, at least 1 MiB.
-    pub len_bytes: u64,
-    /// The size of its logical blocks.
-    pub block_size: BlockSize,
-    /// When its memory is taken.
-    pub provisioning: Provisioning,
-}
-
-/// When a volume's memory is taken from the budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Provisioning {
-    /// On the first write of each slab.
-    #[default]
-    Thin,
-    /// At creation.
-    Thick,
-}
 
 /// What becomes of a request that sessions stand in the way of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

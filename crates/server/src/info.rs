@@ -5,23 +5,25 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use fabric::LinkLayer;
-use volume::Availability;
 use volume::filters::FilterSpec;
+use volume::{Availability, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
-    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeDefinition, VolumeName,
+    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeName,
 };
 
 /// A volume as it is now.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
-    /// What was defined; the size is the present one.
-    pub definition: VolumeDefinition,
+    /// Its name.
+    pub name: VolumeName,
+    /// What it is, with its present size.
+    pub spec: VolumeSpec,
     /// Bytes that have memory behind them.
     pub used_bytes: u64,
     /// Whether writes are refused.
-    pub lock: Lock,
+    pub lock: WriteLock,
     /// Whether commands of hosts are executed.
     pub availability: Availability,
     /// What slows it down or makes it fail.
@@ -30,16 +32,6 @@ pub struct VolumeInfo {
     pub attachments: Vec<Attachment>,
     /// What hosts have done to it.
     pub statistics: IoStatistics,
-}
-
-/// A volume's read-only lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lock {
-    /// Reads and writes are taken.
-    #[default]
-    Unlocked,
-    /// Writes are refused.
-    ReadOnly,
 }
 
 /// A place where a volume is attached.
@@ -187,11 +179,4 @@ impl fmt::Display for SessionId {
 pub(crate) fn list(names: impl Iterator<Item = impl fmt::Display>) -> String {
     let names: Vec<_> = names.map(|name| name.to_string()).collect();
     names.join(", ")
-}
-
-impl VolumeInfo {
-    /// Its name.
-    pub fn name(&self) -> &VolumeName {
-        &self.definition.name
-    }
 }

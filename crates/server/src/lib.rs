@@ -30,7 +30,7 @@ pub use capacity::Capacity;
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
     Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
-    PortalGroup, Provisioning, TargetDefinition, ToldBy, Transport, VolumeDefinition,
+    PortalGroup, TargetDefinition, ToldBy, Transport,
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use fabric::{
@@ -38,7 +38,7 @@ pub use fabric::{
     Segmentation as RdmaSegmentation, SoftStatistics as RdmaStatistics,
 };
 pub use info::{
-    Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, RdmaInfo, SessionId,
+    Attachment, HostInfo, IscsiConnection, IscsiState, PortalInfo, RdmaInfo, SessionId,
     SessionInfo, SessionProtocol, TargetInfo, VolumeInfo,
 };
 pub use keeper::UnsavedReservations;
@@ -46,4 +46,6 @@ pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use server::{Cores, ReservationFeed, Server, ServerConfig, check_exposure, machine};
 pub use statistics::{IoStatistics, KindStatistics, Latency};
-pub use volume::{Availability, HostMemory};
+pub use volume::{
+    Availability, ByteSize, HostMemory, ManagedVolume, VolumeKind, VolumeSpec, WriteLock,
+};

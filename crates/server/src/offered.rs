@@ -12,7 +12,7 @@ use nvme::controller::{
 };
 use nvme::wire::Nsid;
 use uuid::Uuid;
-use volume::{Budget, Charge, RamVolume};
+use volume::{Budget, Charge, ManagedVolume};
 
 use crate::tally::Totals;
 use crate::views::Found;
@@ -33,7 +33,7 @@ pub(crate) struct Offered {
 #[derive(Clone)]
 pub(crate) struct VolumeHandle {
     pub(crate) name: VolumeName,
-    pub(crate) ram: Arc<RamVolume>,
+    pub(crate) volume: Arc<dyn ManagedVolume>,
     pub(crate) totals: Arc<Totals>,
     /// What it takes besides its memory, for as long as anyone knows it.
     pub(crate) _charge: Arc<Charge>,
@@ -145,7 +145,7 @@ impl Offered {
         let target = self.name.as_ref().map_or("", TargetName::as_str);
         let seed = Uuid::new_v5(&machine, format!("{target}\0{}", volume.name).as_bytes());
         let namespace = Namespace {
-            volume: volume.ram.clone(),
+            volume: volume.volume.clone(),
             ids: NamespaceIds::from_seed(seed.into_bytes()),
         };
         self.with(|subsystem| {
@@ -236,6 +236,6 @@ impl Statistics for TargetStatistics {
         self.namespaces
             .lock()
             .get(&nsid)
-            .map_or(0, |volume| volume.ram.allocated_bytes())
+            .map_or(0, |handle| handle.volume.storage().used_bytes())
     }
 }

@@ -33,7 +33,7 @@ use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
 use crate::keeper::Keeper;
 use crate::names::DISCOVERY_NQN;
-use crate::offered::Offered;
+use crate::offered::{Offered, VolumeHandle};
 use crate::registry::Registry;
 use crate::{
     HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
@@ -44,7 +44,6 @@ pub use reservations::ReservationFeed;
 use portals::PortalEntry;
 use rdma::Rdma;
 use targets::{Service, TargetEntry};
-use volumes::VolumeEntry;
 
 /// What a server is started with.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +108,7 @@ pub(crate) struct Core {
 struct State {
     /// Tells this machine from others; identifiers are derived from it.
     machine: Uuid,
-    volumes: BTreeMap<VolumeName, VolumeEntry>,
+    volumes: BTreeMap<VolumeName, VolumeHandle>,
     /// Names of volumes whose memory is being taken.
     coming: BTreeSet<VolumeName>,
     targets: BTreeMap<TargetName, TargetEntry>,

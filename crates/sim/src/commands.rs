@@ -7,15 +7,15 @@ use iscsi::Connection;
 use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
 use iscsi::testing::{IserBed, IserInitiator, TestBackend, TestTarget};
-use memory::Budget;
 use nvme::tcp::ControllerConfig;
 use nvme::testing::{RdmaHost, io_peer, rdma_host};
 use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
 use session::{MessageSession, RemoteBuffer, RemoteKey, SendList, StreamSession, WorkList};
-use volume::{ByteSize, RamSpec, RamVolume};
+use volume::{Managed, RamVolume};
 use zerocopy::IntoBytes;
 
 use crate::Protocol;
+use crate::world::ram_volume;
 
 const BLOCKS: u32 = 8;
 const LEN_BYTES: usize = BLOCKS as usize * 512;
@@ -31,10 +31,8 @@ pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
     }
 }
 
-fn volume() -> Arc<RamVolume> {
-    let budget = Arc::new(Budget::new(1 << 30));
-    let spec = RamSpec::thin(ByteSize(16 << 20));
-    RamVolume::new(spec, &budget).expect("a small volume fits")
+fn volume() -> Arc<Managed<RamVolume>> {
+    ram_volume(16 << 20)
 }
 
 fn command(is_read: bool, sgl: Sgl) -> Sqe {

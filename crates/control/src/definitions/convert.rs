@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use server::{
-    AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, Lock, LoginPolicy,
+    AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy,
     NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
-    VolumeDefinition, VolumeName,
+    VolumeName,
 };
 use volume::filters::FaultError;
-use volume::{ByteSize, Provision, RamSpec, SpecError};
+use volume::{ByteSize, SpecError, VolumeSpec, WriteLock};
 
-use super::{Access, Chap, Definitions, Host, Nsid, Secret, Target, ToldBy, Volume, VolumeKind};
+use super::{Access, Chap, Definitions, Host, Nsid, Secret, Target, ToldBy, Volume};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
@@ -193,12 +193,7 @@ impl Definitions {
 
 impl Volume {
     pub(crate) fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
-        let spec = RamSpec {
-            size: ByteSize(self.size.0),
-            block_size: self.block_size.0,
-            provision: Provision::Thin,
-        };
-        if let Err(fault) = spec.check() {
+        if let Err(fault) = self.spec().check() {
             return Err(DefinitionFault::Volume {
                 volume: name.clone(),
                 fault,
@@ -218,24 +213,19 @@ impl Volume {
         }
     }
 
-    pub(crate) fn to_server(&self, name: &VolumeName) -> VolumeDefinition {
-        let VolumeKind::Ram { provisioning } = &self.kind;
-        VolumeDefinition {
-            name: name.clone(),
-            len_bytes: self.size.0,
+    pub(crate) fn spec(&self) -> VolumeSpec {
+        VolumeSpec {
+            size: ByteSize(self.size.0),
             block_size: self.block_size.0,
-            provisioning: match provisioning.0 {
-                Provision::Thin => server::Provisioning::Thin,
-                Provision::Thick => server::Provisioning::Thick,
-            },
+            kind: self.kind.0.clone(),
         }
     }
 
-    pub(crate) fn lock(&self) -> Lock {
+    pub(crate) fn write_lock(&self) -> WriteLock {
         if self.read_only {
-            Lock::ReadOnly
+            WriteLock::ReadOnly
         } else {
-            Lock::Unlocked
+            WriteLock::Writable
         }
     }
 }

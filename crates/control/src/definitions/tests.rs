@@ -1,4 +1,4 @@
-use volume::Provision;
+use volume::{Provision, VolumeKind};
 
 use super::*;
 
@@ -50,8 +50,12 @@ fn the_kind_of_a_volume_stands_among_its_fields_and_is_ram_without_it() {
         read(fields).map(|all| all.volumes.values().next().expect("one").kind.clone())
     };
     let (thin, thick) = (
-        VolumeKind::ram(Provision::Thin),
-        VolumeKind::ram(Provision::Thick),
+        KindFields(VolumeKind::Ram {
+            provision: Provision::Thin,
+        }),
+        KindFields(VolumeKind::Ram {
+            provision: Provision::Thick,
+        }),
     );
     for (fields, expected) in [
         ("", &thin),

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName};
+use volume::{ByteSize, VolumeSpec};
 
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
-use crate::text::Size;
 
 /// What applying a file would do.
 #[derive(Debug)]
@@ -113,15 +113,22 @@ impl Engine {
     /// What thick volumes take has to be free before anything is removed.
     fn check_budget(&self, steps: &[Step]) -> Result<(), ServerError> {
         let taken = |step: &Step| match step {
-            Step::CreateVolume(_, volume) => volume.kind.reserved_bytes(volume.size),
+            Step::CreateVolume(_, volume) => volume.spec().reserved_bytes(),
             Step::Resize {
                 name,
                 from_bytes,
                 to_bytes,
             } => match self.defined_volume(name) {
                 Ok(volume) => {
-                    let reserved = |bytes| volume.kind.reserved_bytes(Size(bytes));
-                    reserved(*to_bytes).saturating_sub(reserved(*from_bytes))
+                    let reserved_bytes = |bytes| {
+                        let size = ByteSize(bytes);
+                        let spec = VolumeSpec {
+                            size,
+                            ..volume.spec()
+                        };
+                        spec.reserved_bytes()
+                    };
+                    reserved_bytes(*to_bytes).saturating_sub(reserved_bytes(*from_bytes))
                 }
                 Err(_) => 0,
             },

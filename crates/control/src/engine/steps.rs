@@ -71,12 +71,12 @@ pub(super) fn take(
         Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name)?)?,
         Step::RemoveHost(name, _) => server.remove_host(name)?,
         Step::CreateVolume(name, volume) => {
-            server.create_volume(volume.to_server(name), &mut |_| {})?;
+            server.create_volume(name.clone(), &volume.spec(), &mut |_| {})?;
         }
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
-        Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.lock())?,
+        Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
             // Definitions were checked before they became steps.
             let spec = to.filters.to_spec().unwrap_or_default();

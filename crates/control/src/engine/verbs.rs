@@ -62,9 +62,10 @@ impl Engine {
         if self.read().volumes.contains_key(&Text(name.clone())) {
             return Err(ServerError::VolumeExists(name).into());
         }
-        let definition = volume.to_server(&name);
         self.server()
-            .create_volume(definition, &mut |progress| busy.note(progress))?;
+            .create_volume(name.clone(), &volume.spec(), &mut |progress| {
+                busy.note(progress);
+            })?;
         let change = Change::SetVolume(Text(name), volume);
         let is_creation = |step: &Step| matches!(step, Step::CreateVolume(..));
         self.commit(&mut self.begin(), vec![change], Force::No, is_creation)

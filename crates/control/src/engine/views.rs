@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
-use crate::definitions::{Access, Chap, Filters, Host, Nsid, RdmaChoice, ToldBy, VolumeKind};
+use crate::definitions::{Access, Chap, Filters, Host, KindFields, Nsid, RdmaChoice, ToldBy};
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
 
@@ -29,7 +29,7 @@ pub struct VolumeView {
     pub block_size: u64,
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
-    pub kind: VolumeKind,
+    pub kind: KindFields,
     /// Memory that it holds.
     pub used_bytes: u64,
     /// Whether writes are refused.
@@ -352,7 +352,7 @@ impl Engine {
         let infos = self.server().volumes();
         let (definitions, lost) = (self.read(), self.lost().clone());
         let known = infos.into_iter().filter_map(|info| {
-            let volume = definitions.volumes.get(&Text(info.name().clone()))?;
+            let volume = definitions.volumes.get(&Text(info.name.clone()))?;
             Some(volume_view(&info, volume, &lost))
         });
         sorted(known, |volume| &volume.name)
@@ -458,7 +458,7 @@ impl Engine {
         let sessions = server.sessions().into_iter();
         [
             volumes
-                .map(|v| (v.definition.name.to_string(), v.statistics))
+                .map(|v| (v.name.to_string(), v.statistics))
                 .collect(),
             targets
                 .map(|t| (t.definition.name.to_string(), t.statistics))
@@ -496,8 +496,8 @@ fn volume_view(
 ) -> VolumeView {
     let written = info.statistics.kind(OpKind::Write);
     let holds_data =
-        volume.kind.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
-    let contents = if lost.contains(info.name()) && !holds_data {
+        volume.kind.0.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
+    let contents = if lost.contains(&info.name) && !holds_data {
         Contents::Lost
     } else {
         Contents::Present
@@ -507,9 +507,9 @@ fn volume_view(
         nsid: place.nsid,
     });
     VolumeView {
-        name: info.name().to_string(),
-        size_bytes: info.definition.len_bytes,
-        block_size: info.definition.block_size.bytes(),
+        name: info.name.to_string(),
+        size_bytes: info.spec.size.0,
+        block_size: info.spec.block_size.bytes(),
         kind: volume.kind.clone(),
         used_bytes: info.used_bytes,
         read_only: volume.read_only,

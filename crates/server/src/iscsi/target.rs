@@ -440,8 +440,8 @@ impl IscsiTarget {
         let identity = identity(Uuid::new_v5(&machine, seed.as_bytes()));
         self.with(|inner, _| {
             inner.volumes.insert(lun, volume.clone());
-            let ram = Arc::clone(&volume.ram);
-            inner.device.insert_unit(lun, ram, identity);
+            let unit = volume.volume.clone();
+            inner.device.insert_unit(lun, unit, identity);
         });
     }
 
@@ -677,7 +677,7 @@ impl Connected {
 const _: () = assert!(scsi::NEXUSES_MAX < u16::MAX as usize);
 
 fn is_volume(volume: &VolumeHandle, view: &View) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(&volume.ram), Arc::as_ptr(&view.volume))
+    std::ptr::addr_eq(Arc::as_ptr(&volume.volume), Arc::as_ptr(&view.volume))
 }
 
 /// An ISID as a number of 48 bits.

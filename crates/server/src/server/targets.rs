@@ -142,7 +142,7 @@ impl Server {
         let service = Service::new(&name, core, state.machine);
         for namespace in &definition.namespaces {
             let volume = state.volume(&namespace.volume)?;
-            service.attach(namespace.nsid, &volume.handle, state.machine);
+            service.attach(namespace.nsid, volume, state.machine);
         }
         let entry = TargetEntry {
             access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
@@ -247,7 +247,7 @@ impl Server {
             volume: volume.clone(),
         };
         let at = place_of(&entry.definition, &namespace)?;
-        let handle = state.volume(volume)?.handle.clone();
+        let handle = state.volume(volume)?.clone();
         let machine = state.machine;
         let entry = state.target_mut(target)?;
         entry.definition.namespaces.insert(at, namespace);
