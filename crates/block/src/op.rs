@@ -111,14 +111,15 @@ impl OpKind {
 pub struct Intent<'a> {
     /// The kind of the command.
     pub kind: OpKind,
-    /// All blocks that it reads or changes. Of a copy inside the volume, the destination stands first. Empty for a
-    /// flush.
+    /// All blocks that it reads or changes. Of a copy inside the volume, the destination stands
+    /// first. Empty for a flush.
     pub extents: &'a [Extent],
     /// The length of the command's work in bytes, which filters count: 0 for a flush.
     pub len_bytes: u64,
 }
 
-/// A volume's word on a command as a whole, before any of its data moves (see [`crate::Volume::admit`]).
+/// A volume's word on a command as a whole, before any of its data moves (see
+/// [`crate::Volume::admit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Execute; complete as soon as done.
@@ -127,8 +128,8 @@ pub enum Admission {
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant where there is one.
     Fail(Status, Option<Instant>),
-    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute, and settle. Do not
-    /// complete before the instant, if there is one.
+    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute,
+    /// and settle. Do not complete before the instant, if there is one.
     Later(Option<Instant>),
     /// Execute, then settle before completing. Do not complete before the instant, if there is one.
     NowThenSettle(Option<Instant>),

@@ -1,11 +1,11 @@
 //! Volumes: their kinds, and the controls and filters that a volume of any kind can have.
 //!
-//! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what the volume's state
-//! forbids, and the kind (today [`RamVolume`]) turns blocks into bytes of a [`memory::Store`]. It knows no protocol, no
-//! socket and no clock: instants come as arguments.
+//! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what
+//! the volume's state forbids, and the kind (today [`RamVolume`]) turns blocks into bytes of a
+//! [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
 //!
-//! [`create`] is the one place that turns a [`VolumeSpec`] into a volume. The program holds it as a [`ManagedVolume`] and
-//! needs to know no kind.
+//! [`create`] is the one place that turns a [`VolumeSpec`] into a volume. The program holds it as a
+//! [`ManagedVolume`] and needs to know no kind.
 //!
 //! ```
 //! use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! What a manager does with a volume of any kind: it locks the volume, takes it offline, sets filters, resizes, erases
-//! and removes it.
+//! What a manager does with a volume of any kind: it locks the volume, takes it offline, sets
+//! filters, resizes, erases and removes it.
 //!
 //! ```text
 //!  sessions ──► Managed: block::Volume ──► Controls (flags, filters) ──► the kind: block::Volume
@@ -39,8 +39,9 @@ pub trait Storage: Send + Sync + Debug {
     /// Memory or space that its blocks take, in bytes.
     fn used_bytes(&self) -> u64;
 
-    /// Changes the capacity while the volume is in use. `size` is valid for the volume. Blocks beyond a smaller size are
-    /// lost. A kind that allocates the added memory now reports to `progress`, which may cancel the resize.
+    /// Changes the capacity while the volume is in use. `size` is valid for the volume. Blocks
+    /// beyond a smaller size are lost. A kind that allocates the added memory now reports to
+    /// `progress`, which may cancel the resize.
     ///
     /// # Errors
     /// If memory could not be allocated. The capacity is then unchanged.
@@ -53,7 +54,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Makes all blocks read as zeros, and frees what they took if the kind can.
     fn erase(&self);
 
-    /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is executed any more.
+    /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
+    /// executed any more.
     fn close(&self);
 }
 
@@ -68,7 +70,8 @@ pub trait ManagedVolume: Volume + Debug {
     /// Changes the capacity while the volume is in use; see [`Storage::resize`].
     ///
     /// # Errors
-    /// If no volume can have this size, if memory could not be allocated, or if the volume was removed.
+    /// If no volume can have this size, if memory could not be allocated, or if the volume
+    /// was removed.
     fn resize(
         &self,
         size: ByteSize,
@@ -85,8 +88,8 @@ pub trait ManagedVolume: Volume + Debug {
         self.storage().resize(size, progress)
     }
 
-    /// Removes the volume: every later command fails with [`Status::Gone`], and its memory is free at once, even while
-    /// sessions still refer to it.
+    /// Removes the volume: every later command fails with [`Status::Gone`], and its memory is free
+    /// at once, even while sessions still refer to it.
     fn remove(&self) {
         self.controls().raise(GONE);
         self.storage().close();

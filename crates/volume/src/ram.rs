@@ -20,8 +20,8 @@ pub struct RamVolume {
 }
 
 impl RamVolume {
-    /// Creates a volume of zeros. A thick one allocates and fills its memory now, reports to `progress`, and ends with an
-    /// error if `progress` cancels it.
+    /// Creates a volume of zeros. A thick one allocates and fills its memory now, reports to
+    /// `progress`, and ends with an error if `progress` cancels it.
     ///
     /// # Errors
     /// If memory could not be allocated.
@@ -53,8 +53,8 @@ impl RamVolume {
         self.geometry().byte_range(extent).map(drop)
     }
 
-    /// The bytes of `extent`. The store checks that they exist: an extent beyond all numbers of bytes stays beyond its
-    /// end.
+    /// The bytes of `extent`. The store checks that they exist: an extent beyond all numbers of
+    /// bytes stays beyond its end.
     fn range(&self, extent: Extent) -> ByteRange {
         let block_bytes = self.block_size.bytes();
         ByteRange {

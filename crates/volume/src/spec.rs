@@ -71,8 +71,8 @@ pub enum VolumeError {
     Gone,
 }
 
-/// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such as thick RAM, takes
-/// about a second for a few GiB. It reports to `progress`, which may cancel it.
+/// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such
+/// as thick RAM, takes about a second for a few GiB. It reports to `progress`, which may cancel it.
 ///
 /// # Errors
 /// If the specification is invalid, or if memory could not be allocated.
@@ -152,8 +152,8 @@ impl VolumeSpec {
 }
 
 impl VolumeKind {
-    /// Whether a volume holds something that was written, judged by the memory that it uses and by the bytes that hosts
-    /// wrote since it was created.
+    /// Whether a volume holds something that was written, judged by the memory that it uses and by
+    /// the bytes that hosts wrote since it was created.
     pub const fn holds_data(&self, used_bytes: u64, written_bytes: u64) -> bool {
         match self {
             Self::Ram { provision } => match provision {

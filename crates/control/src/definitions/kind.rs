@@ -9,21 +9,22 @@ use volume::{Provision, VolumeKind};
 
 use crate::text::Text;
 
-/// What a volume's blocks are kept in, among the fields of the volume: `kind` names it, and its settings stand beside
-/// that name.
+/// What a volume's blocks are kept in, among the fields of the volume: `kind` names it, and its
+/// settings stand beside that name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Fields", into = "Fields")]
 pub struct KindFields(pub VolumeKind);
 
-/// The fields of all kinds. Unlike a tagged enum, a struct takes its fields out of those of the volume, so that the volume
-/// can reject every field that is left over.
+/// The fields of all kinds. Unlike a tagged enum, a struct takes its fields out of those of the
+/// volume, so that the volume can reject every field that is left over.
 #[derive(Serialize, Deserialize, ToSchema)]
 struct Fields {
     /// What the blocks are kept in: `ram`, memory of this machine.
     #[serde(default)]
     #[schema(inline)]
     kind: Name,
-    /// When a RAM volume's memory is taken from the budget: `thin`, as it is written, or `thick`, at creation.
+    /// When a RAM volume's memory is taken from the budget: `thin`, as it is written, or `thick`,
+    /// at creation.
     #[serde(default = "thin")]
     #[schema(value_type = String, example = "thin")]
     provisioning: Text<Provision>,
