@@ -1,6 +1,6 @@
-//! Commands that wait for their volume, through the whole server: what becomes of them if someone changes or removes
-//! the volume, the target or the session, or stops the server. Each outcome comes within a bound, and no acknowledged
-//! write is lost.
+//! Commands that wait for their volume, through the whole server: what becomes of them if someone
+//! changes or removes the volume, the target or the session, or stops the server. Each outcome
+//! comes within a bound, and no acknowledged write is lost.
 
 mod fixture;
 
@@ -34,7 +34,8 @@ const LBA: u64 = 3000;
 const BLOCKS: u64 = 8;
 const LEN_BYTES: usize = BLOCKS as usize * 512;
 
-/// A server that offers a volume which answers late, a volume in memory beside it, and a host of the late one.
+/// A server that offers a volume which answers late, a volume in memory beside it, and a host of
+/// the late one.
 struct Fixture {
     server: Server,
     late: Arc<Managed<LateVolume>>,
@@ -125,7 +126,8 @@ impl Fixture {
         self.server.completions().done(completion);
     }
 
-    /// The write in `slot`, which waits for its blocks, is executed and now waits until its effects are safe.
+    /// The write in `slot`, which waits for its blocks, is executed and now waits until its effects
+    /// are safe.
     fn fill(&mut self, byte: u8) {
         self.complete(Ok(()));
         let is_written = |it: &Self| it.blocks() == [byte; LEN_BYTES];
@@ -186,7 +188,8 @@ impl Fixture {
         }
     }
 
-    /// Asserts that nothing is left of commands and sessions, and that the server still serves others.
+    /// Asserts that nothing is left of commands and sessions, and that the server still serves
+    /// others.
     fn assert_nothing_is_left(&self) {
         self.until("leases end", |it| it.late.volume().leases() == 0);
         self.until("sessions end", |it| it.server.sessions().is_empty());

@@ -21,7 +21,7 @@ use volume::Charge;
 
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
-use crate::backend::tell_of_end;
+use crate::backend::log_end;
 use crate::registry;
 use crate::server::Core;
 use crate::views::{Done, Views};
@@ -381,7 +381,7 @@ impl Attachment for IscsiBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        tell_of_end(&self.accepted, reason);
+        log_end(&self.accepted, reason);
     }
 }
 

@@ -15,7 +15,7 @@ use super::targets::VolumeChange;
 use super::{Server, State};
 use crate::capacity::VOLUME_BYTES;
 use crate::info::list;
-use crate::offered::VolumeHandle;
+use crate::volume_handle::VolumeHandle;
 use crate::{Attachment, Force, ServerError, VolumeInfo, VolumeName};
 
 /// The most volumes.
@@ -57,12 +57,12 @@ impl Server {
         self.insert_volume(name, &spec, |_| Ok(volume))
     }
 
-    /// Where volumes report that commands which they made wait may go on.
+    /// Where volumes report completions of commands that they made wait.
     pub fn completions(&self) -> Arc<dyn Completions> {
         Arc::new(self.core().handle.clone())
     }
 
-    /// Keeps the name while `create` runs, which may take time.
+    /// Reserves the name while `create` runs, which may take time.
     fn insert_volume(
         &self,
         name: VolumeName,
@@ -76,7 +76,7 @@ impl Server {
         };
         let created = create();
         let mut state = self.state();
-        state.coming.remove(&name);
+        state.reserved_names.remove(&name);
         let (volume, charge) = created.map_err(|error| volume_error(error, &name, spec))?;
         let handle = VolumeHandle {
             name: name.clone(),
@@ -88,8 +88,9 @@ impl Server {
         Ok(())
     }
 
-    /// Grows or shrinks a volume while it is attached. Shrinking needs force, since it cuts data
-    /// off. Attached hosts are told. A thick one that grows takes its memory as at creation.
+    /// Grows or shrinks a volume while it is attached, and notifies attached hosts. A shrink
+    /// discards data and so needs force. A kind that allocates all its memory at creation also does
+    /// so for what it grows by.
     pub fn resize_volume(
         &self,
         name: &VolumeName,
@@ -115,11 +116,11 @@ impl Server {
             ControlFlow::Continue(())
         });
         resized.map_err(|error| volume_error(error, name, &wanted))?;
-        self.state().tell_hosts(name, VolumeChange::Capacity);
+        self.state().notify_hosts(name, VolumeChange::Capacity);
         Ok(())
     }
 
-    /// Makes every block of a volume read as zeros and gives its memory back.
+    /// Makes every block of a volume read as zeros and frees its memory.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
         self.running_volume(name)?.storage().erase();
         Ok(())
@@ -132,18 +133,18 @@ impl Server {
         Ok(Arc::clone(&state.volume(name)?.volume))
     }
 
-    /// Locks a volume against writes, or unlocks it. Attached hosts are told.
+    /// Locks a volume against writes, or unlocks it, and notifies attached hosts.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: WriteLock) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
         let controls = state.volume(name)?.volume.controls();
         controls.set_write_lock(lock);
-        state.tell_hosts(name, VolumeChange::Lock);
+        state.notify_hosts(name, VolumeChange::Lock);
         Ok(())
     }
 
-    /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached hosts are told when
-    /// it comes online.
+    /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached
+    /// hosts are notified when it comes online.
     pub fn set_volume_availability(
         &self,
         name: &VolumeName,
@@ -155,7 +156,7 @@ impl Server {
         let was_ready = volume.is_ready();
         volume.controls().set_availability(availability);
         if !was_ready && volume.is_ready() {
-            state.tell_hosts(name, VolumeChange::Ready);
+            state.notify_hosts(name, VolumeChange::Ready);
         }
         Ok(())
     }
@@ -173,8 +174,8 @@ impl Server {
         Ok(())
     }
 
-    /// Removes a volume and its data; refused while it is attached, unless forced, which detaches
-    /// it everywhere.
+    /// Removes a volume and its data. While it is attached this fails, unless forced, which
+    /// detaches it everywhere.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -207,7 +208,7 @@ impl Server {
 
     /// Every volume, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
-        // Counters are summed without the lock, for which connecting hosts may wait.
+        // Counters are summed without the lock, since connecting hosts wait for it.
         let (volumes, mut attachments) = {
             let state = self.state();
             let volumes: Vec<_> = state.volumes.values().cloned().collect();
@@ -253,16 +254,16 @@ impl State {
             .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
     }
 
-    /// Keeps the name for a volume whose memory is about to be taken.
+    /// Reserves the name of a volume that is about to be created.
     fn check_new_volume(&mut self, name: &VolumeName) -> Result<(), ServerError> {
         self.check_running()?;
-        if self.volumes.len() + self.coming.len() >= VOLUMES_MAX {
+        if self.volumes.len() + self.reserved_names.len() >= VOLUMES_MAX {
             return Err(ServerError::TooMany {
                 what: "volumes",
                 max: VOLUMES_MAX,
             });
         }
-        if self.volumes.contains_key(name) || !self.coming.insert(name.clone()) {
+        if self.volumes.contains_key(name) || !self.reserved_names.insert(name.clone()) {
             return Err(ServerError::VolumeExists(name.clone()));
         }
         Ok(())
@@ -288,11 +289,11 @@ impl State {
         places
     }
 
-    /// Tells the hosts that a volume has changed.
-    fn tell_hosts(&self, name: &VolumeName, change: VolumeChange) {
+    /// Notifies the hosts of a volume that it has changed.
+    fn notify_hosts(&self, name: &VolumeName, change: VolumeChange) {
         for place in self.attachments(name) {
             if let Some(target) = self.targets.get(&place.target) {
-                target.service.tell(place.nsid, change);
+                target.service.notify(place.nsid, change);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Which reservations are to be saved: iSCSI targets post that theirs have changed, the control
-//! plane fetches, saves and acknowledges them.
+//! Reservations that must be saved: an iSCSI target queues itself when its reservations have
+//! changed; the control plane fetches, saves and acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use scsi::Reservations;
 
 use crate::TargetName;
 
-/// Reservations that have to be saved before the command that changed them is answered.
+/// Reservations that must be saved before the command that changed them is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsavedReservations {
     /// The target.
     pub target: TargetName,
-    /// All of its reservations that outlive a restart, by LUN.
+    /// All its reservations that outlive a restart, by LUN.
     pub luns: BTreeMap<u32, Reservations>,
-    /// Which state of them this is.
+    /// The number of this state of the reservations.
     pub(crate) number: u64,
 }
 
-/// The targets whose reservations are to be saved. A leaf among the locks.
+/// The targets whose reservations must be saved. No other lock is taken under this one.
 #[derive(Default)]
-pub(crate) struct Keeper {
+pub(crate) struct SaveQueue {
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -29,28 +29,28 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Inner {
     targets: BTreeSet<TargetName>,
-    /// Someone saves them.
-    is_kept: bool,
+    /// Whether the control plane saves them.
+    is_served: bool,
     is_stopping: bool,
 }
 
-impl Keeper {
+impl SaveQueue {
     /// A target's reservations have changed.
     pub(crate) fn post(&self, target: &TargetName) {
         self.lock().targets.insert(target.clone());
         self.changed.notify_one();
     }
 
-    /// From now on someone calls [`next`](Self::next).
-    pub(crate) fn set_kept(&self) {
-        self.lock().is_kept = true;
+    /// From now on the control plane calls [`next`](Self::next).
+    pub(crate) fn set_served(&self) {
+        self.lock().is_served = true;
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
-        self.lock().is_kept
+    pub(crate) fn is_served(&self) -> bool {
+        self.lock().is_served
     }
 
-    /// Waits for the next target; none when the server stops.
+    /// Waits for the next target. Returns `None` when the server stops.
     pub(crate) fn next(&self) -> Option<TargetName> {
         let mut inner = self.lock();
         loop {

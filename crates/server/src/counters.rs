@@ -1,6 +1,6 @@
-//! Counters while they are being counted: each has one writer, a connection on its reactor, and any
-//! number of readers. So a count is a plain load and store, and no two cores write to the same
-//! line. A `hdrhistogram::Histogram` needs exclusive access to record, so that readers would need a lock.
+//! Counters of connections. Each has one writer, a connection on its reactor, and any number of
+//! readers. So counting is a plain load and store, and no two cores write to the same cache line. A
+//! `hdrhistogram::Histogram` needs exclusive access to record, so that readers would need a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,13 +11,13 @@ use crate::{IoStatistics, KindStatistics, Latency};
 
 /// What one connection has done to one volume.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// Made when the first command of a kind comes.
-    kinds: [OnceLock<Box<KindTally>>; OpKind::ALL.len()],
+pub(crate) struct Counters {
+    /// Allocated with the first command of a kind.
+    kinds: [OnceLock<Box<KindCounters>>; OpKind::ALL.len()],
 }
 
 #[derive(Debug)]
-struct KindTally {
+struct KindCounters {
     operations: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
@@ -26,7 +26,7 @@ struct KindTally {
     buckets: [AtomicU64; Latency::BUCKETS],
 }
 
-/// Like commands that took equally long, counted together.
+/// Commands of one kind with the same latency, counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) kind: OpKind,
@@ -36,37 +36,37 @@ pub(crate) struct Batch {
     pub(crate) latency_ns: u64,
 }
 
-impl Tally {
-    /// Counts a batch. Only the one writer calls this.
+impl Counters {
+    /// Counts a batch. Only the writer calls this.
     pub(crate) fn record(&self, batch: &Batch) {
-        let tally = self.kinds[batch.kind as usize].get_or_init(Box::default);
-        add(&tally.operations, batch.operations);
-        add(&tally.bytes, batch.bytes);
+        let counters = self.kinds[batch.kind as usize].get_or_init(Box::default);
+        add(&counters.operations, batch.operations);
+        add(&counters.bytes, batch.bytes);
         if batch.errors > 0 {
-            add(&tally.errors, batch.errors);
+            add(&counters.errors, batch.errors);
         }
         let ns = batch.latency_ns;
         let square_us2 = u128::from(ns) * u128::from(ns) / 1_000_000;
-        add(&tally.sum_ns, ns.saturating_mul(batch.operations));
+        add(&counters.sum_ns, ns.saturating_mul(batch.operations));
         let square_us2 = u64::try_from(square_us2).unwrap_or(u64::MAX);
         add(
-            &tally.sum_of_squares_us2,
+            &counters.sum_of_squares_us2,
             square_us2.saturating_mul(batch.operations),
         );
-        add(&tally.buckets[Latency::bucket_of(ns)], batch.operations);
+        add(&counters.buckets[Latency::bucket_of(ns)], batch.operations);
     }
 
-    /// What was counted so far.
+    /// Adds what was counted so far.
     fn add_to(&self, total: &mut IoStatistics) {
-        for (kind, tally) in OpKind::ALL.into_iter().zip(&self.kinds) {
-            if let Some(tally) = tally.get() {
-                *total.kind_mut(kind) += &tally.snapshot();
+        for (kind, counters) in OpKind::ALL.into_iter().zip(&self.kinds) {
+            if let Some(counters) = counters.get() {
+                *total.kind_mut(kind) += &counters.snapshot();
             }
         }
     }
 }
 
-impl Default for KindTally {
+impl Default for KindCounters {
     fn default() -> Self {
         Self {
             operations: AtomicU64::new(0),
@@ -79,7 +79,7 @@ impl Default for KindTally {
     }
 }
 
-impl KindTally {
+impl KindCounters {
     fn snapshot(&self) -> KindStatistics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let buckets = std::array::from_fn(|bucket| load(&self.buckets[bucket]));
@@ -96,13 +96,13 @@ impl KindTally {
     }
 }
 
-/// There is one writer, so nothing is lost between the load and the store.
+/// There is one writer, so no count is lost between the load and the store.
 fn add(counter: &AtomicU64, more: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(more);
     counter.store(sum, Ordering::Relaxed);
 }
 
-/// The sum of many tallies: of those that are being counted, and of those that have ended.
+/// The sum of many counters: of open connections, and of those that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     inner: Mutex<TotalsInner>,
@@ -110,34 +110,38 @@ pub(crate) struct Totals {
 
 #[derive(Debug, Default)]
 struct TotalsInner {
-    live: Vec<Arc<Tally>>,
+    live: Vec<Arc<Counters>>,
     ended: IoStatistics,
 }
 
 impl Totals {
-    pub(crate) fn enter(&self, tally: &Arc<Tally>) {
-        self.lock().live.push(Arc::clone(tally));
+    pub(crate) fn enter(&self, counters: &Arc<Counters>) {
+        self.lock().live.push(Arc::clone(counters));
     }
 
-    /// The tally will not change any more.
-    pub(crate) fn leave(&self, tally: &Arc<Tally>) {
+    /// The counters will not change any more.
+    pub(crate) fn leave(&self, counters: &Arc<Counters>) {
         let mut inner = self.lock();
-        if let Some(at) = inner.live.iter().position(|live| Arc::ptr_eq(live, tally)) {
+        if let Some(at) = inner
+            .live
+            .iter()
+            .position(|live| Arc::ptr_eq(live, counters))
+        {
             inner.live.swap_remove(at);
-            tally.add_to(&mut inner.ended);
+            counters.add_to(&mut inner.ended);
         }
     }
 
     pub(crate) fn sum(&self) -> IoStatistics {
         let inner = self.lock();
         let mut sum = inner.ended.clone();
-        for tally in &inner.live {
-            tally.add_to(&mut sum);
+        for counters in &inner.live {
+            counters.add_to(&mut sum);
         }
         sum
     }
 
-    /// Sums are complete between any two statements.
+    /// Sums are complete between any two statements, so a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, TotalsInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +164,7 @@ mod tests {
     #[test]
     fn a_sum_has_live_and_ended_tallies() {
         let totals = Totals::default();
-        let (first, second) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
+        let (first, second) = (Arc::new(Counters::default()), Arc::new(Counters::default()));
         totals.enter(&first);
         totals.enter(&second);
         first.record(&batch(OpKind::Read, 3, 10_000));

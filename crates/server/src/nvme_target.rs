@@ -1,4 +1,4 @@
-//! A target at work: its subsystem, and what its namespaces stand on.
+//! An NVMe target: its subsystem, and the volumes behind its namespaces.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,53 +12,44 @@ use nvme::controller::{
 };
 use nvme::wire::Nsid;
 use uuid::Uuid;
-use volume::{Budget, Charge, ManagedVolume};
+use volume::Budget;
 
-use crate::tally::Totals;
+use crate::TargetName;
+use crate::counters::Totals;
 use crate::views::Found;
-use crate::{TargetName, VolumeName};
+use crate::volume_handle::VolumeHandle;
 
 /// A target, or the discovery service, as connections reach it.
-pub(crate) struct Offered {
+pub(crate) struct NvmeTarget {
     /// None for the discovery service.
     name: Option<TargetName>,
     subsystem: Mutex<Subsystem>,
     generation: Generation,
-    namespaces: Arc<NamespaceBook>,
+    namespaces: Arc<NamespaceVolumes>,
     totals: Arc<Totals>,
     handle: ReactorHandle,
 }
 
-/// A volume as targets see it.
-#[derive(Clone)]
-pub(crate) struct VolumeHandle {
-    pub(crate) name: VolumeName,
-    pub(crate) volume: Arc<dyn ManagedVolume>,
-    pub(crate) totals: Arc<Totals>,
-    /// What it takes besides its memory, for as long as anyone knows it.
-    pub(crate) _charge: Arc<Charge>,
-}
-
-/// Which volume is behind which namespace. A leaf among the locks: it may be taken while a
+/// The volumes behind namespaces. No other lock is taken under this one; it may be taken while a
 /// subsystem is locked.
 #[derive(Default)]
-struct NamespaceBook {
+struct NamespaceVolumes {
     volumes: Mutex<BTreeMap<Nsid, VolumeHandle>>,
 }
 
-/// What every controller calls itself.
+/// The model number of every controller.
 const MODEL: &str = "ramport";
 
-impl Offered {
-    /// A target without namespaces. `machine` tells machines apart, so that targets of the same
+impl NvmeTarget {
+    /// A target without namespaces. `machine` identifies the machine, so that targets of the same
     /// name on two machines have different serial numbers.
-    pub(crate) fn target(
+    pub(crate) fn named(
         name: &TargetName,
         machine: Uuid,
         budget: &Arc<Budget>,
         handle: ReactorHandle,
     ) -> Self {
-        let namespaces = Arc::new(NamespaceBook::default());
+        let namespaces = Arc::new(NamespaceVolumes::default());
         let totals = Arc::new(Totals::default());
         let statistics = TargetStatistics {
             namespaces: Arc::clone(&namespaces),
@@ -87,7 +78,7 @@ impl Offered {
     fn new(
         name: Option<TargetName>,
         subsystem: Subsystem,
-        namespaces: Arc<NamespaceBook>,
+        namespaces: Arc<NamespaceVolumes>,
         totals: Arc<Totals>,
         handle: ReactorHandle,
     ) -> Self {
@@ -109,12 +100,12 @@ impl Offered {
         &self.totals
     }
 
-    /// The number that moves when [`Self::view`] may answer otherwise.
+    /// A number that changes when the answer of [`Self::view`] may have changed.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.get()
     }
 
-    /// Runs `f` with the subsystem, then wakes the connections that have to look at it.
+    /// Runs `f` with the subsystem, then wakes the connections that must check it.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
         let mut subsystem = self.lock();
         let result = f(&mut subsystem);
@@ -156,7 +147,7 @@ impl Offered {
         });
     }
 
-    /// Takes a namespace away.
+    /// Removes a namespace.
     pub(crate) fn detach(&self, nsid: u32) {
         let nsid = Nsid(nsid);
         self.with(|subsystem| {
@@ -165,13 +156,13 @@ impl Offered {
         });
     }
 
-    /// Tells hosts that a namespace's volume has changed.
+    /// Notifies hosts that a namespace's volume has changed.
     pub(crate) fn namespace_changed(&self, nsid: u32) {
         self.with(|subsystem| subsystem.namespace_changed(Nsid(nsid)));
     }
 
-    /// A subsystem is complete between any two of its calls, so a panic of one session does not
-    /// take the target from the others.
+    /// A subsystem is complete between any two calls, so a poisoned lock is used, and a panic of
+    /// one session does not end the others.
     fn lock(&self) -> MutexGuard<'_, Subsystem> {
         self.subsystem
             .lock()
@@ -179,7 +170,7 @@ impl Offered {
     }
 }
 
-impl NamespaceBook {
+impl NamespaceVolumes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Nsid, VolumeHandle>> {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,7 +195,7 @@ fn config(nqn: &str, serial: Uuid) -> SubsystemConfig {
 
 /// What the logs of a target's controllers report.
 struct TargetStatistics {
-    namespaces: Arc<NamespaceBook>,
+    namespaces: Arc<NamespaceVolumes>,
     totals: Arc<Totals>,
     budget: Arc<Budget>,
     since: Instant,
