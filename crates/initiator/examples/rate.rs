@@ -1,5 +1,5 @@
-//! How fast one queue is: `rate URL [read|write] [BYTES] [DEPTH] [SECONDS]`. Prints operations per second, and how
-//! much of a core this process took for each. `rate serve CORE` offers 1 GiB of memory to try it on.
+//! Measures one queue: `rate URL [read|write] [BYTES] [DEPTH] [SECONDS]`. Prints operations per
+//! second and the CPU time of this process per operation. `rate serve CORE` serves a volume of 1 GiB.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -44,13 +44,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut queue = device.take_queues().remove(0);
     let mut seed = 1u64;
     let mut request = |slot| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
+        let lba = Lba(xorshift(&mut seed) % places * blocks.0);
         Request {
             slot,
             operation,
-            extent: Extent::new(Lba(seed % places * blocks.0), blocks),
+            extent: Extent::new(lba, blocks),
         }
     };
     for slot in 0..queue.depth() {
@@ -78,6 +76,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         count as f64 / polls as f64,
     );
     Ok(())
+}
+
+/// The next pseudo-random number.
+fn xorshift(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
 }
 
 fn cpu() -> Duration {

@@ -1,12 +1,11 @@
 //! A device: the attachment to one namespace or logical unit.
 
-use std::{net::SocketAddr, sync::Arc, thread::JoinHandle};
+use std::{sync::Arc, thread::JoinHandle};
 
 use block::Geometry;
-use nvme::host::CommandKey;
 
-use crate::mailbox::{Mailbox, Shared};
-use crate::queue::QueueTerms;
+use crate::attached::{Attached, DeviceInfo};
+use crate::device_state::DeviceState;
 use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, iscsi_tcp, nvmf};
 
 /// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues. Dropping it ends the
@@ -14,46 +13,12 @@ use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, iscsi_tcp, nvmf};
 #[derive(Debug)]
 pub struct Device {
     info: DeviceInfo,
-    shared: Arc<Shared>,
+    shared: Arc<DeviceState>,
     queues: Vec<Queue>,
-    keeper: Option<JoinHandle<()>>,
-}
-
-/// What the other side says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// Model number (MN); vendor and product identification.
-    pub model: String,
-    /// Serial number (SN); unit serial number.
-    pub serial: String,
-    /// Firmware revision (FR); product revision level.
-    pub firmware: String,
-    /// The subsystem's NQN (SUBNQN); the target's name.
-    pub target: String,
-    /// Where it was reached at the first connection.
-    pub address: SocketAddr,
-    /// The controller's identifier (CNTLID) at the first connection, where there is a controller.
-    pub controller_id: Option<u16>,
-    /// Namespace identifier (NSID); LUN.
-    pub unit: u32,
-    /// The most commands in flight per queue.
-    pub queue_depth_max: u16,
-}
-
-/// What a protocol's attaching gives.
-pub(crate) struct Attached {
-    pub(crate) info: DeviceInfo,
-    pub(crate) shared: Arc<Shared>,
-    /// One per queue.
-    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
-    pub(crate) terms: QueueTerms,
-    pub(crate) keeper: JoinHandle<()>,
+    supervisor: Option<JoinHandle<()>>,
 }
 
 impl Device {
-    /// The most slots of a queue.
-    pub const DEPTH_MAX: u16 = CommandKey::COUNT_MAX / 2;
-
     /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections of an NVMe
     /// association, or iSCSI sessions.
     pub fn connect(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
@@ -72,17 +37,17 @@ impl Device {
             info,
             shared,
             mailboxes,
-            terms,
-            keeper,
+            limits,
+            supervisor,
         } = attached;
         Ok(Self {
             info,
             queues: mailboxes
                 .into_iter()
-                .map(|mailbox| Queue::new(mailbox, Arc::clone(&shared), terms, options))
+                .map(|mailbox| Queue::new(mailbox, Arc::clone(&shared), limits, options))
                 .collect(),
             shared,
-            keeper: Some(keeper),
+            supervisor: Some(supervisor),
         })
     }
 
@@ -106,9 +71,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.shared.stop();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(supervisor) = self.supervisor.take() {
             // A panic was reported when it happened.
-            let _ = keeper.join();
+            let _ = supervisor.join();
         }
     }
 }
@@ -121,7 +86,7 @@ fn check(options: &DeviceOptions) -> Result<(), ConnectError> {
             expected: "at least one is needed",
         });
     }
-    if options.depth == 0 || options.depth > Device::DEPTH_MAX {
+    if options.depth == 0 || options.depth > DeviceOptions::DEPTH_MAX {
         return Err(ConnectError::Option {
             option: "depth",
             value: options.depth.into(),

@@ -1,5 +1,7 @@
 //! What can go wrong: a command's end, a submission, a queue, an attachment; each has its own enum.
 
+mod rdma;
+
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use fabric::verbs::QpFailure;
@@ -7,26 +9,10 @@ use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
-use scsi::host::CommandFailure;
 
-use crate::{Operation, RdmaError, Scheme, Slot};
+use crate::{Operation, Scheme, Slot};
 
-/// Why a command did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
-    /// The controller says so.
-    #[error("{0}")]
-    Status(Status),
-    /// The target says so.
-    #[error("{0}")]
-    Scsi(CommandFailure),
-    /// The connection was lost while the command was in flight; whether it was executed is unknown.
-    #[error("the connection was lost while the command was in flight")]
-    ConnectionLost,
-    /// There was no connection to submit the command on; it was not executed.
-    #[error("no connection was available for the command")]
-    NotSubmitted,
-}
+pub use self::rdma::{RdmaError, Rejection};
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,28 +17,33 @@
 
 #![forbid(unsafe_code)]
 
+mod attached;
+mod backoff;
 mod connection;
 mod device;
+mod device_state;
 mod error;
 mod iscsi_tcp;
-mod line;
 mod machine;
 mod mailbox;
 mod nvmf;
 mod options;
-mod pauses;
 mod queue;
+mod queue_connection;
 mod request;
 mod slots;
 mod socket;
 mod url;
 
-pub use device::{Device, DeviceInfo};
-pub use error::{CommandError, ConnectError, ConnectionError, QueueError, QueueName, SubmitError};
+pub use attached::DeviceInfo;
+pub use device::Device;
+pub use error::{
+    ConnectError, ConnectionError, QueueError, QueueName, RdmaError, Rejection, SubmitError,
+};
 pub use fabric::Choice as RdmaChoice;
 pub use iscsi_tcp::{TargetRecord, discover_targets};
-pub use nvmf::{DiscoveryRecord, RdmaError, RecordKind, discover};
+pub use nvmf::{DiscoveryRecord, RecordKind, discover};
 pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
 pub use queue::{Link, Queue};
-pub use request::{Completion, Operation, Request, Slot};
+pub use request::{CommandError, Completion, Operation, Request, Slot};
 pub use url::{Scheme, Secret, Switch, Url, UrlError};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nvme::host::CommandKey;
+
 /// Options of a [`crate::Device`]. What its URL sets (digests, the number of queues, the host's name) stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
@@ -22,6 +24,11 @@ pub struct DeviceOptions {
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,
+}
+
+impl DeviceOptions {
+    /// The most slots of a queue.
+    pub const DEPTH_MAX: u16 = CommandKey::COUNT_MAX / 2;
 }
 
 impl Default for DeviceOptions {

@@ -12,8 +12,9 @@ use block::Geometry;
 use iscsi::initiator::SessionError;
 use session::Buffers;
 
-use crate::line::{Books, Line, Rescue, Standing};
-use crate::mailbox::{Letter, Mailbox, Shared};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
+use crate::queue_connection::{ConnectionState, QueueConnection, QueueState, TimeoutAction};
 use crate::slots::Slots;
 use crate::socket::{Interest, sleep};
 use crate::{
@@ -23,13 +24,13 @@ use crate::{
 
 /// A handle of one I/O queue. Move it to the thread that uses it.
 pub struct Queue {
-    terms: QueueTerms,
+    terms: QueueLimits,
     on_loss: OnLoss,
     command_timeout: Duration,
     keep_alive: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<DeviceState>,
     mailbox: Arc<Mailbox>,
-    letters_seen: u64,
+    updates_seen: u64,
     state: State,
     buffers: Buffers,
     slots: Slots,
@@ -43,12 +44,12 @@ pub struct Queue {
 
 /// What the other side and the options allow a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueTerms {
+pub(crate) struct QueueLimits {
     pub(crate) depth: u16,
     pub(crate) transfer_max_bytes: usize,
-    /// Buffers beyond those of the slots, for the line's own commands.
+    /// Buffers beyond those of the slots, for the connection's own commands.
     pub(crate) spare_slots: u16,
-    /// Bytes of each buffer behind the part that is the caller's, for lists that commands carry.
+    /// Bytes of each buffer behind the part that is the caller's, for lists that commands execute.
     pub(crate) tail_bytes: usize,
     pub(crate) blocks_max: BlocksMax,
 }
@@ -73,7 +74,10 @@ pub enum Link {
 }
 
 enum State {
-    Up { line: Box<Line>, generation: u64 },
+    Up {
+        connection: Box<dyn QueueConnection>,
+        generation: u64,
+    },
     Down,
     Ended(QueueError),
 }
@@ -86,8 +90,8 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(60);
 impl Queue {
     pub(crate) fn new(
         mailbox: Arc<Mailbox>,
-        shared: Arc<Shared>,
-        terms: QueueTerms,
+        shared: Arc<DeviceState>,
+        terms: QueueLimits,
         options: &DeviceOptions,
     ) -> Self {
         let mut queue = Self {
@@ -97,7 +101,7 @@ impl Queue {
             keep_alive: options.keep_alive,
             shared,
             mailbox,
-            letters_seen: 0,
+            updates_seen: 0,
             state: State::Down,
             buffers: Buffers::new(
                 terms.depth + terms.spare_slots,
@@ -178,15 +182,15 @@ impl Queue {
     /// that were. Never waits. Fails once nothing is in flight and no connection will come.
     pub fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) -> Result<usize, QueueError> {
         let before = done.len();
-        if self.mailbox.letters() != self.letters_seen {
+        if self.mailbox.updates() != self.updates_seen {
             self.read_mail(done);
         }
         if !self.postponed.is_empty() {
             self.resume(now);
         }
-        if let State::Up { line, .. } = &mut self.state {
-            let turned = line.turn(&mut self.buffers);
-            let standing = line.settle(&mut Books {
+        if let State::Up { connection, .. } = &mut self.state {
+            let turned = connection.turn(&mut self.buffers);
+            let connection_state = connection.settle(&mut QueueState {
                 slots: &mut self.slots,
                 waiting: &mut self.waiting,
                 done,
@@ -198,7 +202,7 @@ impl Queue {
             if let Err(error) = &turned {
                 self.note_hold_off(now, error);
             }
-            if turned.is_err() || standing == Standing::Ended {
+            if turned.is_err() || connection_state == ConnectionState::Ended {
                 self.lose_connection(done);
             } else if !self.waiting.is_empty() {
                 self.start_waiting();
@@ -240,7 +244,7 @@ impl Queue {
             if spins {
                 std::hint::spin_loop();
             } else {
-                self.doze(timeout.saturating_sub(waited));
+                self.wait_input(timeout.saturating_sub(waited));
             }
             now = Instant::now();
         }
@@ -250,7 +254,7 @@ impl Queue {
     /// waits until their descriptors can be written, too.
     pub fn wants_write(&self) -> bool {
         match &self.state {
-            State::Up { line, .. } => line.interest() == Interest::ReadWrite,
+            State::Up { connection, .. } => connection.interest() == Interest::ReadWrite,
             State::Down | State::Ended(_) => false,
         }
     }
@@ -259,7 +263,7 @@ impl Queue {
     /// connections may share one socket, a busy target has put commands off), a thread that has several queues polls this one again and again.
     pub fn signals(&self) -> bool {
         match &self.state {
-            State::Up { line, .. } => line.signals() && self.postponed.is_empty(),
+            State::Up { connection, .. } => connection.signals() && self.postponed.is_empty(),
             State::Down | State::Ended(_) => true,
         }
     }
@@ -326,10 +330,10 @@ impl Queue {
     #[inline]
     fn start(&mut self, slot: u16) -> bool {
         let shift = self.block_shift();
-        let State::Up { line, .. } = &mut self.state else {
+        let State::Up { connection, .. } = &mut self.state else {
             return false;
         };
-        let started = line.start(self.slots.request(slot), shift, &mut self.buffers);
+        let started = connection.start(self.slots.request(slot), shift, &mut self.buffers);
         if started {
             self.slots.start(slot);
         }
@@ -348,29 +352,40 @@ impl Queue {
     /// Looks into the mailbox.
     #[cold]
     fn read_mail(&mut self, done: &mut Vec<Completion>) {
-        self.letters_seen = self.mailbox.letters();
-        let Some(letter) = self.mailbox.take() else {
+        self.updates_seen = self.mailbox.updates();
+        let Some(update) = self.mailbox.take() else {
             return;
         };
-        // The keeper may know of a loss before this end notices.
+        // The supervisor may know of a loss before this end notices.
         self.lose_connection(done);
-        match letter {
-            Letter::Connection { line, generation } => {
-                self.state = State::Up { line, generation };
+        match update {
+            Update::Connection {
+                connection,
+                generation,
+            } => {
+                self.state = State::Up {
+                    connection,
+                    generation,
+                };
                 self.start_waiting();
             }
-            Letter::End(error) => self.state = State::Ended(error),
+            Update::End(error) => self.state = State::Ended(error),
         }
     }
 
     /// The connection is gone: commands in flight end or wait for the next one.
     #[cold]
     fn lose_connection(&mut self, done: &mut Vec<Completion>) {
-        let State::Up { line, generation } = &mut self.state else {
+        let State::Up {
+            connection,
+            generation,
+        } = &mut self.state
+        else {
             return;
         };
-        line.abandon(&mut self.buffers);
-        self.mailbox.report_loss(*generation, &self.shared.keeper);
+        connection.release_buffers(&mut self.buffers);
+        self.mailbox
+            .report_loss(*generation, &self.shared.supervisor);
         self.state = State::Down;
         for slot in (0..self.terms.depth).rev() {
             if !self.slots.is_in_flight(slot) {
@@ -398,7 +413,7 @@ impl Queue {
         });
     }
 
-    /// Where the other side wants to be left alone for a while, the keeper has to know.
+    /// Where the other side wants to be left alone for a while, the supervisor has to know.
     #[cold]
     fn note_hold_off(&self, now: Instant, error: &ConnectionError) {
         if let ConnectionError::Session(SessionError::Dropped { wait_s, .. }) = error {
@@ -421,20 +436,20 @@ impl Queue {
     #[cold]
     fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
         self.next_sweep = Some(now + SWEEP_INTERVAL);
-        if let State::Up { line, .. } = &mut self.state
+        if let State::Up { connection, .. } = &mut self.state
             && !self.keep_alive.is_zero()
-            && line.keep_alive(now, self.keep_alive) == Standing::Ended
+            && connection.keep_alive(now, self.keep_alive) == ConnectionState::Ended
         {
             return self.lose_connection(done);
         }
         while let Some(slot) = self.slots.sweep(now, self.command_timeout) {
-            let rescue = match &mut self.state {
-                State::Up { line, .. } => line.rescue(slot.0),
+            let action = match &mut self.state {
+                State::Up { connection, .. } => connection.on_timeout(slot.0),
                 State::Down | State::Ended(_) => return,
             };
-            match rescue {
-                Rescue::Aborting => self.slots.give_time(slot.0),
-                Rescue::None => return self.lose_connection(done),
+            match action {
+                TimeoutAction::WaitForAbort => self.slots.give_time(slot.0),
+                TimeoutAction::Disconnect => return self.lose_connection(done),
             }
         }
     }
@@ -449,14 +464,14 @@ impl Queue {
     }
 
     /// Sleeps until something arrives, a command may be due, or `timeout` is over.
-    fn doze(&self, timeout: Duration) {
+    fn wait_input(&self, timeout: Duration) {
         let due = self.postponed.iter().map(|(until, _)| *until).min();
         let due = due.map_or(SWEEP_INTERVAL, |due| {
             due.saturating_duration_since(Instant::now())
         });
         let timeout = timeout.min(SWEEP_INTERVAL).min(due);
         let slept = match &self.state {
-            State::Up { line, .. } => line.doze(timeout),
+            State::Up { connection, .. } => connection.wait_input(timeout),
             State::Down | State::Ended(_) => {
                 let entry = (self.mailbox.waker.descriptor(), Interest::Read);
                 sleep(&[entry], Some(timeout))
@@ -471,7 +486,7 @@ impl Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.state {
-            State::Up { line, .. } => line.descriptor(),
+            State::Up { connection, .. } => connection.descriptor(),
             State::Down | State::Ended(_) => self.mailbox.waker.descriptor(),
         }
     }
@@ -480,8 +495,8 @@ impl AsFd for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.mailbox.abandon();
-        if let State::Up { line, .. } = &mut self.state {
-            line.take_leave(&mut self.buffers);
+        if let State::Up { connection, .. } = &mut self.state {
+            connection.log_out(&mut self.buffers);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What a queue is asked to do, and what it answers.
 
 use block::{Extent, Unmap};
-
-use crate::CommandError;
+use nvme::wire::Status;
+use scsi::host::CommandFailure;
 
 /// One of a queue's places for a command in flight, with a buffer of its own: from 0 to the queue's depth less
 /// one. A slot takes its next request when its last one has completed.
@@ -50,4 +50,21 @@ pub struct Completion {
     pub slot: Slot,
     /// What became of it.
     pub result: Result<(), CommandError>,
+}
+
+/// Why a command did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The controller says so.
+    #[error("{0}")]
+    Status(Status),
+    /// The target says so.
+    #[error("{0}")]
+    Scsi(CommandFailure),
+    /// The connection was lost while the command was in flight; whether it was executed is unknown.
+    #[error("the connection was lost while the command was in flight")]
+    ConnectionLost,
+    /// There was no connection to submit the command on; it was not executed.
+    #[error("no connection was available for the command")]
+    NotSubmitted,
 }

@@ -81,7 +81,7 @@ pub(crate) fn sleep(
     const DESCRIPTORS_MAX: usize = 2;
     assert!(
         (1..=DESCRIPTORS_MAX).contains(&descriptors.len()),
-        "a queue waits for its socket and for the keeper"
+        "a queue waits for its socket and for the supervisor"
     );
     let entry = |index: usize| {
         let (descriptor, interest) = &descriptors[index.min(descriptors.len() - 1)];

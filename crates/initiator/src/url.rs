@@ -227,7 +227,7 @@ impl Url {
         self.secrets_file.as_deref()
     }
 
-    /// What is to carry RDMA (`rdma=`).
+    /// What is to execute RDMA (`rdma=`).
     pub fn rdma(&self) -> RdmaChoice {
         self.rdma
     }

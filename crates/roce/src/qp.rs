@@ -3,14 +3,13 @@
 //! Read first: InfiniBand Architecture volume 1, chapter 9, "reliable service".
 //!
 //! It has two independent halves. The requester sends requests and handles responses (`requester`,
-//! `completer`); the responder handles requests and sends responses (`responder`, `responses`).
+//! `completer`); the responder handles requests and sends responses (`responder`).
 //! Sequence numbers inside are 64 bits wide; on the wire they have 24.
 
 mod completer;
 mod pacer;
 mod requester;
 mod responder;
-mod responses;
 mod retry;
 mod state;
 mod window;

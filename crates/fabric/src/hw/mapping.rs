@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::error::HwError;
+use crate::HwError;
 
 /// The unit of registration. Adapters require equal offsets of addresses in it.
 pub(super) const PAGE_BYTES: u64 = 4096;

@@ -86,7 +86,7 @@ impl Plan {
             match setup.poll() {
                 SetupStep::Submit(command) => {
                     let outcome =
-                        carry(&mut connection, &mut buffers, &command, timeout).map_err(lost)?;
+                        execute(&mut connection, &mut buffers, &command, timeout).map_err(lost)?;
                     setup
                         .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
                         .map_err(|source| ConnectError::Unit { address, source })?;
@@ -153,7 +153,7 @@ impl Plan {
 }
 
 /// Submits a command and waits for its outcome.
-fn carry(
+fn execute(
     connection: &mut Connection<Session>,
     buffers: &mut Buffers,
     command: &Command,

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use session::Placement;
+use crate::memory::MemoryRange;
 
 use super::retry::Retry;
 use super::window::Window;
@@ -321,7 +321,7 @@ impl Requester {
     /// the request said.
     pub(super) fn complete_head(
         &mut self,
-        at: Option<Placement>,
+        at: Option<MemoryRange>,
         completions: &mut VecDeque<Completion>,
     ) {
         let Some(wqe) = self.queue.front() else {

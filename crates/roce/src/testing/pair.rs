@@ -5,13 +5,14 @@ use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use session::Segment;
+use crate::Piece;
 
 use super::TestMemory;
 use crate::Flow;
 use crate::backend::Backend;
 use crate::cm::ConnectParams;
-use crate::endpoint::{Endpoint, EndpointConfig, Received};
+use crate::config::EndpointConfig;
+use crate::endpoint::{Endpoint, Received};
 use crate::event::Event;
 use crate::qp::QpConfig;
 use crate::transmit::TransmitList;
@@ -365,8 +366,8 @@ pub fn drain(
         let mut bytes = Vec::with_capacity(batch.len_bytes as usize);
         for part in batch.parts() {
             match part {
-                Segment::Bytes(own) => bytes.extend_from_slice(own),
-                Segment::Place(place) => bytes.extend_from_slice(memory.at(place)),
+                Piece::Bytes(own) => bytes.extend_from_slice(own),
+                Piece::Memory(place) => bytes.extend_from_slice(memory.at(place)),
             }
         }
         assert_eq!(bytes.len(), batch.len_bytes as usize);

@@ -1,4 +1,4 @@
-//! The thread that keeps a device's association: keep-alives, events, and a new one after a loss.
+//! The thread that keeps a device's association: keep-alives, events, reconnection after a loss.
 
 use std::{
     sync::Arc,
@@ -7,28 +7,29 @@ use std::{
 
 use nvme::host::{NamespaceFacts, Upkeep, UpkeepConfig, UpkeepEvent};
 
-use super::association::{Admin, IoTerms, Plan};
-use super::line::{NvmeLine, NvmeTerms};
+use super::association::{Admin, IoQueueConfig, Plan};
+use super::queue_connection::{NvmeQueueConfig, NvmeQueueConnection};
 use super::transport::{NvmeConnection as _, Transport};
-use crate::mailbox::{Letter, Mailbox, Shared};
-use crate::pauses::{Pauses, pause};
+use crate::backoff::{BackoffDelays, sleep_while_running};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
 use crate::{ConnectError, ConnectionError, QueueError};
 
-/// The keeper's possessions.
+/// The state of the supervisor's thread.
 #[derive(Debug)]
-pub(crate) struct Keeper<T: Transport> {
+pub(crate) struct Supervisor<T: Transport> {
     pub(crate) plan: Plan<T>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DeviceState>,
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
-    /// What the queues were promised.
-    pub(crate) io: IoTerms,
-    pub(crate) terms: NvmeTerms,
+    /// The parameters of the I/O queues, which stay the same in each association.
+    pub(crate) io: IoQueueConfig,
+    pub(crate) config: NvmeQueueConfig,
     pub(crate) namespace: NamespaceFacts,
     /// The number of the present association, from 1.
     pub(crate) generation: u64,
 }
 
-/// The longest sleep where nothing is due.
+/// The longest sleep if nothing is due.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// Why serving an association ended.
@@ -37,14 +38,14 @@ enum End {
     Lost,
 }
 
-impl<T: Transport> Keeper<T> {
+impl<T: Transport> Supervisor<T> {
     /// Keeps the association until the device is dropped or reconnecting is given up.
     pub(crate) fn run(mut self, admin: Admin<T::Connection>) {
         let mut admin = admin;
         loop {
             let end = self.serve(&mut admin);
             for mailbox in &self.mailboxes {
-                mailbox.cut();
+                mailbox.close_connection();
             }
             if let End::Stopped = end {
                 self.end(&QueueError::Detached);
@@ -64,7 +65,7 @@ impl<T: Transport> Keeper<T> {
         admin: &Admin<T::Connection>,
     ) -> Result<(), ConnectError> {
         self.generation += 1;
-        // All or none: queues do not get a connection of an association that is given up at once.
+        // Deliver all or none, so that no queue uses an association that could not be completed.
         let mut connections = Vec::with_capacity(self.mailboxes.len());
         for (mailbox, queue_id) in self.mailboxes.iter().zip(1..) {
             let connection = if mailbox.is_abandoned() {
@@ -76,9 +77,9 @@ impl<T: Transport> Keeper<T> {
         }
         for (mailbox, connection) in self.mailboxes.iter().zip(connections) {
             if let Some(connection) = connection {
-                let line = NvmeLine::new(connection, self.terms, self.io.depth);
-                mailbox.deliver(Letter::Connection {
-                    line: Box::new(T::line(line)),
+                let connection = NvmeQueueConnection::new(connection, self.config, self.io.depth);
+                mailbox.deliver(Update::Connection {
+                    connection: Box::new(connection),
                     generation: self.generation,
                 });
             }
@@ -88,7 +89,7 @@ impl<T: Transport> Keeper<T> {
 
     fn end(&self, error: &QueueError) {
         for mailbox in &self.mailboxes {
-            mailbox.deliver(Letter::End(error.clone()));
+            mailbox.deliver(Update::End(error.clone()));
         }
     }
 
@@ -102,7 +103,7 @@ impl<T: Transport> Keeper<T> {
             },
         );
         loop {
-            self.shared.keeper.clear();
+            self.shared.supervisor.clear();
             if self.shared.is_stopping() {
                 return End::Stopped;
             }
@@ -116,10 +117,12 @@ impl<T: Transport> Keeper<T> {
             let until_due = upkeep
                 .poll_timeout()
                 .map(|at| at.saturating_duration_since(now));
-            let until_tended = self.plan.transport.tend();
-            let timeout = [until_due, until_tended].into_iter().flatten().min();
-            let also = Some(self.shared.keeper.descriptor());
-            let slept = admin.connection.doze(also, timeout.unwrap_or(SLEEP_MAX));
+            let until_poll = self.plan.transport.poll_idle();
+            let timeout = [until_due, until_poll].into_iter().flatten().min();
+            let also = Some(self.shared.supervisor.descriptor());
+            let slept = admin
+                .connection
+                .wait_input(also, timeout.unwrap_or(SLEEP_MAX));
             if slept.is_err() {
                 return End::Lost;
             }
@@ -158,17 +161,18 @@ impl<T: Transport> Keeper<T> {
                     Some(UpkeepEvent::Namespace(facts)) => {
                         self.shared.set_blocks(facts.geometry.blocks);
                     }
-                    // Commands say so themselves; a discovery log is nothing to a namespace.
+                    // Commands report a removed namespace. A discovery log does not concern a namespace.
                     Some(UpkeepEvent::NamespaceGone | UpkeepEvent::DiscoveryLog) | None => {}
                 }
             }
         }
     }
 
-    /// Tries to associate until it succeeds, the device is dropped, or the patience is over.
+    /// Tries to associate until it succeeds, the device is dropped, or
+    /// [`crate::Backoff::give_up_after`] has passed.
     fn associate_again(&mut self) -> Result<Admin<T::Connection>, QueueError> {
         let began = Instant::now();
-        let mut pauses = Pauses::new(self.plan.options.backoff, self.generation);
+        let mut delays = BackoffDelays::new(self.plan.options.backoff, self.generation);
         loop {
             if self.shared.is_stopping() {
                 return Err(QueueError::Detached);
@@ -184,7 +188,7 @@ impl<T: Transport> Keeper<T> {
                     last: error.to_string(),
                 });
             }
-            pause(&self.shared, pauses.next());
+            sleep_while_running(&self.shared, delays.next());
         }
     }
 

@@ -1,42 +1,89 @@
-//! A connection of an I/O queue, and requests as commands of it.
+//! The connection of an I/O queue, which carries requests as NVMe commands.
+
+use std::{os::fd::BorrowedFd, sync::Weak, time::Duration};
 
 use nvme::host::{CommandKey, io};
 use nvme::wire::{Nsid, Status, StatusCode};
 use session::{BufferRange, Buffers};
 
 use super::transport::NvmeConnection;
-use crate::line::{Books, Standing};
-use crate::{CommandError, Operation, Request};
+use crate::queue_connection::{
+    ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
+};
+use crate::socket::Interest;
+use crate::{CommandError, ConnectionError, Operation, Request};
 
 /// An I/O queue's connection.
 #[derive(Debug)]
-pub(crate) struct NvmeLine<C> {
-    pub(crate) connection: C,
-    terms: NvmeTerms,
+pub(crate) struct NvmeQueueConnection<C> {
+    connection: C,
+    config: NvmeQueueConfig,
     /// By slot: the status of the half of a fused pair that ended first.
     halves: Box<[Option<Status>]>,
 }
 
-/// What an association gives its queues.
+/// What the queues of an association have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NvmeTerms {
+pub(crate) struct NvmeQueueConfig {
     pub(crate) nsid: Nsid,
     /// The key of the second command of slot 0's fused pair; those of the others follow.
     pub(crate) second_keys: CommandKey,
 }
 
-impl<C: NvmeConnection> NvmeLine<C> {
-    pub(crate) fn new(connection: C, terms: NvmeTerms, depth: u16) -> Self {
+impl<C: NvmeConnection> NvmeQueueConnection<C> {
+    pub(crate) fn new(connection: C, config: NvmeQueueConfig, depth: u16) -> Self {
         Self {
             connection,
-            terms,
+            config,
             halves: vec![None; usize::from(depth)].into_boxed_slice(),
         }
     }
 
-    #[inline]
-    pub(crate) fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
-        let (nsid, slot, extent) = (self.terms.nsid, request.slot.0, request.extent);
+    /// Starts a fused pair, of which both or none are submitted.
+    fn start_pair(&mut self, request: &Request, expected: BufferRange, buffers: &Buffers) -> bool {
+        const PAIR: u16 = 2;
+        if self.connection.room() < PAIR {
+            return false;
+        }
+        let new = BufferRange {
+            offset: expected.len_bytes,
+            ..expected
+        };
+        let pair = io::compare_and_write(self.config.nsid, request.extent, expected, new);
+        let slot = request.slot.0;
+        let keys = [slot, self.config.second_keys.0 + slot];
+        for (key, command) in keys.into_iter().zip(pair) {
+            let submitted = self.connection.submit(CommandKey(key), &command, buffers);
+            assert!(submitted.is_ok(), "there was room for both");
+        }
+        self.halves[usize::from(slot)] = None;
+        true
+    }
+}
+
+impl<C: NvmeConnection> QueueConnection for NvmeQueueConnection<C> {
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        self.connection.handle()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.connection.descriptor()
+    }
+
+    fn interest(&self) -> Interest {
+        self.connection.interest()
+    }
+
+    fn signals(&self) -> bool {
+        self.connection.signals()
+    }
+
+    fn wait_input(&self, timeout: Duration) -> std::io::Result<()> {
+        self.connection.wait_input(None, timeout)
+    }
+
+    fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
+        let (nsid, slot, extent) = (self.config.nsid, request.slot.0, request.extent);
         let data = BufferRange::first(slot, (extent.blocks.0 << shift) as u32);
         let command = match request.operation {
             Operation::Read => io::read(nsid, extent, data),
@@ -59,40 +106,22 @@ impl<C: NvmeConnection> NvmeLine<C> {
         self.connection.submit(key, &command, buffers).is_ok()
     }
 
-    /// Starts a fused pair, of which both or none are submitted.
-    fn start_pair(&mut self, request: &Request, expected: BufferRange, buffers: &Buffers) -> bool {
-        const PAIR: u16 = 2;
-        if self.connection.room() < PAIR {
-            return false;
-        }
-        let new = BufferRange {
-            offset: expected.len_bytes,
-            ..expected
-        };
-        let pair = io::compare_and_write(self.terms.nsid, request.extent, expected, new);
-        let slot = request.slot.0;
-        let keys = [slot, self.terms.second_keys.0 + slot];
-        for (key, command) in keys.into_iter().zip(pair) {
-            let submitted = self.connection.submit(CommandKey(key), &command, buffers);
-            assert!(submitted.is_ok(), "there was room for both");
-        }
-        self.halves[usize::from(slot)] = None;
-        true
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        self.connection.turn(buffers)
     }
 
-    #[inline]
-    pub(crate) fn settle(&mut self, books: &mut Books<'_>) -> Standing {
-        let mut standing = Standing::Good;
+    fn settle(&mut self, state: &mut QueueState<'_>) -> ConnectionState {
+        let mut connection_state = ConnectionState::Open;
         for outcome in self.connection.outcomes().drain(..) {
             if outcome.status.raw_code() == StatusCode::AbortedSqDeletion as u16 {
                 // The connection is about to end; the command is in flight until then.
-                standing = Standing::Ended;
+                connection_state = ConnectionState::Ended;
                 continue;
             }
             let key = outcome.key.0;
-            let slot = key.checked_sub(self.terms.second_keys.0).unwrap_or(key);
+            let slot = key.checked_sub(self.config.second_keys.0).unwrap_or(key);
             let mut status = outcome.status;
-            if books.slots.request(slot).operation == Operation::CompareAndWrite {
+            if state.slots.request(slot).operation == Operation::CompareAndWrite {
                 let half = &mut self.halves[usize::from(slot)];
                 match half.take() {
                     None => {
@@ -107,9 +136,18 @@ impl<C: NvmeConnection> NvmeLine<C> {
             } else {
                 Err(CommandError::Status(status))
             };
-            books.done.push(books.slots.end(slot, result));
+            state.done.push(state.slots.end(slot, result));
         }
-        standing
+        connection_state
+    }
+
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.connection.release_buffers(buffers);
+    }
+
+    fn on_timeout(&mut self, _slot: u16) -> TimeoutAction {
+        // An abort needs the admin queue. A new association replaces the one with the stuck command.
+        TimeoutAction::Disconnect
     }
 }
 

@@ -1,4 +1,4 @@
-//! The thread that makes a device's sessions again after a loss.
+//! The thread that restores a device's sessions after a loss.
 
 use std::{
     sync::Arc,
@@ -7,44 +7,44 @@ use std::{
 
 use scsi::host::UnitFacts;
 
-use super::IscsiLine;
 use super::login::Plan;
-use crate::line::Line;
-use crate::mailbox::{Letter, Mailbox, Shared};
-use crate::pauses::{Pauses, pause};
+use super::queue_connection::IscsiQueueConnection;
+use crate::backoff::{BackoffDelays, sleep_while_running};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
 use crate::socket::{Interest, sleep};
 use crate::{ConnectError, QueueError};
 
-/// The keeper's possessions.
+/// The state of the supervisor's thread.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     plan: Plan,
-    shared: Arc<Shared>,
-    lanes: Vec<Lane>,
-    /// What was attached first.
+    shared: Arc<DeviceState>,
+    sessions: Vec<QueueSession>,
+    /// The logical unit as first attached.
     facts: UnitFacts,
 }
 
-/// One queue's sessions.
+/// The present session of a queue.
 #[derive(Debug)]
-struct Lane {
+struct QueueSession {
     mailbox: Arc<Mailbox>,
-    /// The number of its present session.
+    /// The number of the session, from 1.
     generation: u64,
     has_ended: bool,
 }
 
-impl Keeper {
+impl Supervisor {
     /// The number of a queue's first session.
     pub(crate) const FIRST_GENERATION: u64 = 1;
 
     pub(crate) fn new(
         plan: Plan,
-        shared: Arc<Shared>,
+        shared: Arc<DeviceState>,
         mailboxes: Vec<Arc<Mailbox>>,
         facts: UnitFacts,
     ) -> Self {
-        let lanes = mailboxes.into_iter().map(|mailbox| Lane {
+        let sessions = mailboxes.into_iter().map(|mailbox| QueueSession {
             mailbox,
             generation: Self::FIRST_GENERATION,
             has_ended: false,
@@ -52,45 +52,53 @@ impl Keeper {
         Self {
             plan,
             shared,
-            lanes: lanes.collect(),
+            sessions: sessions.collect(),
             facts,
         }
     }
 
-    /// Makes sessions again until the device is dropped.
+    /// Restores lost sessions until the device is dropped.
     pub(crate) fn run(mut self) {
         loop {
-            self.shared.keeper.clear();
+            self.shared.supervisor.clear();
             if self.shared.is_stopping() {
                 break;
             }
-            if self.lanes.iter().any(Lane::needs_session) {
+            if self.sessions.iter().any(QueueSession::needs_session) {
                 self.restore();
                 continue;
             }
-            // Where waiting fails, looking again now and then does as well.
-            if sleep(&[(self.shared.keeper.descriptor(), Interest::Read)], None).is_err() {
-                pause(&self.shared, Duration::from_millis(100));
+            // If waiting fails, poll instead.
+            if sleep(
+                &[(self.shared.supervisor.descriptor(), Interest::Read)],
+                None,
+            )
+            .is_err()
+            {
+                sleep_while_running(&self.shared, Duration::from_millis(100));
             }
         }
-        for lane in &mut self.lanes {
-            lane.mailbox.cut();
-            lane.end(&QueueError::Detached);
+        for session in &mut self.sessions {
+            session.mailbox.close_connection();
+            session.end(&QueueError::Detached);
         }
     }
 
-    /// Tries to give every queue a session that needs one, until all have one, the device is dropped, or the patience
-    /// is over.
+    /// Logs in again for each queue that has lost its session. Returns when all have a session, the
+    /// device is dropped, or [`crate::Backoff::give_up_after`] has passed.
     fn restore(&mut self) {
         let began = Instant::now();
-        let generation = self.lanes.iter().map(|lane| lane.generation).sum();
+        let generation = self.sessions.iter().map(|session| session.generation).sum();
         let backoff = self.plan.options.backoff;
-        let mut pauses = Pauses::new(backoff, generation);
-        let lost = self.lanes.iter().filter(|lane| lane.needs_session());
-        let hold_offs = lost.map(|lane| lane.mailbox.take_hold_off(began));
+        let mut delays = BackoffDelays::new(backoff, generation);
+        let lost = self
+            .sessions
+            .iter()
+            .filter(|session| session.needs_session());
+        let hold_offs = lost.map(|session| session.mailbox.take_hold_off(began));
         if let Some(longest) = hold_offs.max().filter(|it| !it.is_zero()) {
             // RFC 7143 §11.9: not before Time2Wait.
-            pause(&self.shared, longest);
+            sleep_while_running(&self.shared, longest);
             if self.shared.is_stopping() {
                 return;
             }
@@ -102,11 +110,14 @@ impl Keeper {
                     tried_for,
                     last: error.to_string(),
                 };
-                let lanes = self.lanes.iter_mut().filter(|lane| lane.needs_session());
-                lanes.for_each(|lane| lane.end(&gave_up));
+                let sessions = self
+                    .sessions
+                    .iter_mut()
+                    .filter(|session| session.needs_session());
+                sessions.for_each(|session| session.end(&gave_up));
                 return;
             }
-            pause(&self.shared, pauses.next());
+            sleep_while_running(&self.shared, delays.next());
             if self.shared.is_stopping() {
                 return;
             }
@@ -114,8 +125,8 @@ impl Keeper {
     }
 
     fn restore_once(&mut self) -> Result<(), ConnectError> {
-        for index in 0..self.lanes.len() {
-            if !self.lanes[index].needs_session() {
+        for index in 0..self.sessions.len() {
+            if !self.sessions[index].needs_session() {
                 continue;
             }
             let attached = self.plan.attach(index as u16)?;
@@ -134,19 +145,20 @@ impl Keeper {
                 self.shared.set_blocks(geometry.blocks);
             }
             let options = &self.plan.options;
-            let line = IscsiLine::new(attached.connection, self.plan.lun(), options.depth);
-            let lane = &mut self.lanes[index];
-            lane.generation += 1;
-            lane.mailbox.deliver(Letter::Connection {
-                line: Box::new(Line::Iscsi(line)),
-                generation: lane.generation,
+            let connection =
+                IscsiQueueConnection::new(attached.connection, self.plan.lun(), options.depth);
+            let session = &mut self.sessions[index];
+            session.generation += 1;
+            session.mailbox.deliver(Update::Connection {
+                connection: Box::new(connection),
+                generation: session.generation,
             });
         }
         Ok(())
     }
 }
 
-impl Lane {
+impl QueueSession {
     fn needs_session(&self) -> bool {
         !self.has_ended && !self.mailbox.is_abandoned() && self.mailbox.is_lost(self.generation)
     }
@@ -154,7 +166,7 @@ impl Lane {
     fn end(&mut self, error: &QueueError) {
         if !self.has_ended {
             self.has_ended = true;
-            self.mailbox.deliver(Letter::End(error.clone()));
+            self.mailbox.deliver(Update::End(error.clone()));
         }
     }
 }

@@ -3,20 +3,18 @@
 
 use std::collections::VecDeque;
 
-use super::responder::Responder;
-use super::{Connection, Context, QpFailure, Transmitted};
+use super::{Responder, part};
 use crate::backend::Backend;
+use crate::qp::{Connection, Context, QpFailure, Transmitted};
 use crate::region::Right;
 use crate::transmit::{ExtendedHeaders, Payload, PushError, TransmitList};
 use crate::wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Position, Psn, Reth, Rkey, Syndrome};
 use crate::work::Gather;
 
-use super::responder::part;
-
 /// The responses of a queue pair that have not been sent, and those to atomics that may have to be
 /// sent again.
 #[derive(Debug)]
-pub(super) struct Responses {
+pub(in crate::qp) struct Responses {
     /// Sorted by sequence number; no two overlap.
     queue: VecDeque<Response>,
     queue_max: usize,
@@ -25,7 +23,7 @@ pub(super) struct Responses {
     atomics_max: usize,
     acknowledgement: Option<Acknowledgement>,
     /// Messages completed, as acknowledgements say it.
-    pub(super) messages: u32,
+    pub(in crate::qp) messages: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +75,7 @@ impl Response {
 
 impl Responses {
     /// Answers for `resources` requests at once, and as many duplicates.
-    pub(super) fn new(resources: u8) -> Self {
+    pub(in crate::qp) fn new(resources: u8) -> Self {
         let queue_max = 2 * usize::from(resources);
         Self {
             queue: VecDeque::with_capacity(queue_max),
@@ -90,7 +88,7 @@ impl Responses {
     }
 
     /// Whether one more new request can be answered; duplicates make room for it.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(in crate::qp) fn has_room(&mut self) -> bool {
         if self.queue.len() < self.queue_max {
             return true;
         }
@@ -101,7 +99,7 @@ impl Responses {
     }
 
     /// Everything up to `sequence` has arrived.
-    pub(super) fn acknowledge(&mut self, sequence: u64) {
+    pub(in crate::qp) fn acknowledge(&mut self, sequence: u64) {
         self.acknowledgement = Some(Acknowledgement {
             sequence,
             syndrome: Syndrome::Ack,
@@ -109,7 +107,7 @@ impl Responses {
     }
 
     /// The same, for the sake of a duplicate: a refusal that is to be said already is not unsaid.
-    pub(super) fn acknowledge_duplicate(&mut self, sequence: u64) {
+    pub(in crate::qp) fn acknowledge_duplicate(&mut self, sequence: u64) {
         let is_refusal = |said: &Acknowledgement| said.syndrome != Syndrome::Ack;
         if !self.acknowledgement.as_ref().is_some_and(is_refusal) {
             self.acknowledge(sequence);
@@ -117,24 +115,24 @@ impl Responses {
     }
 
     /// The packet at `sequence` is refused.
-    pub(super) fn refuse(&mut self, sequence: u64, syndrome: Syndrome) {
+    pub(in crate::qp) fn refuse(&mut self, sequence: u64, syndrome: Syndrome) {
         self.acknowledgement = Some(Acknowledgement { sequence, syndrome });
     }
 
     /// A response says the same.
-    pub(super) fn withdraw_acknowledgement(&mut self) {
+    pub(in crate::qp) fn withdraw_acknowledgement(&mut self) {
         self.acknowledgement = None;
     }
 
     /// The packet that the peer was told to retransmit has arrived. Returns whether the peer had
     /// been told.
-    pub(super) fn withdraw_refusal(&mut self) -> bool {
+    pub(in crate::qp) fn withdraw_refusal(&mut self) -> bool {
         let is_refusal = |a: &Acknowledgement| a.syndrome != Syndrome::Ack;
         self.acknowledgement.take_if(|a| is_refusal(a)).is_some()
     }
 
     /// Whether a fatal refusal waits to be sent.
-    pub(super) fn is_refusing(&self) -> bool {
+    pub(in crate::qp) fn is_refusing(&self) -> bool {
         matches!(
             self.acknowledgement,
             Some(Acknowledgement { syndrome: Syndrome::Nak(code), .. })
@@ -143,7 +141,7 @@ impl Responses {
     }
 
     /// A new RDMA READ is to be answered.
-    pub(super) fn read(&mut self, first: u64, end: u64, reth: &Reth, messages: u32) {
+    pub(in crate::qp) fn read(&mut self, first: u64, end: u64, reth: &Reth, messages: u32) {
         self.queue.push_back(Response::Read(ReadResponse {
             first,
             next: first,
@@ -157,7 +155,7 @@ impl Responses {
     }
 
     /// Answers an RDMA READ again, from the start of the duplicate.
-    pub(super) fn read_again(&mut self, first: u64, end: u64, reth: &Reth) {
+    pub(in crate::qp) fn read_again(&mut self, first: u64, end: u64, reth: &Reth) {
         let untouched = |r: &Response| {
             matches!(r, Response::Read(read)
                 if (read.first, read.end, read.next) == (first, end, first))
@@ -186,7 +184,7 @@ impl Responses {
     }
 
     /// An atomic has been executed.
-    pub(super) fn atomic(&mut self, sequence: u64, original: u64, messages: u32) {
+    pub(in crate::qp) fn atomic(&mut self, sequence: u64, original: u64, messages: u32) {
         let result = AtomicResult {
             sequence,
             original,
@@ -200,7 +198,7 @@ impl Responses {
     }
 
     /// An atomic is to be answered again; whether its result is still known.
-    pub(super) fn atomic_again(&mut self, sequence: u64) -> bool {
+    pub(in crate::qp) fn atomic_again(&mut self, sequence: u64) -> bool {
         let known = self.atomics.iter().find(|a| a.sequence == sequence);
         let Some(result) = known.copied() else {
             return false;
@@ -218,7 +216,7 @@ impl Responses {
     }
 
     /// Only a refusal is still said.
-    pub(super) fn flush(&mut self) {
+    pub(in crate::qp) fn flush(&mut self) {
         self.queue.clear();
         self.atomics.clear();
         if !self.is_refusing() {
@@ -229,7 +227,7 @@ impl Responses {
 
 impl Responder {
     /// Sends responses to RDMA READs and atomics.
-    pub(super) fn poll_responses<B: Backend>(
+    pub(in crate::qp) fn poll_responses<B: Backend>(
         &mut self,
         connection: &Connection,
         budget: &mut u32,
@@ -265,7 +263,7 @@ impl Responder {
 
     /// Sends the acknowledgement that is due, once all responses have been sent: it answers for
     /// them, too.
-    pub(super) fn poll_acknowledgement<B: Backend>(
+    pub(in crate::qp) fn poll_acknowledgement<B: Backend>(
         &mut self,
         connection: &Connection,
         budget: &mut u32,
