@@ -19,7 +19,7 @@ use crate::engine::Engine;
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
 pub use routes::openapi;
-pub use token::{Token, TokenError, is_exposed};
+pub use token::{Token, TokenError};
 
 /// Where the interface is offered.
 #[derive(Debug)]

@@ -15,6 +15,7 @@
 
 mod chap;
 mod convert;
+mod fault;
 mod filters;
 mod kind;
 
@@ -29,13 +30,16 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use chap::{Chap, MutualChap, Secret, SecretFileError};
-pub use convert::DefinitionFault;
+pub use fault::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
 };
 pub use kind::KindFields;
 
 use crate::text::{Portal, Size, Text};
+
+/// What stands for a secret that is not shown.
+const HIDDEN_SECRET: &str = "(hidden)";
 
 /// Everything that is defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

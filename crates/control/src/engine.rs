@@ -3,6 +3,7 @@
 //! Each change is a transaction: it is checked, done to the server, made durable, and then answered. Where a step
 //! fails, those before it are undone. What destroys data is done last, when nothing is left that could fail.
 
+mod acknowledge;
 mod apply;
 mod busy;
 mod error;
@@ -27,7 +28,7 @@ use uuid::Uuid;
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
-use crate::reservations::{Kept, KeptReservations};
+use crate::saved_state::{SavedReservations, SavedState};
 use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
@@ -60,7 +61,7 @@ struct Shared {
     /// Written by the holder of `store` alone, and only for a moment: reads never wait for a transaction.
     definitions: RwLock<Definitions>,
     /// Reservations that outlive a restart; written by the holder of `store` alone.
-    reservations: Mutex<KeptReservations>,
+    reservations: Mutex<SavedReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
     /// Why the portals that could not be opened are closed.
@@ -108,18 +109,18 @@ impl Engine {
         state: &Path,
         lost_contents: LostContents,
     ) -> Result<Starting, OpenError> {
-        let (mut store, mut kept) = Store::open(state)?;
-        let machine = Some(settle_machine(&mut store, &mut kept)?);
+        let (mut store, mut saved) = Store::open(state)?;
+        let machine = Some(settle_machine(&mut store, &mut saved)?);
         let server = Server::start(ServerConfig { machine, ..config })?;
         let feed = server.reservation_feed();
-        let closed = restore::restore(&server, &kept, lost_contents)?;
-        let Kept {
+        let closed = restore::restore(&server, &saved, lost_contents)?;
+        let SavedState {
             definitions,
             reservations,
-        } = kept;
+        } = saved;
         let names = definitions.volumes.keys();
         let lost: BTreeSet<_> = names.map(|name| name.0.clone()).collect();
-        lost_contents.tell(&lost);
+        lost_contents.log(&lost);
         let engine = Self {
             shared: Arc::new(Shared {
                 server,
@@ -214,7 +215,7 @@ impl Engine {
         }
         self.make(changes);
         if store.wants_compaction()
-            && let Err(error) = store.compact(&self.kept())
+            && let Err(error) = store.compact(&self.saved())
         {
             tracing::warn!(%error, "cannot compact the state file; it goes on growing");
         }
@@ -243,28 +244,28 @@ impl Engine {
     }
 
     /// What the state file has to hold.
-    fn kept(&self) -> Kept {
-        Kept {
+    fn saved(&self) -> SavedState {
+        SavedState {
             definitions: self.read().clone(),
             reservations: self.reservations().clone(),
         }
     }
 
-    fn reservations(&self) -> MutexGuard<'_, KeptReservations> {
+    fn reservations(&self) -> MutexGuard<'_, SavedReservations> {
         let reservations = self.shared.reservations.lock();
         reservations.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What identifiers are derived from: as the file says, or, in a new file, what tells this machine from others.
-fn settle_machine(store: &mut Store, kept: &mut Kept) -> Result<Uuid, StoreError> {
-    if let Some(machine) = kept.definitions.machine {
+fn settle_machine(store: &mut Store, saved: &mut SavedState) -> Result<Uuid, StoreError> {
+    if let Some(machine) = saved.definitions.machine {
         return Ok(machine);
     }
     let machine = server::machine();
     let change = Change::SetMachine(machine);
     store.append(std::slice::from_ref(&change))?;
-    kept.make(change);
+    saved.make(change);
     Ok(machine)
 }
 
@@ -319,8 +320,8 @@ mod tests {
     fn a_new_state_file_keeps_what_identifiers_are_derived_from() {
         let folder = Folder::new();
         let first = name(&folder);
-        let (_store, kept) = Store::open(&folder.state()).expect("opens");
-        let machine = kept
+        let (_store, saved) = Store::open(&folder.state()).expect("opens");
+        let machine = saved
             .definitions
             .machine
             .expect("it was settled")

@@ -15,6 +15,8 @@ mod natural;
 mod plan;
 mod readable;
 mod reservations;
+mod saved_state;
+mod secret_file;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -22,7 +24,7 @@ mod text;
 
 pub use api::{
     Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError,
-    is_exposed, openapi,
+    openapi,
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
@@ -39,6 +41,7 @@ pub use engine::{
 };
 pub use plan::PlanError;
 pub use readable::readable;
+pub use secret_file::is_exposed;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
 pub use volume::{Provision, VolumeKind};

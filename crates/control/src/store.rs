@@ -18,7 +18,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::change::Change;
-use crate::reservations::Kept;
+use crate::saved_state::SavedState;
 
 /// The first line, with the version of the format.
 const HEADER: &str = "ramport-state 1\n";
@@ -152,7 +152,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Reads the state file, if there is one. Nothing is written before [`settle`](Self::settle).
-    pub(crate) fn open(path: &Path) -> Result<(Self, Kept), StoreError> {
+    pub(crate) fn open(path: &Path) -> Result<(Self, SavedState), StoreError> {
         let lock = lock(path)?;
         let loaded = match fs::read(path) {
             Ok(bytes) => read(path, &bytes)?,
@@ -160,7 +160,7 @@ impl Store {
             Err(source) => return Err(failed("read", path, source)),
         };
         let Loaded {
-            kept,
+            saved,
             len_bytes,
             tail,
         } = loaded;
@@ -177,7 +177,7 @@ impl Store {
             compact_bytes: len_bytes,
             _lock: lock,
         };
-        Ok((store, kept))
+        Ok((store, saved))
     }
 
     /// Writes what was appended so far as one transaction. From now on, every transaction is written.
@@ -217,7 +217,7 @@ impl Store {
 
     fn try_append(&mut self, line: &str) -> Result<(), AppendError> {
         if self.file.is_none() {
-            let (file, len_bytes) = write_whole(&self.path, &Kept::default())?;
+            let (file, len_bytes) = write_whole(&self.path, &SavedState::default())?;
             (self.file, self.len_bytes) = (Some(file), len_bytes);
             self.compact_bytes = len_bytes;
         }
@@ -243,9 +243,9 @@ impl Store {
             && self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
-    /// Replaces the file by one that holds `kept` alone. When this fails, the old one is still good.
-    pub(crate) fn compact(&mut self, kept: &Kept) -> Result<(), StoreError> {
-        let (file, len_bytes) = write_whole(&self.path, kept)?;
+    /// Replaces the file by one that holds only `saved`. If this fails, the old file is still valid.
+    pub(crate) fn compact(&mut self, saved: &SavedState) -> Result<(), StoreError> {
+        let (file, len_bytes) = write_whole(&self.path, saved)?;
         self.file = Some(file);
         self.len_bytes = len_bytes;
         self.tail = Tail::Nothing;
@@ -275,7 +275,7 @@ impl From<io::Error> for AppendError {
 
 /// What a state file holds.
 struct Loaded {
-    kept: Kept,
+    saved: SavedState,
     /// How much of the file is good; 0 where there is no file yet.
     len_bytes: u64,
     tail: Tail,
@@ -284,7 +284,7 @@ struct Loaded {
 impl Default for Loaded {
     fn default() -> Self {
         Self {
-            kept: Kept::default(),
+            saved: SavedState::default(),
             len_bytes: 0,
             tail: Tail::Nothing,
         }
@@ -329,7 +329,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
             }
         };
         for change in changes {
-            loaded.kept.make(change);
+            loaded.saved.make(change);
         }
         loaded.len_bytes += line.len() as u64;
     }
@@ -366,9 +366,9 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
-fn write_whole(path: &Path, kept: &Kept) -> Result<(File, u64), StoreError> {
+fn write_whole(path: &Path, saved: &SavedState) -> Result<(File, u64), StoreError> {
     let temporary = with_suffix(path, ".new");
-    let changes = kept.as_changes();
+    let changes = saved.as_changes();
     let mut text = HEADER.to_owned();
     if !changes.is_empty() {
         text.push_str(&line(&changes));

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
 use utoipa::ToSchema;
 
-use super::{DefinitionFault, Definitions, Host, Target};
-use crate::api::is_exposed;
+use super::{DefinitionFault, Definitions, HIDDEN_SECRET, Host, Target};
+use crate::secret_file::is_exposed;
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
@@ -109,7 +109,7 @@ const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 impl Secret {
     /// What is told instead of a secret. It is too short to be one.
-    pub const HIDDEN: &'static str = "(hidden)";
+    pub const HIDDEN: &'static str = HIDDEN_SECRET;
 
     /// A secret.
     pub fn new(text: impl Into<String>) -> Self {

@@ -3,137 +3,18 @@
 use std::collections::BTreeMap;
 
 use server::{
-    AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy,
+    AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy,
     NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
     VolumeName,
 };
-use volume::filters::FaultError;
-use volume::{ByteSize, SpecError, VolumeSpec, WriteLock};
+use volume::{ByteSize, VolumeSpec, WriteLock};
 
-use super::{Access, Chap, Definitions, Host, Nsid, Secret, Target, ToldBy, Volume};
+use super::fault::DefinitionFault;
+use super::{Access, Chap, Definitions, Host, Nsid, Target, ToldBy, Volume};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
 const LUN_MAX: u32 = (1 << 14) - 1;
-
-/// How definitions contradict themselves or each other.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DefinitionFault {
-    /// A target is for any host and for some.
-    #[error("target {target} has both any_host and hosts; keep one of them")]
-    TwoPolicies {
-        /// The target.
-        target: TargetName,
-    },
-    /// A target names a volume that does not exist.
-    #[error(
-        "namespace {nsid} of target {target} is volume {volume}, which is not defined; define it or remove the namespace"
-    )]
-    UndefinedVolume {
-        /// The target.
-        target: TargetName,
-        /// The namespace ID.
-        nsid: u32,
-        /// The volume.
-        volume: VolumeName,
-    },
-    /// A target's list names a host that does not exist.
-    #[error(
-        "target {target} lists host {host}, which is not defined; define it or remove it from the list"
-    )]
-    UndefinedHost {
-        /// The target.
-        target: TargetName,
-        /// The host.
-        host: HostName,
-    },
-    /// A host is told by its address and has none.
-    #[error("host {host} is identified by its address but has none; give addresses")]
-    HostWithoutAddress {
-        /// The host.
-        host: HostName,
-    },
-    /// CHAP can't be so.
-    #[error("{owner}: {fault}")]
-    Chap {
-        /// Whose it is.
-        owner: ChapOwner,
-        /// What is wrong.
-        fault: ChapFault,
-    },
-    /// CHAP for a host that gives its name over NVMe, where nothing asks for it.
-    #[error(
-        "host {host} has CHAP, but its name is of an NVMe host, and NVMe has no CHAP: it would protect nothing; leave chap out, or use the initiator's name (iqn.…)"
-    )]
-    ChapOverNvme {
-        /// The host.
-        host: HostName,
-    },
-    /// A secret was left out where none is known.
-    #[error("{owner} has no stored secret that {hidden:?} could refer to; write the secret", hidden = Secret::HIDDEN)]
-    HiddenSecret {
-        /// Whose it is.
-        owner: ChapOwner,
-    },
-    /// A secret is in a file, which only `ramport apply` reads.
-    #[error("{owner} has secret_file, which only `ramport apply` reads; send the secret itself")]
-    UnreadSecret {
-        /// Whose it is.
-        owner: ChapOwner,
-    },
-    /// Portal groups or CHAP for a target that is no iSCSI target.
-    #[error(
-        "target {target} has portal_groups or chap, which only iSCSI targets have; leave them out"
-    )]
-    LoginPolicy {
-        /// The target.
-        target: TargetName,
-    },
-    /// Namespace IDs begin with 1.
-    #[error(
-        "namespace 0 of target {target} is not possible: namespace IDs start at 1; only LUNs (of targets named iqn.…) start at 0"
-    )]
-    NamespaceZero {
-        /// The target.
-        target: TargetName,
-    },
-    /// A target maps LUNs that it can't.
-    #[error(
-        "target {target} maps LUN {lun} of host {host}, which must be on the list of an iSCSI target, to its number {number}, which must have a volume"
-    )]
-    LunMap {
-        /// The target.
-        target: TargetName,
-        /// The host.
-        host: HostName,
-        /// The LUN.
-        lun: u32,
-        /// The number in the target.
-        number: u32,
-    },
-    /// A volume can't be so.
-    #[error("volume {volume}: {fault}")]
-    Volume {
-        /// The volume.
-        volume: VolumeName,
-        /// What is wrong.
-        fault: SpecError,
-    },
-    /// A rule has two rates.
-    #[error("a fault rule of volume {volume} has both every and per_million; keep one of them")]
-    TwoFaultRates {
-        /// The volume.
-        volume: VolumeName,
-    },
-    /// Filters of a volume are wrong.
-    #[error("filters of volume {volume}: {fault}")]
-    Filters {
-        /// The volume.
-        volume: VolumeName,
-        /// What is wrong.
-        fault: FaultError,
-    },
-}
 
 impl Definitions {
     /// Whether the definitions agree with themselves.

@@ -7,7 +7,7 @@ use server::{Force, PortalDefinition, Server, ServerError};
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
-use crate::reservations::Kept;
+use crate::saved_state::SavedState;
 
 /// Why the server can't be what the state file says.
 #[derive(Debug, thiserror::Error)]
@@ -31,23 +31,23 @@ pub enum RestoreError {
 /// come.
 pub(super) fn restore(
     server: &Server,
-    kept: &Kept,
+    saved: &SavedState,
     lost_contents: LostContents,
 ) -> Result<BTreeMap<PortalDefinition, String>, RestoreError> {
-    let steps = plan(&Definitions::default(), &kept.definitions.as_changes())?;
+    let steps = plan(&Definitions::default(), &saved.definitions.as_changes())?;
     let opens = |step: &Step| step.phase() == Phase::OpenPortals;
     let (portals, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(opens);
     for step in others {
         take(server, &step)?;
     }
-    for name in kept.definitions.volumes.keys() {
+    for name in saved.definitions.volumes.keys() {
         let offline = lost_contents.apply(server, &name.0);
         offline.map_err(|error| RestoreError::Server {
             what: format!("volume {name}"),
             error: Box::new(error),
         })?;
     }
-    for (target, lun, reservations) in kept.reservations.to_server() {
+    for (target, lun, reservations) in saved.reservations.to_server() {
         server.restore_reservations(target, lun, reservations);
     }
     let mut closed = BTreeMap::new();

@@ -9,7 +9,7 @@ use server::{ReservationFeed, TargetName};
 
 use super::{Engine, Shared};
 use crate::change::Change;
-use crate::reservations::to_keep;
+use crate::reservations::to_saved;
 use crate::text::Text;
 
 /// Starts the thread. It ends with the server.
@@ -36,7 +36,7 @@ impl Engine {
         let Some(unsaved) = self.server().unsaved_reservations(target) else {
             return;
         };
-        let luns = to_keep(&unsaved);
+        let luns = to_saved(&unsaved);
         let mut is_saved = self.reservations().of(target) == luns;
         if !is_saved {
             let change = Change::SetReservations(Text(target.clone()), luns);
