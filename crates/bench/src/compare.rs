@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, Plan, Report,
-    report::{plain_table, thousands},
+    format::{plain_table, thousands},
     run,
 };
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, End, Kind, Pattern, Plan, Report,
-    report::{microseconds, plain_table, thousands},
+    format::{microseconds, plain_table, thousands},
     run,
 };
 

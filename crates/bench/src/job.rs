@@ -100,9 +100,9 @@ impl Pacer {
     }
 }
 
-/// A time in which a lane had I/Os in flight and none of them completed.
+/// A time in which a job had I/Os in flight and none of them completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Silence {
+pub(crate) struct Stall {
     pub(crate) since: Instant,
     pub(crate) lasted: Duration,
 }
@@ -113,7 +113,7 @@ pub(crate) const LATE_MIN: Duration = Duration::from_secs(1);
 
 /// One job.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Job {
     pub(crate) port: Port,
     /// Which source it belongs to.
     pub(crate) source: usize,
@@ -129,11 +129,11 @@ pub(crate) struct Lane {
     pub(crate) measured: u64,
     /// The last completion, or the first I/O that was issued while nothing was in flight.
     answered: Instant,
-    /// The longest silence so far.
-    pub(crate) silence: Silence,
+    /// The longest stall so far.
+    pub(crate) stall: Stall,
 }
 
-impl Lane {
+impl Job {
     /// A job that issues `left` I/Os at most.
     pub(crate) fn new(
         mut port: Port,
@@ -160,7 +160,7 @@ impl Lane {
             left,
             measured: 0,
             answered: now,
-            silence: Silence {
+            stall: Stall {
                 since: now,
                 lasted: Duration::ZERO,
             },
@@ -206,7 +206,7 @@ impl Lane {
     /// Books what has completed at `now`.
     #[inline]
     pub(crate) fn complete(&mut self, now: Instant, done: &mut Vec<Done>, tally: &mut Tally) {
-        self.hear(now, done);
+        self.note_completion(now, done);
         self.measured += done.len() as u64;
         for Done { slot, result } in done.drain(..) {
             self.free.push(slot);
@@ -220,7 +220,7 @@ impl Lane {
 
     /// As [`complete`](Self::complete), for I/Os that were in flight when the run ended.
     pub(crate) fn complete_late(&mut self, now: Instant, done: &mut Vec<Done>, tally: &mut Tally) {
-        self.hear(now, done);
+        self.note_completion(now, done);
         for Done { slot, result } in done.drain(..) {
             self.free.push(slot);
             let (started, direction) = self.in_flight[usize::from(slot)];
@@ -235,17 +235,17 @@ impl Lane {
 
     /// Notes that I/Os have completed, if `done` holds any.
     #[inline]
-    fn hear(&mut self, now: Instant, done: &[Done]) {
+    fn note_completion(&mut self, now: Instant, done: &[Done]) {
         if !done.is_empty() {
-            self.note_silence(now);
+            self.note_stall(now);
             self.answered = now;
         }
     }
 
-    fn note_silence(&mut self, now: Instant) {
-        let lasted = self.silent_for(now);
-        if lasted > self.silence.lasted {
-            self.silence = Silence {
+    fn note_stall(&mut self, now: Instant) {
+        let lasted = self.stalled_for(now);
+        if lasted > self.stall.lasted {
+            self.stall = Stall {
                 since: self.answered,
                 lasted,
             };
@@ -253,7 +253,7 @@ impl Lane {
     }
 
     /// How long I/Os have been in flight without a completion.
-    pub(crate) fn silent_for(&self, now: Instant) -> Duration {
+    pub(crate) fn stalled_for(&self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::ZERO;
         }
@@ -263,7 +263,7 @@ impl Lane {
     /// Begins to measure.
     pub(crate) fn start_measuring(&mut self) {
         self.measured = 0;
-        self.silence.lasted = Duration::ZERO;
+        self.stall.lasted = Duration::ZERO;
     }
 
     /// Issues nothing more.
@@ -273,7 +273,7 @@ impl Lane {
 
     /// Counts what is still in flight as unanswered, with the time that it has waited. Its slots stay in use.
     pub(crate) fn abandon(&mut self, now: Instant, tally: &mut Tally) {
-        self.note_silence(now);
+        self.note_stall(now);
         let mut is_free = vec![false; self.in_flight.len()];
         for &slot in &self.free {
             is_free[usize::from(slot)] = true;

@@ -29,7 +29,7 @@ pub(super) struct Share {
 
 /// A queue and what its blocks must hold.
 #[derive(Debug)]
-pub(super) struct CheckLane {
+pub(super) struct CheckJob {
     port: Port,
     share: Share,
     unit_bytes: u32,
@@ -74,7 +74,7 @@ enum Expected {
     Any,
 }
 
-impl CheckLane {
+impl CheckJob {
     /// The most units of one job: they take 5 bytes of memory each.
     pub(super) const UNITS_MAX: u64 = 1 << 28;
 
