@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Extent, Lba};
+use crate::{Extent, Lba, Status};
 
 /// One operation on a volume. Extents are in the volume's own blocks; data lengths are whole blocks
 /// and equal the extent's. A command of a protocol may be executed as several `Op`s of whole
@@ -148,42 +148,4 @@ impl Admission {
             Self::NowThenSettle(until) => Self::NowThenSettle(held(until)),
         }
     }
-}
-
-/// Why a volume did not do what was asked. Each protocol has its own code for each of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Status {
-    /// A block lies beyond the end of the volume.
-    #[error("the extent reaches beyond the end of the volume")]
-    LbaOutOfRange,
-    /// The volume is locked against writes.
-    #[error("the volume is locked read-only")]
-    WriteProtected,
-    /// The memory budget has no room for another slab.
-    #[error("the memory budget is used up; free space or raise --memory")]
-    CapacityExceeded,
-    /// Compare found the first different byte at this offset from the start of the extent.
-    #[error("the data differ from byte {offset_bytes} of the extent on")]
-    Miscompare {
-        /// Bytes from the start of the extent.
-        offset_bytes: u64,
-    },
-    /// Reading failed (a fault filter; slower volumes later).
-    #[error("unrecovered read error")]
-    ReadError,
-    /// Writing failed (a fault filter; slower volumes later).
-    #[error("write fault")]
-    WriteError,
-    /// The volume can't take commands for a moment; try again.
-    #[error("the volume is busy; try again")]
-    Busy,
-    /// The volume's contents were lost, and nobody has acknowledged that yet.
-    #[error("the volume is offline because its contents were lost")]
-    NotReady,
-    /// The volume was removed.
-    #[error("the volume was removed")]
-    Gone,
-    /// Data length and extent disagree, or the volume does not do this operation.
-    #[error("the operation is not valid for this volume")]
-    Invalid,
 }

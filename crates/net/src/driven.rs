@@ -8,7 +8,11 @@ use std::time::Instant;
 use block::{Completion, Pinned};
 use session::{RegionId, SendList, Session, StreamSession};
 
-use crate::{ConnectionId, ListenerId};
+use crate::ConnectionId;
+
+/// A listener's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u32);
 
 /// What a reactor needs of a connection's backend, besides what the session needs of it.
 pub trait Attachment {

@@ -32,7 +32,6 @@ mod gather;
 mod listener;
 mod mailbox;
 mod poller;
-mod reactor;
 mod reactors;
 mod slots;
 mod spin;
@@ -43,10 +42,10 @@ mod udp;
 mod tests;
 
 pub use driven::{
-    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, drive,
+    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
-pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
+pub use reactors::{ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {

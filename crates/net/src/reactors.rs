@@ -1,5 +1,7 @@
 //! All reactors together, as the rest of the program sees them.
 
+mod reactor;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,15 +12,16 @@ use std::time::{Duration, Instant};
 use block::{Completion, Completions};
 use rustix::thread::CpuSet;
 
-use crate::ConnectionId;
 use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
-use crate::reactor::{Message, Reactor};
 use crate::slots::REACTORS_MAX;
+use crate::{ConnectionId, ListenerId};
+
+use reactor::{Message, Reactor};
 
 /// How reactors are set up.
 #[derive(Clone, Debug)]
@@ -41,10 +44,6 @@ pub enum Threads {
     /// One on each of these cores.
     Pinned(Vec<usize>),
 }
-
-/// A listener's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ListenerId(pub u32);
 
 /// Why reactors did not start.
 #[derive(Debug, thiserror::Error)]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use block::{ByteRange, Extent};
 
 use crate::copy::{self, CopyList, CopySegment, CopyWork, SegmentEnds};
-use crate::device::{Begin, Device, Lun, NexusId, Response, no_unit};
+use crate::device::{Begin, Device, Lun, NexusId, no_unit};
 use crate::inquiry;
 use crate::mode;
 use crate::opcodes::Name;
 use crate::report;
+use crate::response::Response;
 use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 

@@ -16,6 +16,7 @@ use crate::medium::{self, Medium};
 use crate::mode::ModeState;
 use crate::opcodes::{self, AccessClass, Name, Opcode, Unknown};
 use crate::reservation::{NexusPorts, Notice, Registration, Reservations};
+use crate::response::Response;
 use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseFormat, SenseKey};
 
@@ -106,49 +107,6 @@ pub struct View {
     pub writes: bool,
     /// The format of sense data.
     pub sense_format: SenseFormat,
-}
-
-/// A finished command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The status byte.
-    pub status: ScsiStatus,
-    /// Why, with CHECK CONDITION.
-    pub sense: Option<Sense>,
-    /// Data-in, already cut to the CDB's allocation length.
-    pub data_in: Vec<u8>,
-}
-
-impl Response {
-    /// GOOD without data.
-    pub fn good() -> Self {
-        Self::data(Vec::new())
-    }
-
-    pub(crate) fn data(data_in: Vec<u8>) -> Self {
-        Self {
-            status: ScsiStatus::Good,
-            sense: None,
-            data_in,
-        }
-    }
-
-    /// CHECK CONDITION with `sense`.
-    pub fn check(sense: Sense) -> Self {
-        Self {
-            status: ScsiStatus::CheckCondition,
-            sense: Some(sense),
-            data_in: Vec::new(),
-        }
-    }
-
-    pub(crate) fn status(status: ScsiStatus) -> Self {
-        Self {
-            status,
-            sense: None,
-            data_in: Vec::new(),
-        }
-    }
 }
 
 /// How a command goes on after its CDB was seen.

@@ -18,9 +18,9 @@ use std::time::Instant;
 use block::{Extent, Intent, OpKind, Settled, Status, Volume};
 use session::{Admitted, Leases, Resumed};
 
-use crate::device::Response;
 use crate::medium::{Execution, Medium};
 use crate::opcodes::Name;
+use crate::response::Response;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 

@@ -1,7 +1,7 @@
 //! Turns: what may take long is done piece by piece, so that whoever drives a transport serves
 //! others in between.
 
-use crate::device::Response;
+use crate::response::Response;
 
 /// What may still be done in one turn.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,8 @@ use block::{Blocks, Extent, Intent, Lba, Op, OpKind, ReadDest, Settled, Status, 
 use session::{Admitted, Leases, Resumed};
 
 use super::{CopyRecord, CopySegment, CopyState, SEGMENTS_MAX};
-use crate::device::Response;
 use crate::medium::{TRANSFER_LEN_BYTES_MAX, piece};
+use crate::response::Response;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 

@@ -3,7 +3,7 @@
 use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest, Unmap, Volume};
 
 use super::{Medium, UNMAP_DESCRIPTORS_MAX, VerifyMode, in_range};
-use crate::device::Response;
+use crate::response::Response;
 use crate::sense::{Asc, Sense};
 use crate::turn::{Step, Turn};
 

@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use super::Common;
 use crate::connection::{Connection, Scratch, Turn, configure};
 use crate::driven::{Accepted, CloseReason};
 use crate::listener::{Incoming, Listener};
 use crate::poller::{Poller, Readiness, Wait};
-use crate::reactors::Common;
 use crate::slots::Slots;
 use crate::spin::Spin;
 use crate::timers::Timers;
