@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::exceptions::Exceptions;
+use crate::exceptions::Excess;
 
 /// The longest file, in lines.
 const FILE_LINES_MAX: usize = 800;
@@ -20,25 +20,7 @@ const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("allow(dead", "_code)"), "dead code is removed"),
 ];
 
-/// What is longer than its limit.
-#[derive(Debug, PartialEq)]
-pub struct Excess {
-    /// The file, and after `:` the function.
-    pub place: String,
-    /// Lines of the file or function.
-    pub size: usize,
-    /// What is wrong, for a reader.
-    pub finding: String,
-}
-
-/// What in the sources breaks the rules, except what `exceptions` lists.
-pub fn check(root: &Path, exceptions: &Exceptions) -> Vec<String> {
-    let (mut findings, excesses) = survey(root);
-    findings.extend(exceptions.apply(excesses));
-    findings
-}
-
-/// The leftovers as findings, and what is longer than its limit.
+/// Returns the leftovers as findings, and the files and functions that exceed their limits.
 pub fn survey(root: &Path) -> (Vec<String>, Vec<Excess>) {
     let mut findings = Vec::new();
     let mut excesses = Vec::new();
