@@ -1,4 +1,5 @@
-# ramport: `make run` serves a RAM disk and shows what it does; `make test` checks everything, `make test-adapters` RDMA by adapters once more.
+# ramport: `make run` serves a RAM disk and measures it; `make test` runs all checks; `make test-adapters` repeats the RDMA suites
+# with adapters.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -25,8 +26,8 @@ test: build
 	tests/iscsi/run
 	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric
 
-# The suites of RDMA once more, by adapters: the daemon in a guest of its own, on rdma_rxe, which it loses and gets back. A quarter of
-# an hour beside `make test`.
+# Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
+# minutes beside `make test`.
 test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser

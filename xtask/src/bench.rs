@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: ramport, the bare TCP exchange and, where the variable SPDK_DIR names a
-//! build, SPDK's target; shape by shape in turn, so that a drift of the machine meets all alike.
-//! Targets run on core 0, clients on core 1. Whoever is not measured is stopped (SIGSTOP), since
+//! `cargo xtask bench`: ramport, the bare TCP exchange and, if the variable SPDK_DIR names a build,
+//! SPDK's target. Shapes alternate, so that a drift of the machine affects all alike. Targets run
+//! on core 0, clients on core 1. Targets that are not being measured are stopped (SIGSTOP), since
 //! SPDK's target never sleeps.
 
 mod contenders;

@@ -49,8 +49,8 @@ impl Exceptions {
         exceptions
     }
 
-    /// Returns the findings: excesses that are not listed or have grown, and entries that are higher
-    /// than the present size.
+    /// Returns the findings: excesses that are not listed or have grown, and entries that are
+    /// higher than the present size.
     pub fn apply(&self, excesses: Vec<Excess>) -> Vec<String> {
         let mut findings = self.stale(&excesses);
         for excess in excesses {

@@ -10,7 +10,7 @@ const FILE_LINES_MAX: usize = 800;
 /// The longest function, in lines from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 60;
 
-/// What must not stand in a source file, spelled so that this file itself is clean.
+/// What a source file must not contain, spelled so that this file itself is clean.
 const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "open ends belong in an issue"),
     (concat!("FIX", "ME"), "open ends belong in an issue"),

@@ -35,7 +35,7 @@ pub struct Difference {
     pub a: f64,
     /// The second source's median.
     pub b: f64,
-    /// How much the second is above the first, in per cent; none where the first is 0.
+    /// How much the second is above the first, in per cent; none if the first is 0.
     pub percent: Option<f64>,
     /// The lowest and the highest of the first source's runs.
     pub a_range: [f64; 2],
@@ -43,8 +43,8 @@ pub struct Difference {
     pub b_range: [f64; 2],
 }
 
-/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets both alike, and
-/// compares the medians of their figures.
+/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets
+/// both alike, and compares the medians of their figures.
 pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Comparison, BenchError> {
     if runs == 0 {
         return Err(BenchError::Option {

@@ -89,7 +89,7 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// The intended start of the next I/O, where it has come.
+    /// The intended start of the next I/O, if it is due.
     fn take(&mut self, now: Instant) -> Option<Instant> {
         let due = self.due.unwrap_or(now);
         if due > now {
@@ -107,8 +107,8 @@ pub(crate) struct Stall {
     pub(crate) lasted: Duration,
 }
 
-/// I/Os that complete after the run's end are measured if they take at least this long: leaving them out would hide an
-/// outage.
+/// I/Os that complete after the run's end are measured if they take at least this long: leaving
+/// them out would hide an outage.
 pub(crate) const LATE_MIN: Duration = Duration::from_secs(1);
 
 /// One job.
@@ -271,7 +271,8 @@ impl Job {
         self.left = 0;
     }
 
-    /// Counts what is still in flight as unanswered, with the time that it has waited. Its slots stay in use.
+    /// Counts what is still in flight as unanswered, with the time that it has waited. Its slots
+    /// stay in use.
     pub(crate) fn abandon(&mut self, now: Instant, tally: &mut Tally) {
         self.note_stall(now);
         let mut is_free = vec![false; self.in_flight.len()];
@@ -305,7 +306,8 @@ impl Job {
         (self.is_paced() || self.is_idle()).then(|| self.until_due(now))
     }
 
-    /// The time until the next I/O is due, where a slot is free for it, but no longer than threads sleep.
+    /// The time until the next I/O is due, if a slot is free for it, limited to the longest sleep
+    /// of a thread.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let due = self.pacer.as_ref().and_then(|pacer| pacer.due);
         match due {
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_reads_is_as_asked_for() {
+    fn the_share_of_reads_is_as_requested() {
         for percent in [0, 70, 100] {
             let mut chooser = chooser("randrw", percent, 1000);
             let reads = (0..100_000)

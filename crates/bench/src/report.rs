@@ -29,7 +29,7 @@ pub struct Report {
     pub sources: Vec<SourceShare>,
     /// CPU time of this process.
     pub cpu: CpuUse,
-    /// CPU time of the daemon, where it is on this machine.
+    /// CPU time of the daemon, if it runs on this machine.
     pub daemon: Option<DaemonUse>,
     /// I/Os that failed.
     pub errors: u64,
@@ -211,8 +211,8 @@ impl Latency {
 }
 
 impl Side {
-    /// The figures of one direction, of which `ios` I/Os completed in time, from its latencies and its IOPS in each
-    /// interval.
+    /// The figures of one direction, of which `ios` I/Os completed in time, from its latencies and
+    /// its IOPS in each interval.
     pub(crate) fn new(
         ios: u64,
         latencies: &Latencies,

@@ -26,8 +26,8 @@ use crate::{
     worker::{Breakdown, JobOutcome, Outcome, Schedule, Worker},
 };
 
-/// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no runtime, with IOPS and the
-/// time that is left; give `ProgressBar::hidden()` for stall.
+/// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no
+/// runtime, with IOPS and the time that is left; give `ProgressBar::hidden()` for stall.
 pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
     check(plan)?;
     let mut attachments = attach(plan)?;
@@ -221,7 +221,7 @@ fn measure(
                     barrier.wait();
                     let schedule = *schedule.get().expect("it is set before the barrier opens");
                     let outcome = pinned.map(|()| worker.run(schedule));
-                    // The watcher goes on until all senders are gone.
+                    // The watcher runs until all senders are dropped.
                     drop(ended);
                     outcome
                 })

@@ -84,7 +84,8 @@ impl SuiteKind {
         }
     }
 
-    /// The shapes of the series, smallest blocks first; only those of the kind `selection`, if that is given.
+    /// The shapes of the series, smallest blocks first; only those of the kind `selection`, if that
+    /// is given.
     fn shapes(self, selection: Option<Kind>) -> Vec<Shape> {
         let more = match self {
             Self::Quick => &[],
@@ -140,10 +141,10 @@ impl SuiteReport {
     }
 }
 
-/// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and time come from the
-/// shape, everything else from `base`. With a `selection`, only shapes of that kind are measured. `bar` shows the
-/// shapes.
-/// Shapes of 512 B are left out where a source has larger blocks.
+/// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and
+/// time come from the shape, everything else from `base`. With a `selection`, only shapes of that
+/// kind are measured. `bar` shows the shapes. Shapes of 512 B are skipped if a source has larger
+/// blocks.
 pub fn run_suite(
     base: &Plan,
     kind: SuiteKind,
@@ -173,7 +174,7 @@ pub fn run_suite(
         bar.set_position(index as u64);
         match run(&plan, &ProgressBar::hidden()) {
             Ok(mut report) => {
-                // The same remark under every shape helps nobody.
+                // Do not repeat the same note under every shape.
                 report.notes.retain(|note| !first_note.contains(note));
                 first_note.extend(report.notes.iter().cloned());
                 before = format!(" (before: {} IOPS)", thousands(report.iops));

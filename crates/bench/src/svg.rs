@@ -19,8 +19,8 @@ const COLOURS: [RGBColor; 3] = [
     RGBColor(127, 127, 127),
 ];
 
-/// Draws the report's latencies into an SVG file: the share of I/Os over latency on a logarithmic scale, with lines at
-/// p50, p99 and p99.9.
+/// Draws the report's latencies into an SVG file: the share of I/Os over latency on a logarithmic
+/// scale, with lines at p50, p99 and p99.9.
 pub(crate) fn draw(report: &Report, path: &Path) -> Result<(), BenchError> {
     let mut text = String::new();
     draw_text(report, &mut text).map_err(|error| BenchError::Draw {

@@ -1,8 +1,8 @@
 //! Writes a seeded pattern and checks every block.
 //!
-//! Each block holds its LBA, the seed and a generation, which counts how often it was written; so a block that is
-//! stale, in the wrong place, torn or never written is told from one that is right. Jobs divide the region among
-//! themselves, so each knows what its blocks must hold.
+//! Each block holds its LBA, the seed and a generation, which counts how often it was written; so a
+//! block that is stale, in the wrong place, torn or never written is detected. Jobs divide the
+//! region among themselves, so each knows what its blocks must hold.
 
 mod job;
 mod pattern;
@@ -21,9 +21,9 @@ use crate::{
 use job::{CheckJob, Share};
 pub use report::{Mismatch, VerifyReport};
 
-/// Verifies the sources of `plan`: writes every block of the region once (more often where `plan.end` is a time, with
-/// checks in between where the pattern is mixed), then reads all of it and checks it. With a pattern that only reads,
-/// checks what an earlier verification with the same seed wrote.
+/// Verifies the sources of `plan`: writes every block of the region once (more often if `plan.end`
+/// is a time, with checks in between if the pattern is mixed), then reads all of it and checks it.
+/// With a pattern that only reads, checks what an earlier verification with the same seed wrote.
 pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError> {
     if plan.pattern.kind == Kind::Trim {
         return Err(BenchError::Combination {

@@ -1,5 +1,6 @@
-//! A thread that drives jobs. No allocation per I/O, one reading of the clock per batch of completions: a batch's
-//! completions and the I/Os issued in their place carry the same time, so the cost of issuing counts as latency.
+//! A thread that drives jobs. No allocation per I/O, one reading of the clock per batch of
+//! completions: a batch's completions and the I/Os issued in their place carry the same time, so
+//! the cost of issuing counts as latency.
 
 use std::{
     sync::Arc,
@@ -260,8 +261,8 @@ fn breakdown(job: &Job, error: PortError) -> Breakdown {
     }
 }
 
-/// Lets some time pass between two looks at a deep queue: each look takes the socket's lock from the system, which is
-/// about to deliver more. A queue of one looks again at once.
+/// Pauses between two polls of a deep queue: each poll takes the socket's lock, which the kernel
+/// needs to deliver more. A queue of depth 1 is polled again at once.
 fn pause(job: &Job) {
     const HINTS_MAX: usize = 24;
     for _ in 1..job.depth().min(HINTS_MAX) {
@@ -275,7 +276,8 @@ struct Turned {
     has_more: bool,
 }
 
-/// Serves one of many jobs until nothing more has completed, a few times at most, so that others get their turn.
+/// Serves one of many jobs until nothing more has completed, a few times at most, so that others
+/// get their turn.
 fn turn(job: &mut Job, now: Instant, run: &mut Run) -> Result<Turned, PortError> {
     const ROUNDS_MAX: usize = 2;
     let mut now = now;
@@ -297,8 +299,8 @@ fn turn(job: &mut Job, now: Instant, run: &mut Run) -> Result<Turned, PortError>
     })
 }
 
-/// Waits for what is in flight, until `deadline` at most. `run.done` may hold completions that were polled after the
-/// run's end.
+/// Waits for what is in flight, until `deadline` at most. `run.done` may hold completions that were
+/// polled after the run's end.
 fn drain(job: &mut Job, run: &mut Run, deadline: Instant) -> Result<(), Breakdown> {
     job.complete_late(Instant::now(), &mut run.done, &mut run.tally);
     while !job.is_idle() && Instant::now() < deadline {
@@ -312,7 +314,7 @@ fn drain(job: &mut Job, run: &mut Run, deadline: Instant) -> Result<(), Breakdow
 
 /// How long the I/Os in flight at the end of a run are waited for.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// How often a run without an end in time looks whether its target still answers.
+/// How often a run without a time limit checks whether its target still responds.
 const PATIENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Tells which of many jobs have something to do.
@@ -337,7 +339,7 @@ impl Poller {
         }
     }
 
-    /// Finds the jobs that are ready; sleeps until one is, where that is permitted.
+    /// Finds the jobs that are ready. Sleeps until one is, if that is permitted.
     fn wait(&mut self, jobs: &[Job], now: Instant, may_sleep: bool) {
         let Some(epoll) = &self.epoll else { return };
         self.ready.clear();
@@ -353,8 +355,8 @@ impl Poller {
             }
             if !self.registered[index] {
                 let data = epoll::EventData::new_u64(index as u64);
-                // A descriptor that was closed has left the set by itself, and one that is still in it is as
-                // good as added.
+                // A descriptor that was closed has left the set by itself, and one that is still in
+                // it is as good as added.
                 let events = match job.port {
                     Port::Network { .. } => epoll::EventFlags::IN,
                     Port::File { .. } => epoll::EventFlags::IN | epoll::EventFlags::ET,
@@ -387,5 +389,5 @@ impl Poller {
     }
 }
 
-/// How soon a job that can't signal is looked at again.
+/// How soon a job that cannot signal is looked at again.
 const RETRY: Duration = Duration::from_micros(50);

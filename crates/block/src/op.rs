@@ -16,7 +16,8 @@ pub enum Op<'a> {
         /// Where the bytes go.
         dest: ReadDest<'a>,
     },
-    /// Write blocks. Each block becomes wholly the new one, even where the operation fails midway.
+    /// Write blocks. Each block is written wholly or not at all, even if the operation fails
+    /// midway.
     Write {
         /// Where to.
         extent: Extent,
@@ -27,10 +28,10 @@ pub enum Op<'a> {
     WriteZeroes {
         /// Which blocks.
         extent: Extent,
-        /// Whether their memory may be given back.
+        /// Whether their memory may be freed.
         unmap: Unmap,
     },
-    /// Give the memory of blocks back; they read as zeros afterwards.
+    /// Free the memory of blocks. They read as zeros afterwards.
     Discard {
         /// Which blocks.
         extent: Extent,
@@ -49,8 +50,8 @@ pub enum Op<'a> {
         /// What they should hold.
         data: &'a [u8],
     },
-    /// Compare blocks with `compare` and, where all are equal, write `write`; atomic towards every
-    /// other operation on these blocks.
+    /// Compare blocks with `compare` and, if all are equal, write `write`. Atomic with respect to
+    /// every other operation on these blocks.
     CompareAndWrite {
         /// Which blocks.
         extent: Extent,
@@ -82,7 +83,7 @@ pub enum ReadDest<'a> {
 /// Whether zeroed blocks may lose their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmap {
-    /// Memory may be given back.
+    /// Memory may be freed.
     Allowed,
     /// Blocks stay allocated.
     Forbidden,
@@ -126,7 +127,7 @@ pub enum Admission {
     Now,
     /// Execute, but do not complete before this instant (delay, rate limit).
     NotBefore(Instant),
-    /// Do not execute; complete with this error, not before the instant where there is one.
+    /// Do not execute; complete with this error, not before the instant, if any.
     Fail(Status, Option<Instant>),
     /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute,
     /// and settle. Do not complete before the instant, if there is one.

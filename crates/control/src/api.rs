@@ -21,7 +21,7 @@ pub use listen::{ListenError, SocketOwner};
 pub use routes::openapi;
 pub use token::{Token, TokenError};
 
-/// Where the interface is offered.
+/// The addresses of the interface.
 #[derive(Debug)]
 pub struct ApiConfig {
     /// The Unix socket.
@@ -103,7 +103,7 @@ impl Api {
         Self::listen(config)?.serve(engine)
     }
 
-    /// The TCP address, where there is one; its port is the real one.
+    /// The TCP address, if any; its port is the real one.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp
     }
@@ -112,7 +112,7 @@ impl Api {
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.socket);

@@ -1,4 +1,5 @@
-//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file holds them too.
+//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file
+//! holds them too.
 //!
 //! ```
 //! let text = r#"
@@ -45,8 +46,8 @@ const HIDDEN_SECRET: &str = "(hidden)";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definitions {
-    /// What identifiers of disks are derived from where nobody set them; it stays as it is where absent. Only a backup
-    /// with secrets has it.
+    /// The UUID that identifiers of disks are derived from unless they are set. If it is absent, it
+    /// does not change. Only a backup with secrets has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     pub machine: Option<Uuid>,
@@ -106,8 +107,8 @@ pub struct Target {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Access>>)]
     pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
-    /// The LUNs that a host on the list of an iSCSI target sees, each with the number in `namespaces`; all, under those
-    /// numbers, for hosts that are not here.
+    /// The LUNs that a host on the list of an iSCSI target sees, each with the number in
+    /// `namespaces`; all, under those numbers, for hosts that are not here.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
     pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
@@ -138,7 +139,7 @@ pub enum Access {
 #[serde(try_from = "NsidForm", into = "String")]
 pub struct Nsid(pub u32);
 
-/// A host. It is told by its name, or by its address alone.
+/// A host. It is identified by its name, or by its address alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
@@ -156,7 +157,7 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RdmaChoice {
-    /// An adapter where one has the address, else software.
+    /// An adapter if one has the address, otherwise software.
     #[default]
     Auto,
     /// An adapter, or nothing.

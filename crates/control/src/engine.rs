@@ -1,7 +1,9 @@
-//! The engine: definitions, the server that runs them and the file that keeps them, changed together.
+//! The engine: definitions, the server that runs them and the file that keeps them, changed
+//! together.
 //!
-//! Each change is a transaction: it is checked, done to the server, made durable, and then answered. Where a step
-//! fails, those before it are undone. What destroys data is done last, when nothing is left that could fail.
+//! Each change is a transaction: it is checked, applied to the server, made durable, and then
+//! answered. If a step fails, the steps before it are undone. Steps that destroy data come last,
+//! when no other step can fail.
 
 mod acknowledge;
 mod apply;
@@ -58,7 +60,8 @@ struct Shared {
     server: Server,
     /// Held for the whole of a transaction, so these follow each other.
     store: Mutex<Store>,
-    /// Written by the holder of `store` alone, and only for a moment: reads never wait for a transaction.
+    /// Written by the holder of `store` alone, and only for a moment: reads never wait for a
+    /// transaction.
     definitions: RwLock<Definitions>,
     /// Reservations that outlive a restart; written by the holder of `store` alone.
     reservations: Mutex<SavedReservations>,
@@ -70,8 +73,8 @@ struct Shared {
     since: SystemTime,
 }
 
-/// An engine that is starting. Its changes are not in the state file yet, so that a start that fails later leaves the
-/// file as it was.
+/// An engine that is starting. Its changes are not in the state file yet, so that a start that
+/// fails later leaves the file unchanged.
 pub struct Starting {
     engine: Engine,
     feed: ReservationFeed,
@@ -83,8 +86,8 @@ impl Starting {
         &self.engine
     }
 
-    /// Writes the changes of the start to the state file. Reservations are saved from now on; the commands that made
-    /// them have waited.
+    /// Writes the changes of the start to the state file. Reservations are saved from now on; the
+    /// commands that made them have waited.
     pub fn finish(self) -> Result<Engine, OpenError> {
         self.engine.begin().settle()?;
         saver::start(&self.engine, self.feed).map_err(OpenError::Thread)?;
@@ -102,8 +105,9 @@ impl Engine {
         Self::start(config, state, lost_contents)?.finish()
     }
 
-    /// Reads the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
-    /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
+    /// Reads the state file, starts a server and applies the file to it. Disks keep their
+    /// identifiers even if the machine's ID changes, since the UUID that they are derived from is
+    /// in the file.
     pub fn start(
         config: ServerConfig,
         state: &Path,
@@ -141,13 +145,14 @@ impl Engine {
         self.read().clone().without_secrets()
     }
 
-    /// Everything that a new daemon needs to become the same: definitions with secrets, and what identifiers are derived
-    /// from.
+    /// Everything that a new daemon needs to become the same: definitions with secrets, and what
+    /// identifiers are derived from.
     pub fn backup(&self) -> Definitions {
         self.read().clone()
     }
 
-    /// Stops the server: what is in flight is answered, what has not ended after `patience` is cut off.
+    /// Stops the server. Commands in flight complete; connections that are left after `patience`
+    /// are closed.
     pub fn stop(&self, patience: Duration) {
         self.shared.server.stop(patience);
     }
@@ -156,7 +161,8 @@ impl Engine {
         &self.shared.server
     }
 
-    /// A panic under one of these locks would have left whole values, so the locks are taken all the same.
+    /// A panic under one of these locks would have left whole values, so the locks are taken all
+    /// the same.
     fn begin(&self) -> MutexGuard<'_, Store> {
         let store = self.shared.store.lock();
         store.unwrap_or_else(PoisonError::into_inner)
@@ -177,8 +183,9 @@ impl Engine {
         closed.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the steps, those for which
-    /// `is_done` holds have been taken already; they are undone with the others where something fails.
+    /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the
+    /// steps, those for which `is_done` holds have been taken already; they are undone with the
+    /// others where something fails.
     fn commit(
         &self,
         store: &mut Store,
@@ -257,7 +264,8 @@ impl Engine {
     }
 }
 
-/// What identifiers are derived from: as the file says, or, in a new file, what tells this machine from others.
+/// The UUID that identifiers are derived from: that of the file, or, for a new file, this machine's
+/// ID.
 fn settle_machine(store: &mut Store, saved: &mut SavedState) -> Result<Uuid, StoreError> {
     if let Some(machine) = saved.definitions.machine {
         return Ok(machine);
@@ -283,7 +291,8 @@ mod tests {
     use super::*;
     use crate::testing::{Folder, server_config};
 
-    /// The name that a server gives a target which has none shows what identifiers are derived from.
+    /// The name that a server gives a target which has none shows what identifiers are derived
+    /// from.
     fn name(folder: &Folder) -> String {
         let engine = Engine::open(server_config(), &folder.state(), LostContents::default())
             .expect("the engine opens");

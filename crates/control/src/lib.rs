@@ -1,8 +1,9 @@
 //! Desired state, its file, the REST interface and metrics: the control plane.
 //!
-//! Nothing here is on the path of a byte. The [`Engine`] holds what people defined, makes the [`server::Server`] agree
-//! with it and keeps it in a file; [`Api`] offers the engine over HTTP; [`Client`] is the other end of
-//! that. This crate knows neither protocols nor how a volume keeps its bytes.
+//! Nothing here is on the path of a byte. The [`Engine`] holds what people defined, makes the
+//! [`server::Server`] agree with it and keeps it in a file; [`Api`] offers the engine over HTTP;
+//! [`Client`] is the other end of that. This crate knows neither protocols nor how a volume keeps
+//! its bytes.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What has to be done to a running server for a change, in which order, and how it is undone. Pure: nothing is done
-//! here.
+//! What has to be done to a running server for a change, in which order, and how it is undone.
+//! Pure: nothing is done here.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ pub(crate) enum Step {
     RemoveReferral(PortalDefinition),
 }
 
-/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data comes after the change
-/// is durable, since then nothing is left that could fail.
+/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data
+/// comes after the change is durable, since then nothing is left that could fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Machine,
@@ -182,7 +182,7 @@ impl Step {
     }
 }
 
-/// What can't be done to something that exists.
+/// What cannot be done to something that exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A volume's block size is fixed.

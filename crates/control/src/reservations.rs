@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_come_back_as_they_were() {
+    fn saved_reservations_are_restored_unchanged() {
         let ports = NexusPorts {
             initiator: "iqn.2025-01.io.ramport:h,i,0x000000000001".to_owned(),
             target_port: 2,

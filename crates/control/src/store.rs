@@ -1,13 +1,14 @@
 //! The state file: definitions, durable.
 //!
-//! One file of lines. The first names the format; each other is a transaction: a checksum and the changes that it
-//! made. A transaction is appended and synced before it is answered, so the thousandth costs what the first did. When
-//! the lines have grown far beyond what is defined, a new file with one transaction replaces the old one by rename.
+//! One file of lines. The first names the format; each other is a transaction: a checksum and the
+//! changes that it made. A transaction is appended and synced before it is answered, so the
+//! thousandth costs what the first did. When the lines have grown far beyond what is defined, a new
+//! file with one transaction replaces the old one by rename.
 //!
-//! A kill or a power cut can leave a last line without its end: it was never answered, and is cut off. Any other damage
-//! stops the start and is told, since definitions would silently be lost otherwise. While the daemon starts, changes are
-//! collected and the file is not written, so that a failed start leaves it as it was. See
-//! `docs/design/0010-state-file.md`.
+//! A kill or a power cut can leave an incomplete last line. Its change was never acknowledged, and
+//! the line is removed. Any other damage is reported and prevents the start, since definitions
+//! would be lost silently otherwise. While the daemon starts, changes are collected and the file is
+//! not written, so that a failed start leaves it unchanged. See `docs/design/0010-state-file.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -24,12 +25,12 @@ use crate::saved_state::SavedState;
 const HEADER: &str = "ramport-state 1\n";
 /// Journals shorter than this are not compacted.
 const COMPACT_MIN_BYTES: u64 = 256 << 10;
-/// A journal is compacted when it is so many times as long as after the last compaction.
+/// A journal is compacted when it is this many times as long as after the last compaction.
 const COMPACT_FACTOR: u64 = 4;
 /// The state file's mode: definitions name hosts, and will hold their secrets.
 const MODE: u32 = 0o600;
 
-/// Why the state file can't be read or written.
+/// Why the state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
@@ -111,7 +112,7 @@ pub enum LineFault {
     /// The checksum is missing or wrong.
     #[error("its checksum is wrong")]
     Checksum,
-    /// The changes can't be read.
+    /// The changes cannot be read.
     #[error("{0}")]
     Changes(#[from] serde_json::Error),
 }
@@ -140,7 +141,7 @@ pub(crate) struct Store {
     phase: Phase,
     /// None until a new file is made.
     file: Option<File>,
-    /// Where the next line goes. Whatever lies behind it is no part of the state.
+    /// The offset of the next line. Bytes after it are not part of the state.
     len_bytes: u64,
     /// What may lie behind `len_bytes`.
     tail: Tail,
@@ -180,7 +181,8 @@ impl Store {
         Ok((store, saved))
     }
 
-    /// Writes what was appended so far as one transaction. From now on, every transaction is written.
+    /// Writes what was appended so far as one transaction. From now on, every transaction is
+    /// written.
     pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
         if let Phase::Starting(changes) = std::mem::replace(&mut self.phase, Phase::Running)
             && !changes.is_empty()
@@ -190,8 +192,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a transaction durable, or collects it before [`settle`](Self::settle). If this fails, the state is as if
-    /// the transaction had never been tried.
+    /// Makes a transaction durable, or collects it before [`settle`](Self::settle). If this fails,
+    /// the state is as if the transaction had never been tried.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         if let Phase::Starting(collected) = &mut self.phase {
             collected.extend_from_slice(changes);
@@ -243,7 +245,8 @@ impl Store {
             && self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
-    /// Replaces the file by one that holds only `saved`. If this fails, the old file is still valid.
+    /// Replaces the file by one that holds only `saved`. If this fails, the old file is still
+    /// valid.
     pub(crate) fn compact(&mut self, saved: &SavedState) -> Result<(), StoreError> {
         let (file, len_bytes) = write_whole(&self.path, saved)?;
         self.file = Some(file);
@@ -276,7 +279,7 @@ impl From<io::Error> for AppendError {
 /// What a state file holds.
 struct Loaded {
     saved: SavedState,
-    /// How much of the file is good; 0 where there is no file yet.
+    /// How much of the file is good; 0 if there is no file yet.
     len_bytes: u64,
     tail: Tail,
 }
@@ -365,7 +368,8 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
-/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
+/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs
+/// that.
 fn write_whole(path: &Path, saved: &SavedState) -> Result<(File, u64), StoreError> {
     let temporary = with_suffix(path, ".new");
     let changes = saved.as_changes();

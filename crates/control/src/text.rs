@@ -14,7 +14,7 @@ use server::{
 };
 use volume::{ByteSize, Provision, SizeError};
 
-/// A value that is written as text. Reading checks it, and a mistake is told with what it stands in.
+/// A value that is written as text. Parsing checks it, and an error names the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<T>(pub T);
 
@@ -52,7 +52,7 @@ impl Written for Period {
     const NOUN: &'static str = "duration";
 }
 
-/// Reads a value, with a message that names it where it is wrong.
+/// Parses a value. The error message names an invalid value.
 pub fn parse<T: Written>(text: &str) -> Result<T, TextFault> {
     text.parse().map_err(|fault: T::Err| TextFault {
         noun: T::NOUN,
@@ -208,16 +208,17 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of its portal group. Over RDMA,
-/// `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft` with what is to carry RDMA: `auto`, `hw` or `soft`.
-/// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1, without `rdma` auto.
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of
+/// its portal group. Over RDMA, `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft`
+/// with what is to carry RDMA: `auto`, `hw` or `soft`. Without a scheme it is NVMe/TCP, without a
+/// port the protocol's own, without a tag group 1, without `rdma` auto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
 
 /// Why a text is no portal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortalFault {
-    /// The scheme is of no protocol that is served.
+    /// The scheme is not that of a supported protocol.
     #[error(
         "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
     )]
@@ -232,7 +233,7 @@ pub enum PortalFault {
         "has an unknown option after the question mark; portals over RDMA accept ?rdma=auto, ?rdma=hw and ?rdma=soft"
     )]
     Query,
-    /// What is to carry RDMA, where there is none.
+    /// What is to carry RDMA, if there is none.
     #[error("has rdma= but does not use RDMA; write nvme+rdma:// or iser://, or leave out rdma=")]
     NoRdma,
     /// What follows is no address.
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_told_with_its_noun() {
+    fn a_wrong_name_is_reported_with_its_noun() {
         let fault = serde_json::from_str::<Text<VolumeName>>("\"a/b\"").expect_err("a slash");
         assert!(
             fault

@@ -1,5 +1,6 @@
 //! Measures one queue: `rate URL [read|write] [BYTES] [DEPTH] [SECONDS]`. Prints operations per
-//! second and the CPU time of this process per operation. `rate serve CORE` serves a volume of 1 GiB.
+//! second and the CPU time of this process per operation. `rate serve CORE` serves a volume of 1
+//! GiB.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 

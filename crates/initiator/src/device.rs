@@ -8,8 +8,9 @@ use crate::attached::{Attached, DeviceInfo};
 use crate::device_state::DeviceState;
 use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, iscsi_tcp, nvmf};
 
-/// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues. Dropping it ends the
-/// attachment: its queues lose their connection for good, and a controller is shut down, which may take up to a second.
+/// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues.
+/// Dropping it ends the attachment: its queues lose their connection permanently, and a controller
+/// is shut down, which may take up to a second.
 #[derive(Debug)]
 pub struct Device {
     info: DeviceInfo,
@@ -19,8 +20,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections of an NVMe
-    /// association, or iSCSI sessions.
+    /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections
+    /// of an NVMe association, or iSCSI sessions.
     pub fn connect(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
         if url.target().is_none() {
             return Err(ConnectError::NoTarget {
@@ -61,8 +62,8 @@ impl Device {
         &self.info
     }
 
-    /// The I/O queues, once; later calls give none. There are as many as asked for, or as the other side allows
-    /// where that is fewer.
+    /// The I/O queues, once; later calls give none. There are as many as asked for, or as the other
+    /// side allows if that is fewer.
     pub fn take_queues(&mut self) -> Vec<Queue> {
         std::mem::take(&mut self.queues)
     }

@@ -31,7 +31,7 @@ pub enum SubmitError {
         /// The queue's depth.
         depth: u16,
     },
-    /// The data are longer than the slot's buffer or than the controller takes in one command.
+    /// The data exceed the slot's buffer or the controller's limit per command.
     #[error("a command of {len_bytes} bytes is too long; the maximum is {max_bytes} bytes")]
     TooLong {
         /// The request's data length.
@@ -55,7 +55,7 @@ pub enum SubmitError {
     },
 }
 
-/// Why a queue is of no more use.
+/// Why a queue has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// Connecting again did not succeed for as long as [`crate::Backoff::give_up_after`] says.
@@ -74,7 +74,7 @@ pub enum QueueError {
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The URL names no subsystem or target where a device is wanted.
+    /// The URL does not name a subsystem or target.
     #[error("the URL has no path; add the name of the target, for example {example}")]
     NoTarget {
         /// The URL with one.
@@ -224,7 +224,7 @@ pub enum ConnectError {
         /// The environment's variable.
         variable: &'static str,
     },
-    /// The file of CHAP secrets can't be read.
+    /// The file of CHAP secrets cannot be read.
     #[error("cannot read the CHAP secrets in {}: {source}", path.display())]
     SecretsFile {
         /// Which.
@@ -247,7 +247,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the person who asked can fix it with another request, or at another address.
+    /// Whether the user can fix it with another request or at another address.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::NoTarget { .. }
@@ -271,7 +271,7 @@ impl ConnectError {
     }
 }
 
-/// Why a connection can't go on.
+/// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The other side closed it.
@@ -298,7 +298,7 @@ pub enum ConnectionError {
         /// How long was waited.
         waited: Duration,
     },
-    /// The association can't be kept.
+    /// The association cannot be kept.
     #[error(transparent)]
     Upkeep(#[from] UpkeepError),
 }

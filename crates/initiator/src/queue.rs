@@ -36,9 +36,9 @@ pub struct Queue {
     slots: Slots,
     /// Slots whose command waits for a connection or for room in the controller's queue.
     waiting: VecDeque<u16>,
-    /// Slots whose command was put off by the target, and until when.
+    /// Slots whose command the target postponed, and until when.
     postponed: Vec<(Instant, u16)>,
-    /// When commands that take too long are looked for next.
+    /// When to check for commands that exceed their time limit.
     next_sweep: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct QueueLimits {
     pub(crate) blocks_max: BlocksMax,
 }
 
-/// The most blocks of a command, by kind; 0 where the other side does not know it.
+/// The most blocks of a command, by kind; 0 if the other side does not know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlocksMax {
     pub(crate) data: u64,
@@ -82,9 +82,9 @@ enum State {
     Ended(QueueError),
 }
 
-/// How often commands that take too long are looked for.
+/// The interval between checks for commands that exceed their time limit.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a target may put off that it is connected to again.
+/// The maximum time for which a target may postpone reconnection.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(60);
 
 impl Queue {
@@ -116,7 +116,7 @@ impl Queue {
         queue
     }
 
-    /// How many slots there are: as many as asked for, or as the controller takes where that is fewer.
+    /// How many slots there are: as many as asked for, or as the controller takes if that is fewer.
     pub fn depth(&self) -> u16 {
         self.terms.depth
     }
@@ -126,7 +126,8 @@ impl Queue {
         self.shared.geometry()
     }
 
-    /// The most data bytes of one command: what a slot's buffer holds and the controller takes (MDTS).
+    /// The most data bytes of one command: what a slot's buffer holds and the controller takes
+    /// (MDTS).
     pub fn transfer_bytes_max(&self) -> usize {
         self.terms.transfer_max_bytes
     }
@@ -144,16 +145,17 @@ impl Queue {
         self.slots.busy()
     }
 
-    /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth, or, over RDMA, where its
-    /// command is in flight, since the controller reaches the buffer then.
+    /// The buffer of `slot`, which holds the data of a completed read. Panics if `slot` is beyond
+    /// the depth, or, over RDMA, if its command is in flight, since the controller accesses the
+    /// buffer then.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
         self.assert_slot(slot);
         let buffer = self.buffers.slot(slot.0);
         &buffer[..buffer.len() - self.terms.tail_bytes]
     }
 
-    /// The buffer of `slot`, to fill before a write. Panics where a command is in flight in `slot`, since it could
-    /// send half of each.
+    /// The buffer of `slot`, to fill before a write. Panics if a command is in flight in `slot`,
+    /// since it could send half of each.
     pub fn buffer_mut(&mut self, slot: Slot) -> &mut [u8] {
         assert!(
             self.slots.is_idle(slot.0),
@@ -165,8 +167,8 @@ impl Queue {
         &mut buffer[..len]
     }
 
-    /// Takes a request. Nothing is sent before the next [`poll`](Self::poll) or [`wait`](Self::wait), so that many
-    /// go out in one send.
+    /// Takes a request. Nothing is sent before the next [`poll`](Self::poll) or
+    /// [`wait`](Self::wait), so that many go out in one send.
     #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
         self.check(&request)?;
@@ -178,8 +180,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was submitted, takes what has arrived, appends what has completed to `done`, and says how many
-    /// that were. Never waits. Fails once nothing is in flight and no connection will come.
+    /// Sends what was submitted, takes what has arrived, appends what has completed to `done`, and
+    /// says how many that were. Never waits. Fails once nothing is in flight and no connection will
+    /// come.
     pub fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) -> Result<usize, QueueError> {
         let before = done.len();
         if self.mailbox.updates() != self.updates_seen {
@@ -250,8 +253,8 @@ impl Queue {
         }
     }
 
-    /// Whether the operating system had no room for all that is to be sent: a thread that waits for several queues
-    /// waits until their descriptors can be written, too.
+    /// Whether the operating system had no room for all that is to be sent: a thread that waits for
+    /// several queues waits until their descriptors can be written, too.
     pub fn wants_write(&self) -> bool {
         match &self.state {
             State::Up { connection, .. } => connection.interest() == Interest::ReadWrite,
@@ -259,8 +262,9 @@ impl Queue {
         }
     }
 
-    /// Whether something that arrives makes [`descriptor`](Self::descriptor) readable. Where it does not (several RDMA
-    /// connections may share one socket, a busy target has put commands off), a thread that has several queues polls this one again and again.
+    /// Whether input makes [`descriptor`](Self::descriptor) readable. If not (several RDMA
+    /// connections share one socket, or a busy target has postponed commands), a thread with
+    /// several queues has to poll this one.
     pub fn signals(&self) -> bool {
         match &self.state {
             State::Up { connection, .. } => connection.signals() && self.postponed.is_empty(),
@@ -268,8 +272,9 @@ impl Queue {
         }
     }
 
-    /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write)) before the next
-    /// [`poll`](Self::poll), for a thread that has several queues. It changes with each connection.
+    /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write))
+    /// before the next [`poll`](Self::poll), for a thread that has several queues. It changes with
+    /// each connection.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
@@ -326,7 +331,7 @@ impl Queue {
         self.shared.geometry().block_size.shift()
     }
 
-    /// Hands a slot's command to the session; `false` where it has to wait.
+    /// Hands a slot's command to the session; `false` if it has to wait.
     #[inline]
     fn start(&mut self, slot: u16) -> bool {
         let shift = self.block_shift();
@@ -349,7 +354,7 @@ impl Queue {
         }
     }
 
-    /// Looks into the mailbox.
+    /// Handles an update from the supervisor.
     #[cold]
     fn read_mail(&mut self, done: &mut Vec<Completion>) {
         self.updates_seen = self.mailbox.updates();
@@ -373,7 +378,7 @@ impl Queue {
         }
     }
 
-    /// The connection is gone: commands in flight end or wait for the next one.
+    /// Handles the loss of the connection: commands in flight fail or wait for the next connection.
     #[cold]
     fn lose_connection(&mut self, done: &mut Vec<Completion>) {
         let State::Up {
@@ -401,7 +406,7 @@ impl Queue {
         }
     }
 
-    /// Commands that were put off wait their turn again.
+    /// Queues postponed commands whose delay has expired.
     #[cold]
     fn resume(&mut self, now: Instant) {
         let waiting = &mut self.waiting;
@@ -413,7 +418,7 @@ impl Queue {
         });
     }
 
-    /// Where the other side wants to be left alone for a while, the supervisor has to know.
+    /// Informs the supervisor if the target asked not to be connected to for a time.
     #[cold]
     fn note_hold_off(&self, now: Instant, error: &ConnectionError) {
         if let ConnectionError::Session(SessionError::Dropped { wait_s, .. }) = error {
@@ -422,7 +427,7 @@ impl Queue {
         }
     }
 
-    /// Ends what waits for a connection that will not come.
+    /// Fails commands that wait for a connection, since none will follow.
     #[cold]
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         self.waiting
@@ -432,7 +437,7 @@ impl Queue {
         }
     }
 
-    /// Gives the connection up where a command has been in flight for too long and can't be aborted.
+    /// Closes the connection if a command exceeds its time limit and cannot be aborted.
     #[cold]
     fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
         self.next_sweep = Some(now + SWEEP_INTERVAL);

@@ -44,7 +44,8 @@ pub(crate) trait QueueConnection: Debug + Send {
     /// Moves the outcomes of commands to `state`.
     fn settle(&mut self, state: &mut QueueState<'_>) -> ConnectionState;
 
-    /// Returns buffers that the connection borrowed to the queue. Called when the connection is lost.
+    /// Returns buffers that the connection borrowed to the queue. Called when the connection is
+    /// lost.
     fn release_buffers(&mut self, _buffers: &mut Buffers) {}
 
     /// Logs out, if the protocol ends each queue's session on its own. Called when the queue is

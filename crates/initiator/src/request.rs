@@ -4,8 +4,8 @@ use block::{Extent, Unmap};
 use nvme::wire::Status;
 use scsi::host::CommandFailure;
 
-/// One of a queue's places for a command in flight, with a buffer of its own: from 0 to the queue's depth less
-/// one. A slot takes its next request when its last one has completed.
+/// One of a queue's places for a command in flight, with a buffer of its own: from 0 to the queue's
+/// depth less one. A slot takes its next request when its last one has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
@@ -26,9 +26,9 @@ pub enum Operation {
     Verify,
     /// Compare the blocks with the slot's buffer.
     Compare,
-    /// Compare the blocks with the first half of the slot's data and, where equal, write the second half: the
-    /// buffer holds twice the extent's bytes. Fused compare and write; never resubmitted after a lost connection,
-    /// since its outcome is unknown then.
+    /// Compare the blocks with the first half of the slot's data and, where equal, write the second
+    /// half: the buffer holds twice the extent's bytes. Fused compare and write; never resubmitted
+    /// after a lost connection, since its outcome is unknown then.
     CompareAndWrite,
 }
 

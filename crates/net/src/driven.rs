@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use block::{Completion, Pinned};
-use session::{RegionId, SendList, Session, StreamSession};
+use session::{SendList, Session, SourceId, StreamSession};
 
 use crate::ConnectionId;
 
@@ -18,12 +18,12 @@ pub struct ListenerId(pub u32);
 pub trait Attachment {
     /// The memory behind a placement that the session has put into a send list. It must be found
     /// until [`handle_drained`](Self::handle_drained) has been called after that.
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned>;
+    fn memory(&self, source: SourceId) -> Option<&dyn Pinned>;
 
     /// Whether the peer may still be sent bytes of this volume. Called before each call that
-    /// gathers some, since a slow peer may have lost its access meanwhile. If so, its connection is
-    /// closed.
-    fn may_send(&self, region: RegionId) -> bool;
+    /// gathers some, since a slow peer may have lost its access since then. If so, its connection
+    /// is closed.
+    fn may_send(&self, source: SourceId) -> bool;
 
     /// Whether the peer has been admitted: until then the handshake deadline and the bound on
     /// half-open connections hold.

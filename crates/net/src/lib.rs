@@ -21,8 +21,8 @@
 //! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
 //! to byte slices that are borrowed across the call, or to volume memory between
 //! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
-//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has its
-//! own argument.
+//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has
+//! its own argument.
 
 mod connection;
 mod driven;

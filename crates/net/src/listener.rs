@@ -18,7 +18,7 @@ pub(crate) struct Listener {
     pub(crate) is_queued: bool,
 }
 
-/// A connection on its way to the reactor that will drive it.
+/// A connection that is passed to the reactor that will drive it.
 pub(crate) struct Incoming {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: SocketAddr,
@@ -46,7 +46,7 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 }
 
 impl Listener {
-    /// The next connection that has come in; `None` where none waits.
+    /// The next connection that has come in; `None` if none waits.
     pub(crate) fn accept(&self) -> io::Result<Option<Incoming>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = match rustix::net::acceptfrom_with(&self.socket, flags) {

@@ -37,7 +37,9 @@ mod state;
 mod subsystem;
 
 pub use admin::{host_data_len, is_control_command};
-pub use backend::{Backend, NamespaceRef, OpenError, Origin, PortId, Statistics, Usage, WakeToken};
+pub use backend::{
+    Backend, NamespaceRef, OpenError, Origin, PortalNumber, Statistics, Usage, WakeToken,
+};
 pub use connect::{
     Activity, Connection, ControllerId, Host, IoQueueCount, QueueId, SqFlow, connect, connected,
 };

@@ -303,8 +303,8 @@ impl Device {
         Ok(Begin::Sanitize(work))
     }
 
-    /// Begins an EXTENDED COPY; `None` where there is nothing to copy. RECEIVE COPY RESULTS tells
-    /// of it from now on.
+    /// Begins an EXTENDED COPY; `None` if there is nothing to copy. RECEIVE COPY RESULTS reports it
+    /// from now on.
     pub(crate) fn begin_copy(
         &mut self,
         id: NexusId,

@@ -176,7 +176,7 @@ pub(crate) fn operating_parameters() -> Vec<u8> {
     data
 }
 
-/// How a copy stands: what RECEIVE COPY RESULTS tells of the last one of a nexus.
+/// The state of a nexus's last copy, which RECEIVE COPY RESULTS reports.
 #[derive(Debug)]
 pub(crate) struct CopyRecord {
     list_id: u8,

@@ -15,9 +15,8 @@ const PRODUCT: &[u8; 16] = b"RAM DISK        ";
 /// PRODUCT REVISION LEVEL.
 const REVISION: &[u8; 4] = b"0001";
 
-/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators switch on these and on the
-/// VERSION field; they know SPC-4 (6) everywhere, and what SPC-5 adds is told by the pages and
-/// opcodes themselves.
+/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators decide by these and by the
+/// VERSION field. All of them know SPC-4 (6); the pages and opcodes show what SPC-5 adds.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
 /// What names a logical unit for ever.
@@ -86,7 +85,7 @@ pub(crate) fn standard(lun_exists: bool) -> Vec<u8> {
 /// The pages, in the order of their codes.
 const PAGES: &[u8] = &[0x00, 0x80, 0x83, 0x86, 0x88, 0x8F, 0xB0, 0xB1, 0xB2];
 
-/// A vital product data page, or INVALID FIELD IN CDB where there is none of that code.
+/// A vital product data page, or INVALID FIELD IN CDB if there is none of that code.
 pub(crate) fn vital_product_data(code: u8, subject: &Subject<'_>) -> Result<Vec<u8>, Sense> {
     let body = match code {
         0x00 => PAGES.to_vec(),
@@ -223,7 +222,7 @@ fn block_limits(geometry: Geometry) -> Vec<u8> {
     body
 }
 
-/// Memory is given back a page at a time.
+/// Memory is freed in pages.
 const UNMAP_GRANULARITY_BYTES: u64 = 4096;
 
 fn block_device_characteristics() -> Vec<u8> {

@@ -11,11 +11,11 @@ use block::{Access, HostIdentity, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
-    PortId, Subsystem, WakeToken,
+    PortalNumber, Subsystem, WakeToken,
 };
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
-use session::RegionId;
+use session::SourceId;
 use uuid::Uuid;
 use volume::Charge;
 
@@ -32,7 +32,7 @@ const UNNAMED_PREFIX: &str = "unnamed:";
 /// The portal that a connection came through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NvmePortalId {
-    pub(crate) port: PortId,
+    pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
 }
 
@@ -94,7 +94,7 @@ impl Backend for ConnectionBackend {
             transport: transport_type(self.portal.transport),
             address: self.accepted.peer.ip().to_canonical(),
             local: self.accepted.local.ip().to_canonical(),
-            port: self.portal.port,
+            portal: self.portal.port,
             wake: WakeToken(self.accepted.id.0),
         }
     }
@@ -196,7 +196,7 @@ impl Backend for ConnectionBackend {
         let view = self.views.find(nsid, || look_up(nsid))?;
         Some(NamespaceRef {
             volume: &view.volume,
-            region: view.region,
+            source: view.region,
             permit: view.part,
             is_pinned: view.is_pinned,
         })
@@ -225,11 +225,11 @@ impl Backend for ConnectionBackend {
 }
 
 impl Attachment for ConnectionBackend {
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
         self.views.memory(region)
     }
 
-    fn may_send(&self, region: RegionId) -> bool {
+    fn may_send(&self, region: SourceId) -> bool {
         let Some(view) = self.views.of_region(region) else {
             // As for a namespace that no longer exists.
             return true;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use block::HostIdentity;
 use net::{Accepted, ConnectionId};
-use nvme::controller::{ControllerId, PortId};
+use nvme::controller::{ControllerId, PortalNumber};
 
 use crate::access::Grant;
 use crate::counters::Totals;
@@ -32,7 +32,7 @@ struct Inner {
 }
 
 struct ConnectionEntry {
-    portal: PortId,
+    portal: PortalNumber,
     session: Option<SessionId>,
 }
 
@@ -105,7 +105,7 @@ struct Link {
 }
 
 impl Registry {
-    pub(crate) fn connection_opened(&self, id: ConnectionId, portal: PortId) {
+    pub(crate) fn connection_opened(&self, id: ConnectionId, portal: PortalNumber) {
         let entry = ConnectionEntry {
             portal,
             session: None,
@@ -209,7 +209,10 @@ impl Registry {
     }
 
     /// The open connections of iSCSI sessions through a portal.
-    pub(crate) fn iscsi_connections(&self, portal: PortId) -> Vec<(ConnectionId, IscsiMember)> {
+    pub(crate) fn iscsi_connections(
+        &self,
+        portal: PortalNumber,
+    ) -> Vec<(ConnectionId, IscsiMember)> {
         let inner = self.lock();
         let through = inner.connections.iter();
         through
@@ -222,7 +225,7 @@ impl Registry {
     }
 
     /// The number of open connections through a portal.
-    pub(crate) fn connections_of(&self, portal: PortId) -> usize {
+    pub(crate) fn connections_of(&self, portal: PortalNumber) -> usize {
         let inner = self.lock();
         let is_of = |entry: &&ConnectionEntry| entry.portal == portal;
         inner.connections.values().filter(is_of).count()

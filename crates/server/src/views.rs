@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{OpKind, Pinned, Volume};
-use session::RegionId;
+use session::SourceId;
 
 use crate::counters::{Batch, Counters, Totals};
 
@@ -26,7 +26,7 @@ pub(crate) struct Views<K, P> {
 /// A volume as of its last look-up.
 pub(crate) struct Entry<K, P> {
     pub(crate) key: K,
-    pub(crate) region: RegionId,
+    pub(crate) region: SourceId,
     pub(crate) volume: Arc<dyn Volume>,
     /// Whether bytes may be sent from where they lie in the volume.
     pub(crate) is_pinned: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Found<P> {
 #[derive(Default)]
 struct Regions {
     last: u32,
-    retired: Vec<(RegionId, Arc<dyn Volume>)>,
+    retired: Vec<(SourceId, Arc<dyn Volume>)>,
 }
 
 struct PendingBatch<K> {
@@ -116,7 +116,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
         self.regions.last += 1;
         Entry {
             key,
-            region: RegionId(self.regions.last),
+            region: SourceId(self.regions.last),
             is_pinned: found.volume.pinned().is_some(),
             volume: found.volume,
             part: found.part,
@@ -217,14 +217,14 @@ impl<K: Copy + Ord, P> Views<K, P> {
     }
 
     /// The volume of a region, unless it was removed.
-    pub(crate) fn of_region(&self, region: RegionId) -> Option<&Entry<K, P>> {
+    pub(crate) fn of_region(&self, region: SourceId) -> Option<&Entry<K, P>> {
         let is_it = |entry: &&Entry<K, P>| entry.region == region;
         let last = self.entries.get(self.last).filter(is_it);
         last.or_else(|| self.entries.iter().find(is_it))
     }
 
     /// The memory behind a placement.
-    pub(crate) fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    pub(crate) fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
         let retired = || self.regions.retired.iter().find(|(id, _)| *id == region);
         match self.of_region(region) {
             Some(view) => view.volume.pinned(),

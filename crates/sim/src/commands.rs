@@ -1,4 +1,5 @@
-//! One command after the other through a protocol's target session, without sockets: what a command costs can be counted.
+//! One command after the other through a protocol's target session, without sockets: what a command
+//! costs can be counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use crate::world::ram_volume;
 const BLOCKS: u32 = 8;
 const LEN_BYTES: usize = BLOCKS as usize * 512;
 
-/// What executes one 4 KiB read or write on a RAM volume each time it is called, from the command's arrival to its
-/// response. Data of reads over TCP stay where they lie; all others are copied.
+/// What executes one 4 KiB read or write on a RAM volume each time it is called, from the command's
+/// arrival to its response. Data of reads over TCP are sent in place; all others are copied.
 pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
     match protocol {
         Protocol::NvmeTcp => nvme_tcp(is_read),
@@ -196,7 +197,7 @@ fn iser(is_read: bool) -> Box<dyn FnMut()> {
     })
 }
 
-/// A send queue that forgets what is posted, so that its own cost is small.
+/// A send queue that drops posted work, so that its own cost is small.
 struct OneBuffer {
     bytes: Vec<u8>,
     /// The tag of the last RDMA READ.

@@ -54,11 +54,12 @@ pub struct Plan {
     pub hosts: u64,
     /// Whether all hosts use the same blocks.
     pub shares_blocks: bool,
-    /// Whether the volume makes commands wait, lets them go on in any order, and fails some. Otherwise it is a RAM volume.
+    /// Whether the volume makes commands wait, lets them go on in any order, and fails some.
+    /// Otherwise it is a RAM volume.
     pub is_late: bool,
     /// How many steps.
     pub steps: u64,
-    /// One step in so many cuts a connection.
+    /// One step in this many cuts a connection.
     pub cut_every: u32,
     /// Header and data digests, over TCP.
     pub has_digests: bool,
@@ -151,8 +152,8 @@ impl World {
     /// Runs the plan to its end.
     ///
     /// # Panics
-    /// Where a read gives what no write can have left, an end breaks the protocol, a command fails that should not, or a
-    /// lease on the volume outlives its connection.
+    /// If a read returns what no write can have left, an end breaks the protocol, a command fails
+    /// that should not, or a lease on the volume outlives its connection.
     pub fn run(mut self) -> Report {
         for _ in 0..self.plan.steps {
             self.now += Duration::from_micros(self.rng.random_range(1..50));
@@ -293,7 +294,7 @@ fn subsystem(volume: Arc<dyn Volume>) -> Subsystem {
     subsystem
 }
 
-/// Nobody reads statistics here.
+/// Statistics are not used.
 struct Unread;
 
 impl Statistics for Unread {

@@ -56,7 +56,7 @@ pub(super) struct CheckJob {
 /// What is known of each unit.
 #[derive(Debug)]
 struct Units {
-    /// How often it was written; empty where an earlier run wrote it.
+    /// How often it was written; empty if an earlier run wrote it.
     generations: Vec<u32>,
     /// Whether an I/O on it is in flight.
     busy: Vec<bool>,
@@ -167,7 +167,7 @@ impl CheckJob {
         }
     }
 
-    /// Reads a random unit, where that one was written and is not in flight.
+    /// Reads a random unit, if it was written and is not in flight.
     fn read_something(&mut self) {
         let unit = self.random.below(self.share.units);
         let known = &self.units;

@@ -25,8 +25,8 @@ pub enum Lateness {
 
 /// A volume over a [`VecVolume`] that makes commands wait until a test says that they may go on.
 ///
-/// It checks what sessions promise. It panics if a lease is released twice, if an operation touches blocks that no
-/// lease holds in memory, and if a command settles without having been executed.
+/// It checks what sessions promise. It panics if a lease is released twice, if an operation touches
+/// blocks that no lease holds in memory, and if a command settles without having been executed.
 #[derive(Debug)]
 pub struct LateVolume {
     disk: Arc<VecVolume>,

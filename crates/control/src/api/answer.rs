@@ -67,7 +67,7 @@ impl From<Comparison> for Applied {
 /// What ends the message of an error that `force=true` overrides.
 const FORCE_HINT: &str = "; to do it anyway, repeat the request with ?force=true";
 
-/// An error on its way out.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,

@@ -1,5 +1,5 @@
-//! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names; no secret is among
-//! them.
+//! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names;
+//! no secret is among them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! CHAP of iSCSI hosts and targets: names, and secrets that are kept and never told.
+//! CHAP of iSCSI hosts and targets: names, and secrets, which are stored and never shown.
 
 use std::fmt;
 use std::fs::File;
@@ -37,7 +37,7 @@ pub struct MutualChap {
     pub secret: Secret,
 }
 
-/// How CHAP stands in a file.
+/// The form of CHAP in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChapForm {
@@ -50,7 +50,7 @@ struct ChapForm {
     mutual: Option<MutualChap>,
 }
 
-/// How mutual CHAP stands in a file.
+/// The form of mutual CHAP in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MutualForm {
@@ -70,8 +70,8 @@ enum SecretFault {
     Twice,
 }
 
-/// A CHAP secret as it is written: in the state file and in backups itself, everywhere else as [`Secret::HIDDEN`]. Where
-/// that comes in again it stands for the secret that is there already.
+/// A CHAP secret. The state file and backups contain the secret itself, all other output
+/// [`Secret::HIDDEN`]. As input, `HIDDEN` means the secret that is stored already.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Written);
 
@@ -85,7 +85,7 @@ enum Written {
 /// Why a file gives no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
-    /// It can't be read.
+    /// It cannot be read.
     #[error(
         "cannot read a secret from {path}: {source}; give a file whose first line is the secret",
         path = path.display()
@@ -108,7 +108,7 @@ pub enum SecretFileError {
 const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 impl Secret {
-    /// What is told instead of a secret. It is too short to be one.
+    /// The text shown instead of a secret. It is too short to be a secret.
     pub const HIDDEN: &'static str = HIDDEN_SECRET;
 
     /// A secret.
@@ -162,7 +162,7 @@ impl Secret {
         Ok(())
     }
 
-    /// What stands for a secret that is there already.
+    /// A placeholder for the secret that is stored already.
     pub fn hidden() -> Self {
         Self::new(Self::HIDDEN)
     }
@@ -274,7 +274,8 @@ impl Chap {
             .for_each(|secret| *secret = Secret::hidden());
     }
 
-    /// Puts the secrets of `known` in the place of hidden ones; false where there is none to put there.
+    /// Puts the secrets of `known` in the place of hidden ones; false if there is none to put
+    /// there.
     fn fill_in(&mut self, known: Option<&Self>) -> bool {
         let mut is_whole = true;
         let mut fill = |secret: &mut Secret, known: Option<&Secret>| {
@@ -337,8 +338,8 @@ impl Target {
 }
 
 impl Definitions {
-    /// The same without the secrets, and without what identifiers are derived from: on another machine it would give
-    /// disks the identifiers of this one's.
+    /// The same without the secrets, and without what identifiers are derived from: on another
+    /// machine it would give disks the identifiers of this one's.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         self.chaps_mut().for_each(Chap::hide);
@@ -387,7 +388,7 @@ mod tests {
     "#;
 
     #[test]
-    fn secrets_go_out_hidden_and_come_back_as_they_were() {
+    fn hidden_secrets_mean_the_stored_ones() {
         let known = Definitions::from_toml(TEXT).expect("definitions");
         let told = known.clone().without_secrets();
         assert!(!told.to_toml().contains("sesame") && !told.to_toml().contains("round"));

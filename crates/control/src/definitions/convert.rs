@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use server::{
-    AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy,
-    NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
-    VolumeName,
+    AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy, NamespaceDefinition,
+    PortalGroup, Protocol, ServerError, TargetDefinition, TargetName, VolumeName,
 };
 use volume::{ByteSize, VolumeSpec, WriteLock};
 
@@ -17,7 +16,7 @@ use crate::text::Text;
 const LUN_MAX: u32 = (1 << 14) - 1;
 
 impl Definitions {
-    /// Whether the definitions agree with themselves.
+    /// Checks that the definitions are consistent.
     pub fn check(&self) -> Result<(), DefinitionFault> {
         for (name, volume) in &self.volumes {
             volume.check(&name.0)?;
@@ -31,8 +30,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// Whether a target agrees with itself and with what else is defined.
-    /// `is_new` tells which hosts are about to be defined.
+    /// Checks that a target is consistent in itself and with the other definitions. `is_new` says
+    /// which hosts are about to be defined.
     pub(crate) fn check_target(
         &self,
         name: &TargetName,
@@ -157,7 +156,7 @@ impl Target {
         Ok(())
     }
 
-    /// The LUNs that a host sees, where it does not see all.
+    /// The LUNs that a host sees, if it does not see all.
     fn luns_of(&self, host: &Text<HostName>) -> Option<BTreeMap<u16, u32>> {
         let known = |(lun, to): (&Nsid, &Nsid)| Some((u16::try_from(lun.0).ok()?, to.0));
         let map = self.luns.get(host)?;

@@ -97,7 +97,7 @@ pub struct FaultRule {
     pub on: FaultedKind,
     /// How they fail.
     pub status: FaultStatus,
-    /// Every so many of them fail; excludes `per_million`.
+    /// One command in every this many fails; excludes `per_million`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub every: Option<NonZeroU64>,

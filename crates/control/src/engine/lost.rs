@@ -1,4 +1,5 @@
-//! Contents of RAM volumes, which are lost when the daemon ends. See `docs/design/0014-lost-contents.md`.
+//! Contents of RAM volumes, which are lost when the daemon ends. See
+//! `docs/design/0014-lost-contents.md`.
 
 use std::collections::BTreeSet;
 

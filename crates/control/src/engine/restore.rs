@@ -9,7 +9,7 @@ use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
 use crate::saved_state::SavedState;
 
-/// Why the server can't be what the state file says.
+/// Why the server cannot be what the state file says.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The server refused a definition.
@@ -26,9 +26,9 @@ pub enum RestoreError {
     Plan(#[from] PlanError),
 }
 
-/// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or has no provider of RDMA,
-/// stays closed: those are returned with the reason. Everything else has to work. Reservations are back before hosts can
-/// come.
+/// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or
+/// has no provider of RDMA, stays closed: those are returned with the reason. Everything else has
+/// to work. Reservations are back before hosts can come.
 pub(super) fn restore(
     server: &Server,
     saved: &SavedState,

@@ -1,5 +1,5 @@
-//! Saves reservations of iSCSI targets that are to outlive a restart. The commands that made them wait for that, so this
-//! has a thread of its own.
+//! Saves reservations of iSCSI targets that are to outlive a restart. The commands that made them
+//! wait for that, so this has a thread of its own.
 
 use std::io;
 use std::sync::Weak;

@@ -42,7 +42,7 @@ impl<'a> Transaction<'a> {
         self.done.push(step);
     }
 
-    /// The steps are for good.
+    /// The steps are permanently.
     pub(super) fn keep(mut self) {
         self.done.clear();
     }

@@ -55,7 +55,7 @@ pub struct TargetAccess {
 }
 
 impl Engine {
-    /// Creates a volume. A thick one takes its memory now; other changes go on meanwhile.
+    /// Creates a volume. A thick volume allocates its memory now; other changes are not blocked.
     pub fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), EngineError> {
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
@@ -71,7 +71,8 @@ impl Engine {
         self.commit(&mut self.begin(), vec![change], Force::No, is_creation)
     }
 
-    /// Changes a volume. A thick one that grows takes memory now; other changes go on meanwhile.
+    /// Changes a volume. A thick volume that grows allocates memory now; other changes are not
+    /// blocked.
     pub fn change_volume(
         &self,
         name: &VolumeName,
@@ -106,8 +107,8 @@ impl Engine {
         self.commit(&mut self.begin(), vec![change], force, is_growth)
     }
 
-    /// Makes every block of a volume read as zeros; refused while sessions use it, unless forced. Other changes go on
-    /// meanwhile.
+    /// Makes every block of a volume read as zeros; rejected while sessions use it, unless forced.
+    /// Other changes are not blocked.
     pub fn erase_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let info = self.server().volume(name)?;
         self.guard_erasure(name, force)?;
@@ -150,7 +151,8 @@ impl Engine {
         self.set_target(&mut store, name, target, Force::No)
     }
 
-    /// Creates an iSCSI target whose name is made here, of the machine and the first volume, and returns the name.
+    /// Creates an iSCSI target whose name is made here, of the machine and the first volume, and
+    /// returns the name.
     pub fn create_iscsi_target(&self, target: Target) -> Result<TargetName, EngineError> {
         let mut store = self.begin();
         let first = target.namespaces.values().next();
@@ -166,7 +168,7 @@ impl Engine {
         Ok(name)
     }
 
-    /// Changes who may use a target. Sessions that are no longer allowed end.
+    /// Changes the hosts that may use a target. Sessions that are no longer allowed end.
     pub fn set_target_access(
         &self,
         name: &TargetName,
@@ -184,7 +186,8 @@ impl Engine {
         self.set_target(&mut store, name.clone(), target, Force::No)
     }
 
-    /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the number.
+    /// Makes a volume a namespace of a target, with the lowest free number where none is given.
+    /// Returns the number.
     pub fn attach_volume(
         &self,
         name: &TargetName,
@@ -328,8 +331,8 @@ impl Engine {
     }
 }
 
-/// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI names. Any other unknown name may
-/// be a typing error, and remains an error.
+/// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI
+/// names. Any other unknown name may be a typing error, and remains an error.
 fn new_hosts(target: &Target, known: &Definitions) -> Vec<Change> {
     let listed = target.hosts.iter().flat_map(BTreeMap::keys);
     let named: BTreeSet<_> = listed.chain(target.luns.keys()).collect();

@@ -41,7 +41,7 @@ pub struct VolumeView {
     pub state: VolumeState,
     /// What slows it down or makes it fail.
     pub filters: Filters,
-    /// Where it is attached.
+    /// The attachments.
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
@@ -77,7 +77,7 @@ impl From<Availability> for VolumeState {
     }
 }
 
-/// A place where a volume is attached.
+/// An attachment of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttachmentView {
     /// The target.
@@ -93,12 +93,14 @@ pub struct TargetView {
     pub name: String,
     /// The protocol that its name is of: `nvme` or `iscsi`.
     pub protocol: String,
-    /// What any host may do, where it is for any.
+    /// The access of any host, if the target is for any host.
     pub any_host: Option<Access>,
-    /// The hosts that may use it, where it has a list. Without both, hosts on this machine may.
+    /// The hosts that may use it, if it has a list. Without `any_host` and a list, hosts on this
+    /// machine may use it.
     #[schema(value_type = Option<std::collections::BTreeMap<String, Access>>)]
     pub hosts: Option<std::collections::BTreeMap<Text<HostName>, Access>>,
-    /// The LUNs that hosts on the list see, where they don't see all: each with its number in the target.
+    /// The LUNs that hosts on the list see, if they do not see all: each with its number in the
+    /// target.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>)]
     pub luns: std::collections::BTreeMap<Text<HostName>, std::collections::BTreeMap<Nsid, Nsid>>,
@@ -147,7 +149,7 @@ pub struct HostView {
 pub struct ChapView {
     /// The name that the host gives.
     pub user: String,
-    /// The name that targets give, where they have a secret for it.
+    /// The name that targets give, if they have a secret.
     pub mutual_user: Option<String>,
 }
 
@@ -167,10 +169,10 @@ pub struct PortalView {
     pub url: String,
     /// Whether it listens.
     pub state: PortalState,
-    /// What is to carry RDMA, where it is over RDMA.
+    /// What is to carry RDMA, if the portal is over RDMA.
     #[serde(default)]
     pub rdma: Option<RdmaChoice>,
-    /// What carries RDMA, where it is over RDMA and open.
+    /// What carries RDMA, if the portal is over RDMA and open.
     #[serde(default)]
     pub provider: Option<RdmaProvider>,
     /// Whether the system cuts runs of packets (GSO), where software carries RDMA.
@@ -189,7 +191,7 @@ pub struct PortalView {
 /// Another discovery service that hosts are referred to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReferralView {
-    /// Where it is, as a URL.
+    /// The portal's URL.
     pub url: String,
 }
 
@@ -199,7 +201,8 @@ pub struct ReferralView {
 pub enum PortalState {
     /// It does.
     Open,
-    /// Its address is not there, or taken by another program, or has no provider of RDMA; it is tried again.
+    /// Its address is not there, or taken by another program, or has no provider of RDMA; it is
+    /// tried again.
     Closed,
 }
 
@@ -214,7 +217,7 @@ pub struct SessionView {
     pub host: String,
     /// Where the host came from.
     pub peer: String,
-    /// The address of ours that it came to.
+    /// The local address of the connection.
     pub local: String,
     /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi` or `iser`.
     pub transport: String,
@@ -243,8 +246,8 @@ pub struct IscsiSessionView {
     /// Its connections, oldest first.
     #[serde(default)]
     pub connections: Vec<IscsiConnectionView>,
-    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what the initiator declared
-    /// as its `MaxRecvDataSegmentLength`.
+    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what
+    /// the initiator declared as its `MaxRecvDataSegmentLength`.
     pub parameters: std::collections::BTreeMap<String, String>,
 }
 
@@ -268,7 +271,7 @@ pub struct IscsiConnectionView {
     pub cid: u16,
     /// Where it came from.
     pub peer: String,
-    /// The address of ours that it came to.
+    /// The local address of the connection.
     pub local: String,
     /// The negotiated keys; those of the session are the same for all of its connections.
     pub parameters: std::collections::BTreeMap<String, String>,
@@ -473,7 +476,7 @@ impl Engine {
         capacity_view(self.server().capacity(), promised)
     }
 
-    /// What takes long and is under way.
+    /// The long operation in progress.
     pub fn tasks(&self) -> Vec<Task> {
         self.shared.busy.list()
     }

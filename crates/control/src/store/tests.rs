@@ -129,7 +129,7 @@ fn damage_anywhere_in_a_complete_last_line_stops_the_start() {
 }
 
 #[test]
-fn a_start_that_is_not_settled_leaves_the_file_as_it_was() {
+fn a_start_that_is_not_settled_leaves_the_file_unchanged() {
     let folder = Folder::new();
     let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
@@ -150,7 +150,7 @@ fn a_start_that_is_not_settled_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn an_unknown_field_is_told_and_not_dropped() {
+fn an_unknown_field_is_an_error() {
     let folder = Folder::new();
     let json = r#"[{"set_volume":["a",{"size":"1 MiB","colour":"red"}]}]"#;
     let line = format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()));
@@ -162,7 +162,7 @@ fn an_unknown_field_is_told_and_not_dropped() {
 }
 
 #[test]
-fn another_format_is_left_alone() {
+fn a_file_of_another_format_is_not_changed() {
     let folder = Folder::new();
     fs::write(folder.state(), "ramport-state 2\nwhatever\n").expect("written");
     let error = Store::open(&folder.state()).expect_err("another version");
@@ -224,11 +224,11 @@ fn a_second_daemon_is_kept_off_the_state() {
 }
 
 #[test]
-fn a_failed_write_leaves_the_state_as_it_was() {
+fn a_failed_write_leaves_the_state_unchanged() {
     let folder = Folder::new();
     let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
-    // A descriptor that can't be written, as on a full or broken disk.
+    // A descriptor that cannot be written, as on a full or broken disk.
     let unwritable = File::open(folder.state()).expect("opens for reading");
     let writable = store.file.replace(unwritable);
     assert!(store.append(&[volume("b")]).is_err());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_had_is_an_error() {
+    fn impossible_sizes_are_errors() {
         let error = Mapping::new(usize::MAX)
             .err()
             .expect("more than any machine has");

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_connections_needed_goes_back_as_they_leave() {
+    fn memory_of_many_connections_is_freed_as_they_disconnect() {
         const MIB: u64 = 1 << 20;
         const BOUND_BYTES: u64 = 4 * MIB;
         const CONNECTIONS: usize = 512;

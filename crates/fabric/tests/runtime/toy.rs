@@ -163,11 +163,11 @@ struct ToyBackend {
 }
 
 impl Attachment for ToyBackend {
-    fn memory(&self, _region: session::RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, _region: session::SourceId) -> Option<&dyn Pinned> {
         None
     }
 
-    fn may_send(&self, _region: session::RegionId) -> bool {
+    fn may_send(&self, _region: session::SourceId) -> bool {
         true
     }
 

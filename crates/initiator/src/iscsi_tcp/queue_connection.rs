@@ -135,7 +135,8 @@ impl IscsiQueueConnection {
                     }
                 }
                 Event::LoggedOut => connection_state = ConnectionState::Ended,
-                // The session answers the request to log out by itself, and then reports `LoggedOut`.
+                // The session answers the request to log out by itself, and then reports
+                // `LoggedOut`.
                 Event::LoggedIn | Event::Targets(_) | Event::LogoutRequested => {}
             }
         }
@@ -292,8 +293,9 @@ impl QueueConnection for IscsiQueueConnection {
         }
     }
 
-    /// Pings a target that has been silent for a third of `timeout`. If the ping is not answered within
-    /// `timeout`, the session has ended. Time without a call of this function does not count.
+    /// Pings a target that has been silent for a third of `timeout`. If the ping is not answered
+    /// within `timeout`, the session has ended. Time without a call of this function does not
+    /// count.
     fn keep_alive(&mut self, now: Instant, timeout: Duration) -> ConnectionState {
         let session = self.connection.session();
         let heard_pdus = session.heard_pdus();

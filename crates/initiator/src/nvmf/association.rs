@@ -50,8 +50,8 @@ impl<C: NvmeConnection> Admin<C> {
     /// How long a controller may take to shut down before the host disconnects.
     const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
-    /// Shuts the controller down, so that it does not have to detect the loss by a timeout or a broken
-    /// connection. Errors are ignored.
+    /// Shuts the controller down, so that it does not have to detect the loss by a timeout or a
+    /// broken connection. Errors are ignored.
     pub(crate) fn shut_down(mut self) {
         let until = Instant::now() + Self::SHUTDOWN_TIME;
         let mut shutdown = Shutdown::new();
@@ -69,7 +69,8 @@ impl<C: NvmeConnection> Admin<C> {
         }
     }
 
-    /// Submits a command under [`Shutdown::KEY`] and waits for its outcome. Other outcomes are dropped.
+    /// Submits a command under [`Shutdown::KEY`] and waits for its outcome. Other outcomes are
+    /// dropped.
     fn execute_until(
         &mut self,
         command: &Command,

@@ -43,8 +43,8 @@ pub enum RecordKind {
     Other(u8),
 }
 
-/// Reads the records of the discovery service at the URL's host and port. The URL's path, if any, is
-/// the name of the discovery subsystem. `timeout` limits each step.
+/// Reads the records of the discovery service at the URL's host and port. The URL's path, if any,
+/// is the name of the discovery subsystem. `timeout` limits each step.
 pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, ConnectError> {
     match url.scheme() {
         Scheme::NvmeTcp => discover_by::<Tcp>(url, timeout),

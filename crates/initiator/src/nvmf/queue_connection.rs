@@ -146,12 +146,13 @@ impl<C: NvmeConnection> QueueConnection for NvmeQueueConnection<C> {
     }
 
     fn on_timeout(&mut self, _slot: u16) -> TimeoutAction {
-        // An abort needs the admin queue. A new association replaces the one with the stuck command.
+        // An abort needs the admin queue. A new association replaces the one with the stuck
+        // command.
         TimeoutAction::Disconnect
     }
 }
 
-/// The status of a pair: of the half that failed of its own accord.
+/// The status of a pair: that of the command that failed first-hand.
 fn pair_status(first: Status, second: Status) -> Status {
     let is_follower = first.code() == Some(StatusCode::AbortedFailedFused);
     if first.is_success() || (is_follower && !second.is_success()) {

@@ -28,8 +28,8 @@ use crate::{ConnectError, DeviceOptions, RdmaError, Url};
 
 /// NVMe/RDMA.
 ///
-/// Peers of RoCEv2 respond to UDP port 4791 of the requester's address, which one socket owns. If the
-/// controller is reached from one address of this machine, all queues share that socket and its
+/// Peers of RoCEv2 respond to UDP port 4791 of the requester's address, which one socket owns. If
+/// the controller is reached from one address of this machine, all queues share that socket and its
 /// provider. Loopback has many addresses: each queue uses one of its own, so that its thread polls
 /// only its own packets. An adapter is opened once per queue.
 #[derive(Debug)]

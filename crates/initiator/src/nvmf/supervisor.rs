@@ -161,7 +161,8 @@ impl<T: Transport> Supervisor<T> {
                     Some(UpkeepEvent::Namespace(facts)) => {
                         self.shared.set_blocks(facts.geometry.blocks);
                     }
-                    // Commands report a removed namespace. A discovery log does not concern a namespace.
+                    // Commands report a removed namespace. A discovery log does not concern a
+                    // namespace.
                     Some(UpkeepEvent::NamespaceGone | UpkeepEvent::DiscoveryLog) | None => {}
                 }
             }

@@ -40,8 +40,8 @@ pub(crate) trait Transport: Debug + Send + Sized + 'static {
         controller.in_capsule_max_bytes
     }
 
-    /// Polls the providers of connections whose owners may not poll them. Returns the time until the
-    /// next call is due; `None` if the transport needs none.
+    /// Polls the providers of connections whose owners may not poll them. Returns the time until
+    /// the next call is due; `None` if the transport needs none.
     fn poll_idle(&mut self) -> Option<Duration> {
         None
     }
@@ -96,7 +96,8 @@ pub(crate) trait NvmeConnection: Debug + Send {
     /// Whether input makes [`descriptor`](Self::descriptor) readable.
     fn signals(&self) -> bool;
 
-    /// Returns buffers that the connection borrowed to the queue. Called when the connection is lost.
+    /// Returns buffers that the connection borrowed to the queue. Called when the connection is
+    /// lost.
     fn release_buffers(&mut self, _buffers: &mut Buffers) {}
 
     /// Sleeps until input arrives, `also` is readable, or `timeout` expires.

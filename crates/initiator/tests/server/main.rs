@@ -99,7 +99,8 @@ fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
     done[0].result
 }
 
-/// Writes and reads in turn, each slot its own stretch, and checks what comes back; calls `disturb` in each round.
+/// Writes and reads in turn, each slot its own stretch, and checks what comes back; calls `disturb`
+/// in each round.
 fn verify(queue: &mut Queue, first_lba: u64, rounds: u64, disturb: impl Fn(u64)) {
     const BLOCKS: u64 = 100;
     let depth = queue.depth();
@@ -139,7 +140,8 @@ fn finish(queue: &mut Queue, done: &mut Vec<Completion>, what: &str) {
     }
 }
 
-/// Verifies on two queues of each client, on blocks of its own, while `proxy` cuts their connections again and again.
+/// Verifies on two queues of each client, on blocks of its own, while `proxy` cuts their
+/// connections again and again.
 fn verify_while_cut<const N: usize>(proxy: &Proxy, clients: [((Device, Vec<Queue>), u64); N]) {
     std::thread::scope(|scope| {
         for ((device, queues), lba) in clients {
@@ -244,7 +246,7 @@ fn discovery_lists_the_target_where_it_was_asked() {
 }
 
 #[test]
-fn a_name_that_is_not_served_is_told_so() {
+fn a_name_that_is_not_served_is_rejected() {
     let rig = Rig::start(MIB);
     let url = url(rig.address, "").with_target("other");
     let error = Device::connect(&url, &options()).unwrap_err();
@@ -271,7 +273,7 @@ fn a_resize_is_seen_while_attached() {
 }
 
 #[test]
-fn memory_that_is_used_up_fails_writes_alone_and_comes_back() {
+fn exhausted_memory_fails_only_writes_until_memory_is_freed() {
     let rig = Rig::with_memory(256 * MIB, 64 * MIB);
     let (_device, mut queues) = rig.attach("");
     let queue = &mut queues[0];

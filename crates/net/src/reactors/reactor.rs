@@ -107,7 +107,7 @@ impl Reactor {
         self.spin.idle(now, due)
     }
 
-    /// Learns which sockets have become ready, sleeping where told to.
+    /// Polls which sockets have become ready, and sleeps if `wait` permits it.
     fn poll(&mut self, wait: Wait) {
         let mailbox = &self.common.mailboxes[self.index];
         let sleeps = wait != Wait::Poll;
@@ -166,7 +166,7 @@ impl Reactor {
             Message::Listen(listener) => self.listen(listener),
             Message::Unlisten(id, done) => {
                 self.unlisten(now, id);
-                // Whoever asked may have lost patience.
+                // The caller may have timed out.
                 let _ = done.try_send(());
             }
             Message::Adopt(incoming) => self.adopt(now, incoming),
@@ -278,8 +278,8 @@ impl Reactor {
         has_fired
     }
 
-    /// Gives each of those that may go on one turn. Those that become ready meanwhile wait for the
-    /// next round, so none can hold the others up.
+    /// Gives each ready connection one turn. Connections that become ready in the meantime wait for
+    /// the next round, so none can delay the others.
     fn give_turns(&mut self, now: Instant) -> bool {
         let mut has_worked = false;
         for _ in 0..self.ready.len() {
@@ -376,7 +376,7 @@ impl Reactor {
             return;
         };
         load_left(&self.common, self.index);
-        // A session that panics on its way out is gone all the same.
+        // A session that panics while it is closed is dropped all the same.
         let closed = catch_unwind(AssertUnwindSafe(|| connection.close(now, reason)));
         if closed.is_err() {
             tracing::error!(connection = %id, "a session panicked while it was closed");
@@ -428,7 +428,7 @@ fn load_left(common: &Common, reactor: usize) {
     common.loads[reactor].fetch_sub(1, Ordering::Relaxed);
 }
 
-/// One turn of a connection. A panic ends it alone: the session is dropped, the scratch made anew.
+/// One turn of a connection. A panic ends it alone: the session is dropped, the scratch made again.
 fn take_turn(
     connection: &mut Connection,
     now: Instant,

@@ -36,7 +36,7 @@ impl QueueId {
 pub struct Host {
     /// Its NVMe Qualified Name.
     pub nqn: String,
-    /// Its Host Identifier; all zeros where it has none.
+    /// Its Host Identifier; all zeros if it has none.
     pub id: [u8; 16],
 }
 
@@ -74,7 +74,7 @@ pub enum SqFlow {
 pub struct Activity(Arc<AtomicBool>);
 
 impl Activity {
-    /// Commands have arrived. Cheap where that is known already.
+    /// Records that commands have arrived. Cheap if that is recorded already.
     pub fn mark(&self) {
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);

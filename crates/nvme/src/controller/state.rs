@@ -138,8 +138,8 @@ impl Controller {
         self.queues.range(QueueId(1)..).map(|(_, &wake)| wake)
     }
 
-    /// A reservation changed in a way that the host is to hear of. `true` where it must be told
-    /// now.
+    /// Records a change of a reservation that the host must learn of. Returns `true` if it has to
+    /// be notified now.
     pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
         if !self.features.wants(notice, nsid) {
             return false;
@@ -184,8 +184,8 @@ pub(super) struct ReservationNotices {
 impl ReservationNotices {
     const ENTRIES_MAX: usize = 256;
 
-    /// Adds a notice. The oldest falls off where there are too many; its missing number tells the
-    /// host.
+    /// Adds a notice. If there are too many, the oldest is dropped; the host sees the gap in the
+    /// numbers.
     fn push(&mut self, notice: ReservationNotice, nsid: Nsid) {
         if self.notices.len() == Self::ENTRIES_MAX {
             self.notices.pop_front();
@@ -194,7 +194,7 @@ impl ReservationNotices {
         self.notices.push_back((self.count, notice, nsid));
     }
 
-    /// Removes the oldest; `true` where others are left.
+    /// Removes the oldest; `true` if others are left.
     fn pop(&mut self) -> bool {
         self.notices.pop_front();
         !self.notices.is_empty()
@@ -255,7 +255,7 @@ impl KeepAlive {
         self.deadline
     }
 
-    /// Whether the timer has run out by `now`; restarts it where there was traffic meanwhile.
+    /// Whether the timer has expired at `now`. Restarts it if there was traffic.
     pub(super) fn is_expired(&mut self, now: Instant) -> bool {
         match self.deadline {
             Some(deadline) if deadline <= now => {

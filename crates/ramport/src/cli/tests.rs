@@ -45,7 +45,7 @@ fn a_token_is_needed_for_tcp() {
 }
 
 #[test]
-fn json_may_stand_before_and_after_a_verb() {
+fn json_is_accepted_before_and_after_a_verb() {
     for line in [
         "--json volume list",
         "volume list --json",
@@ -100,7 +100,7 @@ fn the_file_in_the_help_is_one_that_apply_takes() {
 }
 
 #[test]
-fn the_examples_stand_in_the_help_and_in_the_manual() {
+fn the_examples_are_in_the_help_and_in_the_manual() {
     let mut whole = Cli::command();
     whole.build();
     for (verb, text) in EXAMPLES {

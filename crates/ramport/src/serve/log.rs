@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_alone_has_to_be_a_level() {
+    fn a_single_word_has_to_be_a_level() {
         for filter in ["error", "WARN", "off", "info,server=debug", "server=trace"] {
             assert!(check_levels(filter).is_ok(), "{filter}");
         }

@@ -42,7 +42,7 @@ fn figure(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_target_that_stays_away_costs_no_more_than_the_runtime_and_fails_the_run() {
+fn a_target_that_does_not_return_fails_the_run_within_its_runtime() {
     let (mut daemon, url) = disk("away", "127.0.61.5:24911");
     let began = Instant::now();
     let child = bench(&url, "--runtime 4");
@@ -120,7 +120,7 @@ fn an_interrupted_run_prints_the_figures_so_far() {
 }
 
 #[test]
-fn verification_gives_up_on_a_target_that_stays_away() {
+fn verification_gives_up_on_a_target_that_does_not_return() {
     let (mut daemon, url) = disk("silent", "127.0.61.7:24913");
     let child = bench(&url, "--verify --rw write --runtime 60 --max-outage 1");
     thread::sleep(Duration::from_secs(1));

@@ -126,7 +126,7 @@ fn filters_and_sizes_are_shown_in_words() {
 }
 
 #[test]
-fn errors_are_json_where_json_is_asked_for() {
+fn errors_are_json_with_the_json_flag() {
     let daemon = Daemon::start("json-errors");
     daemon.ok(&["volume", "create", "a", "--size", "4M"]);
     for (args, kind, message, needs_force) in [
@@ -192,7 +192,7 @@ fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
 }
 
 #[test]
-fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
+fn secrets_are_the_first_line_of_a_file_that_only_its_owner_can_read() {
     use std::os::unix::fs::PermissionsExt;
     let daemon = Daemon::start("secrets");
     let file = daemon.folder.join("secret");
@@ -216,7 +216,7 @@ fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_mend_and_status_2() {
+fn mistakes_get_a_hint_and_exit_status_2() {
     let daemon = Daemon::start("mistakes");
     for (args, hint) in [
         (
@@ -282,7 +282,7 @@ fn mistakes_are_told_with_their_mend_and_status_2() {
 }
 
 #[test]
-fn without_a_daemon_the_way_to_start_one_is_told() {
+fn without_a_daemon_the_error_says_how_to_start_one() {
     let args = ["--socket", "/nonexistent/socket", "ls"];
     let output = ramport().args(args).output().expect("the program runs");
     assert!(mistake(&output, &args).contains("`ramport serve`"));
@@ -299,7 +299,7 @@ fn a_target_for_this_machine_is_not_opened_to_the_network() {
 }
 
 #[test]
-fn hosts_that_discover_are_referred_to_other_services_until_that_is_taken_back() {
+fn discovery_lists_referrals_until_they_are_removed() {
     let mut daemon = Daemon::start("referral");
     let portals = daemon.json(&["portal", "list"]);
     let portal = portals[0]["url"].as_str().expect("a URL").to_owned();

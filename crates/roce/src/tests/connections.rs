@@ -319,7 +319,7 @@ fn a_peer_that_does_not_answer_is_unreachable() {
 }
 
 #[test]
-fn the_first_packet_stands_for_a_lost_answer() {
+fn a_first_packet_acknowledges_a_lost_reply() {
     let mut pair = pair();
     let (_, client) = pair.connect(config(), PathMtu::B1024);
     pair.run(SECOND, |p| !p.ends[1].events.is_empty());
@@ -351,7 +351,7 @@ fn the_first_packet_stands_for_a_lost_answer() {
 }
 
 #[test]
-fn a_peer_that_starts_anew_gets_rid_of_its_stale_connection() {
+fn a_restarted_peer_replaces_its_stale_connection() {
     let mut pair = pair();
     let old = Message::Req(request(&pair, 5, 17));
     ask(&mut pair, &old);

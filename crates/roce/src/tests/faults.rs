@@ -67,7 +67,7 @@ fn a_lost_acknowledgement_repeats_nothing() {
 }
 
 #[test]
-fn the_rest_of_a_read_is_asked_for_from_where_responses_end() {
+fn the_rest_of_a_read_is_requested_from_the_end_of_its_responses() {
     let mut both = Connected::new(PathMtu::B256);
     let remote = both.register(1, place(SOURCE, 4096), EVERYTHING);
     let into = Gather::new(&[place(SINK, 1000)]).unwrap();
@@ -94,7 +94,7 @@ fn the_rest_of_a_read_is_asked_for_from_where_responses_end() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_left_alone_for_a_while() {
+fn a_receiver_that_is_not_ready_gets_a_pause() {
     let mut both = Connected::new(PathMtu::B1024);
     both.post(0, 1, SendOp::Send(inline(b"first")));
     both.post(0, 2, SendOp::Send(inline(b"second")));

@@ -483,7 +483,7 @@ fn atomics_of_a_wrong_length_are_dropped() {
 }
 
 #[test]
-fn a_read_that_is_asked_for_again_after_its_key_went_is_not_answered() {
+fn a_repeated_read_whose_key_was_invalidated_is_not_answered() {
     let mut victim = Victim::new();
     let reth = victim.reth(0, 4);
     victim.next(Opcode::ReadRequest, reth.as_bytes(), b"");

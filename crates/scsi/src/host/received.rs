@@ -13,7 +13,7 @@ pub struct ReceivedSense {
     pub key: u8,
     /// ADDITIONAL SENSE CODE and its qualifier.
     pub asc: Asc,
-    /// INFORMATION, where it is valid.
+    /// INFORMATION, if it is valid.
     pub information: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ const BECOMING_READY: Asc = Asc(0x0401);
 const INQUIRY_DATA_CHANGED: Asc = Asc(0x3F03);
 
 impl ReceivedSense {
-    /// Reads sense data; `None` where they are too short or of a format that SPC does not know.
+    /// Reads sense data; `None` if they are too short or of a format that SPC does not know.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? & 0x7F {
             0x70 | 0x71 => Self::parse_fixed(bytes),
@@ -85,8 +85,7 @@ impl ReceivedSense {
         })
     }
 
-    /// Whether this is a unit attention, which tells of an event and says nothing about the
-    /// command: that was not executed.
+    /// Whether this is a unit attention. It reports an event; the command was not executed.
     pub fn attention(&self) -> Option<Attention> {
         (self.key == UNIT_ATTENTION).then_some(match self.asc {
             Asc::CAPACITY_CHANGED | INQUIRY_DATA_CHANGED => Attention::Capacity,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fabric::LinkLayer;
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, DrivenStream, drive};
-use nvme::controller::{DiscoveryRecord, Limits, PortId};
+use nvme::controller::{DiscoveryRecord, Limits, PortalNumber};
 use nvme::rdma::wire::ConnectReject;
 use nvme::wire::discovery::{RdmaProvider, SubsystemType};
 use nvme::wire::fabrics::NqnField;
@@ -85,7 +85,7 @@ impl Core {
                 rdma_provider: provider_type(entry.rdma()),
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
-                port: entry.port,
+                portal: entry.port,
                 admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
                 visible_to: None,
             };
@@ -107,7 +107,7 @@ impl Core {
             address: referral.address.ip(),
             service_port: referral.address.port(),
             // The port numbers of another machine are not known here.
-            port: PortId(0),
+            portal: PortalNumber(0),
             admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
             visible_to: None,
         }));

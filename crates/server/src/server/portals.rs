@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fabric::runtime::MessageAcceptor;
 use net::{Acceptor, ListenerId};
-use nvme::controller::PortId;
+use nvme::controller::PortalNumber;
 
 use super::iscsi::IscsiPortal;
 use super::nvme::NvmePortal;
@@ -17,7 +17,7 @@ use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Tra
 
 /// An open portal.
 pub(super) struct PortalEntry {
-    pub(super) port: PortId,
+    pub(super) port: PortalNumber,
     listening: Listening,
 }
 
@@ -94,7 +94,7 @@ impl Server {
     fn listen(
         &self,
         portal: &PortalDefinition,
-        port: PortId,
+        port: PortalNumber,
     ) -> Result<(Listening, SocketAddr), ServerError> {
         let core = Arc::clone(self.core());
         let iscsi = |core| IscsiPortal {
@@ -207,11 +207,11 @@ impl State {
     }
 
     /// A number that no portal has, and that no portal had recently.
-    fn take_port(&mut self) -> PortId {
+    fn take_port(&mut self) -> PortalNumber {
         let is_taken = |port| self.portals.values().any(|entry| entry.port == port);
         let after = self.last_port;
         let port = (1..=u16::MAX)
-            .map(|step| PortId(after.wrapping_add(step)))
+            .map(|step| PortalNumber(after.wrapping_add(step)))
             .find(|&port| port.0 != 0 && !is_taken(port))
             .expect("there are more numbers than portals");
         self.last_port = port.0;

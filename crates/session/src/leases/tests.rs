@@ -150,8 +150,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever the order, the volume sees each lease released once (it panics otherwise), and both sides agree on how many
-    /// there are.
+    /// Whatever the order, the volume sees each lease released once (it panics otherwise), and both
+    /// sides agree on how many there are.
     #[test]
     fn leases_and_volume_agree_after_any_events(events in prop::collection::vec((0_usize..4, event()), 0..200)) {
         let (late, volume) = late();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_comes_back_with_time_and_no_further() {
+    fn credit_is_restored_over_time_up_to_its_limit() {
         let rate = NonZeroU64::new(1000).expect("not 0");
         let mut meter = Meter::new(rate, Duration::from_millis(10));
         let start = Instant::now();

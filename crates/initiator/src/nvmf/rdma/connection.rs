@@ -94,8 +94,8 @@ const RESPONSE_BYTES: u64 = HostSession::RESPONSE_BYTES as u64;
 const SQE_BYTES: u64 = size_of::<Sqe>() as u64;
 /// Work IDs from here on are capsules with data, by key; work IDs below are capsules without data.
 const CAPSULES_FROM: u64 = 1 << 16;
-/// Commands with in-capsule data that are posted at once if software makes the packets and a capsule
-/// takes several. With an adapter the order makes no difference.
+/// Commands with in-capsule data that are posted at once if software makes the packets and a
+/// capsule takes several. With an adapter the order makes no difference.
 const IN_CAPSULE_BATCH_MAX: u16 = 4;
 /// The minimum depth of the send queue, for capsules that are not yet acknowledged.
 const SENDS_MIN: u16 = 64;
@@ -410,8 +410,8 @@ impl QpResources {
         };
         for index in 0..u64::from(entries) {
             match provider.post_recv(qpn, resources.receive(index)) {
-                // If the queue pair has failed, for example because memory could not be pinned, connecting
-                // reports it.
+                // If the queue pair has failed, for example because memory could not be pinned,
+                // connecting reports it.
                 Ok(()) | Err(PostError::Failed) => {}
                 Err(error) => panic!("a new queue pair has room for its receives: {error}"),
             }
@@ -445,8 +445,8 @@ impl QpResources {
         }
     }
 
-    /// Returns where the provider finds the data of command `key`, which is about to be posted. Lends
-    /// the slot's buffer to the provider if necessary.
+    /// Returns where the provider finds the data of command `key`, which is about to be posted.
+    /// Lends the slot's buffer to the provider if necessary.
     fn placement_of(
         &mut self,
         provider: &mut dyn HostProvider,
@@ -490,7 +490,8 @@ impl QpResources {
         }
     }
 
-    /// Takes the buffer of command `key` back from the provider, after its memory key was invalidated.
+    /// Takes the buffer of command `key` back from the provider, after its memory key was
+    /// invalidated.
     fn release_slot(
         &mut self,
         provider: &mut dyn HostProvider,
@@ -524,7 +525,8 @@ fn capsule_bytes(shape: &QueueShape) -> u64 {
     SQE_BYTES + u64::from(shape.in_capsule_max_bytes)
 }
 
-/// Allocates the memory of a queue pair: for data, capsules and receives. Frees it again on failure.
+/// Allocates the memory of a queue pair: for data, capsules and receives. Frees it again on
+/// failure.
 fn allocate(
     provider: &mut dyn HostProvider,
     shape: &QueueShape,

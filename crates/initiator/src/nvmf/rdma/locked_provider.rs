@@ -1,10 +1,11 @@
 //! A provider that several threads use, each for its own connections.
 //!
 //! The thread that polls the provider receives completions and events of all connections and puts
-//! them into the inboxes of their connections. If only one connection uses the provider, the lock is
-//! rarely contended, and the thread sleeps in the provider. If several use it, one of the waiting
-//! threads sleeps in the provider with the lock held, and a thread that needs the lock wakes it. The
-//! others sleep until that thread wakes them, for at most [`LockedProvider::WAITER_SLEEP_MAX`].
+//! them into the inboxes of their connections. If only one connection uses the provider, the lock
+//! is rarely contended, and the thread sleeps in the provider. If several use it, one of the
+//! waiting threads sleeps in the provider with the lock held, and a thread that needs the lock
+//! wakes it. The others sleep until that thread wakes them, for at most
+//! [`LockedProvider::WAITER_SLEEP_MAX`].
 
 use std::{
     fmt, io, mem,
@@ -108,8 +109,8 @@ impl LockedProvider {
         }))
     }
 
-    /// A protection domain of its own for a connection, so that its keys are invalid for the peers of
-    /// other connections.
+    /// A protection domain of its own for a connection, so that its keys are invalid for the peers
+    /// of other connections.
     pub(super) fn domain(&self) -> ProtectionDomain {
         ProtectionDomain(self.domains.fetch_add(1, Ordering::Relaxed))
     }
@@ -147,9 +148,9 @@ impl LockedProvider {
         poll() && poll() && poll()
     }
 
-    /// Sleeps until `qpn` has a notification, `also` is readable, or `timeout` expires; it may return
-    /// earlier. A caller with `also` does not poll a shared provider here, since other threads could
-    /// not interrupt it: it has to call [`poll_idle`](Self::poll_idle).
+    /// Sleeps until `qpn` has a notification, `also` is readable, or `timeout` expires; it may
+    /// return earlier. A caller with `also` does not poll a shared provider here, since other
+    /// threads could not interrupt it: it has to call [`poll_idle`](Self::poll_idle).
     pub(super) fn wait_input(
         &self,
         qpn: Qpn,
@@ -224,8 +225,8 @@ impl ProviderState {
         self.inboxes.retain(|inbox| inbox.qpn != qpn);
     }
 
-    /// Polls the provider and puts notifications into inboxes. `reader` takes its notifications right
-    /// after this call and is not woken.
+    /// Polls the provider and puts notifications into inboxes. `reader` takes its notifications
+    /// right after this call and is not woken.
     #[inline]
     pub(super) fn poll(&mut self, wait: Wait<'_>, reader: Option<Qpn>) -> io::Result<()> {
         self.provider.poll(wait)?;

@@ -202,13 +202,13 @@ impl Backend for Served {
 }
 
 impl Attachment for Served {
-    fn memory(&self, region: session::RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, region: session::SourceId) -> Option<&dyn Pinned> {
         self.backend
             .volume(region)
             .and_then(|volume| volume.pinned())
     }
 
-    fn may_send(&self, _region: session::RegionId) -> bool {
+    fn may_send(&self, _region: session::SourceId) -> bool {
         true
     }
 

@@ -69,8 +69,8 @@ impl Queue {
 }
 
 impl Slot {
-    /// Checks all ranges before the first is touched, and notes where they fail. A command that brought its ranges is
-    /// admitted to its volume now; the others were when they began.
+    /// Checks all ranges before the first is executed, and records where they fail. A command that
+    /// brought its ranges is admitted to its volume now; the others were when they began.
     fn admit_ranges<B: Backend>(
         &mut self,
         id: SlotId,
