@@ -81,18 +81,17 @@ impl Options {
             let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
             match arg.as_str() {
                 "--runs" => {
-                    options.runs = value
-                        .parse()
-                        .ok()
-                        .filter(|&runs| runs > 0)
-                        .ok_or_else(|| format!("--runs {value} is no number of runs"))?;
+                    options.runs =
+                        value.parse().ok().filter(|&runs| runs > 0).ok_or_else(|| {
+                            format!("--runs {value} is invalid; give a number of at least 1")
+                        })?;
                 }
                 "--seconds" => options.seconds = value,
                 "--json" => options.json = Some(value),
                 "--only" => options.only = value,
                 _ => {
                     return Err(format!(
-                        "{arg} is unknown; there are --runs, --seconds, --json, --only"
+                        "unknown option {arg}; use --runs, --seconds, --json or --only"
                     ));
                 }
             }

@@ -107,7 +107,7 @@ impl Place {
 #[derive(Debug, thiserror::Error)]
 pub enum LineFault {
     /// The line does not end: its write was cut short.
-    #[error("it has no end")]
+    #[error("the line is incomplete")]
     Torn,
     /// The checksum is missing or wrong.
     #[error("its checksum is wrong")]

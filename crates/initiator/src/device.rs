@@ -84,14 +84,14 @@ fn check(options: &DeviceOptions) -> Result<(), ConnectError> {
         return Err(ConnectError::Option {
             option: "queues",
             value: 0,
-            expected: "at least one is needed",
+            expected: "use at least 1",
         });
     }
     if options.depth == 0 || options.depth > DeviceOptions::DEPTH_MAX {
         return Err(ConnectError::Option {
             option: "depth",
             value: options.depth.into(),
-            expected: "it is from 1 to 2048",
+            expected: "use 1 to 2048",
         });
     }
     Ok(())

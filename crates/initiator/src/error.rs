@@ -216,7 +216,7 @@ pub enum ConnectError {
     },
     /// A CHAP user without a secret.
     #[error(
-        "there is no secret for CHAP user {user}; write {user}%SECRET@, set {variable}, or name a file: chap=FILE"
+        "CHAP user {user} has no secret; write {user}%SECRET@, set {variable}, or name a file: chap=FILE"
     )]
     NoSecret {
         /// The user.

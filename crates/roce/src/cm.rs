@@ -83,7 +83,7 @@ pub struct CmCounters {
     pub outbox_full: u64,
 }
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) flow: Flow,

@@ -20,8 +20,8 @@ use crate::region::{Region, Regions, RegisterError};
 use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
-    Bth, Deth, Extended, Ipv4Identification, NakCode, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn,
-    Rkey, verify,
+    Bth, Deth, Extended, Ipv4Identification, NakCode, Opcode, Packet, Psn, QKEY_GSI, Qpn, Rkey,
+    verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
@@ -115,7 +115,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Packets that one queue pair sends before it is another's turn.
+    /// Packets that one queue pair sends in its turn.
     const TURN_PACKETS: u32 = 64;
 
     /// An end without queue pairs.
@@ -509,7 +509,7 @@ impl Endpoint {
             match qpn.and_then(|qpn| self.slots.find(qpn)) {
                 Some((_, qp)) if qp.state() == QpState::Init => qp.connect(replied.connection),
                 _ => {
-                    // Its queue pair was destroyed or has failed meanwhile.
+                    // Its queue pair was destroyed or has failed.
                     let _ = self.manager.disconnect(now, replied.id);
                 }
             }

@@ -7,7 +7,7 @@ use block::ByteRange;
 
 use crate::wire::{Qpn, Rkey};
 
-/// Whatever the poster knows a request by; given back with its completion.
+/// The caller's name of a request, returned with its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
@@ -267,11 +267,11 @@ pub struct RecvRequest {
 /// What completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
-    /// A SEND of ours.
+    /// A posted SEND.
     Send,
-    /// An RDMA WRITE of ours.
+    /// A posted RDMA WRITE.
     Write,
-    /// An RDMA READ of ours.
+    /// A posted RDMA READ.
     Read,
     /// A posted receive: by a SEND of the peer's, or a WRITE with immediate data.
     Recv,
@@ -320,7 +320,7 @@ pub struct Completion {
     pub at: Option<MemoryRange>,
     /// The peer's immediate data.
     pub immediate: Option<u32>,
-    /// The key of ours that the peer invalidated.
+    /// The local key that the peer invalidated.
     pub invalidated: Option<Rkey>,
 }
 

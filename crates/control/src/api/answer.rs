@@ -113,7 +113,7 @@ impl ApiError {
         Self {
             status: StatusCode::NOT_FOUND,
             kind: "not_found",
-            message: format!("there is nothing at {path}; /openapi.json tells what there is"),
+            message: format!("{path} does not exist; /openapi.json lists all paths"),
             force: Override::None,
         }
     }

@@ -46,7 +46,7 @@ impl Engine {
                     self.make(vec![change]);
                 }
                 Err(error) => {
-                    tracing::error!(%target, %error, "cannot save reservations; hosts are told that they failed");
+                    tracing::error!(%target, %error, "cannot save reservations; the commands of hosts fail");
                 }
             }
         }

@@ -77,7 +77,7 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.reason, self.status) {
             (RejReason::INVALID_SERVICE_ID, _) => f.write_str(
-                "no portal for RDMA is at this port (`ramport portal ls` there lists where it listens)",
+                "no RDMA portal listens at this port; `ramport portal ls` on the target lists its portals",
             ),
             (RejReason::CONSUMER, Some(status)) => match RejectStatus::from_wire(status) {
                 Some(known) => write!(f, "{known}"),

@@ -1,7 +1,7 @@
 //! The responder: requests of the peer's, in order.
 //!
-//! The checks stand in the architecture's order: sequence number, sequence of opcodes, rights of
-//! the queue pair, resources, length, key, execution.
+//! The checks are in the architecture's order: sequence number, sequence of opcodes, rights of the
+//! queue pair, resources, length, key, execution.
 
 mod responses;
 
@@ -29,7 +29,7 @@ pub(super) struct Responder {
     /// Messages completed (MSN).
     pub(super) completed: u32,
     message: Message,
-    /// Whether the peer was told to retransmit from `expected`.
+    /// Whether the peer was asked to retransmit from `expected`.
     asked_to_go_back: bool,
     /// The completion of a receive whose message has begun.
     refused_with: WorkStatus,
@@ -46,7 +46,8 @@ enum Message {
         recv: RecvRequest,
         done_bytes: u32,
     },
-    /// An RDMA WRITE: where the next byte goes, how many bytes are missing, and how many there are.
+    /// An RDMA WRITE: the address of the next byte, the number of missing bytes, and the total
+    /// number.
     Write {
         va: u64,
         rkey: Rkey,
@@ -58,7 +59,7 @@ enum Message {
 /// Why a request is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// Refused for good.
+    /// Refused permanently.
     Nak(NakCode),
     /// No receive is posted.
     NotReady,
@@ -147,7 +148,7 @@ impl Responder {
         }
     }
 
-    /// Refuses the packet at `expected` for good. A receive that its message had begun to fill
+    /// Refuses the packet at `expected` permanently. A receive that its message had begun to fill
     /// completes with `status`.
     fn refuse(&mut self, code: NakCode, status: WorkStatus) -> QpFailure {
         self.refused_with = status;

@@ -13,7 +13,7 @@ pub struct TestMemory {
     pub bytes: Vec<u8>,
     /// Whether every access fails.
     pub is_broken: bool,
-    /// What stayed where it came, where that is allowed: parts of region 1, by number.
+    /// Data left in place, if that is enabled: parts of region 1, by number.
     pub stayed: Option<Vec<Vec<u8>>>,
     state: u64,
 }

@@ -1,4 +1,4 @@
-//! Two ends in virtual time, with a network between them that misbehaves as it is told.
+//! Two ends in virtual time, with a network between them that injects faults.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -70,8 +70,8 @@ pub struct Pair {
     pub faults: Faults,
     /// Datagrams that were put on the network.
     pub sent: u64,
-    /// Damaged datagrams that pass where their identification is not known, as one in some 65,536
-    /// does. It was told here.
+    /// Damaged datagrams that pass the check without their identification, as one in about 65,536
+    /// does.
     pub unseen: u64,
     network: BinaryHeap<Reverse<InFlight>>,
     list: TransmitList,
@@ -356,7 +356,7 @@ impl End {
 /// IPv4 identification, bytes.
 ///
 /// # Panics
-/// Where a batch is not what segmentation offload takes.
+/// If a batch does not meet the rules of segmentation offload.
 pub fn drain(
     list: &mut TransmitList,
     memory: &TestMemory,

@@ -1,4 +1,4 @@
-//! Acknowledgements that nobody hurries for are asked for with later packets, or after a while.
+//! Acknowledgements that are not urgent are requested with later packets or after a delay.
 
 use super::*;
 use crate::wire::Packet;

@@ -498,7 +498,7 @@ fn floods_of_requests_are_bounded_and_pass() {
         refused
     );
     assert_eq!(pair.ends[1].endpoint.connections(), 8);
-    // Nobody answers these requests, so they are forgotten, and others are taken.
+    // These requests are not answered, so they are dropped and others are accepted.
     pair.run(31 * SECOND, |_| false);
     assert_eq!(pair.ends[1].endpoint.connections(), 0);
     let req = Message::Req(request(&pair, 1, 50));

@@ -156,7 +156,7 @@ fn a_dead_peer_is_noticed_and_everything_flushed() {
 }
 
 impl Connected {
-    /// End 0 is told so often that its packets meet congestion.
+    /// End 0 gets this many congestion notifications.
     fn congest(&mut self, count: u32) {
         let cnp = Bth::new(0x81, self.qpns[0], Psn::new(0));
         let datagram = forge::datagram(&self.pair.flow(1), cnp, &[], &[0; 16]);
@@ -202,7 +202,7 @@ fn marked_packets_are_answered_by_one_notification_at_a_time() {
     let cnp = Packet::parse(&answers[0].2).unwrap();
     assert_eq!(cnp.bth.congestion, Bth::BECN);
     assert_eq!(cnp.payload, [0; 16]);
-    // That it met congestion as well is not told.
+    // It is not reported that it met congestion as well.
     let (flow, _, bytes) = &answers[0];
     let received = Received {
         flow: *flow,

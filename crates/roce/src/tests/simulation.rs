@@ -31,7 +31,7 @@ const UNSEEN_MAX: u64 = 2;
 struct Arrival {
     /// Where it was sent from.
     from: MemoryRange,
-    /// The slot that it was written to; `None` where it goes to the receive.
+    /// The slot that it was written to; `None` if it goes to the receive.
     written_to: Option<u64>,
     immediate: Option<u32>,
     invalidated: Option<Rkey>,
@@ -114,7 +114,7 @@ impl World {
         crate::Backend::random(&mut self.random) % bound
     }
 
-    /// Posts a random request where the end has room for one.
+    /// Posts a random request if the end has room.
     fn post_one(&mut self, end: usize) {
         let len = match self.below(4) {
             0 => self.below(100),
@@ -144,7 +144,7 @@ impl World {
         self.both.post_signaled(end, id, op, signal);
     }
 
-    /// A SEND: plain, with immediate data, or one that makes a key of the peer's worthless.
+    /// A SEND: plain, with immediate data, or with invalidation of a key of the peer.
     fn draw_send(&mut self, end: usize, kind: u64, from: MemoryRange) -> (SendOp, Work) {
         let mut arrival = Arrival {
             from,
@@ -170,7 +170,7 @@ impl World {
         (op, Work::Send)
     }
 
-    /// An RDMA WRITE, with immediate data or without, where a slot is free.
+    /// An RDMA WRITE, with or without immediate data, if a slot is free.
     fn draw_write(&mut self, end: usize, kind: u64, from: MemoryRange) -> Option<(SendOp, Work)> {
         let immediate = self.below(1 << 30) as u32;
         let side = &mut self.sides[end];
@@ -191,7 +191,7 @@ impl World {
         Some((op, Work::Write { from, slot }))
     }
 
-    /// An RDMA READ, where a slot is free.
+    /// An RDMA READ, if a slot is free.
     fn draw_read(&mut self, end: usize, from: MemoryRange) -> Option<(SendOp, Work)> {
         let side = &mut self.sides[end];
         let slot = side.free_reads.pop()?;

@@ -19,7 +19,7 @@ fn both(may_stay: bool) -> Connected {
     both
 }
 
-/// What stayed at an end, and where the first of it is.
+/// The data that an end left in place, and the range of the first.
 fn stayed(both: &Connected, end: usize) -> (&[Vec<u8>], Option<MemoryRange>) {
     let stayed = both.pair.ends[end].memory.stayed.as_deref().unwrap();
     let first = stayed.first().map(|bytes| MemoryRange {

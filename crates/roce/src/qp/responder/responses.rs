@@ -124,8 +124,8 @@ impl Responses {
         self.acknowledgement = None;
     }
 
-    /// The packet that the peer was told to retransmit has arrived. Returns whether the peer had
-    /// been told.
+    /// Records that the packet that the peer was asked to retransmit has arrived. Returns whether
+    /// the peer had been asked.
     pub(in crate::qp) fn withdraw_refusal(&mut self) -> bool {
         let is_refusal = |a: &Acknowledgement| a.syndrome != Syndrome::Ack;
         self.acknowledgement.take_if(|a| is_refusal(a)).is_some()
