@@ -24,7 +24,7 @@ use crate::{
 
 /// A handle of one I/O queue. Move it to the thread that uses it.
 pub struct Queue {
-    terms: QueueLimits,
+    limits: QueueLimits,
     on_loss: OnLoss,
     command_timeout: Duration,
     keep_alive: Duration,
@@ -91,11 +91,11 @@ impl Queue {
     pub(crate) fn new(
         mailbox: Arc<Mailbox>,
         shared: Arc<DeviceState>,
-        terms: QueueLimits,
+        limits: QueueLimits,
         options: &DeviceOptions,
     ) -> Self {
         let mut queue = Self {
-            terms,
+            limits,
             on_loss: options.on_loss,
             command_timeout: options.command_timeout,
             keep_alive: options.keep_alive,
@@ -104,11 +104,11 @@ impl Queue {
             updates_seen: 0,
             state: State::Down,
             buffers: Buffers::new(
-                terms.depth + terms.spare_slots,
-                options.buffer_bytes + terms.tail_bytes,
+                limits.depth + limits.spare_slots,
+                options.buffer_bytes + limits.tail_bytes,
             ),
-            slots: Slots::new(terms.depth),
-            waiting: VecDeque::with_capacity(terms.depth.into()),
+            slots: Slots::new(limits.depth),
+            waiting: VecDeque::with_capacity(limits.depth.into()),
             postponed: Vec::new(),
             next_sweep: None,
         };
@@ -118,7 +118,7 @@ impl Queue {
 
     /// How many slots there are: as many as asked for, or as the controller takes if that is fewer.
     pub fn depth(&self) -> u16 {
-        self.terms.depth
+        self.limits.depth
     }
 
     /// Block size and capacity of the namespace as last learned (a resize changes it).
@@ -129,7 +129,7 @@ impl Queue {
     /// The most data bytes of one command: what a slot's buffer holds and the controller takes
     /// (MDTS).
     pub fn transfer_bytes_max(&self) -> usize {
-        self.terms.transfer_max_bytes
+        self.limits.transfer_max_bytes
     }
 
     /// Whether there is a connection at present.
@@ -151,7 +151,7 @@ impl Queue {
     pub fn buffer(&self, slot: Slot) -> &[u8] {
         self.assert_slot(slot);
         let buffer = self.buffers.slot(slot.0);
-        &buffer[..buffer.len() - self.terms.tail_bytes]
+        &buffer[..buffer.len() - self.limits.tail_bytes]
     }
 
     /// The buffer of `slot`, to fill before a write. Panics if a command is in flight in `slot`,
@@ -163,7 +163,7 @@ impl Queue {
             slot.0
         );
         let buffer = self.buffers.slot_mut(slot.0);
-        let len = buffer.len() - self.terms.tail_bytes;
+        let len = buffer.len() - self.limits.tail_bytes;
         &mut buffer[..len]
     }
 
@@ -281,17 +281,17 @@ impl Queue {
 
     fn check(&self, request: &Request) -> Result<(), SubmitError> {
         let slot = request.slot;
-        if slot.0 >= self.terms.depth {
+        if slot.0 >= self.limits.depth {
             return Err(SubmitError::NoSuchSlot {
                 slot,
-                depth: self.terms.depth,
+                depth: self.limits.depth,
             });
         }
         if !self.slots.is_idle(slot.0) {
             return Err(SubmitError::SlotBusy { slot });
         }
         let blocks = request.extent.blocks.0;
-        let most = &self.terms.blocks_max;
+        let most = &self.limits.blocks_max;
         let (blocks_max, buffers) = match request.operation {
             Operation::Flush => return Ok(()),
             Operation::Deallocate => (most.deallocate, 0),
@@ -312,11 +312,11 @@ impl Queue {
             });
         }
         let len_bytes = blocks << self.block_shift();
-        let buffer_bytes = (self.buffers.slot_bytes() - self.terms.tail_bytes) as u64;
+        let buffer_bytes = (self.buffers.slot_bytes() - self.limits.tail_bytes) as u64;
         let max_bytes = match buffers {
             0 => return Ok(()),
-            1 => self.terms.transfer_max_bytes as u64,
-            _ => (self.terms.transfer_max_bytes as u64).min(buffer_bytes / 2),
+            1 => self.limits.transfer_max_bytes as u64,
+            _ => (self.limits.transfer_max_bytes as u64).min(buffer_bytes / 2),
         };
         if len_bytes > max_bytes {
             return Err(SubmitError::TooLong {
@@ -392,7 +392,7 @@ impl Queue {
         self.mailbox
             .report_loss(*generation, &self.shared.supervisor);
         self.state = State::Down;
-        for slot in (0..self.terms.depth).rev() {
+        for slot in (0..self.limits.depth).rev() {
             if !self.slots.is_in_flight(slot) {
                 continue;
             }
@@ -460,7 +460,7 @@ impl Queue {
     }
 
     fn assert_slot(&self, slot: Slot) {
-        let depth = self.terms.depth;
+        let depth = self.limits.depth;
         assert!(
             slot.0 < depth,
             "slot {} is beyond the depth of {depth}",
@@ -509,7 +509,7 @@ impl Drop for Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
-            .field("terms", &self.terms)
+            .field("limits", &self.limits)
             .field("link", &self.link())
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()
