@@ -9,14 +9,14 @@ use volume::Provision;
 use super::Size;
 use crate::text::Text;
 
-/// What a volume's blocks are kept in. `kind` names it, among the fields of the volume; without `kind` it is `ram`.
+/// The kind of a volume, which says where its blocks are stored: `ram` is memory of this machine, and the default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", from = "Fields")]
 pub enum VolumeKind {
     /// Memory of this machine.
     Ram {
-        /// When the memory is taken from the budget: `thin`, as it is written, or `thick`, at creation.
-        #[schema(value_type = String, example = "thin")]
+        /// When memory is allocated: `thin` on write, `thick` at creation.
+        #[schema(value_type = String, default = "thin", example = "thick")]
         provisioning: Text<Provision>,
     },
 }
