@@ -748,4 +748,6 @@ pub(crate) fn print_completions(shell: Shell) {
 }
 
 #[cfg(test)]
+mod mistakes;
+#[cfg(test)]
 mod tests;

@@ -363,3 +363,6 @@ pub enum Warning {
     )]
     NotAnNqn(TargetName),
 }
+
+#[cfg(test)]
+mod tests;
