@@ -1,4 +1,3 @@
 # shellcheck shell=bash
-(umask 077; echo "twelve-bytes-or-more" > secret)
-ramport serve
-ramport target create nqn.2025-01.com.example:rd0
+# The examples are those of `host create`.
+. "$DOCUMENTS_ROOT/tests/docs/before/host-create.sh"
