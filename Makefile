@@ -23,6 +23,7 @@ test: build
 	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/shell/run
+	tests/docs/run
 	tests/iscsi/run
 	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric
 
@@ -36,6 +37,8 @@ install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/man/man5
+	mv $(DESTDIR)$(PREFIX)/share/man/man1/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

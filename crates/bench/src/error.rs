@@ -236,3 +236,6 @@ impl BenchError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
-//! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the
-//! corpora of fuzz targets, for tests; how a test is skipped.
+//! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
+//! tests; how a test is skipped; lists of errors.
 
+mod errors;
 mod late;
 
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use crate::{
     ReadDest, Status, Ticket, Volume,
 };
 
+pub use errors::messages;
 pub use late::{LateVolume, Lateness};
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.

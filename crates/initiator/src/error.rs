@@ -266,6 +266,14 @@ impl ConnectError {
                     | SetupError::HostNotAllowed
                     | SetupError::NoNamespace { .. }
             ),
+            Self::Session {
+                source: ConnectionError::Session(SessionError::Login(error)),
+                ..
+            } => error.is_mistake(),
+            Self::Unit { source, .. } => matches!(
+                source,
+                scsi::host::SetupError::NoUnit { .. } | scsi::host::SetupError::NotADisk { .. }
+            ),
             _ => false,
         }
     }

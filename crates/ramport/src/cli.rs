@@ -3,18 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
 
-use crate::failure::Failure;
-
 mod examples;
 mod values;
 
+pub(crate) use examples::definitions_example;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
@@ -88,7 +87,7 @@ pub(crate) enum Verb {
     Fabric(FabricVerb),
     /// Print completions for a shell
     Completions(CompletionsArgs),
-    /// Write the manual pages
+    /// Write the manual pages: of each verb, and ramport.toml(5)
     Man(ManArgs),
 }
 
@@ -750,17 +749,7 @@ pub(crate) fn print_completions(shell: Shell) {
     clap_complete::generate(shell, &mut Cli::command(), "ramport", &mut io::stdout());
 }
 
-/// Writes a manual page for the program and for each of its verbs.
-pub(crate) fn write_manual(folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
-        .map_err(|error| {
-            Failure::mistake(anyhow::anyhow!(
-                "cannot write manual pages to {}: {error}; choose a folder that you may write to",
-                folder.display()
-            ))
-        })
-}
-
+#[cfg(test)]
+mod mistakes;
 #[cfg(test)]
 mod tests;

@@ -14,10 +14,9 @@ mod volume;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::Context;
 use bench::{BenchError, Stop, Verdict};
 use control::{CapacityView, Client, Endpoint, PortalView, Token};
-use initiator::Scheme;
+use initiator::{ConnectError, Scheme};
 use serde_json::json;
 
 use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
@@ -172,8 +171,8 @@ pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(
 
 /// iSCSI: SendTargets.
 fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = initiator::discover_targets(&args.url, args.timeout.0)
-        .with_context(|| format!("cannot ask {}", args.url))?;
+    let asked = initiator::discover_targets(&args.url, args.timeout.0);
+    let records = asked.map_err(|error| discovery_failure(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -209,15 +208,8 @@ fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), 
 
 /// NVMe over Fabrics: the discovery log.
 fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = initiator::discover(&args.url, args.timeout.0).map_err(|error| {
-        let is_mistake = error.is_mistake();
-        let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
-        if is_mistake {
-            Failure::Mistake(error)
-        } else {
-            Failure::Broken(error)
-        }
-    })?;
+    let asked = initiator::discover(&args.url, args.timeout.0);
+    let records = asked.map_err(|error| discovery_failure(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -248,6 +240,16 @@ fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(
     });
     let head = ["SUBSYSTEM", "KIND", "TRANSPORT", "ADDRESS", "PORT"];
     output::table(&head, &["PORT"], rows)
+}
+
+fn discovery_failure(args: &DiscoverArgs, error: ConnectError) -> Failure {
+    let is_mistake = error.is_mistake();
+    let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
+    if is_mistake {
+        Failure::Mistake(error)
+    } else {
+        Failure::Broken(error)
+    }
 }
 
 fn kind(record: &initiator::DiscoveryRecord) -> &'static str {

@@ -364,3 +364,6 @@ pub enum Warning {
     )]
     NotAnNqn(TargetName),
 }
+
+#[cfg(test)]
+mod tests;

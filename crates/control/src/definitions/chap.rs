@@ -14,56 +14,66 @@ use crate::secret_file::is_exposed;
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ChapForm", into = "ChapForm")]
 pub struct Chap {
     /// The name that the host gives.
     pub user: String,
     /// Its secret, of 12 to 255 bytes.
-    #[schema(value_type = String)]
     pub secret: Secret,
     /// What targets prove to the host, where it asks for that.
     pub mutual: Option<MutualChap>,
 }
 
 /// What targets prove to an iSCSI host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "MutualForm", into = "MutualForm")]
 pub struct MutualChap {
     /// The name that targets give.
     pub user: String,
     /// Their secret, of 12 to 255 bytes and not the host's.
-    #[schema(value_type = String)]
     pub secret: Secret,
 }
 
-/// The form of CHAP in a file.
-#[derive(Serialize, Deserialize)]
+/// CHAP for logins over iSCSI. Either `secret` or `secret_file` is required.
+#[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ChapForm {
+#[schema(as = Chap)]
+pub(crate) struct ChapForm {
+    /// The name that the host gives.
     user: String,
+    /// The host's secret, of 12 to 255 bytes. `(hidden)` keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// A file whose first line is the secret. Other users must not be able to read it. Only `ramport apply` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "other.secret")]
     secret_file: Option<PathBuf>,
+    /// Mutual CHAP: what targets prove to the host if it asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MutualForm>)]
     mutual: Option<MutualChap>,
 }
 
-/// The form of mutual CHAP in a file.
-#[derive(Serialize, Deserialize)]
+/// Mutual CHAP. Either `secret` or `secret_file` is required.
+#[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MutualForm {
+#[schema(as = MutualChap)]
+pub(crate) struct MutualForm {
+    /// The name that targets give.
     user: String,
+    /// The targets' secret, of 12 to 255 bytes, other than the host's. `(hidden)` keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// A file whose first line is the secret, as for the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "target.secret")]
     secret_file: Option<PathBuf>,
 }
 
 /// A secret that is not given once.
 #[derive(Debug, thiserror::Error)]
-enum SecretFault {
+pub(crate) enum SecretFault {
     #[error("missing field `secret` or `secret_file`")]
     Missing,
     #[error("secret and secret_file exclude each other; keep one of them")]

@@ -9,24 +9,25 @@ use volume::{Provision, VolumeKind};
 
 use crate::text::Text;
 
-/// What a volume's blocks are kept in, among the fields of the volume: `kind` names it, and its
-/// settings stand beside that name.
+/// The kind of a volume, which says where its blocks are stored, and the settings of that kind,
+/// among the fields of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Fields", into = "Fields")]
 pub struct KindFields(pub VolumeKind);
 
-/// The fields of all kinds. Unlike a tagged enum, a struct takes its fields out of those of the
+/// Where the blocks are stored, and when memory is allocated.
+///
+/// Unlike a tagged enum, a struct takes its fields out of those of the
 /// volume, so that the volume can reject every field that is left over.
 #[derive(Serialize, Deserialize, ToSchema)]
 struct Fields {
-    /// What the blocks are kept in: `ram`, memory of this machine.
+    /// Where the blocks are stored: `ram` is memory of this machine.
     #[serde(default)]
-    #[schema(inline)]
+    #[schema(inline, default = "ram")]
     kind: Name,
-    /// When a RAM volume's memory is taken from the budget: `thin`, as it is written, or `thick`,
-    /// at creation.
+    /// When memory is allocated: `thin` on write, `thick` at creation.
     #[serde(default = "thin")]
-    #[schema(value_type = String, example = "thin")]
+    #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Text<Provision>,
 }
 

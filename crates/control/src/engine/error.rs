@@ -102,3 +102,6 @@ pub enum OpenError {
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }
+
+#[cfg(test)]
+mod tests;

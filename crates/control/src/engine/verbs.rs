@@ -10,7 +10,9 @@ use volume::Progress;
 
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{Access, Chap, Definitions, Filters, Host, Nsid, Target, Volume};
+use crate::definitions::{
+    Access, Chap, ChapForm, Definitions, Filters, Host, Nsid, Target, Volume,
+};
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
 
@@ -51,6 +53,7 @@ pub struct TargetAccess {
     pub portal_groups: BTreeSet<NonZeroU16>,
     /// What hosts without CHAP of their own have to prove to an iSCSI target.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
 }
 

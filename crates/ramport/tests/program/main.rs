@@ -4,12 +4,14 @@ mod apply;
 mod backup;
 mod bench;
 mod daemon;
+mod exit;
 mod fabric;
 mod guards;
 mod iscsi;
 mod lost;
 mod rdma;
 mod start;
+mod target;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
