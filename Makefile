@@ -1,4 +1,5 @@
-# ramport: `make run` serves a RAM disk and shows what it does; `make test` checks everything, `make test-adapters` RDMA by adapters once more.
+# ramport: `make run` serves a RAM disk and measures it; `make test` runs all checks; `make test-adapters` repeats the RDMA suites
+# with adapters.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -22,11 +23,12 @@ test: build
 	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/shell/run
+	tests/docs/run
 	tests/iscsi/run
 	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric
 
-# The suites of RDMA once more, by adapters: the daemon in a guest of its own, on rdma_rxe, which it loses and gets back. A quarter of
-# an hour beside `make test`.
+# Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
+# minutes beside `make test`.
 test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
@@ -35,6 +37,8 @@ install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/man/man5
+	mv $(DESTDIR)$(PREFIX)/share/man/man1/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

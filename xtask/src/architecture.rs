@@ -122,7 +122,7 @@ fn table(text: &str, heading: &str, findings: &mut Vec<String>) -> Vec<Vec<Strin
         .map(cells)
         .collect();
     if rows.is_empty() {
-        findings.push(format!("{DOCUMENT}: there is no table \"{heading}\""));
+        findings.push(format!("{DOCUMENT}: table \"{heading}\" is missing"));
     }
     rows
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: ramport, the bare TCP exchange and, where the variable SPDK_DIR names a
-//! build, SPDK's target; shape by shape in turn, so that a drift of the machine meets all alike.
-//! Targets run on core 0, clients on core 1. Whoever is not measured is stopped (SIGSTOP), since
+//! `cargo xtask bench`: ramport, the bare TCP exchange and, if the variable SPDK_DIR names a build,
+//! SPDK's target. Shapes alternate, so that a drift of the machine affects all alike. Targets run
+//! on core 0, clients on core 1. Targets that are not being measured are stopped (SIGSTOP), since
 //! SPDK's target never sleeps.
 
 mod contenders;
@@ -81,18 +81,17 @@ impl Options {
             let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
             match arg.as_str() {
                 "--runs" => {
-                    options.runs = value
-                        .parse()
-                        .ok()
-                        .filter(|&runs| runs > 0)
-                        .ok_or_else(|| format!("--runs {value} is no number of runs"))?;
+                    options.runs =
+                        value.parse().ok().filter(|&runs| runs > 0).ok_or_else(|| {
+                            format!("--runs {value} is invalid; give a number of at least 1")
+                        })?;
                 }
                 "--seconds" => options.seconds = value,
                 "--json" => options.json = Some(value),
                 "--only" => options.only = value,
                 _ => {
                     return Err(format!(
-                        "{arg} is unknown; there are --runs, --seconds, --json, --only"
+                        "unknown option {arg}; use --runs, --seconds, --json or --only"
                     ));
                 }
             }

@@ -93,7 +93,7 @@ fn check_licences(metadata: &Value) -> Vec<String> {
                 Some(false) => {
                     findings.push(format!("{name}: licence {expression} is not permitted"));
                 }
-                None => findings.push(format!("{name}: {expression} is no licence expression")),
+                None => findings.push(format!("{name}: {expression} is not a licence expression")),
             },
         }
     }
@@ -225,7 +225,7 @@ mod tests {
             [
                 "b 1.0.0: licence AGPL-3.0-only is not permitted",
                 "c 1.0.0: states no licence expression",
-                "d 1.0.0: MIT or so is no licence expression",
+                "d 1.0.0: MIT or so is not a licence expression",
             ]
         );
         let empty = check_licences(&Value::Null);

@@ -35,7 +35,7 @@ pub fn check(root: &Path) -> Vec<String> {
 fn check_document(name: &str, text: &str, tests: &BTreeSet<String>) -> Vec<String> {
     names_in(text)
         .filter(|said| !tests.contains(*said))
-        .map(|said| format!("{name}: there is no test {said}"))
+        .map(|said| format!("{name}: test {said} does not exist"))
         .collect()
 }
 
@@ -49,7 +49,7 @@ fn check_files(name: &str, text: &str, root: &Path) -> Vec<String> {
     quoted(text)
         .filter(is_path)
         .filter(|path| !exists(path))
-        .map(|path| format!("{name}: there is no file {path}"))
+        .map(|path| format!("{name}: file {path} does not exist"))
         .collect()
 }
 
@@ -95,7 +95,7 @@ mod tests {
         let tests = tests.into_iter().collect();
         let text = "`what_is_there_passes`, `test_in_a_guest` and `--flag`\n`what_is_gone_is_told`";
         let found = check_document("a.md", text, &tests);
-        assert_eq!(found, ["a.md: there is no test what_is_gone_is_told"]);
+        assert_eq!(found, ["a.md: test what_is_gone_is_told does not exist"]);
     }
 
     #[test]
@@ -103,6 +103,6 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let text = "`block/src/lib.rs`, `xtask/src/main.rs`, `block/src/*.rs`, `harm.rs`\n`block/src/gone.rs`";
         let found = check_files("a.md", text, &root);
-        assert_eq!(found, ["a.md: there is no file block/src/gone.rs"]);
+        assert_eq!(found, ["a.md: file block/src/gone.rs does not exist"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which crate of ours may import which, and which may contain unsafe code (ARCHITECTURE.md,
+//! The imports between crates, and the crates that may contain unsafe code (ARCHITECTURE.md,
 //! "Crates").
 
 use std::fs;
@@ -65,7 +65,7 @@ fn check_crate(
     }
 }
 
-/// Unsafe code beside the module where it is argued for, whatever attributes allow it.
+/// Finds unsafe code outside of the module that may contain it, whatever attributes allow it.
 fn check_unsafe_outside(folder: &Path, module: &str, name: &str, findings: &mut Vec<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

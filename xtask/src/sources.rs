@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::exceptions::Exceptions;
+use crate::exceptions::Excess;
 
 /// The longest file, in lines.
 const FILE_LINES_MAX: usize = 800;
 /// The longest function, in lines from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 60;
 
-/// What must not stand in a source file, spelled so that this file itself is clean.
+/// What a source file must not contain, spelled so that this file itself is clean.
 const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "open ends belong in an issue"),
     (concat!("FIX", "ME"), "open ends belong in an issue"),
@@ -20,25 +20,7 @@ const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("allow(dead", "_code)"), "dead code is removed"),
 ];
 
-/// What is longer than its limit.
-#[derive(Debug, PartialEq)]
-pub struct Excess {
-    /// The file, and after `:` the function.
-    pub place: String,
-    /// Lines of the file or function.
-    pub size: usize,
-    /// What is wrong, for a reader.
-    pub finding: String,
-}
-
-/// What in the sources breaks the rules, except what `exceptions` lists.
-pub fn check(root: &Path, exceptions: &Exceptions) -> Vec<String> {
-    let (mut findings, excesses) = survey(root);
-    findings.extend(exceptions.apply(excesses));
-    findings
-}
-
-/// The leftovers as findings, and what is longer than its limit.
+/// Returns the leftovers as findings, and the files and functions that exceed their limits.
 pub fn survey(root: &Path) -> (Vec<String>, Vec<Excess>) {
     let mut findings = Vec::new();
     let mut excesses = Vec::new();

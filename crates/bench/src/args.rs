@@ -13,13 +13,14 @@ use crate::{
 /// Measure volumes over the network, block devices and files, in fio's vocabulary
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Args {
-    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1], nvme+rdma://HOST[:PORT]/NQN,
-    /// iscsi://HOST[:PORT]/IQN/LUN, block devices, files
+    /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1],
+    /// nvme+rdma://HOST[:PORT]/NQN, iscsi://HOST[:PORT]/IQN/LUN, block devices, files
     #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
     pub sources: Vec<Source>,
 
-    /// read, write, rw (readwrite), trim, randread, randwrite, randrw, randtrim [default: randread]. With
-    /// --suite: measure only the shapes that read, that write, or that do both [default: all shapes]
+    /// read, write, rw (readwrite), trim, randread, randwrite, randrw, randtrim [default:
+    /// randread]. With --suite: measure only the shapes that read, that write, or that do both
+    /// [default: all shapes]
     #[arg(long, alias = "readwrite")]
     pub rw: Option<Pattern>,
 
@@ -85,9 +86,9 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
-    /// How to wait for completions: spin (a whole core), sleep, or a time to poll before sleeping (50us)
-    /// [default: spin; if the target is on this machine or there are as many threads as processors, 50us; if
-    /// both, sleep]
+    /// How to wait for completions: spin (a whole core), sleep, or a time to poll before sleeping
+    /// (50us) [default: spin; if the target is on this machine or there are as many threads as
+    /// processors, 50us; if both, sleep]
     #[arg(long, value_name = "HOW", value_parser = parse_wait)]
     pub poll: Option<Wait>,
 
@@ -99,8 +100,8 @@ pub struct Args {
     #[arg(long, alias = "continue_on_error")]
     pub continue_on_error: bool,
 
-    /// Fail if a source does not answer for longer than TIME [default: any outage is reported; verification and
-    /// runs without --runtime fail after 60 s]
+    /// Fail if a source does not answer for longer than TIME [default: any outage is reported;
+    /// verification and runs without --runtime fail after 60 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub max_outage: Option<Duration>,
 
@@ -113,7 +114,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub interval: Duration,
 
-    /// Write a seeded pattern and verify every block (with --rw read or randread, the default: only verify)
+    /// Write a seeded pattern and verify every block (with --rw read or randread, the default: only
+    /// verify)
     #[arg(long, conflicts_with_all = ["suite", "compare", "rate", "rate_iops"])]
     pub verify: bool,
 
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_come_with_a_hint_and_exit_with_2() {
+    fn bench_mistakes_get_a_hint_and_exit_status_2() {
         for (line, hint) in [
             ("file --bs 4x", "4k"),
             ("file --rw randomread", "randread"),

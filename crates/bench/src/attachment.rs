@@ -227,7 +227,8 @@ fn prepare(path: &Path, demand: &Demand) -> Result<Option<File>, BenchError> {
     }
 }
 
-/// Fills a file with random bytes from `from_bytes` up to `to_bytes`, as fio does, since reading holes says nothing.
+/// Fills a file with random bytes from `from_bytes` up to `to_bytes`, as fio does, since reading
+/// holes says nothing.
 fn lay_out(path: &Path, from_bytes: u64, to_bytes: u64) -> io::Result<()> {
     const CHUNK_BYTES: usize = 1 << 20;
     let mut file = File::options().append(true).create(true).open(path)?;
@@ -251,7 +252,7 @@ pub(crate) enum Reached<'a> {
 }
 
 impl Reached<'_> {
-    /// The daemon, where it is a process of this machine.
+    /// The daemon, if it is a process of this machine.
     pub(crate) fn daemon(self) -> Option<Daemon> {
         match self {
             Self::Socket(socket) => Daemon::by_socket(socket),
@@ -273,7 +274,7 @@ impl Attachment {
         })
     }
 
-    /// By what it is reached, where that is a network.
+    /// The network protocol, if the source is reached over a network.
     pub(crate) fn reached(&self) -> Option<Reached<'_>> {
         match self.rdma {
             Some(address) => Some(Reached::Rdma(address)),

@@ -72,8 +72,8 @@ fn check_times(plan: &Plan) -> Result<(), BenchError> {
     within("interval", plan.interval, INTERVAL_MIN)
 }
 
-/// Rejects a plan whose buffers do not fit into `available_bytes` of memory: they are touched at once, and running out
-/// of memory would end some other process.
+/// Rejects a plan whose buffers do not fit into `available_bytes` of memory: they are touched at
+/// once, and running out of memory would end some other process.
 fn check_buffers(plan: &Plan, available_bytes: Option<u64>) -> Result<(), BenchError> {
     const PAGE_BYTES: u64 = 4096;
     let slots =

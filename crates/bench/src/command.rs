@@ -22,9 +22,10 @@ pub enum Verdict {
     Interrupted,
 }
 
-/// Carries the command out and prints its report. `begin` is called when questions are answered and measuring begins,
-/// with what ends it early. Exit status: 0 for [`Verdict::Good`], 130 for [`Verdict::Interrupted`] and
-/// [`BenchError::Interrupted`], 2 for errors that [are a matter of usage](BenchError::is_usage), 1 for everything else.
+/// Carries the command out and prints its report. `begin` is called when questions are answered and
+/// measuring begins, with what ends it early. Exit status: 0 for [`Verdict::Good`], 130 for
+/// [`Verdict::Interrupted`] and [`BenchError::Interrupted`], 2 for errors that [are a matter of
+/// usage](BenchError::is_usage), 1 for everything else.
 pub fn command(args: &Args, begin: impl FnOnce(&Stop)) -> Result<Verdict, BenchError> {
     let bar = progress_bar();
     let carried_out = agree(args, &bar, &asked_to_overwrite).and_then(|()| {
@@ -97,7 +98,8 @@ fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     }
 }
 
-/// Asks on the terminal whether the data on `names` may be overwritten. The answer is no if there is no terminal.
+/// Asks on the terminal whether the data on `names` may be overwritten. The answer is no if there
+/// is no terminal.
 fn asked_to_overwrite(names: &str) -> bool {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;

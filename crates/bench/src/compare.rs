@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, Plan, Report,
-    report::{plain_table, thousands},
+    format::{plain_table, thousands},
     run,
 };
 
@@ -18,9 +18,9 @@ pub struct Comparison {
     pub a: String,
     /// The second source.
     pub b: String,
-    /// Runs of each that were asked for.
+    /// The requested number of runs of each source.
     pub runs: u32,
-    /// Runs of the first and of the second source that were measured.
+    /// The number of finished runs of the first and of the second source.
     pub measured: [usize; 2],
     /// Figure by figure.
     pub differences: Vec<Difference>,
@@ -32,7 +32,7 @@ pub struct Comparison {
     pub failure: Option<String>,
 }
 
-/// One figure of both. A source without a run has none.
+/// One figure of both sources. A source without a run has no values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// Which figure.
@@ -41,7 +41,7 @@ pub struct Difference {
     pub a: Option<f64>,
     /// The second source's median.
     pub b: Option<f64>,
-    /// How much the second is above the first, in per cent; none where the first is 0.
+    /// How much the second is above the first, in per cent; none if the first is 0.
     pub percent: Option<f64>,
     /// The lowest and the highest of the first source's runs.
     pub a_range: Option<[f64; 2]>,
@@ -49,9 +49,12 @@ pub struct Difference {
     pub b_range: Option<[f64; 2]>,
 }
 
-/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets both alike, and
-/// compares the medians of their figures. If the series ends early, by a [`Stop`](crate::Stop) or by a run that fails, the
-/// runs that were finished are compared. Fails if there are none.
+/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets
+/// both alike, and compares the medians of their figures. If the series ends early, because of a
+/// [`Stop`](crate::Stop) or because a run fails, the finished runs are compared.
+///
+/// # Errors
+/// If `runs` is 0 or no run was finished.
 pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Comparison, BenchError> {
     if runs == 0 {
         return Err(BenchError::Option {
@@ -69,7 +72,7 @@ pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Compa
         let name = ["A", "B"][which];
         bar.set_prefix(format!("{name}, run {} of {runs}", round + 1));
         match run([a, b][which], bar) {
-            // A run that was cut short counts only if its source has no other.
+            // An interrupted run counts only if its source has no other.
             Ok(report) if report.interrupted && !reports[which].is_empty() => {}
             Ok(report) if report.measured_nothing() => {}
             Ok(report) => reports[which].push(report),
@@ -102,7 +105,8 @@ fn names(plan: &Plan) -> String {
 /// Figures by name, each with its values in all runs.
 type Figures = Vec<(String, Vec<f64>)>;
 
-/// Both sources' figures side by side. If a source has no run, the other's stand alone.
+/// The figures of both sources side by side. If a source has no run, the other's figures stand
+/// alone.
 fn differences([a, b]: [Figures; 2]) -> Vec<Difference> {
     let names = if a.is_empty() { &b } else { &a };
     let values = |side: &Figures, at: usize| {
@@ -159,7 +163,7 @@ fn difference(figure: String, mut a: Vec<f64>, mut b: Vec<f64>) -> Difference {
     }
 }
 
-/// The median of `values`, which are sorted afterwards; none of no values.
+/// The median of `values`, which are sorted afterwards; `None` if there are no values.
 pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -12,15 +12,16 @@ use crate::{
     wait::SLEEP_MAX,
 };
 
-/// How long a source is read for anything but zeros. One that cannot be read in full by then counts as holding data.
+/// How long a source is read for anything but zeros. One that cannot be read in full by then counts
+/// as holding data.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(2);
 /// The longest read of the scan.
 const SCAN_READ_BYTES: u32 = 64 << 10;
 /// Reads in flight.
 const SCAN_DEPTH: u16 = 8;
 
-/// Returns if `plan` only reads, if everything it would overwrite reads as zeros, or if `may_overwrite` agrees, which
-/// gets the names of the sources that hold data.
+/// Returns if `plan` only reads, if everything it would overwrite reads as zeros, or if
+/// `may_overwrite` agrees, which gets the names of the sources that hold data.
 pub(crate) fn obtain(
     plan: &Plan,
     may_overwrite: impl FnOnce(&str) -> bool,
@@ -93,8 +94,8 @@ fn attach(source: &Source, read_bytes: u32) -> Result<Attachment, BenchError> {
     }
 }
 
-/// Reads `len_bytes` bytes from `offset_bytes` on. Returns `false` at the first byte that is not zero, at the first
-/// read that fails, and when time is up.
+/// Reads `len_bytes` bytes from `offset_bytes` on. Returns `false` at the first byte that is not
+/// zero, at the first read that fails, and when time is up.
 fn reads_as_zeros(
     attachment: &mut Attachment,
     offset_bytes: u64,

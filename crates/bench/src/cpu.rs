@@ -26,8 +26,8 @@ pub struct Daemon {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// It owns the other end of the first connection, or the UDP port that RDMA in software goes to (by /proc/net/tcp or
-    /// /proc/net/udp, and /proc/PID/fd).
+    /// It owns the other end of the first connection, or the UDP port that RDMA in software goes to
+    /// (by /proc/net/tcp or /proc/net/udp, and /proc/PID/fd).
     BySocket,
     /// It was named (`--daemon-pid`).
     ByPid,
@@ -43,12 +43,13 @@ pub(crate) fn own() -> Duration {
 }
 
 impl Daemon {
-    /// The daemon with this process ID, where there is one.
+    /// The daemon with this process ID, if any.
     pub(crate) fn by_pid(pid: u32) -> Option<Self> {
         Self::new(pid, Found::ByPid)
     }
 
-    /// The process on this machine that owns the other end of `socket`, where there is one that may be looked at.
+    /// The process on this machine that owns the other end of `socket`, if any that may be looked
+    /// at.
     pub(crate) fn by_socket(socket: BorrowedFd<'_>) -> Option<Self> {
         let ours = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
         let theirs = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
@@ -56,7 +57,8 @@ impl Daemon {
         Self::new(owner_of(inode)?, Found::BySocket)
     }
 
-    /// The process on this machine that answers RDMA in software at `address`, where there is one that may be looked at.
+    /// The process on this machine that answers RDMA in software at `address`, if any that may be
+    /// looked at.
     pub(crate) fn by_roce_address(address: IpAddr) -> Option<Self> {
         let at = |ip| inode_of_udp(SocketAddr::new(ip, ROCE_PORT));
         let any = match address {
@@ -118,7 +120,8 @@ fn inode_of_udp(local: SocketAddr) -> Option<u64> {
     })
 }
 
-/// The inode in a line of /proc/net/tcp or /proc/net/udp, where the line is that of a socket between these addresses.
+/// The inode in a line of /proc/net/tcp or /proc/net/udp, if the line is that of a socket between
+/// these addresses.
 fn inode_in(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let matches = |field: &str, wanted: SocketAddr| {

@@ -156,7 +156,7 @@ pub enum BenchError {
         /// The path.
         path: PathBuf,
     },
-    /// The run would overwrite data, and nobody agreed to that.
+    /// The run would overwrite data, which was not confirmed.
     #[error(
         "this run would overwrite data on {names}; add --write to overwrite them, or measure with --rw read or randread"
     )]
@@ -210,8 +210,8 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether the person who asked can fix it with another request (exit status 2), rather than that something broke
-    /// (exit status 1).
+    /// Whether the user can fix it with another request (exit status 2); otherwise a part of the
+    /// system failed (exit status 1).
     pub fn is_usage(&self) -> bool {
         match self {
             Self::InUse { .. }
@@ -236,3 +236,6 @@ impl BenchError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

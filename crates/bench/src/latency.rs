@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The number of significant decimal digits that the histogram keeps: a step is at most 0.1 % of its value.
+/// The number of significant decimal digits that the histogram keeps: a step is at most 0.1 % of
+/// its value.
 const SIGNIFICANT_DIGITS: u8 = 3;
 /// Latencies of this length and longer are equal: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -68,7 +69,8 @@ impl Latencies {
         self.0.value_at_percentile(percent)
     }
 
-    /// The histogram's steps that hold a count, in order: from and to (both inclusive) in nanoseconds, and the count.
+    /// The histogram's steps that hold a count, in order: from and to (both inclusive) in
+    /// nanoseconds, and the count.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.0.iter_recorded().map(|step| {
             let to_ns = step.value_iterated_to();

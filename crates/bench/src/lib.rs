@@ -1,8 +1,9 @@
 //! Load generator, latency statistics, verification, reports.
 //!
-//! It drives queues of I/O ([`initiator::Queue`] over the network, [`file_io::FileIo`] on files and block devices) from
-//! threads of its own and says how fast they were: what `ramport bench` prints. It knows no protocol's bytes and no
-//! daemon's insides; a daemon's CPU time it reads from /proc, as for any process.
+//! It drives queues of I/O ([`initiator::Queue`] over the network, [`file_io::FileIo`] on files and
+//! block devices) from threads of its own and says how fast they were: what `ramport bench` prints.
+//! It knows no protocol's bytes and no daemon's insides; a daemon's CPU time it reads from /proc,
+//! as for any process.
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,7 +34,8 @@ mod consent;
 mod cpu;
 mod direction;
 mod error;
-mod lane;
+mod format;
+mod job;
 mod latency;
 mod numbers;
 mod order;

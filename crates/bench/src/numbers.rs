@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A number that can't be read, and what would be.
+/// A number that cannot be read, and what would be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberError {
     /// No length in bytes.
@@ -27,8 +27,8 @@ pub enum NumberError {
     },
 }
 
-/// A length in bytes: digits and a suffix `k`, `m`, `g`, `t` (powers of 1024, as fio's default), each also with
-/// `b` or `ib` behind it.
+/// A length in bytes: digits and a suffix `k`, `m`, `g`, `t` (powers of 1024, as fio's default),
+/// each also with `b` or `ib` behind it.
 pub fn parse_len(text: &str) -> Result<u64, NumberError> {
     let wrong = || NumberError::Len {
         text: text.to_owned(),
@@ -47,7 +47,8 @@ pub fn parse_len(text: &str) -> Result<u64, NumberError> {
     count.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-/// A duration: a number of seconds, or with a unit `us`, `ms`, `s`, `m`, `h`; fractions are possible.
+/// A duration: a number of seconds, or with a unit `us`, `ms`, `s`, `m`, `h`; fractions are
+/// possible.
 pub fn parse_time(text: &str) -> Result<Duration, NumberError> {
     let wrong = || NumberError::Time {
         text: text.to_owned(),

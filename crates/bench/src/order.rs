@@ -1,7 +1,7 @@
 //! Pseudo-random numbers: in which order blocks are visited, and what they hold.
 
-/// A pseudo-random order of `0..len` that visits each number once and takes no memory: a keyed bijection on the
-/// next power of two, applied again while the result lies outside.
+/// A pseudo-random order of `0..len` that visits each number once and takes no memory: a keyed
+/// bijection on the next power of two, applied again while the result lies outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     len: u64,
@@ -36,8 +36,8 @@ impl Permutation {
         }
     }
 
-    /// Adding, multiplying by an odd number, and folding the upper half into the lower are each reversible on
-    /// `bits` bits, so their sequence is a bijection.
+    /// Adding, multiplying by an odd number, and folding the upper half into the lower are each
+    /// reversible on `bits` bits, so their sequence is a bijection.
     #[inline]
     fn mix(&self, x: u64) -> u64 {
         let mut x = x;

@@ -1,4 +1,5 @@
-//! What to do, checked: the form that [`crate::Args`] is turned into and that programs fill in themselves.
+//! What to do, checked: the form that [`crate::Args`] is turned into and that programs fill in
+//! themselves.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -99,8 +100,8 @@ pub enum End {
     OnePass,
 }
 
-/// At most how much each job issues. Then latency counts from the moment at which an I/O was due, not from the one at
-/// which a late generator got round to it (no coordinated omission).
+/// At most how much each job issues. Then latency counts from the moment at which an I/O was due,
+/// not from the one at which a late generator got round to it (no coordinated omission).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// I/Os per second and job.
@@ -139,26 +140,28 @@ pub struct Plan {
     pub ramp: Duration,
     /// Where the region starts.
     pub offset_bytes: u64,
-    /// How long the region is; up to the end of the source where there is none.
+    /// How long the region is; up to the end of the source if there is none.
     pub size_bytes: Option<u64>,
     /// At most how much.
     pub rate: Option<Rate>,
     /// Seeds order, mix and pattern.
     pub seed: u64,
-    /// How threads wait. Without it, they poll without pause unless that could starve the target or each other.
+    /// How threads wait. Without it, they poll without pause unless that could starve the target or
+    /// each other.
     pub wait: Option<Wait>,
     /// Processors to pin threads to, in turn; none: not pinned.
     pub cpus: CpuList,
-    /// How many threads share the jobs; one per job, up to the machine's processors, where there is none.
+    /// How many threads share the jobs; one per job, up to the machine's processors, if there is
+    /// none.
     pub threads: Option<usize>,
     /// Whether files pass by the page cache.
     pub caching: Caching,
-    /// The process whose CPU time is reported beside ours; found by its socket where there is none.
+    /// The process whose CPU time is reported beside ours; found by its socket if there is none.
     pub daemon_pid: Option<u32>,
     /// What a failed I/O means for the run.
     pub on_error: OnError,
-    /// The longest time without an answer that is no failure. Without it, runs that end after a time accept any, others
-    /// [`OUTAGE_MAX_DEFAULT`](Self::OUTAGE_MAX_DEFAULT).
+    /// The longest time without an answer that is no failure. Without it, runs that end after a
+    /// time accept any, others [`OUTAGE_MAX_DEFAULT`](Self::OUTAGE_MAX_DEFAULT).
     pub max_outage: Option<Duration>,
     /// Ends the run early.
     pub stop: Stop,
@@ -167,7 +170,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How long verification and passes wait for an answer before they fail, unless the plan says otherwise.
+    /// How long verification and passes wait for an answer before they fail, unless the plan says
+    /// otherwise.
     pub const OUTAGE_MAX_DEFAULT: Duration = Duration::from_secs(60);
 
     /// 4 KiB random reads at depth 32 for 10 s, with one job.
@@ -213,7 +217,7 @@ impl Plan {
         }
     }
 
-    /// The time between two I/Os of one job, where the rate is limited.
+    /// The time between two I/Os of one job, if the rate is limited.
     pub(crate) fn pace(&self) -> Option<Duration> {
         let per_second = match self.rate? {
             Rate::Iops(iops) => iops as f64,

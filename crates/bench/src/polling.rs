@@ -7,7 +7,7 @@ use crate::{Plan, Wait};
 /// How long threads poll before they sleep if polling without pause could starve others.
 const POLL_TIME: Duration = Duration::from_micros(50);
 
-/// Where the target of a run is.
+/// The location of a run's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A process of this machine serves it.
@@ -24,7 +24,8 @@ pub(crate) fn processors(plan: &Plan) -> usize {
     }
 }
 
-/// How `threads` threads wait, and a remark if the plan left that open and polling without pause was not chosen.
+/// How `threads` threads wait, and a remark if the plan left that open and polling without pause
+/// was not chosen.
 pub(crate) fn choose(plan: &Plan, threads: usize, place: Place) -> (Wait, Option<String>) {
     if let Some(wait) = plan.wait {
         return (wait, None);
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_without_pause_needs_processors_that_nobody_else_needs() {
+    fn polling_without_pause_needs_idle_processors() {
         assert_eq!(chosen(None, 1, Place::Elsewhere), (Wait::Spin, None));
         for (threads, place, wait, reason) in [
             (

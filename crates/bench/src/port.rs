@@ -28,10 +28,10 @@ pub(crate) enum IoError {
     File(#[from] FileError),
 }
 
-/// Why a queue can't go on.
+/// Why a queue cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The connection is lost for good.
+    /// The connection is lost permanently.
     #[error(transparent)]
     Queue(#[from] QueueError),
     /// The target did not answer.
@@ -89,8 +89,8 @@ impl Port {
         }
     }
 
-    /// Takes an I/O; it goes out with the next poll. The slot is free and the range lies inside the device, in whole
-    /// blocks, as long as a buffer at most.
+    /// Takes an I/O; it goes out with the next poll. The slot is free and the range lies inside the
+    /// device, in whole blocks, as long as a buffer at most.
     #[inline]
     pub(crate) fn submit(&mut self, slot: u16, direction: Direction, offset_bytes: u64, len: u32) {
         match self {
@@ -178,8 +178,8 @@ impl Port {
         }
     }
 
-    /// Ends the queue without waiting for I/Os that may never complete. The buffers that the kernel may still reach
-    /// are leaked then.
+    /// Ends the queue without waiting for I/Os that may never complete. The buffers that the kernel
+    /// may still reach are leaked then.
     pub(crate) fn close(self) {
         if let Self::File { io, .. } = self
             && io.in_flight() > 0
@@ -198,7 +198,8 @@ impl Port {
         }
     }
 
-    /// Makes completions of a file signal, for a thread that sleeps. Without it they are polled for.
+    /// Makes completions of a file signal, for a thread that sleeps. Without it they are polled
+    /// for.
     pub(crate) fn announce(&mut self) {
         if let Self::File { io, .. } = self {
             // No descriptor is left, or the kernel refuses: the queue does not signal then.
@@ -215,7 +216,7 @@ impl Port {
         }
     }
 
-    /// The connection's socket, where there is one.
+    /// The connection's socket, if any.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Network { queue, .. } => Some(queue.descriptor()),

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use crate::report::thousands;
+use crate::format::thousands;
 
 /// The time over which the IOPS shown are averaged.
 const WINDOW: Duration = Duration::from_secs(2);

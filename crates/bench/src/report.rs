@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
-use crate::{Daemon, Direction, Pattern, Wait, latency::Latencies};
+use crate::format::{microseconds, plain_table, thousands};
+use crate::{Daemon, Direction, Pattern, Plan, Wait, latency::Latencies};
 
 /// The figures of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -28,7 +29,7 @@ pub struct Report {
     pub sources: Vec<SourceShare>,
     /// CPU time of this process.
     pub cpu: CpuUse,
-    /// CPU time of the daemon, where it is on this machine.
+    /// CPU time of the daemon, if it runs on this machine.
     pub daemon: Option<DaemonUse>,
     /// I/Os that failed.
     pub errors: u64,
@@ -65,6 +66,21 @@ pub struct Workload {
     pub wait: Wait,
     /// Seconds between samples of IOPS.
     pub interval_s: f64,
+}
+
+impl From<&Plan> for Workload {
+    fn from(plan: &Plan) -> Self {
+        Self {
+            rw: plan.pattern,
+            rwmixread: plan.read_percent,
+            bs: plan.block_len_bytes,
+            iodepth: plan.depth,
+            numjobs: plan.jobs,
+            randseed: plan.seed,
+            wait: plan.wait.unwrap_or(Wait::Spin),
+            interval_s: plan.interval.as_secs_f64(),
+        }
+    }
 }
 
 /// The figures of one direction.
@@ -195,8 +211,8 @@ impl Latency {
 }
 
 impl Side {
-    /// The figures of one direction, of which `ios` I/Os completed in time, from its latencies and its IOPS in each
-    /// interval.
+    /// The figures of one direction, of which `ios` I/Os completed in time, from its latencies and
+    /// its IOPS in each interval.
     pub(crate) fn new(
         ios: u64,
         latencies: &Latencies,
@@ -360,43 +376,10 @@ impl Report {
     }
 }
 
-/// A latency in microseconds, in 8 characters at most up to 100 s; longer ones in seconds.
-pub(crate) fn microseconds(us: f64) -> String {
-    match us {
-        us if us < 1e5 => format!("{us:.1}"),
-        us if us < 1e8 - 0.5 => format!("{us:.0}"),
-        us => format!("{:.0} s", us / 1e6),
-    }
-}
-
-/// A table without borders whose figures stand to the right.
-pub(crate) fn plain_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// A figure without a fraction, its thousands set apart.
-pub(crate) fn thousands(figure: f64) -> String {
-    let digits = format!("{figure:.0}");
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Daemon, Found, Plan, run::workload};
+    use crate::{Daemon, Found, Plan};
 
     /// The longest lines of tables.
     pub(crate) const WIDTH_MAX: usize = 100;
@@ -413,7 +396,7 @@ pub(crate) mod tests {
         };
         let side = Side::new(10_000_000, &latencies[0], 1.0, 4096, &[0.0, 19_999_999.0]);
         Report {
-            workload: workload(&Plan::new(Vec::new())),
+            workload: Workload::from(&Plan::new(Vec::new())),
             elapsed_s: 1.0,
             read: Some(side.clone()),
             write: Some(side),
@@ -461,33 +444,6 @@ pub(crate) mod tests {
             text.contains("no I/O completed") && !text.contains("p99"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn thousands_are_set_apart() {
-        for (figure, text) in [
-            (0.2, "0"),
-            (999.6, "1,000"),
-            (65_000.0, "65,000"),
-            (1_234_567.0, "1,234,567"),
-        ] {
-            assert_eq!(thousands(figure), text);
-        }
-    }
-
-    #[test]
-    fn latencies_are_short_however_long_they_are() {
-        for (us, text) in [
-            (7.25, "7.2"),
-            (99_999.94, "99999.9"),
-            (1_234_567.8, "1234568"),
-            (99_999_999.4, "99999999"),
-            (99_999_999.6, "100 s"),
-            (3.6e9, "3600 s"),
-        ] {
-            assert_eq!(microseconds(us), text);
-            assert!(text.len() <= 8);
-        }
     }
 
     #[test]

@@ -16,18 +16,18 @@ use crate::{
     BenchError, Daemon, Direction, End, Found, Plan, Wait,
     attachment::{Attachment, Demand, Reached},
     check::check,
-    lane::{Lane, Region},
+    job::{Job, Region},
     latency::Latencies,
     order::SplitMix,
     polling::{self, Place},
     progress::{Goal, Progress},
     report::{CpuUse, DaemonUse, Outage, Report, Side, SourceShare, Workload},
     tally::{Counter, Tally},
-    worker::{Breakdown, LaneOutcome, Outcome, Schedule, Worker},
+    worker::{Breakdown, JobOutcome, Outcome, Schedule, Worker},
 };
 
-/// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no runtime, with IOPS and the
-/// time that is left; give `ProgressBar::hidden()` for silence.
+/// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no
+/// runtime, with IOPS and the time that is left; give `ProgressBar::hidden()` for stall.
 pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
     check(plan)?;
     let mut attachments = attach(plan)?;
@@ -42,7 +42,7 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
             .find_map(Attachment::reached)
             .and_then(Reached::daemon),
     };
-    let lanes = lanes(plan, &mut attachments)?;
+    let jobs = jobs(plan, &mut attachments)?;
     let place = match &daemon {
         Some(Daemon {
             found: Found::BySocket,
@@ -51,12 +51,12 @@ pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
         _ if plan.daemon_pid.is_some() => Place::ThisMachine,
         _ => Place::Elsewhere,
     };
-    let (wait, remark) = polling::choose(plan, thread_count(plan, lanes.len()), place);
+    let (wait, remark) = polling::choose(plan, thread_count(plan, jobs.len()), place);
     let plan = &Plan {
         wait: Some(wait),
         ..plan.clone()
     };
-    let mut measured = measure(plan, lanes, &attachments, daemon.as_ref(), bar)?;
+    let mut measured = measure(plan, jobs, &attachments, daemon.as_ref(), bar)?;
     let mut notes = notes(plan, &attachments, daemon.as_ref());
     notes.extend(remark);
     let names: Vec<String> = attachments.iter().map(|it| it.name.clone()).collect();
@@ -132,9 +132,9 @@ pub(crate) fn region(plan: &Plan, attachment: &Attachment) -> Result<Region, Ben
     })
 }
 
-fn lanes(plan: &Plan, attachments: &mut [Attachment]) -> Result<Vec<Lane>, BenchError> {
+fn jobs(plan: &Plan, attachments: &mut [Attachment]) -> Result<Vec<Job>, BenchError> {
     let mut seeds = SplitMix(plan.seed);
-    let mut lanes = Vec::new();
+    let mut jobs = Vec::new();
     for (source, attachment) in attachments.iter_mut().enumerate() {
         let region = region(plan, attachment)?;
         let left = match plan.end {
@@ -142,10 +142,10 @@ fn lanes(plan: &Plan, attachments: &mut [Attachment]) -> Result<Vec<Lane>, Bench
             End::OnePass => region.units,
         };
         for port in attachment.ports.drain(..) {
-            lanes.push(Lane::new(port, source, plan, region, seeds.next(), left));
+            jobs.push(Job::new(port, source, plan, region, seeds.next(), left));
         }
     }
-    Ok(lanes)
+    Ok(jobs)
 }
 
 /// What was counted and sampled.
@@ -159,8 +159,8 @@ struct Measured {
     own_cpu: Duration,
     daemon_cpu: Option<Duration>,
     schedule: Schedule,
-    /// The lane that was without an answer for the longest time.
-    silent: Option<LaneOutcome>,
+    /// The job that was without an answer for the longest time.
+    silent: Option<JobOutcome>,
     /// Why the run ended early.
     failure: Option<BenchError>,
 }
@@ -171,26 +171,26 @@ const OUTAGE_MIN: Duration = Duration::from_secs(1);
 impl Measured {
     /// The longest outage, if it is worth reporting.
     fn outage(&self, plan: &Plan, names: &[String]) -> Option<Outage> {
-        let LaneOutcome {
+        let JobOutcome {
             source,
-            silence,
+            stall,
             answered,
             ..
         } = self.silent.as_ref()?;
         let reported_from = plan
             .max_outage
             .map_or(OUTAGE_MIN, |max| max.min(OUTAGE_MIN));
-        let began = silence
+        let began = stall
             .since
             .saturating_duration_since(self.schedule.measure_from);
-        (silence.lasted >= reported_from).then(|| Outage {
+        (stall.lasted >= reported_from).then(|| Outage {
             source: names[*source].clone(),
             began_s: began.as_secs_f64(),
-            lasted_s: silence.lasted.as_secs_f64(),
+            lasted_s: stall.lasted.as_secs_f64(),
             ended: *answered,
             max_s: plan
                 .max_outage
-                .filter(|&max| silence.lasted > max)
+                .filter(|&max| stall.lasted > max)
                 .map(|max| max.as_secs_f64()),
         })
     }
@@ -198,14 +198,14 @@ impl Measured {
 
 fn measure(
     plan: &Plan,
-    lanes: Vec<Lane>,
+    jobs: Vec<Job>,
     attachments: &[Attachment],
     daemon: Option<&Daemon>,
     bar: &ProgressBar,
 ) -> Result<Measured, BenchError> {
     let source_names: Vec<&str> = attachments.iter().map(|it| it.name.as_str()).collect();
-    let goal = goal(plan, &lanes);
-    let workers = workers(plan, lanes);
+    let goal = goal(plan, &jobs);
+    let workers = workers(plan, jobs);
     let counters: Vec<Arc<Counter>> = workers.iter().map(|it| Arc::clone(&it.counter)).collect();
     let barrier = Barrier::new(workers.len() + 1);
     let schedule = OnceLock::new();
@@ -221,7 +221,7 @@ fn measure(
                     barrier.wait();
                     let schedule = *schedule.get().expect("it is set before the barrier opens");
                     let outcome = pinned.map(|()| worker.run(schedule));
-                    // The watcher goes on until all senders are gone.
+                    // The watcher runs until all senders are dropped.
                     drop(ended);
                     outcome
                 })
@@ -258,25 +258,25 @@ fn measure(
 }
 
 /// Until when the bar goes on.
-fn goal(plan: &Plan, lanes: &[Lane]) -> Goal {
+fn goal(plan: &Plan, jobs: &[Job]) -> Goal {
     match plan.end {
         End::After(runtime) => Goal::Time(plan.ramp + runtime),
-        End::OnePass => Goal::Ios(lanes.iter().map(Lane::left).sum()),
+        End::OnePass => Goal::Ios(jobs.iter().map(Job::left).sum()),
     }
 }
 
-/// How many threads share `lanes` jobs.
-fn thread_count(plan: &Plan, lanes: usize) -> usize {
+/// How many threads share `jobs` jobs.
+fn thread_count(plan: &Plan, jobs: usize) -> usize {
     let threads = plan.threads.unwrap_or_else(|| polling::processors(plan));
-    threads.min(lanes)
+    threads.min(jobs)
 }
 
 /// Deals the jobs out to threads.
-fn workers(plan: &Plan, lanes: Vec<Lane>) -> Vec<Worker> {
-    let count = thread_count(plan, lanes.len());
+fn workers(plan: &Plan, jobs: Vec<Job>) -> Vec<Worker> {
+    let count = thread_count(plan, jobs.len());
     let mut workers: Vec<Worker> = (0..count)
         .map(|_| Worker {
-            lanes: Vec::new(),
+            jobs: Vec::new(),
             wait: plan.wait.unwrap_or(Wait::Spin),
             on_error: plan.on_error,
             patience: plan.patience(),
@@ -284,8 +284,8 @@ fn workers(plan: &Plan, lanes: Vec<Lane>) -> Vec<Worker> {
             counter: Arc::default(),
         })
         .collect();
-    for (index, lane) in lanes.into_iter().enumerate() {
-        workers[index % count].lanes.push(lane);
+    for (index, job) in jobs.into_iter().enumerate() {
+        workers[index % count].jobs.push(job);
     }
     workers
 }
@@ -385,17 +385,15 @@ fn gather(
 ) -> Measured {
     let mut tally = Tally::default();
     let mut shares = vec![0; source_names.len()];
-    let (mut silent, mut failure): (Option<LaneOutcome>, _) = (None, None);
+    let (mut silent, mut failure): (Option<JobOutcome>, _) = (None, None);
     let mut finished = schedule.measure_from;
     for outcome in outcomes {
         tally.merge(outcome.tally);
-        for lane in outcome.lanes {
-            shares[lane.source] += lane.measured;
-            let longest = silent
-                .as_ref()
-                .map_or(Duration::ZERO, |it| it.silence.lasted);
-            if lane.silence.lasted > longest {
-                silent = Some(lane);
+        for job in outcome.jobs {
+            shares[job.source] += job.measured;
+            let longest = silent.as_ref().map_or(Duration::ZERO, |it| it.stall.lasted);
+            if job.stall.lasted > longest {
+                silent = Some(job);
             }
         }
         finished = finished.max(outcome.finished);
@@ -467,7 +465,7 @@ fn report(
     };
     let iops = ios as f64 / elapsed_s;
     Report {
-        workload: workload(plan),
+        workload: Workload::from(plan),
         elapsed_s,
         read: side(Direction::Read),
         write: side(Direction::Write),
@@ -499,18 +497,5 @@ fn report(
         interrupted: plan.stop.is_requested(),
         notes,
         latencies: with_late,
-    }
-}
-
-pub(crate) fn workload(plan: &Plan) -> Workload {
-    Workload {
-        rw: plan.pattern,
-        rwmixread: plan.read_percent,
-        bs: plan.block_len_bytes,
-        iodepth: plan.depth,
-        numjobs: plan.jobs,
-        randseed: plan.seed,
-        wait: plan.wait.unwrap_or(Wait::Spin),
-        interval_s: plan.interval.as_secs_f64(),
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError, End, Kind, Pattern, Plan, Report,
-    report::{microseconds, plain_table, thousands},
+    format::{microseconds, plain_table, thousands},
     run,
 };
 
@@ -84,7 +84,8 @@ impl SuiteKind {
         }
     }
 
-    /// The shapes of the series, smallest blocks first; only those of the kind `selection`, if that is given.
+    /// The shapes of the series, smallest blocks first; only those of the kind `selection`, if that
+    /// is given.
     fn shapes(self, selection: Option<Kind>) -> Vec<Shape> {
         let more = match self {
             Self::Quick => &[],
@@ -120,7 +121,7 @@ pub struct SuiteReport {
     pub rows: Vec<SuiteRow>,
     /// Whether a [`Stop`](crate::Stop) ended the series.
     pub interrupted: bool,
-    /// The shape that could not be measured, and why. Later ones were not tried.
+    /// The shape that could not be measured, and why. Later shapes were not run.
     pub failure: Option<String>,
     /// Shapes that were left out, and why.
     pub skipped: Vec<String>,
@@ -142,11 +143,13 @@ impl SuiteReport {
     }
 }
 
-/// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and time come from the
-/// shape, everything else from `base`. With a `selection`, only shapes of that kind are measured. `bar` shows the
-/// shapes.
-/// Shapes of 512 B are left out where a source has larger blocks. If a shape fails, the series ends with those before it;
-/// the first one's error is returned.
+/// Measures every shape of a series on the sources of `base`. Pattern, block size, depth, ramp and
+/// time come from the shape, everything else from `base`. With a `selection`, only shapes of that
+/// kind are measured. `bar` shows the shapes. Shapes of 512 B are skipped if a source has larger
+/// blocks. If a shape fails, the series ends and the report holds the shapes before it.
+///
+/// # Errors
+/// If the first shape fails, or no shape matches the `selection`.
 pub fn run_suite(
     base: &Plan,
     kind: SuiteKind,
@@ -176,7 +179,7 @@ pub fn run_suite(
         bar.set_position(index as u64);
         match run(&plan, &ProgressBar::hidden()) {
             Ok(mut report) => {
-                // The same remark under every shape helps nobody.
+                // Do not repeat the same note under every shape.
                 report.notes.retain(|note| !first_note.contains(note));
                 first_note.extend(report.notes.iter().cloned());
                 before = format!(" (before: {} IOPS)", thousands(report.iops));

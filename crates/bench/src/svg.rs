@@ -8,7 +8,7 @@ use plotters::{
     style::RGBColor,
 };
 
-use crate::{BenchError, Direction, Latencies, Report, report::thousands};
+use crate::{BenchError, Direction, Latencies, Report, format::thousands};
 
 /// Columns per power of ten.
 const COLUMNS_PER_DECADE: f64 = 20.0;
@@ -19,8 +19,8 @@ const COLOURS: [RGBColor; 3] = [
     RGBColor(127, 127, 127),
 ];
 
-/// Draws the report's latencies into an SVG file: the share of I/Os over latency on a logarithmic scale, with lines at
-/// p50, p99 and p99.9.
+/// Draws the report's latencies into an SVG file: the share of I/Os over latency on a logarithmic
+/// scale, with lines at p50, p99 and p99.9.
 pub(crate) fn draw(report: &Report, path: &Path) -> Result<(), BenchError> {
     let mut text = String::new();
     draw_text(report, &mut text).map_err(|error| BenchError::Draw {
@@ -61,16 +61,7 @@ fn columns(latencies: &Latencies) -> Vec<(f64, f64, f64)> {
 type DrawError = plotters::drawing::DrawingAreaErrorKind<std::io::Error>;
 
 fn draw_text(report: &Report, text: &mut String) -> Result<(), DrawError> {
-    let sides: Vec<Columns> = Direction::ALL
-        .into_iter()
-        .zip(["read", "write", "trim"])
-        .map(|(direction, name)| Columns {
-            direction,
-            name,
-            bars: columns(&report.latencies[direction as usize]),
-        })
-        .filter(|side| !side.bars.is_empty())
-        .collect();
+    let sides = sides(report);
     let all = || sides.iter().flat_map(|side| side.bars.iter());
     let from = all().map(|column| column.0).fold(f64::INFINITY, f64::min);
     let to = all().map(|column| column.1).fold(0.0, f64::max);
@@ -80,17 +71,8 @@ fn draw_text(report: &Report, text: &mut String) -> Result<(), DrawError> {
     if sides.is_empty() {
         return area.present();
     }
-    let workload = &report.workload;
-    let caption = format!(
-        "{} bs={} iodepth={} numjobs={}: {} IOPS",
-        workload.rw,
-        workload.bs,
-        workload.iodepth,
-        workload.numjobs,
-        thousands(report.iops)
-    );
     let mut chart = plotters::chart::ChartBuilder::on(&area)
-        .caption(caption, ("sans-serif", 18).into_font())
+        .caption(caption(report), ("sans-serif", 18).into_font())
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(50)
@@ -124,6 +106,32 @@ fn draw_text(report: &Report, text: &mut String) -> Result<(), DrawError> {
         .background_style(WHITE)
         .draw()?;
     area.present()
+}
+
+/// The columns of each direction that has I/Os.
+fn sides(report: &Report) -> Vec<Columns> {
+    Direction::ALL
+        .into_iter()
+        .zip(["read", "write", "trim"])
+        .map(|(direction, name)| Columns {
+            direction,
+            name,
+            bars: columns(&report.latencies[direction as usize]),
+        })
+        .filter(|side| !side.bars.is_empty())
+        .collect()
+}
+
+fn caption(report: &Report) -> String {
+    let workload = &report.workload;
+    format!(
+        "{} bs={} iodepth={} numjobs={}: {} IOPS",
+        workload.rw,
+        workload.bs,
+        workload.iodepth,
+        workload.numjobs,
+        thousands(report.iops)
+    )
 }
 
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];

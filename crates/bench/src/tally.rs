@@ -11,8 +11,8 @@ use crate::{Direction, latency::Latencies, port::IoError};
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) latencies: [Latencies; 3],
-    /// I/Os that were in flight when the run ended and took long, with the time from their start to their completion
-    /// or, if they had none, to the end of waiting.
+    /// I/Os that were in flight when the run ended and took long, with the time from their start to
+    /// their completion or, if they had none, to the end of waiting.
     pub(crate) late: Vec<(Direction, Duration)>,
     /// How many of these did not complete.
     pub(crate) unanswered: u64,
@@ -44,7 +44,8 @@ impl Tally {
         self.latencies.iter().all(|it| it.count() == 0) && self.late.is_empty() && self.errors == 0
     }
 
-    /// The latencies of all I/Os, including those that were in flight when the run ended and took long.
+    /// The latencies of all I/Os, including those that were in flight when the run ended and took
+    /// long.
     pub(crate) fn with_late(&self) -> [Latencies; 3] {
         let mut all = self.latencies.clone();
         for &(direction, latency) in &self.late {
@@ -64,8 +65,8 @@ impl Tally {
     }
 }
 
-/// How many I/Os a thread has completed since it began to measure, for whoever watches. Each has cache lines of its
-/// own and is stored once per batch.
+/// How many I/Os a thread has completed since it began to measure, for the thread that watches.
+/// Each has cache lines of its own and is stored once per batch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counter([AtomicU64; 3]);

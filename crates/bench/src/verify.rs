@@ -1,10 +1,10 @@
 //! Writes a seeded pattern and checks every block.
 //!
-//! Each block holds its LBA, the seed and a generation, which counts how often it was written; so a block that is
-//! stale, in the wrong place, torn or never written is told from one that is right. Jobs divide the region among
-//! themselves, so each knows what its blocks must hold.
+//! Each block holds its LBA, the seed and a generation, which counts how often it was written; so a
+//! block that is stale, in the wrong place, torn or never written is detected. Jobs divide the
+//! region among themselves, so each knows what its blocks must hold.
 
-mod lane;
+mod job;
 mod pattern;
 mod report;
 
@@ -18,12 +18,12 @@ use crate::{
     order::SplitMix,
     run::{attach, pin, region},
 };
-use lane::{CheckLane, Share};
+use job::{CheckJob, Share};
 pub use report::{Mismatch, VerifyReport};
 
-/// Verifies the sources of `plan`: writes every block of the region once (more often where `plan.end` is a time, with
-/// checks in between where the pattern is mixed), then reads all of it and checks it. With a pattern that only reads,
-/// checks what an earlier verification with the same seed wrote.
+/// Verifies the sources of `plan`: writes every block of the region once (more often if `plan.end`
+/// is a time, with checks in between if the pattern is mixed), then reads all of it and checks it.
+/// With a pattern that only reads, checks what an earlier verification with the same seed wrote.
 pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError> {
     if plan.pattern.kind == Kind::Trim {
         return Err(BenchError::Combination {
@@ -33,19 +33,19 @@ pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError
     }
     check(plan)?;
     let started = Instant::now();
-    let lanes = lanes(plan)?;
-    let names = lanes.names;
-    bar.set_length(lanes.units);
-    let wait = wait(plan, lanes.checks.len());
+    let jobs = jobs(plan)?;
+    let names = jobs.names;
+    bar.set_length(jobs.units);
+    let wait = wait(plan, jobs.checks.len());
     let parts: Vec<_> = thread::scope(|scope| {
-        let handles: Vec<_> = lanes
+        let handles: Vec<_> = jobs
             .checks
             .into_iter()
             .enumerate()
-            .map(|(index, (source, lane))| {
+            .map(|(index, (source, job))| {
                 scope.spawn(move || {
                     pin(plan, index)?;
-                    let checked = lane.run(wait, bar);
+                    let checked = job.run(wait, bar);
                     Ok((source, checked))
                 })
             })
@@ -55,7 +55,7 @@ pub fn verify(plan: &Plan, bar: &ProgressBar) -> Result<VerifyReport, BenchError
             .map(|handle| handle.join().expect("a verifying thread does not panic"))
             .collect::<Result<_, BenchError>>()
     })?;
-    drop(lanes.attachments);
+    drop(jobs.attachments);
     let mut report = VerifyReport {
         seed: plan.seed,
         interrupted: plan.stop.is_requested(),
@@ -82,22 +82,22 @@ fn wait(plan: &Plan, threads: usize) -> Wait {
     }
 }
 
-struct Lanes {
+struct CheckJobs {
     /// With the number of the source.
-    checks: Vec<(usize, CheckLane)>,
+    checks: Vec<(usize, CheckJob)>,
     /// I/Os of one pass over all.
     units: u64,
     names: Vec<String>,
     attachments: Vec<crate::attachment::Attachment>,
 }
 
-fn lanes(plan: &Plan) -> Result<Lanes, BenchError> {
+fn jobs(plan: &Plan) -> Result<CheckJobs, BenchError> {
     let mut attachments = attach(plan)?;
     let mut seeds = SplitMix(plan.seed);
     let (mut checks, mut units) = (Vec::new(), 0);
     for (source, attachment) in attachments.iter_mut().enumerate() {
         let region = region(plan, attachment)?;
-        if region.units > u64::from(plan.jobs) * CheckLane::UNITS_MAX {
+        if region.units > u64::from(plan.jobs) * CheckJob::UNITS_MAX {
             return Err(BenchError::Option {
                 option: "bs",
                 value: u64::from(plan.block_len_bytes),
@@ -114,11 +114,11 @@ fn lanes(plan: &Plan) -> Result<Lanes, BenchError> {
                 block_bytes: attachment.unit_bytes,
             };
             if share.units > 0 {
-                checks.push((source, CheckLane::new(port, plan, share, seeds.next())));
+                checks.push((source, CheckJob::new(port, plan, share, seeds.next())));
             }
         }
     }
-    Ok(Lanes {
+    Ok(CheckJobs {
         checks,
         units,
         names: attachments.iter().map(|it| it.name.clone()).collect(),

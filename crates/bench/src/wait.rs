@@ -36,5 +36,5 @@ impl Serialize for Wait {
     }
 }
 
-/// The longest that a thread sleeps before it looks at the clock again.
+/// The longest sleep of a thread before it reads the clock again.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(50);

@@ -1,5 +1,6 @@
-//! A thread that drives jobs. No allocation per I/O, one reading of the clock per batch of completions: a batch's
-//! completions and the I/Os issued in their place carry the same time, so the cost of issuing counts as latency.
+//! A thread that drives jobs. No allocation per I/O, one reading of the clock per batch of
+//! completions: a batch's completions and the I/Os issued in their place carry the same time, so
+//! the cost of issuing counts as latency.
 
 use std::{
     sync::Arc,
@@ -13,7 +14,7 @@ use rustix::{
 
 use crate::{
     OnError, Stop, Wait,
-    lane::{Lane, Silence},
+    job::{Job, Stall},
     port::{Done, Port, PortError},
     tally::{Counter, Tally},
     wait::SLEEP_MAX,
@@ -31,7 +32,7 @@ pub(crate) struct Schedule {
 /// A thread's part of a run.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) jobs: Vec<Job>,
     pub(crate) wait: Wait,
     pub(crate) on_error: OnError,
     /// How long a target may stay silent in a run without an end in time.
@@ -44,34 +45,34 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    pub(crate) lanes: Vec<LaneOutcome>,
+    pub(crate) jobs: Vec<JobOutcome>,
     /// When its last measured I/O had completed.
     pub(crate) finished: Instant,
     /// Why it ended early.
     pub(crate) breakdown: Option<Breakdown>,
 }
 
-/// What one lane contributed.
+/// What one job contributed.
 #[derive(Debug)]
-pub(crate) struct LaneOutcome {
+pub(crate) struct JobOutcome {
     pub(crate) source: usize,
     /// I/Os completed while measuring.
     pub(crate) measured: u64,
     /// The longest time without a completion.
-    pub(crate) silence: Silence,
+    pub(crate) stall: Stall,
     /// Whether all I/Os in flight at the end have completed.
     pub(crate) answered: bool,
 }
 
-impl LaneOutcome {
-    fn of(lane: Lane) -> Self {
+impl JobOutcome {
+    fn of(job: Job) -> Self {
         let outcome = Self {
-            source: lane.source,
-            measured: lane.measured,
-            silence: lane.silence,
-            answered: lane.is_idle(),
+            source: job.source,
+            measured: job.measured,
+            stall: job.stall,
+            answered: job.is_idle(),
         };
-        lane.port.close();
+        job.port.close();
         outcome
     }
 }
@@ -94,11 +95,11 @@ struct Run {
 
 impl Run {
     /// Drops what the ramp has counted.
-    fn start_measuring(&mut self, lanes: &mut [Lane]) {
+    fn start_measuring(&mut self, jobs: &mut [Job]) {
         self.measuring = true;
         self.tally.start_measuring();
-        for lane in lanes {
-            lane.start_measuring();
+        for job in jobs {
+            job.start_measuring();
         }
     }
 }
@@ -112,7 +113,7 @@ impl Worker {
             done: Vec::with_capacity(1 << 12),
             next_patience_check: schedule.start,
         };
-        let ended = if self.lanes.len() == 1 {
+        let ended = if self.jobs.len() == 1 {
             self.run_one(&mut run)
         } else {
             self.run_many(&mut run)
@@ -123,20 +124,20 @@ impl Worker {
         };
         if !run.measuring {
             // The ramp is not measured, even if nothing follows it.
-            run.start_measuring(&mut self.lanes);
+            run.start_measuring(&mut self.jobs);
         }
         self.counter.publish(&run.tally);
         let deadline = finished + DRAIN_MAX;
-        for lane in &mut self.lanes {
-            lane.stop();
-            if let Err(error) = drain(lane, &mut run, deadline) {
+        for job in &mut self.jobs {
+            job.stop();
+            if let Err(error) = drain(job, &mut run, deadline) {
                 breakdown.get_or_insert(error);
             }
-            lane.abandon(Instant::now(), &mut run.tally);
+            job.abandon(Instant::now(), &mut run.tally);
         }
-        let lanes = self.lanes.into_iter().map(LaneOutcome::of).collect();
+        let jobs = self.jobs.into_iter().map(JobOutcome::of).collect();
         Outcome {
-            lanes,
+            jobs,
             tally: run.tally,
             finished,
             breakdown,
@@ -147,31 +148,31 @@ impl Worker {
         let wait = self.wait;
         let mut now = Instant::now();
         loop {
-            let lane = &mut self.lanes[0];
-            lane.issue(now);
+            let job = &mut self.jobs[0];
+            job.issue(now);
             let waited = match wait {
                 Wait::Spin => {
-                    let polled = lane.port.poll(now, &mut run.done);
+                    let polled = job.port.poll(now, &mut run.done);
                     if run.done.is_empty() {
-                        pause(lane);
+                        pause(job);
                     }
                     polled
                 }
                 Wait::Sleep | Wait::Adaptive(_) => {
-                    let patience = lane.patience(now);
-                    lane.port.wait(wait, patience, &mut run.done)
+                    let patience = job.patience(now);
+                    job.port.wait(wait, patience, &mut run.done)
                 }
             };
-            waited.map_err(|error| breakdown(lane, error))?;
+            waited.map_err(|error| breakdown(job, error))?;
             now = Instant::now();
             if self.has_ended(now, run) {
                 return Ok(now);
             }
-            let lane = &mut self.lanes[0];
+            let job = &mut self.jobs[0];
             if !run.done.is_empty() {
-                lane.complete(now, &mut run.done, &mut run.tally);
+                job.complete(now, &mut run.done, &mut run.tally);
                 self.counter.publish(&run.tally);
-                if self.must_stop(&run.tally) || self.lanes[0].is_finished() {
+                if self.must_stop(&run.tally) || self.jobs[0].is_finished() {
                     return Ok(now);
                 }
             }
@@ -180,17 +181,17 @@ impl Worker {
 
     fn run_many(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
         if self.wait != Wait::Spin {
-            self.lanes.iter_mut().for_each(|lane| lane.port.announce());
+            self.jobs.iter_mut().for_each(|job| job.port.announce());
         }
-        let mut poller = Poller::new(self.lanes.len());
+        let mut poller = Poller::new(self.jobs.len());
         let mut idle_since = Instant::now();
         loop {
             let mut now = Instant::now();
             let before = run.tally.errors + self.completed();
             for index in 0..poller.ready.len() {
                 let number = poller.ready[index];
-                let lane = &mut self.lanes[number];
-                let turned = turn(lane, now, run).map_err(|error| breakdown(lane, error))?;
+                let job = &mut self.jobs[number];
+                let turned = turn(job, now, run).map_err(|error| breakdown(job, error))?;
                 now = turned.now;
                 if turned.has_more {
                     poller.again.push(number);
@@ -199,12 +200,12 @@ impl Worker {
                     return Ok(now);
                 }
             }
-            // No lane may be ready for as long as its target does not answer.
+            // No job may be ready for as long as its target does not answer.
             if self.has_ended(now, run) {
                 return Ok(now);
             }
             self.counter.publish(&run.tally);
-            if self.must_stop(&run.tally) || self.lanes.iter().all(Lane::is_finished) {
+            if self.must_stop(&run.tally) || self.jobs.iter().all(Job::is_finished) {
                 return Ok(now);
             }
             if run.tally.errors + self.completed() != before {
@@ -215,18 +216,18 @@ impl Worker {
                 Wait::Sleep => true,
                 Wait::Adaptive(spin) => now.saturating_duration_since(idle_since) >= spin,
             };
-            poller.wait(&self.lanes, now, may_sleep);
+            poller.wait(&self.jobs, now, may_sleep);
         }
     }
 
     fn completed(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.measured).sum()
+        self.jobs.iter().map(|job| job.measured).sum()
     }
 
     /// Whether time is up or a stop was requested; begins to measure when that time has come.
     fn has_ended(&mut self, now: Instant, run: &mut Run) -> bool {
         if !run.measuring && now >= run.schedule.measure_from {
-            run.start_measuring(&mut self.lanes);
+            run.start_measuring(&mut self.jobs);
         }
         if self.stop.is_requested() {
             return true;
@@ -243,9 +244,9 @@ impl Worker {
             return false;
         }
         run.next_patience_check = now + PATIENCE_CHECK_INTERVAL;
-        self.lanes
+        self.jobs
             .iter()
-            .any(|lane| lane.silent_for(now) > self.patience)
+            .any(|job| job.stalled_for(now) > self.patience)
     }
 
     fn must_stop(&self, tally: &Tally) -> bool {
@@ -253,18 +254,18 @@ impl Worker {
     }
 }
 
-fn breakdown(lane: &Lane, error: PortError) -> Breakdown {
+fn breakdown(job: &Job, error: PortError) -> Breakdown {
     Breakdown {
-        source: lane.source,
+        source: job.source,
         error,
     }
 }
 
-/// Lets some time pass between two looks at a deep queue: each look takes the socket's lock from the system, which is
-/// about to deliver more. A queue of one looks again at once.
-fn pause(lane: &Lane) {
+/// Pauses between two polls of a deep queue: each poll takes the socket's lock, which the kernel
+/// needs to deliver more. A queue of depth 1 is polled again at once.
+fn pause(job: &Job) {
     const HINTS_MAX: usize = 24;
-    for _ in 1..lane.depth().min(HINTS_MAX) {
+    for _ in 1..job.depth().min(HINTS_MAX) {
         std::hint::spin_loop();
     }
 }
@@ -275,13 +276,14 @@ struct Turned {
     has_more: bool,
 }
 
-/// Serves one of many lanes until nothing more has completed, a few times at most, so that others get their turn.
-fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortError> {
+/// Serves one of many jobs until nothing more has completed, a few times at most, so that others
+/// get their turn.
+fn turn(job: &mut Job, now: Instant, run: &mut Run) -> Result<Turned, PortError> {
     const ROUNDS_MAX: usize = 2;
     let mut now = now;
     for _ in 0..ROUNDS_MAX {
-        lane.issue(now);
-        lane.port.poll(now, &mut run.done)?;
+        job.issue(now);
+        job.port.poll(now, &mut run.done)?;
         if run.done.is_empty() {
             return Ok(Turned {
                 now,
@@ -289,7 +291,7 @@ fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortErro
             });
         }
         now = Instant::now();
-        lane.complete(now, &mut run.done, &mut run.tally);
+        job.complete(now, &mut run.done, &mut run.tally);
     }
     Ok(Turned {
         now,
@@ -297,55 +299,55 @@ fn turn(lane: &mut Lane, now: Instant, run: &mut Run) -> Result<Turned, PortErro
     })
 }
 
-/// Waits for what is in flight, until `deadline` at most. `run.done` may hold completions that were polled after the
-/// run's end.
-fn drain(lane: &mut Lane, run: &mut Run, deadline: Instant) -> Result<(), Breakdown> {
-    lane.complete_late(Instant::now(), &mut run.done, &mut run.tally);
-    while !lane.is_idle() && Instant::now() < deadline {
-        lane.port
+/// Waits for what is in flight, until `deadline` at most. `run.done` may hold completions that were
+/// polled after the run's end.
+fn drain(job: &mut Job, run: &mut Run, deadline: Instant) -> Result<(), Breakdown> {
+    job.complete_late(Instant::now(), &mut run.done, &mut run.tally);
+    while !job.is_idle() && Instant::now() < deadline {
+        job.port
             .wait(Wait::Sleep, Some(SLEEP_MAX), &mut run.done)
-            .map_err(|error| breakdown(lane, error))?;
-        lane.complete_late(Instant::now(), &mut run.done, &mut run.tally);
+            .map_err(|error| breakdown(job, error))?;
+        job.complete_late(Instant::now(), &mut run.done, &mut run.tally);
     }
     Ok(())
 }
 
 /// How long the I/Os in flight at the end of a run are waited for.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// How often a run without an end in time looks whether its target still answers.
+/// How often a run without a time limit checks whether its target still responds.
 const PATIENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Tells which of many lanes have something to do.
+/// Tells which of many jobs have something to do.
 struct Poller {
     epoll: Option<rustix::fd::OwnedFd>,
     registered: Vec<bool>,
     events: Vec<epoll::Event>,
     ready: Vec<usize>,
-    /// Lanes that are ready without an event.
+    /// CheckJobs that are ready without an event.
     again: Vec<usize>,
 }
 
 impl Poller {
-    fn new(lanes: usize) -> Self {
+    fn new(jobs: usize) -> Self {
         Self {
-            // Without epoll (no descriptor is left) every lane is looked at each time.
+            // Without epoll (no descriptor is left) every job is looked at each time.
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
-            registered: vec![false; lanes],
-            events: Vec::with_capacity(lanes),
-            ready: (0..lanes).collect(),
-            again: Vec::with_capacity(lanes),
+            registered: vec![false; jobs],
+            events: Vec::with_capacity(jobs),
+            ready: (0..jobs).collect(),
+            again: Vec::with_capacity(jobs),
         }
     }
 
-    /// Finds the lanes that are ready; sleeps until one is, where that is permitted.
-    fn wait(&mut self, lanes: &[Lane], now: Instant, may_sleep: bool) {
+    /// Finds the jobs that are ready. Sleeps until one is, if that is permitted.
+    fn wait(&mut self, jobs: &[Job], now: Instant, may_sleep: bool) {
         let Some(epoll) = &self.epoll else { return };
         self.ready.clear();
         self.ready.append(&mut self.again);
         let may_sleep = may_sleep && self.ready.is_empty();
         let mut patience = if may_sleep { SLEEP_MAX } else { Duration::ZERO };
-        for (index, lane) in lanes.iter().enumerate() {
-            if !lane.port.signals() {
+        for (index, job) in jobs.iter().enumerate() {
+            if !job.port.signals() {
                 self.registered[index] = false;
                 self.ready.push(index);
                 patience = patience.min(RETRY);
@@ -353,17 +355,17 @@ impl Poller {
             }
             if !self.registered[index] {
                 let data = epoll::EventData::new_u64(index as u64);
-                // A descriptor that was closed has left the set by itself, and one that is still in it is as
-                // good as added.
-                let events = match lane.port {
+                // A descriptor that was closed has left the set by itself, and one that is still in
+                // it is as good as added.
+                let events = match job.port {
                     Port::Network { .. } => epoll::EventFlags::IN,
                     Port::File { .. } => epoll::EventFlags::IN | epoll::EventFlags::ET,
                 };
-                let _ = epoll::add(epoll, lane.port.descriptor(), data, events);
+                let _ = epoll::add(epoll, job.port.descriptor(), data, events);
                 self.registered[index] = true;
             }
-            if lane.is_paced() {
-                let until_due = lane.until_due(now);
+            if job.is_paced() {
+                let until_due = job.until_due(now);
                 if until_due.is_zero() {
                     self.ready.push(index);
                 }
@@ -381,11 +383,11 @@ impl Poller {
             }
         }
         if may_sleep && self.ready.is_empty() {
-            // An event that was lost delays its lane by one sleep.
-            self.ready.extend(0..lanes.len());
+            // An event that was lost delays its job by one sleep.
+            self.ready.extend(0..jobs.len());
         }
     }
 }
 
-/// How soon a lane that can't signal is looked at again.
+/// How soon a job that cannot signal is looked at again.
 const RETRY: Duration = Duration::from_micros(50);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Who asks for access, as far as its protocol tells.
+/// The identity of a host, as far as its protocol states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostIdentity<'a> {
     /// The name it gave: a host NQN, an initiator's IQN; none in protocols without names.

@@ -23,6 +23,7 @@
 
 mod access;
 mod op;
+mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod ticket;
@@ -30,7 +31,8 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use op::{Admission, Intent, Op, OpKind, ReadDest, Status, Unmap};
+pub use op::{Admission, Intent, Op, OpKind, ReadDest, Unmap};
+pub use status::Status;
 pub use ticket::{Completion, Completions, Settled, Ticket};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
 pub use volume::{Allocation, Pinned, RawSpan, Volume};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Extent, Lba};
+use crate::{Extent, Lba, Status};
 
 /// One operation on a volume. Extents are in the volume's own blocks; data lengths are whole blocks
 /// and equal the extent's. A command of a protocol may be executed as several `Op`s of whole
@@ -16,7 +16,8 @@ pub enum Op<'a> {
         /// Where the bytes go.
         dest: ReadDest<'a>,
     },
-    /// Write blocks. Each block becomes wholly the new one, even where the operation fails midway.
+    /// Write blocks. Each block is written wholly or not at all, even if the operation fails
+    /// midway.
     Write {
         /// Where to.
         extent: Extent,
@@ -27,10 +28,10 @@ pub enum Op<'a> {
     WriteZeroes {
         /// Which blocks.
         extent: Extent,
-        /// Whether their memory may be given back.
+        /// Whether their memory may be freed.
         unmap: Unmap,
     },
-    /// Give the memory of blocks back; they read as zeros afterwards.
+    /// Free the memory of blocks. They read as zeros afterwards.
     Discard {
         /// Which blocks.
         extent: Extent,
@@ -49,8 +50,8 @@ pub enum Op<'a> {
         /// What they should hold.
         data: &'a [u8],
     },
-    /// Compare blocks with `compare` and, where all are equal, write `write`; atomic towards every
-    /// other operation on these blocks.
+    /// Compare blocks with `compare` and, if all are equal, write `write`. Atomic with respect to
+    /// every other operation on these blocks.
     CompareAndWrite {
         /// Which blocks.
         extent: Extent,
@@ -82,7 +83,7 @@ pub enum ReadDest<'a> {
 /// Whether zeroed blocks may lose their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmap {
-    /// Memory may be given back.
+    /// Memory may be freed.
     Allowed,
     /// Blocks stay allocated.
     Forbidden,
@@ -111,62 +112,41 @@ impl OpKind {
 pub struct Intent<'a> {
     /// The kind of the command.
     pub kind: OpKind,
-    /// All blocks that it reads or changes. Of a copy inside the volume, the destination stands first. Empty for a
-    /// flush.
+    /// All blocks that it reads or changes. Of a copy inside the volume, the destination stands
+    /// first. Empty for a flush.
     pub extents: &'a [Extent],
     /// The length of the command's work in bytes, which filters count: 0 for a flush.
     pub len_bytes: u64,
 }
 
-/// A volume's word on a command as a whole, before any of its data moves (see [`crate::Volume::admit`]).
+/// A volume's word on a command as a whole, before any of its data moves (see
+/// [`crate::Volume::admit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Execute; complete as soon as done.
     Now,
     /// Execute, but do not complete before this instant (delay, rate limit).
     NotBefore(Instant),
-    /// Do not execute; complete with this error, not before the instant where there is one.
+    /// Do not execute; complete with this error, not before the instant, if any.
     Fail(Status, Option<Instant>),
-    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute, and settle.
-    Later,
-    /// Execute, then settle before completing.
-    NowThenSettle,
+    /// Wait until [`crate::Completions::done`] says that the extents are in memory; then execute,
+    /// and settle. Do not complete before the instant, if there is one.
+    Later(Option<Instant>),
+    /// Execute, then settle before completing. Do not complete before the instant, if there is one.
+    NowThenSettle(Option<Instant>),
 }
 
-/// Why a volume did not do what was asked. Each protocol has its own code for each of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Status {
-    /// A block lies beyond the end of the volume.
-    #[error("the extent reaches beyond the end of the volume")]
-    LbaOutOfRange,
-    /// The volume is locked against writes.
-    #[error("the volume is locked read-only")]
-    WriteProtected,
-    /// The memory budget has no room for another slab.
-    #[error("the memory budget is used up; free space or raise --memory")]
-    CapacityExceeded,
-    /// Compare found the first different byte at this offset from the start of the extent.
-    #[error("the data differ from byte {offset_bytes} of the extent on")]
-    Miscompare {
-        /// Bytes from the start of the extent.
-        offset_bytes: u64,
-    },
-    /// Reading failed (a fault filter; slower volumes later).
-    #[error("unrecovered read error")]
-    ReadError,
-    /// Writing failed (a fault filter; slower volumes later).
-    #[error("write fault")]
-    WriteError,
-    /// The volume can't take commands for a moment; try again.
-    #[error("the volume is busy; try again")]
-    Busy,
-    /// The volume's contents were lost, and nobody has acknowledged that yet.
-    #[error("the volume is offline because its contents were lost")]
-    NotReady,
-    /// The volume was removed.
-    #[error("the volume was removed")]
-    Gone,
-    /// Data length and extent disagree, or the volume does not do this operation.
-    #[error("the operation is not valid for this volume")]
-    Invalid,
+impl Admission {
+    /// The same answer, except that the command does not complete before `due`.
+    #[must_use]
+    pub fn held_until(self, due: Instant) -> Self {
+        let held = |until: Option<Instant>| Some(until.map_or(due, |until| until.max(due)));
+        match self {
+            Self::Now => Self::NotBefore(due),
+            Self::NotBefore(until) => Self::NotBefore(until.max(due)),
+            Self::Fail(status, until) => Self::Fail(status, held(until)),
+            Self::Later(until) => Self::Later(held(until)),
+            Self::NowThenSettle(until) => Self::NowThenSettle(held(until)),
+        }
+    }
 }

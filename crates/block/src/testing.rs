@@ -1,6 +1,7 @@
 //! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped.
+//! tests; how a test is skipped; lists of errors.
 
+mod errors;
 mod late;
 
 use std::io::Write as _;
@@ -14,10 +15,11 @@ use crate::{
     ReadDest, Status, Ticket, Volume,
 };
 
+pub use errors::messages;
 pub use late::{LateVolume, Lateness};
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.
-/// Panics where the corpus can't be read.
+/// Panics if the corpus cannot be read.
 pub fn replay(name: &str, target: fn(&[u8])) -> usize {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -32,8 +34,8 @@ pub fn replay(name: &str, target: fn(&[u8])) -> usize {
     inputs
 }
 
-/// Reports that the calling test is skipped because `lack` is missing on this machine; the test then returns.
-/// Panics if `CI=true`, because nobody reads the output of a test that passes there.
+/// Reports that the calling test is skipped because `lack` is missing on this machine; the test
+/// then returns. Panics if `CI=true`, because skips are not noticed there.
 pub fn skip(lack: &str) {
     let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     assert!(!is_ci, "in CI a skipped test is a failure: {lack}");

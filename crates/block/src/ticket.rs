@@ -6,7 +6,8 @@
 //!    └─────► Later … Completions::done(ticket) ─► execute ──► settle ──► Later … done(ticket) ─► reply
 //! ```
 //!
-//! `Later` and `NowThenSettle` grant a lease. The lease ends with [`Volume::release`](crate::Volume::release).
+//! `Later` and `NowThenSettle` grant a lease. The lease ends with
+//! [`Volume::release`](crate::Volume::release).
 
 use crate::Status;
 
@@ -30,12 +31,13 @@ pub struct Completion {
     pub result: Result<(), Status>,
 }
 
-/// Where volumes report completions. The program around the protocols implements it and gives it to each volume that
-/// may answer "later".
+/// Where volumes report completions. The program around the protocols implements it and gives it to
+/// each volume that may answer "later".
 ///
-/// A volume calls [`done`](Self::done) once for each `Later` that it answered, from any thread, but never from inside
-/// [`Volume::admit`](crate::Volume::admit), [`Volume::settle`](crate::Volume::settle) or
-/// [`Volume::release`](crate::Volume::release). A report for a ticket that was released meanwhile is ignored.
+/// A volume calls [`done`](Self::done) once for each `Later` that it answered, from any thread, but
+/// never from inside [`Volume::admit`](crate::Volume::admit),
+/// [`Volume::settle`](crate::Volume::settle) or [`Volume::release`](crate::Volume::release). A
+/// report for a ticket that has been released is ignored.
 pub trait Completions: Send + Sync {
     /// Reports that the command may go on, or has failed. Never waits.
     fn done(&self, completion: Completion);

@@ -21,7 +21,7 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    /// The block size of `len_bytes` bytes, where it is one that volumes can have.
+    /// The block size of `len_bytes` bytes. `None` if volumes do not support it.
     pub const fn from_bytes(len_bytes: u64) -> Option<Self> {
         match len_bytes {
             512 => Some(Self::B512),

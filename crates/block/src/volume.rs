@@ -18,7 +18,7 @@ pub struct RawSpan {
 /// How the first bytes of a range are backed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Whether memory stands behind them; without it they read as zeros.
+    /// Whether memory is allocated for them. Otherwise they read as zeros.
     pub allocated: bool,
     /// For how many bytes this holds.
     pub len_bytes: u64,
@@ -32,28 +32,30 @@ pub trait Volume: Send + Sync {
     /// Whether writes are refused at present.
     fn is_read_only(&self) -> bool;
 
-    /// Whether commands are executed. Otherwise they fail with [`Status::NotReady`] until someone acts on this machine.
+    /// Whether commands are executed. Otherwise they fail with [`Status::NotReady`] until someone
+    /// acts on this machine.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Says, once per command of a protocol, whether and when the command may go on: here filters (delay, fault,
-    /// rate limit) act, and volumes whose blocks are not in memory begin to read them. A command that copies between
-    /// volumes asks for each slice, at both ends.
+    /// Says, once per command of a protocol, whether and when the command may go on: here filters
+    /// (delay, fault, rate limit) act, and volumes whose blocks are not in memory begin to read
+    /// them. A command that copies between volumes asks for each slice, at both ends.
     ///
-    /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on `intent.extents`: they
-    /// stay in memory until [`release`](Self::release), except those of an [`OpKind::Discard`](crate::OpKind::Discard):
-    /// they may be all blocks of the volume, and nothing is read from them. A lease is no lock. It may last for as long
-    /// as a peer likes, so a volume never makes one command wait for the release of another: where its memory for leases
-    /// is used up, it answers [`Admission::Fail`] with [`Status::Busy`].
+    /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on
+    /// `intent.extents`: they stay in memory until [`release`](Self::release), except those of an
+    /// [`OpKind::Discard`](crate::OpKind::Discard): they may be all blocks of the volume, and
+    /// nothing is read from them. A lease is not a lock. A peer decides how long it lasts, so a
+    /// volume never makes one command wait for the release of another: if its memory for leases is
+    /// used up, it returns [`Admission::Fail`] with [`Status::Busy`].
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission;
 
-    /// Does `op` at once, in memory. Overlapping operations take effect in the order of these calls, whichever
-    /// connections they come from and however long their effects take to settle.
+    /// Does `op` at once, in memory. Overlapping operations take effect in the order of these
+    /// calls, whichever connections they come from and however long their effects take to settle.
     fn execute(&self, op: Op<'_>) -> Result<(), Status>;
 
-    /// How the start of `range` is backed, and for how many bytes of it. A volume that can't tell
-    /// says that all of it is allocated.
+    /// How the start of `range` is backed, and for how many bytes of it. A volume that does not
+    /// know reports that all of it is allocated.
     fn allocation(&self, range: ByteRange) -> Allocation {
         Allocation {
             allocated: true,
@@ -62,17 +64,18 @@ pub trait Volume: Send + Sync {
     }
 
     /// A hint that an operation on `extent` follows soon: a session that has several commands at
-    /// hand gives it for the ones after the one that it executes, so that the memory of each is on
-    /// its way before it is needed. Extents that lie beyond the end are passed over.
+    /// hand gives it for the ones after the one that it executes, so that the memory of each is
+    /// prefetched. Extents beyond the end are ignored.
     #[expect(
         unused_variables,
         reason = "a volume whose bytes are not in memory has no use for the hint"
     )]
     fn prefetch(&self, extent: Extent) {}
 
-    /// Makes the effects of an executed command safe (durable, replicated), as far as the volume promises that. Called
-    /// once for each command that was admitted with [`Admission::Later`] or [`Admission::NowThenSettle`], did not
-    /// fail, and is not of kind [`OpKind::Read`](crate::OpKind::Read). A flush settles when every operation that was
+    /// Makes the effects of an executed command safe (durable, replicated), as far as the volume
+    /// promises that. Called once for each command that was admitted with [`Admission::Later`] or
+    /// [`Admission::NowThenSettle`], did not fail, and is not of kind
+    /// [`OpKind::Read`](crate::OpKind::Read). A flush settles when every operation that was
     /// executed before it is safe.
     ///
     /// # Errors
@@ -82,12 +85,12 @@ pub trait Volume: Send + Sync {
         Ok(Settled::Done)
     }
 
-    /// Ends a lease: its command was answered or aborted, or its connection is gone. Called exactly once for each
-    /// lease, whether or not the volume was done with the ticket.
+    /// Ends a lease: its command was completed or aborted, or its connection closed. Called exactly
+    /// once per lease, whether or not the volume has reported the ticket as done.
     #[expect(unused_variables, reason = "memory grants no leases")]
     fn release(&self, ticket: Ticket) {}
 
-    /// The volume's memory, for sending from where bytes lie; `None` where sessions must copy.
+    /// The volume's memory, for sending from where bytes lie; `None` if sessions must copy.
     fn pinned(&self) -> Option<&dyn Pinned> {
         None
     }

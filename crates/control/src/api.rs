@@ -22,9 +22,9 @@ use caller::{Caller, Entrance};
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
 pub use routes::openapi;
-pub use token::{Token, TokenError, is_exposed};
+pub use token::{Token, TokenError};
 
-/// Where the interface is offered.
+/// The addresses of the interface.
 #[derive(Debug)]
 pub struct ApiConfig {
     /// The Unix socket.
@@ -37,7 +37,7 @@ pub struct ApiConfig {
 
 /// How often portals that could not be opened are tried again.
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
-/// How often the counters of what the memory budget denied are read for the log.
+/// How often the counters of what the memory budget rejected are read for the log.
 const SHORTAGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The most engine calls at once; further ones wait.
@@ -111,7 +111,7 @@ impl Api {
         Self::listen(config)?.serve(engine)
     }
 
-    /// The TCP address, where there is one; its port is the real one.
+    /// The TCP address, if any; its port is the real one.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp
     }
@@ -120,7 +120,7 @@ impl Api {
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.socket);
@@ -178,7 +178,7 @@ async fn retry_portals(engine: Engine) {
     }
 }
 
-/// Says in the log what the memory budget could not give.
+/// Logs what the memory budget rejected.
 async fn report_shortages(engine: Engine) {
     let mut log = ShortageLog::default();
     loop {

@@ -77,13 +77,13 @@ impl Definitions {
                 self.targets.remove(&name);
             }
             Change::SetMachine(machine) => self.machine = Some(machine),
-            // Nobody defines them: they are kept beside the definitions.
+            // Reservations are not part of the definitions.
             Change::SetReservations(..) => {}
         }
     }
 
-    /// The changes that make `to` of these definitions. What others refer to is set before them and removed after
-    /// them, so every prefix of the changes refers to what exists.
+    /// The changes that make `to` of these definitions. What others refer to is set before them and
+    /// removed after them, so every prefix of the changes refers to what exists.
     pub fn changes_to(&self, to: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         let machine = to.machine.filter(|_| self.machine != to.machine);
@@ -131,7 +131,8 @@ fn removed<K: Ord + Clone, V>(
         .map(move |name| change(name.clone()))
 }
 
-/// Shows changes to people: a line each, `+` for what is new, `-` for what goes, `~` for what changes.
+/// Shows changes to people: a line each, `+` for what is new, `-` for what goes, `~` for what
+/// changes.
 pub fn describe(before: &Definitions, changes: &[Change]) -> Vec<String> {
     changes
         .iter()

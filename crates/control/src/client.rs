@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::api::{ErrorBody, Token};
 
-/// Where a daemon's REST interface is.
+/// The address of a daemon's REST interface.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A Unix socket.
@@ -32,13 +32,13 @@ pub enum ClientError {
         "no ramport daemon answers at {endpoint}; start one with `ramport serve` (or `systemctl start ramport`), or give its socket with --socket"
     )]
     NotRunning {
-        /// Where it was sought.
+        /// The address.
         endpoint: String,
     },
     /// The socket is not for this user.
     #[error("no permission to use {endpoint}; use sudo, or start the daemon with --socket-group")]
     Forbidden {
-        /// Where it is.
+        /// The address.
         endpoint: String,
     },
     /// The daemon refused.
@@ -54,17 +54,17 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the connection to {endpoint} failed: {source}")]
     Broken {
-        /// Where the daemon is.
+        /// The daemon's address.
         endpoint: String,
         /// What happened.
         source: io::Error,
     },
-    /// The answer is of no known form.
+    /// The response has no known form.
     #[error(
         "the daemon at {endpoint} sent a response that this version does not understand ({status}); use the same version for both"
     )]
     Answer {
-        /// Where it is.
+        /// The address.
         endpoint: String,
         /// The answer's status.
         status: StatusCode,
@@ -72,7 +72,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the person who asked can fix it with another request.
+    /// Whether the user can fix it with another request.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Refused { kind, .. } => kind != "internal" && kind != "unavailable",
@@ -272,7 +272,7 @@ where
     Ok((status, bytes))
 }
 
-/// What stands in a part of a path as it is.
+/// Characters of a path's part that are not escaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

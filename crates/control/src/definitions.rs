@@ -1,4 +1,5 @@
-//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file holds them too.
+//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file
+//! holds them too.
 //!
 //! ```
 //! let text = r#"
@@ -15,6 +16,7 @@
 
 mod chap;
 mod convert;
+mod fault;
 mod filters;
 mod identity;
 mod kind;
@@ -29,39 +31,46 @@ use server::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+pub(crate) use chap::ChapForm;
 pub use chap::{Chap, MutualChap, Secret, SecretFileError};
-pub use convert::DefinitionFault;
+pub use fault::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
 };
 pub use identity::Identity;
-pub use kind::VolumeKind;
+pub use kind::KindFields;
 
 use crate::text::{Portal, Size, Text};
+
+/// What stands for a secret that is not shown.
+const HIDDEN_SECRET: &str = "(hidden)";
 
 /// Everything that is defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definitions {
-    /// What identifiers of disks are derived from where nobody set them; it stays as it is where absent. Only a backup
-    /// with secrets has it.
+    /// A UUID from which identifiers of disks are derived. Only a backup with secrets has it; without it the daemon keeps
+    /// its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     pub machine: Option<Uuid>,
-    /// Where protocols listen, as URLs; those over RDMA may say what is to carry it.
+    /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP` after the port for a
+    /// portal group other than 1) and iser. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
+    /// `?rdma=soft` (software only).
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,
-    /// Other discovery services that hosts are referred to, as URLs.
+    /// The URLs of other NVMe discovery services, which the discovery log lists.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://192.0.2.7:8009"]))]
     pub referrals: BTreeSet<Text<Portal>>,
-    /// Hosts by name.
+    /// The hosts that targets list, by name: host NQNs, iSCSI initiator names, or any word for hosts that are identified by
+    /// their addresses.
     #[schema(value_type = BTreeMap<String, Host>)]
     pub hosts: BTreeMap<Text<HostName>, Host>,
-    /// Volumes by name.
+    /// The volumes, by name: letters, digits, `.`, `_` and `-`.
     #[schema(value_type = BTreeMap<String, Volume>)]
     pub volumes: BTreeMap<Text<VolumeName>, Volume>,
-    /// Targets by name.
+    /// The targets, by name: an NQN for NVMe, an IQN for iSCSI.
     #[schema(value_type = BTreeMap<String, Target>)]
     pub targets: BTreeMap<Text<TargetName>, Target>,
 }
@@ -70,23 +79,24 @@ pub struct Definitions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// Capacity: bytes, or text such as `50G`.
-    #[schema(value_type = String, example = "50 GiB")]
+    /// Capacity, from 1 MiB to 64 TiB, in whole blocks.
+    #[schema(value_type = String, example = "50G")]
     pub size: Size,
-    /// Bytes in a block: 512 or 4096.
+    /// Bytes in a block: 512 or 4096. It cannot be changed later.
     #[serde(default)]
-    #[schema(value_type = u32, example = 512)]
+    #[schema(value_type = u32, default = 512, example = 4096)]
     pub block_size: BlockLen,
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
-    pub kind: VolumeKind,
-    /// Identifiers by which hosts tell it from other disks.
+    pub kind: KindFields,
+    /// Identifiers by which hosts distinguish it from other disks.
     #[serde(default, skip_serializing_if = "Identity::is_empty")]
     pub identity: Identity,
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     #[serde(default, skip_serializing_if = "is_false")]
+    #[schema(default = false)]
     pub read_only: bool,
-    /// What slows it down or makes it fail.
+    /// Filters that slow commands down or make them fail.
     #[serde(default, skip_serializing_if = "Filters::is_empty")]
     pub filters: Filters,
 }
@@ -96,30 +106,31 @@ pub struct Volume {
 #[serde(try_from = "u64", into = "u64")]
 pub struct BlockLen(pub block::BlockSize);
 
-/// A target. Without `hosts` and `any_host`, hosts on this machine alone may use it.
+/// A target. Without `hosts` and `any_host`, only hosts on this machine may use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Target {
-    /// What any host from anywhere may do; excludes `hosts`.
+    /// What every host from any address may do; excludes `hosts`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub any_host: Option<Access>,
-    /// The hosts that may use it, and what they may do; excludes `any_host`.
+    /// The hosts that may use it, and what each may do; excludes `any_host`. Each is a key of `hosts` at the top level.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Access>>)]
     pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
-    /// The LUNs that a host on the list of an iSCSI target sees, each with the number in `namespaces`; all, under those
-    /// numbers, for hosts that are not here.
+    /// The LUNs that a listed host of an iSCSI target sees, each with its number in `namespaces`. Hosts that are not named
+    /// here see all volumes under those numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
     pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
-    /// The groups of the portals that an iSCSI target is reached through; all, where empty.
+    /// The groups of portals through which an iSCSI target is reachable. An empty list means all groups.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<u16>, example = json!([2]))]
     pub portal_groups: BTreeSet<NonZeroU16>,
-    /// What hosts without CHAP of their own have to prove to an iSCSI target.
+    /// CHAP for logins of hosts that have no CHAP settings of their own (iSCSI targets only).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
-    /// Its volumes by number: the namespace ID, from 1, or the LUN of an iSCSI target, from 0.
+    /// Its volumes, by namespace ID (from 1) or, for an iSCSI target, by LUN (from 0).
     #[schema(value_type = BTreeMap<String, String>, example = json!({"1": "rd0"}))]
     pub namespaces: BTreeMap<Nsid, Text<VolumeName>>,
 }
@@ -139,17 +150,18 @@ pub enum Access {
 #[serde(try_from = "NsidForm", into = "String")]
 pub struct Nsid(pub u32);
 
-/// A host. It is told by its name, or by its address alone.
+/// A host that targets list. It is identified by its name, or only by its address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
-    /// How it is recognised.
+    /// What identifies it.
     pub told_by: ToldBy,
-    /// Where it may come from: addresses and ranges; anywhere, where empty.
+    /// Addresses and ranges from which it may connect. An empty list means any address.
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
     pub addresses: Vec<Text<AddressRange>>,
-    /// What it has to prove when it logs in over iSCSI.
+    /// CHAP for its iSCSI logins, also for discovery.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
 }
 
@@ -157,7 +169,7 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RdmaChoice {
-    /// An adapter where one has the address, else software.
+    /// An adapter if one has the address, otherwise software.
     #[default]
     Auto,
     /// An adapter, or nothing.

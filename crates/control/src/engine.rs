@@ -1,8 +1,11 @@
-//! The engine: definitions, the server that runs them and the file that keeps them, changed together.
+//! The engine: definitions, the server that runs them and the file that keeps them, changed
+//! together.
 //!
-//! Each change is a transaction: it is checked, done to the server, made durable, and then answered. Where a step
-//! fails, those before it are undone. What destroys data is done last, when nothing is left that could fail.
+//! Each change is a transaction: it is checked, applied to the server, made durable, and then
+//! answered. If a step fails, the steps before it are undone. Steps that destroy data come last,
+//! when no other step can fail.
 
+mod acknowledge;
 mod apply;
 mod busy;
 mod error;
@@ -28,7 +31,7 @@ use uuid::Uuid;
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
-use crate::reservations::{Kept, KeptReservations};
+use crate::saved_state::{SavedReservations, SavedState};
 use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
@@ -59,10 +62,11 @@ struct Shared {
     server: Server,
     /// Held for the whole of a transaction, so these follow each other.
     store: Mutex<Store>,
-    /// Written by the holder of `store` alone, and only for a moment: reads never wait for a transaction.
+    /// Written by the holder of `store` alone, and only for a moment: reads never wait for a
+    /// transaction.
     definitions: RwLock<Definitions>,
     /// Reservations that outlive a restart; written by the holder of `store` alone.
-    reservations: Mutex<KeptReservations>,
+    reservations: Mutex<SavedReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
     /// Why the portals that could not be opened are closed.
@@ -71,8 +75,8 @@ struct Shared {
     since: SystemTime,
 }
 
-/// An engine that is starting. Its changes are not in the state file yet, so that a start that fails later leaves the
-/// file as it was.
+/// An engine that is starting. Its changes are not in the state file yet, so that a start that
+/// fails later leaves the file unchanged.
 pub struct Starting {
     engine: Engine,
     feed: ReservationFeed,
@@ -84,8 +88,8 @@ impl Starting {
         &self.engine
     }
 
-    /// Writes the changes of the start to the state file. Reservations are saved from now on; the commands that made
-    /// them have waited.
+    /// Writes the changes of the start to the state file. Reservations are saved from now on; the
+    /// commands that made them have waited.
     pub fn finish(self) -> Result<Engine, OpenError> {
         self.engine.begin().settle()?;
         saver::start(&self.engine, self.feed).map_err(OpenError::Thread)?;
@@ -103,25 +107,26 @@ impl Engine {
         Self::start(config, state, lost_contents)?.finish()
     }
 
-    /// Reads the state file, starts a server and makes it what the file says. Disks that hosts have seen keep their
-    /// identifiers, whatever becomes of the machine's: what they are derived from is in the file.
+    /// Reads the state file, starts a server and applies the file to it. Disks keep their
+    /// identifiers even if the machine's ID changes, since the UUID that they are derived from is
+    /// in the file.
     pub fn start(
         config: ServerConfig,
         state: &Path,
         lost_contents: LostContents,
     ) -> Result<Starting, OpenError> {
-        let (mut store, mut kept) = Store::open(state)?;
-        let machine = Some(settle_machine(&mut store, &mut kept)?);
+        let (mut store, mut saved) = Store::open(state)?;
+        let machine = Some(settle_machine(&mut store, &mut saved)?);
         let server = Server::start(ServerConfig { machine, ..config })?;
         let feed = server.reservation_feed();
-        let closed = restore::restore(&server, &kept, lost_contents)?;
-        let Kept {
+        let closed = restore::restore(&server, &saved, lost_contents)?;
+        let SavedState {
             definitions,
             reservations,
-        } = kept;
+        } = saved;
         let names = definitions.volumes.keys();
         let lost: BTreeSet<_> = names.map(|name| name.0.clone()).collect();
-        lost_contents.tell(&lost);
+        lost_contents.log(&lost);
         let engine = Self {
             shared: Arc::new(Shared {
                 server,
@@ -142,13 +147,14 @@ impl Engine {
         self.read().clone().without_secrets()
     }
 
-    /// Everything that a new daemon needs to become the same: definitions with secrets, and what identifiers are derived
-    /// from.
+    /// Everything that a new daemon needs to become the same: definitions with secrets, and what
+    /// identifiers are derived from.
     pub fn backup(&self) -> Definitions {
         self.read().clone()
     }
 
-    /// Stops the server: what is in flight is answered, what has not ended after `patience` is cut off.
+    /// Stops the server. Commands in flight complete; connections that are left after `patience`
+    /// are closed.
     pub fn stop(&self, patience: Duration) {
         self.shared.server.stop(patience);
     }
@@ -157,7 +163,8 @@ impl Engine {
         &self.shared.server
     }
 
-    /// A panic under one of these locks would have left whole values, so the locks are taken all the same.
+    /// A panic under one of these locks would have left whole values, so the locks are taken all
+    /// the same.
     fn begin(&self) -> MutexGuard<'_, Store> {
         let store = self.shared.store.lock();
         store.unwrap_or_else(PoisonError::into_inner)
@@ -178,8 +185,9 @@ impl Engine {
         closed.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the steps, those for which
-    /// `is_done` holds have been taken already; they are undone with the others where something fails.
+    /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the
+    /// steps, those for which `is_done` holds have been taken already; they are undone with the
+    /// others where something fails.
     fn commit(
         &self,
         store: &mut Store,
@@ -213,7 +221,7 @@ impl Engine {
         }
         self.make(changes);
         if store.wants_compaction()
-            && let Err(error) = store.compact(&self.kept())
+            && let Err(error) = store.compact(&self.saved())
         {
             tracing::warn!(%error, "cannot compact the state file; it goes on growing");
         }
@@ -242,28 +250,29 @@ impl Engine {
     }
 
     /// What the state file has to hold.
-    fn kept(&self) -> Kept {
-        Kept {
+    fn saved(&self) -> SavedState {
+        SavedState {
             definitions: self.read().clone(),
             reservations: self.reservations().clone(),
         }
     }
 
-    fn reservations(&self) -> MutexGuard<'_, KeptReservations> {
+    fn reservations(&self) -> MutexGuard<'_, SavedReservations> {
         let reservations = self.shared.reservations.lock();
         reservations.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What identifiers are derived from: as the file says, or, in a new file, what tells this machine from others.
-fn settle_machine(store: &mut Store, kept: &mut Kept) -> Result<Uuid, StoreError> {
-    if let Some(machine) = kept.definitions.machine {
+/// The UUID that identifiers are derived from: that of the file, or, for a new file, this machine's
+/// ID.
+fn settle_machine(store: &mut Store, saved: &mut SavedState) -> Result<Uuid, StoreError> {
+    if let Some(machine) = saved.definitions.machine {
         return Ok(machine);
     }
     let machine = server::machine();
     let change = Change::SetMachine(machine);
     store.append(std::slice::from_ref(&change))?;
-    kept.make(change);
+    saved.make(change);
     Ok(machine)
 }
 
@@ -281,7 +290,8 @@ mod tests {
     use super::*;
     use crate::testing::{Folder, server_config};
 
-    /// The name that a server gives a target which has none shows what identifiers are derived from.
+    /// The name that a server gives a target which has none shows what identifiers are derived
+    /// from.
     fn name(folder: &Folder) -> String {
         let engine = Engine::open(server_config(), &folder.state(), LostContents::default())
             .expect("the engine opens");
@@ -318,8 +328,8 @@ mod tests {
     fn a_new_state_file_keeps_what_identifiers_are_derived_from() {
         let folder = Folder::new();
         let first = name(&folder);
-        let (_store, kept) = Store::open(&folder.state()).expect("opens");
-        let machine = kept
+        let (_store, saved) = Store::open(&folder.state()).expect("opens");
+        let machine = saved
             .definitions
             .machine
             .expect("it was settled")

@@ -1,8 +1,9 @@
 //! Desired state, its file, the REST interface and metrics: the control plane.
 //!
-//! Nothing here is on the path of a byte. The [`Engine`] holds what people defined, makes the [`server::Server`] agree
-//! with it and keeps it in a file; [`Api`] offers the engine over HTTP; [`Client`] is the other end of
-//! that. This crate knows neither protocols nor how a volume keeps its bytes.
+//! Nothing here is on the path of a byte. The [`Engine`] holds what people defined, makes the
+//! [`server::Server`] agree with it and keeps it in a file; [`Api`] offers the engine over HTTP;
+//! [`Client`] is the other end of that. This crate knows neither protocols nor how a volume keeps
+//! its bytes.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,8 @@ mod natural;
 mod plan;
 mod readable;
 mod reservations;
+mod saved_state;
+mod secret_file;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -22,13 +25,13 @@ mod text;
 
 pub use api::{
     Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError,
-    is_exposed, openapi,
+    openapi,
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
-    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, MutualChap, Nsid,
-    RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume, VolumeKind,
+    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, KindFields,
+    MutualChap, Nsid, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
@@ -39,6 +42,7 @@ pub use engine::{
 };
 pub use plan::PlanError;
 pub use readable::readable;
+pub use secret_file::is_exposed;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::Provision;
+pub use volume::{Provision, VolumeKind};

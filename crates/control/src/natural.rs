@@ -7,8 +7,8 @@ pub(crate) fn sort_by_text<T>(values: &mut [T], text: impl Fn(&T) -> &str) {
     values.sort_by(|a, b| compare(text(a), text(b)));
 }
 
-/// Compares digits by their number and everything else by its bytes. Texts that differ only in leading zeros are
-/// compared by their bytes at last, so only equal texts are equal.
+/// Compares digits by their number and everything else by its bytes. Texts that differ only in
+/// leading zeros are compared by their bytes at last, so only equal texts are equal.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(x), Some(y)) = (left.first(), right.first()) {

@@ -1,5 +1,5 @@
-//! What has to be done to a running server for a change, in which order, and how it is undone. Pure: nothing is done
-//! here.
+//! What has to be done to a running server for a change, in which order, and how it is undone.
+//! Pure: nothing is done here.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ pub(crate) enum Step {
     RemoveReferral(PortalDefinition),
 }
 
-/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data comes after the change
-/// is durable, since then nothing is left that could fail.
+/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data
+/// comes after the change is durable, since then nothing is left that could fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Machine,
@@ -182,7 +182,7 @@ impl Step {
     }
 }
 
-/// What can't be done to something that exists.
+/// What cannot be done to something that exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A volume's block size is fixed.
@@ -195,7 +195,7 @@ pub enum PlanError {
         "volume {0} exists with another kind or provisioning, which cannot change; remove the volume first, or use another name"
     )]
     Kind(VolumeName),
-    /// A volume's identifiers are fixed: hosts would see another disk.
+    /// The identifiers of a volume cannot change, since hosts would see another disk.
     #[error(
         "volume {0} exists with other identifiers, which cannot change; remove the volume first, or use another name"
     )]

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::definitions::Secret;
 
-/// A definition, or a part of one, in words: `delay (read 1ms), rate limit (iops 100)`. Secrets are hidden.
+/// A definition, or a part of one, in words: `delay (read 1ms), rate limit (iops 100)`. Secrets are
+/// hidden.
 pub fn readable(part: &impl Serialize) -> String {
     match serde_json::to_value(part) {
         Ok(value) => Readable(&value).to_string(),
@@ -15,8 +16,8 @@ pub fn readable(part: &impl Serialize) -> String {
     }
 }
 
-/// A JSON value in words. Members of an object are its field's name and value; those of an inner object stand in
-/// parentheses. Fields without a value are left out.
+/// A JSON value in words. Members of an object are written as name and value; those of an inner
+/// object are in parentheses. Fields without a value are left out.
 pub(crate) struct Readable<'a>(pub(crate) &'a Value);
 
 impl fmt::Display for Readable<'_> {
@@ -42,7 +43,7 @@ impl fmt::Display for Readable<'_> {
     }
 }
 
-/// What has several members stands in parentheses.
+/// Values with several members are in parentheses.
 fn write_inner(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
     let is_plain = match value {
         Value::Array(values) => values.len() < 2,

@@ -4,24 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use server::{
-    NexusPorts, Registration, Reservation, ReservationType, Reservations, TargetName,
-    UnsavedReservations,
+    NexusPorts, Registration, Reservation, ReservationType, Reservations, UnsavedReservations,
 };
 
-use crate::change::Change;
-use crate::definitions::{Definitions, Nsid};
-use crate::text::Text;
-
-/// What the state file holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) definitions: Definitions,
-    pub(crate) reservations: KeptReservations,
-}
-
-/// Reservations by target.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeptReservations(BTreeMap<Text<TargetName>, TargetReservations>);
+use crate::definitions::Nsid;
 
 /// Reservations of a target by LUN.
 pub type TargetReservations = BTreeMap<Nsid, LunReservations>;
@@ -61,64 +47,15 @@ struct Nexus {
     target_port: u16,
 }
 
-impl Kept {
-    /// Makes a change.
-    pub(crate) fn make(&mut self, change: Change) {
-        self.reservations.make(&change);
-        self.definitions.make(change);
-    }
-
-    /// The changes that make this of nothing.
-    pub(crate) fn as_changes(&self) -> Vec<Change> {
-        let mut changes = self.definitions.as_changes();
-        changes.extend(self.reservations.as_changes());
-        changes
-    }
-}
-
-impl KeptReservations {
-    /// Makes a change, as far as it is about reservations.
-    pub(crate) fn make(&mut self, change: &Change) {
-        match change {
-            Change::SetReservations(target, luns) if !luns.is_empty() => {
-                self.0.insert(target.clone(), luns.clone());
-            }
-            Change::SetReservations(target, _) | Change::RemoveTarget(target) => {
-                self.0.remove(target);
-            }
-            _ => {}
-        }
-    }
-
-    /// The changes that make these of nothing.
-    fn as_changes(&self) -> impl Iterator<Item = Change> {
-        let all = self.0.iter();
-        all.map(|(target, luns)| Change::SetReservations(target.clone(), luns.clone()))
-    }
-
-    pub(crate) fn of(&self, target: &TargetName) -> TargetReservations {
-        let of_target = self.0.get(&Text(target.clone()));
-        of_target.cloned().unwrap_or_default()
-    }
-
-    /// Everything in the server's form. What the file says of a kind that does not exist is passed over.
-    pub(crate) fn to_server(&self) -> impl Iterator<Item = (&TargetName, u32, Reservations)> {
-        self.0.iter().flat_map(|(target, luns)| {
-            let luns = luns.iter();
-            luns.filter_map(|(lun, kept)| Some((&target.0, lun.0, kept.to_server()?)))
-        })
-    }
-}
-
-/// What the server wants to be saved, in the file's form.
-pub(crate) fn to_keep(unsaved: &UnsavedReservations) -> TargetReservations {
+/// Converts reservations that the server wants to have saved to the file's form.
+pub(crate) fn to_saved(unsaved: &UnsavedReservations) -> TargetReservations {
     let luns = unsaved.luns.iter();
     luns.map(|(lun, reservations)| (Nsid(*lun), LunReservations::from(reservations)))
         .collect()
 }
 
 impl LunReservations {
-    fn to_server(&self) -> Option<Reservations> {
+    pub(crate) fn to_server(&self) -> Option<Reservations> {
         let reservation = match &self.reservation {
             Some(reserved) => Some(Reservation {
                 kind: ReservationType::from_code(reserved.kind)?,
@@ -185,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_come_back_as_they_were() {
+    fn saved_reservations_are_restored_unchanged() {
         let ports = NexusPorts {
             initiator: "iqn.2025-01.io.ramport:h,i,0x000000000001".to_owned(),
             target_port: 2,

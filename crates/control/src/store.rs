@@ -1,13 +1,14 @@
 //! The state file: definitions, durable.
 //!
-//! One file of lines. The first names the format; each other is a transaction: a checksum and the changes that it
-//! made. A transaction is appended and synced before it is answered, so the thousandth costs what the first did. When
-//! the lines have grown far beyond what is defined, a new file with one transaction replaces the old one by rename.
+//! One file of lines. The first names the format; each other is a transaction: a checksum and the
+//! changes that it made. A transaction is appended and synced before it is answered, so the
+//! thousandth costs what the first did. When the lines have grown far beyond what is defined, a new
+//! file with one transaction replaces the old one by rename.
 //!
-//! A kill or a power cut can leave a last line without its end: it was never answered, and is cut off. Any other damage
-//! stops the start and is told, since definitions would silently be lost otherwise. While the daemon starts, changes are
-//! collected and the file is not written, so that a failed start leaves it as it was. See
-//! `docs/design/0010-state-file.md`.
+//! A kill or a power cut can leave an incomplete last line. Its change was never acknowledged, and
+//! the line is removed. Any other damage is reported and prevents the start, since definitions
+//! would be lost silently otherwise. While the daemon starts, changes are collected and the file is
+//! not written, so that a failed start leaves it unchanged. See `docs/design/0010-state-file.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,18 +19,18 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::change::Change;
-use crate::reservations::Kept;
+use crate::saved_state::SavedState;
 
 /// The first line, with the version of the format.
 const HEADER: &str = "ramport-state 1\n";
 /// Journals shorter than this are not compacted.
 const COMPACT_MIN_BYTES: u64 = 256 << 10;
-/// A journal is compacted when it is so many times as long as after the last compaction.
+/// A journal is compacted when it is this many times as long as after the last compaction.
 const COMPACT_FACTOR: u64 = 4;
 /// The state file's mode: definitions name hosts, and will hold their secrets.
 const MODE: u32 = 0o600;
 
-/// Why the state file can't be read or written.
+/// Why the state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
@@ -106,12 +107,12 @@ impl Place {
 #[derive(Debug, thiserror::Error)]
 pub enum LineFault {
     /// The line does not end: its write was cut short.
-    #[error("it has no end")]
+    #[error("the line is incomplete")]
     Torn,
     /// The checksum is missing or wrong.
     #[error("its checksum is wrong")]
     Checksum,
-    /// The changes can't be read.
+    /// The changes cannot be read.
     #[error("{0}")]
     Changes(#[from] serde_json::Error),
 }
@@ -140,7 +141,7 @@ pub(crate) struct Store {
     phase: Phase,
     /// None until a new file is made.
     file: Option<File>,
-    /// Where the next line goes. Whatever lies behind it is no part of the state.
+    /// The offset of the next line. Bytes after it are not part of the state.
     len_bytes: u64,
     /// What may lie behind `len_bytes`.
     tail: Tail,
@@ -152,7 +153,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Reads the state file, if there is one. Nothing is written before [`settle`](Self::settle).
-    pub(crate) fn open(path: &Path) -> Result<(Self, Kept), StoreError> {
+    pub(crate) fn open(path: &Path) -> Result<(Self, SavedState), StoreError> {
         let lock = lock(path)?;
         let loaded = match fs::read(path) {
             Ok(bytes) => read(path, &bytes)?,
@@ -160,7 +161,7 @@ impl Store {
             Err(source) => return Err(failed("read", path, source)),
         };
         let Loaded {
-            kept,
+            saved,
             len_bytes,
             tail,
         } = loaded;
@@ -177,10 +178,11 @@ impl Store {
             compact_bytes: len_bytes,
             _lock: lock,
         };
-        Ok((store, kept))
+        Ok((store, saved))
     }
 
-    /// Writes what was appended so far as one transaction. From now on, every transaction is written.
+    /// Writes what was appended so far as one transaction. From now on, every transaction is
+    /// written.
     pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
         if let Phase::Starting(changes) = std::mem::replace(&mut self.phase, Phase::Running)
             && !changes.is_empty()
@@ -190,8 +192,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a transaction durable, or collects it before [`settle`](Self::settle). If this fails, the state is as if
-    /// the transaction had never been tried.
+    /// Makes a transaction durable, or collects it before [`settle`](Self::settle). If this fails,
+    /// the state is as if the transaction had never been tried.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         if let Phase::Starting(collected) = &mut self.phase {
             collected.extend_from_slice(changes);
@@ -217,7 +219,7 @@ impl Store {
 
     fn try_append(&mut self, line: &str) -> Result<(), AppendError> {
         if self.file.is_none() {
-            let (file, len_bytes) = write_whole(&self.path, &Kept::default())?;
+            let (file, len_bytes) = write_whole(&self.path, &SavedState::default())?;
             (self.file, self.len_bytes) = (Some(file), len_bytes);
             self.compact_bytes = len_bytes;
         }
@@ -243,9 +245,10 @@ impl Store {
             && self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
-    /// Replaces the file by one that holds `kept` alone. When this fails, the old one is still good.
-    pub(crate) fn compact(&mut self, kept: &Kept) -> Result<(), StoreError> {
-        let (file, len_bytes) = write_whole(&self.path, kept)?;
+    /// Replaces the file by one that holds only `saved`. If this fails, the old file is still
+    /// valid.
+    pub(crate) fn compact(&mut self, saved: &SavedState) -> Result<(), StoreError> {
+        let (file, len_bytes) = write_whole(&self.path, saved)?;
         self.file = Some(file);
         self.len_bytes = len_bytes;
         self.tail = Tail::Nothing;
@@ -275,8 +278,8 @@ impl From<io::Error> for AppendError {
 
 /// What a state file holds.
 struct Loaded {
-    kept: Kept,
-    /// How much of the file is good; 0 where there is no file yet.
+    saved: SavedState,
+    /// How much of the file is good; 0 if there is no file yet.
     len_bytes: u64,
     tail: Tail,
 }
@@ -284,7 +287,7 @@ struct Loaded {
 impl Default for Loaded {
     fn default() -> Self {
         Self {
-            kept: Kept::default(),
+            saved: SavedState::default(),
             len_bytes: 0,
             tail: Tail::Nothing,
         }
@@ -329,7 +332,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Loaded, StoreError> {
             }
         };
         for change in changes {
-            loaded.kept.make(change);
+            loaded.saved.make(change);
         }
         loaded.len_bytes += line.len() as u64;
     }
@@ -365,10 +368,11 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
-/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs that.
-fn write_whole(path: &Path, kept: &Kept) -> Result<(File, u64), StoreError> {
+/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs
+/// that.
+fn write_whole(path: &Path, saved: &SavedState) -> Result<(File, u64), StoreError> {
     let temporary = with_suffix(path, ".new");
-    let changes = kept.as_changes();
+    let changes = saved.as_changes();
     let mut text = HEADER.to_owned();
     if !changes.is_empty() {
         text.push_str(&line(&changes));

@@ -15,7 +15,7 @@ use server::{
 };
 use volume::{ByteSize, Provision, SizeError};
 
-/// A value that is written as text. Reading checks it, and a mistake is told with what it stands in.
+/// A value that is written as text. Parsing checks it, and an error names the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<T>(pub T);
 
@@ -73,7 +73,7 @@ impl Written for Period {
     const NOUN: &'static str = "duration";
 }
 
-/// Reads a value, with a message that names it where it is wrong.
+/// Parses a value. The error message names an invalid value.
 pub fn parse<T: Written>(text: &str) -> Result<T, TextFault> {
     text.parse().map_err(|fault: T::Err| TextFault {
         noun: T::NOUN,
@@ -229,16 +229,17 @@ impl fmt::Display for Period {
     }
 }
 
-/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of its portal group. Over RDMA,
-/// `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft` with what is to carry RDMA: `auto`, `hw` or `soft`.
-/// Without a scheme it is NVMe/TCP, without a port the protocol's own, without a tag group 1, without `rdma` auto.
+/// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of
+/// its portal group. Over RDMA, `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft`
+/// with what is to carry RDMA: `auto`, `hw` or `soft`. Without a scheme it is NVMe/TCP, without a
+/// port the protocol's own, without a tag group 1, without `rdma` auto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
 
 /// Why a text is no portal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortalFault {
-    /// The scheme is of no protocol that is served.
+    /// The scheme is not that of a supported protocol.
     #[error(
         "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
     )]
@@ -253,10 +254,10 @@ pub enum PortalFault {
         "has an unknown option after the question mark; portals over RDMA accept ?rdma=auto, ?rdma=hw and ?rdma=soft"
     )]
     Query,
-    /// What is to carry RDMA, where there is none.
+    /// What is to carry RDMA, if there is none.
     #[error("has rdma= but does not use RDMA; write nvme+rdma:// or iser://, or leave out rdma=")]
     NoRdma,
-    /// An address, but no port after it.
+    /// An address without a valid port after it.
     #[error(
         "has no port from 0 to 65535 after the address; write for example nvme+tcp://192.0.2.1:4420"
     )]
@@ -314,7 +315,7 @@ impl FromStr for Portal {
     }
 }
 
-/// Whether an IP address stands before the last colon. One of IPv6 has brackets there.
+/// Whether an IP address stands before the last colon. An IPv6 address must be in brackets.
 fn has_address_before_port(text: &str) -> bool {
     let Some((host, _)) = text.rsplit_once(':') else {
         return false;
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_told_with_its_noun() {
+    fn a_wrong_name_is_reported_with_its_noun() {
         let fault = serde_json::from_str::<Text<VolumeName>>("\"a/b\"").expect_err("a slash");
         assert!(
             fault

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Access, CommId, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn,
-    RecvRequest, Region, Remote, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+    Access, CommId, Completion, Data, Event, Gather, Inline, MemoryId, MemoryRange,
+    ProtectionDomain, QpConfig, Qpn, RecvRequest, Region, Remote, Rkey, SendOp, SendRequest,
+    Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{Choice, ConnectTo, Provider, SoftOptions, Wait, open};
-use session::{Placement, RegionId};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -59,7 +59,7 @@ fn main() -> Outcome<()> {
 struct End {
     provider: Box<dyn Provider>,
     qpn: Qpn,
-    memory: RegionId,
+    memory: MemoryId,
     connection: CommId,
     /// Completed requests, in order.
     ended: Vec<Completion>,
@@ -254,14 +254,14 @@ impl End {
             .poll(Wait::AtMost(Duration::from_millis(100)))?)
     }
 
-    fn place(&self, offset: u64, len: u64) -> Placement {
-        Placement {
-            region: self.memory,
+    fn place(&self, offset: u64, len: u64) -> MemoryRange {
+        MemoryRange {
+            memory: self.memory,
             range: ByteRange { offset, len },
         }
     }
 
-    fn bytes(&mut self, place: Placement) -> &mut [u8] {
+    fn bytes(&mut self, place: MemoryRange) -> &mut [u8] {
         let start = place.range.offset as usize;
         let memory = self.provider.bytes_mut(self.memory);
         &mut memory[start..start + place.range.len as usize]

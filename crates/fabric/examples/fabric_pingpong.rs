@@ -17,11 +17,10 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Data, Gather, PathMtu, Psn, QpConfig, Qpn, RecvRequest, SendOp, SendRequest, Signal, WorkId,
-    WorkKind, WorkStatus,
+    Data, Gather, MemoryId, MemoryRange, PathMtu, Psn, QpConfig, Qpn, RecvRequest, SendOp,
+    SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{Choice, PeerQp, Provider, SoftOptions, Wait, open};
-use session::{Placement, RegionId};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -104,7 +103,7 @@ struct End {
     qpn: Qpn,
     psn: u32,
     /// The message to send, and behind it the receive buffer.
-    memory: RegionId,
+    memory: MemoryId,
 }
 
 impl End {
@@ -203,9 +202,9 @@ impl End {
         Ok(self.provider.post_recv(self.qpn, request)?)
     }
 
-    fn place(&self, index: u64) -> Placement {
-        Placement {
-            region: self.memory,
+    fn place(&self, index: u64) -> MemoryRange {
+        MemoryRange {
+            memory: self.memory,
             range: ByteRange {
                 offset: index * MESSAGE_BYTES,
                 len: MESSAGE_BYTES,

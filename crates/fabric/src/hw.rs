@@ -38,11 +38,11 @@
 //! ```
 
 mod adapter;
+mod checked;
 mod cma;
 mod completions;
 mod connecting;
 mod connections;
-mod error;
 mod library;
 mod mapping;
 mod memory;
@@ -60,4 +60,3 @@ mod verbs;
 mod work_tracker;
 
 pub use adapter::Hw;
-pub use error::HwError;

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod devices;
+mod error;
 #[expect(
     unsafe_code,
     reason = "libraries in C and memory that adapters write; the module argues"
@@ -33,9 +34,10 @@ pub mod runtime;
 mod soft;
 
 pub use devices::{Device, DevicePort, LinkLayer, devices};
-pub use hw::{Hw, HwError};
+pub use error::{FabricError, HwError};
+pub use hw::Hw;
 pub use open::{AnyProvider, Choice, NoSuchChoice, Opened, ProviderKind, open, open_several};
-pub use provider::{ConnectTo, FabricError, PeerQp, Provider, Wait};
+pub use provider::{ConnectTo, PeerQp, Provider, Wait};
 pub use soft::{Segmentation, Soft, SoftOptions, SoftStatistics};
 
 /// The vocabulary of requests, completions and events.
@@ -43,8 +45,8 @@ pub mod verbs {
     pub use roce::wire::cm::{CommId, RejReason};
     pub use roce::wire::{PathMtu, Psn, Qpn, Rkey};
     pub use roce::{
-        Access, Completion, ConnectRequest, Data, Event, Gather, Inline, MessageTooLong, PostError,
-        ProtectionDomain, QpConfig, QpFailure, QpState, RecvRequest, Region, Remote, SendOp,
-        SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+        Access, Completion, ConnectRequest, Data, Event, Gather, Inline, MemoryId, MemoryRange,
+        MessageTooLong, PostError, ProtectionDomain, QpConfig, QpFailure, QpState, RecvRequest,
+        Region, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
     };
 }

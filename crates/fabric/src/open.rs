@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::provider::{FabricError, Provider};
-use crate::{Hw, HwError, LinkLayer, Soft, SoftOptions};
+use crate::FabricError;
+use crate::provider::Provider;
+use crate::{Hw, LinkLayer, Soft, SoftOptions};
 
 /// Which provider is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,12 +159,6 @@ impl fmt::Display for ProviderKind {
             Self::Hw => "hw",
             Self::Soft => "soft",
         })
-    }
-}
-
-impl From<HwError> for FabricError {
-    fn from(error: HwError) -> Self {
-        Self::Adapter(error)
     }
 }
 

@@ -1,15 +1,14 @@
 //! The interface of all providers.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use session::{Placement, RegionId};
-
+use crate::error::FabricError;
 use crate::verbs::{
-    CommId, Completion, Event, PathMtu, PostError, Psn, QpConfig, Qpn, RecvRequest, Region,
-    RejReason, Remote, Rkey, SendRequest,
+    CommId, Completion, Event, MemoryId, MemoryRange, PathMtu, PostError, Psn, QpConfig, Qpn,
+    RecvRequest, Region, RejReason, Remote, Rkey, SendRequest,
 };
 
 /// How often a paired queue pair retransmits: without a limit if the receiver is not ready.
@@ -57,94 +56,33 @@ pub struct PeerQp {
     pub recv_psn: Psn,
 }
 
-/// Why a provider refused a call.
-#[derive(Debug, thiserror::Error)]
-pub enum FabricError {
-    /// The system refuses.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The connection manager refuses.
-    #[error(transparent)]
-    Connection(#[from] roce::CmError),
-    /// There is no room for another queue pair.
-    #[error(transparent)]
-    QueuePair(#[from] roce::CreateError),
-    /// There is no room for another region, or the region is invalid.
-    #[error(transparent)]
-    Region(#[from] roce::RegisterError),
-    /// The adapter refuses.
-    #[error(transparent)]
-    Adapter(crate::HwError),
-    /// The region lies outside of the memory that was allocated.
-    #[error("the region is not inside allocated memory")]
-    NotAllocated,
-    /// Addresses of two families.
-    #[error("cannot reach {peer} from {local}: one is IPv4, the other IPv6")]
-    Family {
-        /// Ours.
-        local: IpAddr,
-        /// The peer's.
-        peer: IpAddr,
-    },
-    /// The provider in software could not bind its port.
-    #[error(
-        "cannot use UDP port {} of {} ({error}): choose an address of this machine where neither another program nor \
-         rdma_rxe uses the port",
-        local.port(),
-        local.ip()
-    )]
-    SoftPort {
-        /// Its port, at the address.
-        local: SocketAddr,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Packets of the provider in software arrive damaged.
-    #[error(
-        "software RDMA does not work at {0}: a packet sent to the address itself came back damaged; find out which \
-         filter or driver of this machine changes UDP packets, and turn it off"
-    )]
-    SoftPackets(SocketAddr),
-    /// Neither an adapter nor software is available.
-    #[error("{hw}; software RDMA does not work either: {soft}")]
-    Neither {
-        /// Why no adapter.
-        hw: crate::HwError,
-        /// Why no software.
-        soft: Box<FabricError>,
-    },
-    /// No address of ours to connect from.
-    #[error("connection requests need a specific local address, not {0}; bind to one")]
-    NoSource(IpAddr),
-}
-
 /// Queue pairs, connections, and memory that peers can reach. One thread owns a provider and drives
 /// it by [`poll`](Provider::poll); nothing happens in between.
 pub trait Provider {
     /// Allocates zeroed memory that requests can name. Adapters pin it, and the system limits
     /// pinned memory.
-    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError>;
+    fn allocate(&mut self, len_bytes: usize) -> Result<MemoryId, FabricError>;
 
     /// Frees memory. Keys to it must be invalidated and requests that name it completed; any that
     /// are left fail.
-    fn release(&mut self, memory: RegionId);
+    fn release(&mut self, memory: MemoryId);
 
     /// The bytes of allocated memory; empty if there is no such memory. Memory that is named by a
     /// posted receive, by a READ that has not completed, or by a key with write access may change
     /// while it is read: copy it before checking it.
-    fn bytes(&self, memory: RegionId) -> &[u8];
+    fn bytes(&self, memory: MemoryId) -> &[u8];
 
     /// The bytes of a placement in allocated memory.
     ///
     /// # Panics
     /// If the placement is not inside the memory.
-    fn placed(&self, place: Placement) -> &[u8] {
+    fn placed(&self, place: MemoryRange) -> &[u8] {
         let start = place.range.offset as usize;
-        &self.bytes(place.region)[start..][..place.range.len as usize]
+        &self.bytes(place.memory)[start..][..place.range.len as usize]
     }
 
     /// The bytes of allocated memory, for writing.
-    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8];
+    fn bytes_mut(&mut self, memory: MemoryId) -> &mut [u8];
 
     /// Registers memory for remote access. Returns its address and key. The address is the
     /// requested one if the provider supports that; an adapter's address has the same offset in its
@@ -214,19 +152,19 @@ pub trait Provider {
 }
 
 impl<P: Provider + ?Sized> Provider for Box<P> {
-    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+    fn allocate(&mut self, len_bytes: usize) -> Result<MemoryId, FabricError> {
         (**self).allocate(len_bytes)
     }
 
-    fn release(&mut self, memory: RegionId) {
+    fn release(&mut self, memory: MemoryId) {
         (**self).release(memory);
     }
 
-    fn bytes(&self, memory: RegionId) -> &[u8] {
+    fn bytes(&self, memory: MemoryId) -> &[u8] {
         (**self).bytes(memory)
     }
 
-    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+    fn bytes_mut(&mut self, memory: MemoryId) -> &mut [u8] {
         (**self).bytes_mut(memory)
     }
 

@@ -24,14 +24,16 @@ use std::time::{Duration, Instant};
 use net::{UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
-use roce::{ConnectParams, Connection, Endpoint, EndpointConfig, Flow, Received, TransmitList};
+use roce::{
+    ConnectParams, Connection, Endpoint, EndpointConfig, Flow, Piece, Received, TransmitList,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use session::{RegionId, Segment};
 
-use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, RETRIES, Wait};
+use crate::FabricError;
+use crate::provider::{ConnectTo, PeerQp, Provider, RETRIES, Wait};
 use crate::verbs::{
-    CommId, Completion, ConnectRequest, Event, PostError, QpConfig, Qpn, RecvRequest, Region,
-    RejReason, Remote, Rkey, SendRequest,
+    CommId, Completion, ConnectRequest, Event, MemoryId, PostError, QpConfig, Qpn, RecvRequest,
+    Region, RejReason, Remote, Rkey, SendRequest,
 };
 use loopback_probe::{Damaged, LoopbackProbe};
 use memory::Memory;
@@ -295,14 +297,14 @@ impl Soft {
     /// Takes memory over, as if it had been allocated here, until it is [taken
     /// back](Self::take_back). Data then need not be copied between the caller's memory and the
     /// provider's.
-    pub fn lend(&mut self, bytes: Box<[u8]>) -> RegionId {
+    pub fn lend(&mut self, bytes: Box<[u8]>) -> MemoryId {
         self.memory.insert(bytes)
     }
 
     /// Gives lent memory back; `None` if there is no such memory. As with
     /// [`release`](Provider::release), keys to the memory must be invalidated and requests that
     /// name it completed.
-    pub fn take_back(&mut self, memory: RegionId) -> Option<Box<[u8]>> {
+    pub fn take_back(&mut self, memory: MemoryId) -> Option<Box<[u8]>> {
         self.forget(memory);
         self.memory.remove(memory)
     }
@@ -357,7 +359,7 @@ impl Soft {
     fn receive_run(
         &mut self,
         now: Instant,
-        region: RegionId,
+        region: MemoryId,
         buffer: &mut [u8],
     ) -> io::Result<bool> {
         let Some(arrival) = self.socket.receive(buffer)? else {
@@ -417,8 +419,8 @@ impl Soft {
                 segment_len_bytes: (batch.segments > 1).then_some(batch.segment_len_bytes),
             };
             let pieces = batch.parts().map(|part| match part {
-                Segment::Bytes(bytes) => bytes,
-                Segment::Place(place) => memory.slice(place).unwrap_or_default(),
+                Piece::Bytes(bytes) => bytes,
+                Piece::Memory(place) => memory.slice(place).unwrap_or_default(),
             });
             match self.socket.send(&run, pieces) {
                 Ok(()) => {
@@ -441,8 +443,8 @@ impl Soft {
 
     /// Called before memory is freed. If packets that wait for the socket have their payload there,
     /// all waiting packets are dropped, and retransmitted where necessary.
-    fn forget(&mut self, memory: RegionId) {
-        let is_there = |part| matches!(part, Segment::Place(place) if place.region == memory);
+    fn forget(&mut self, memory: MemoryId) {
+        let is_there = |part| matches!(part, Piece::Memory(place) if place.memory == memory);
         let waiting = || self.list.batches().skip(self.runs_sent);
         if waiting().any(|batch| batch.parts().any(is_there)) {
             self.list.clear();
@@ -583,20 +585,20 @@ impl AsFd for Soft {
 }
 
 impl Provider for Soft {
-    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+    fn allocate(&mut self, len_bytes: usize) -> Result<MemoryId, FabricError> {
         Ok(self.memory.insert(vec![0; len_bytes].into_boxed_slice()))
     }
 
-    fn release(&mut self, memory: RegionId) {
+    fn release(&mut self, memory: MemoryId) {
         self.forget(memory);
         self.memory.remove(memory);
     }
 
-    fn bytes(&self, memory: RegionId) -> &[u8] {
+    fn bytes(&self, memory: MemoryId) -> &[u8] {
         self.memory.bytes(memory)
     }
 
-    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+    fn bytes_mut(&mut self, memory: MemoryId) -> &mut [u8] {
         self.memory.bytes_mut(memory)
     }
 

@@ -1,5 +1,5 @@
-//! Tries a host's every operation on a namespace or logical unit that may be overwritten: `check URL`. For targets that
-//! are not ours.
+//! Tries a host's every operation on a namespace or logical unit that may be overwritten: `check
+//! URL`. For targets that are not ours.
 
 use std::{error::Error, time::Duration};
 

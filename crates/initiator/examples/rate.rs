@@ -1,5 +1,6 @@
-//! How fast one queue is: `rate URL [read|write] [BYTES] [DEPTH] [SECONDS]`. Prints operations per second, and how
-//! much of a core this process took for each. `rate serve CORE` offers 1 GiB of memory to try it on.
+//! Measures one queue: `rate URL [read|write] [BYTES] [DEPTH] [SECONDS]`. Prints operations per
+//! second and the CPU time of this process per operation. `rate serve CORE` serves a volume of 1
+//! GiB.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -8,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{BlockSize, Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot, Url, WaitStrategy};
 use rustix::time::{ClockId, clock_gettime};
 use server::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
+    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, RdmaChoice,
+    Server, ServerConfig, TargetDefinition, Transport, VolumeSpec,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,13 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut queue = device.take_queues().remove(0);
     let mut seed = 1u64;
     let mut request = |slot| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
+        let lba = Lba(xorshift(&mut seed) % places * blocks.0);
         Request {
             slot,
             operation,
-            extent: Extent::new(Lba(seed % places * blocks.0), blocks),
+            extent: Extent::new(lba, blocks),
         }
     };
     for slot in 0..queue.depth() {
@@ -80,6 +79,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The next pseudo-random number.
+fn xorshift(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::from_secs(time.tv_sec.unsigned_abs())
@@ -92,13 +99,8 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         memory_bytes: Some(2 << 30),
         ..ServerConfig::default()
     })?;
-    let volume = VolumeDefinition {
-        name: "rate".parse()?,
-        len_bytes: 1 << 30,
-        block_size: BlockSize::B512,
-        provisioning: Provisioning::Thick,
-    };
-    server.create_volume(volume, &mut |_| {})?;
+    let spec = VolumeSpec::thick(ByteSize(1 << 30));
+    server.create_volume("rate".parse()?, &spec, &mut |_| {})?;
     server.create_target(TargetDefinition {
         name: "rate".parse()?,
         logins: server::LoginPolicy::default(),

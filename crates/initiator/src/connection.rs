@@ -1,4 +1,4 @@
-//! One connection: a socket, the session core that speaks over it, and what is on its way.
+//! One connection: a socket, the session core that uses it, and the data in flight.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read as _},
@@ -32,10 +32,11 @@ pub(crate) trait Core {
         done: &mut Vec<Self::Outcome>,
     ) -> Result<(), Self::Error>;
 
-    /// Where the next received bytes belong, as long as they are data of a long read.
+    /// The buffer range for the next received bytes, if they are data of a long read.
     fn direct(&self) -> Option<BufferRange>;
 
-    /// So many bytes have been received into the start of what [`direct`](Self::direct) gave.
+    /// Records that `len_bytes` bytes were received into the start of the range that
+    /// [`direct`](Self::direct) returned.
     fn handle_placed(
         &mut self,
         len_bytes: u32,
@@ -46,13 +47,13 @@ pub(crate) trait Core {
     /// Whether most of what will arrive are data of long reads.
     fn expects_bulk(&self) -> bool;
 
-    /// Puts as much as fits of what is to be sent into `out`.
+    /// Adds pending output to `out`, as much as fits.
     fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList);
 
     /// Whether [`poll_transmit`](Self::poll_transmit) would add anything to an empty list.
     fn wants_transmit(&self) -> bool;
 
-    /// So many more bytes of the list have been sent.
+    /// Records that `len_bytes` more bytes of the list were sent.
     fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Self::Outcome>);
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Connection<S: Core> {
     blocked: Blocked,
 }
 
-/// How much memory a connection takes for what is on its way.
+/// The memory of a connection for data in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Bytes received at once.
@@ -89,7 +90,7 @@ impl Sizes {
         inbox_bytes: 16 * 1024,
         list_bytes: 16 * 1024,
     };
-    /// Of an I/O queue: everything that a deep queue of small commands has on its way fits.
+    /// For an I/O queue: all data in flight of a deep queue of small commands fit.
     pub(crate) const IO: Self = Self {
         inbox_bytes: 256 * 1024,
         list_bytes: 256 * 1024,
@@ -105,8 +106,8 @@ const RECEIVES_PER_TURN: usize = 16;
 /// Sends in one turn.
 const SENDS_PER_TURN: usize = 64;
 
-/// What is received besides data in place while long reads are in flight: some headers, and little of the data that
-/// follow the last of them, since these have to be copied.
+/// What is received besides data in place while long reads are in flight: some headers, and little
+/// of the data that follow the last of them, since these have to be copied.
 const BULK_INBOX_BYTES: usize = 4096;
 
 impl<S: Core> Connection<S> {
@@ -154,7 +155,8 @@ impl<S: Core> Connection<S> {
     pub(crate) fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
         self.transmit(buffers)?;
         if let Err(error) = self.receive(buffers) {
-            // The session may have a last word for the controller; whether it arrives changes nothing.
+            // The session may have a last word for the controller; whether it arrives changes
+            // nothing.
             let _ = self.transmit(buffers);
             return Err(error);
         }

@@ -1,32 +1,18 @@
 //! What can go wrong: a command's end, a submission, a queue, an attachment; each has its own enum.
 
+mod rdma;
+
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use fabric::verbs::QpFailure;
-use iscsi::initiator::{LoginError, SessionError};
+use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
-use scsi::host::CommandFailure;
 
-use crate::{Operation, RdmaError, Scheme, Slot};
+use crate::{Operation, Scheme, Slot};
 
-/// Why a command did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
-    /// The controller says so.
-    #[error("{0}")]
-    Status(Status),
-    /// The target says so.
-    #[error("{0}")]
-    Scsi(CommandFailure),
-    /// The connection was lost while the command was in flight; whether it was executed is unknown.
-    #[error("the connection was lost while the command was in flight")]
-    ConnectionLost,
-    /// There was no connection to submit the command on; it was not executed.
-    #[error("no connection was available for the command")]
-    NotSubmitted,
-}
+pub use self::rdma::{RdmaError, Rejection};
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +31,7 @@ pub enum SubmitError {
         /// The queue's depth.
         depth: u16,
     },
-    /// The data are longer than the slot's buffer or than the controller takes in one command.
+    /// The data exceed the slot's buffer or the controller's limit per command.
     #[error("a command of {len_bytes} bytes is too long; the maximum is {max_bytes} bytes")]
     TooLong {
         /// The request's data length.
@@ -69,7 +55,7 @@ pub enum SubmitError {
     },
 }
 
-/// Why a queue is of no more use.
+/// Why a queue has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// Connecting again did not succeed for as long as [`crate::Backoff::give_up_after`] says.
@@ -88,7 +74,7 @@ pub enum QueueError {
 /// Why a device could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The URL names no subsystem or target where a device is wanted.
+    /// The URL does not name a subsystem or target.
     #[error("the URL has no path; add the name of the target, for example {example}")]
     NoTarget {
         /// The URL with one.
@@ -230,7 +216,7 @@ pub enum ConnectError {
     },
     /// A CHAP user without a secret.
     #[error(
-        "there is no secret for CHAP user {user}; write {user}%SECRET@, set {variable}, or name a file: chap=FILE"
+        "CHAP user {user} has no secret; write {user}%SECRET@, set {variable}, or name a file: chap=FILE"
     )]
     NoSecret {
         /// The user.
@@ -238,7 +224,7 @@ pub enum ConnectError {
         /// The environment's variable.
         variable: &'static str,
     },
-    /// The file of CHAP secrets can't be read.
+    /// The file of CHAP secrets cannot be read.
     #[error("cannot read the CHAP secrets in {}: {source}", path.display())]
     SecretsFile {
         /// Which.
@@ -261,7 +247,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the person who asked can fix it with another request, or at another address.
+    /// Whether the user can fix it with another request or at another address.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::NoTarget { .. }
@@ -274,43 +260,26 @@ impl ConnectError {
             | Self::SecretsFile { .. }
             | Self::SecretsForm { .. } => true,
             Self::Rdma { source, .. } => source.is_mistake(),
-            Self::Session {
-                source: ConnectionError::Session(SessionError::Login(source)),
-                ..
-            } => is_login_mistake(source),
-            Self::Unit { source, .. } => {
-                matches!(source, scsi::host::SetupError::NoUnit { .. })
-            }
             Self::Setup { source, .. } => matches!(
                 source,
                 SetupError::UnknownSubsystem
                     | SetupError::HostNotAllowed
                     | SetupError::NoNamespace { .. }
             ),
+            Self::Session {
+                source: ConnectionError::Session(SessionError::Login(error)),
+                ..
+            } => error.is_mistake(),
+            Self::Unit { source, .. } => matches!(
+                source,
+                scsi::host::SetupError::NoUnit { .. } | scsi::host::SetupError::NotADisk { .. }
+            ),
             _ => false,
         }
     }
 }
 
-/// Whether another name, another secret or another option would let the login succeed.
-fn is_login_mistake(error: &LoginError) -> bool {
-    /// Status-Class: the initiator's error (RFC 7143 §11.13.5).
-    const INITIATOR_ERROR: u8 = 2;
-    match error {
-        LoginError::Refused { class, .. } => *class == INITIATOR_ERROR,
-        LoginError::NoSecret
-        | LoginError::TargetNotProven
-        | LoginError::SameSecrets
-        | LoginError::OneSided
-        | LoginError::NoDigest { .. } => true,
-        LoginError::Moved { .. }
-        | LoginError::Answer { .. }
-        | LoginError::Unfit { .. }
-        | LoginError::Endless => false,
-    }
-}
-
-/// Why a connection can't go on.
+/// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The other side closed it.
@@ -337,7 +306,7 @@ pub enum ConnectionError {
         /// How long was waited.
         waited: Duration,
     },
-    /// The association can't be kept.
+    /// The association cannot be kept.
     #[error(transparent)]
     Upkeep(#[from] UpkeepError),
 }

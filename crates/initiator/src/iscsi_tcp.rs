@@ -1,27 +1,28 @@
-//! iSCSI: a session per queue, each of one connection, and the thread that makes them again after a loss.
+//! iSCSI: one session of one connection per queue, and the thread that restores lost sessions.
 
 mod credentials;
 mod discover;
-mod keeper;
-mod line;
 mod login;
+mod queue_connection;
+mod supervisor;
 
-use std::{net::SocketAddr, sync::Arc, thread};
+use std::{sync::Arc, thread};
 
+use block::Geometry;
 use scsi::host::{UnitFacts, io};
 
-use self::keeper::Keeper;
 use self::login::Plan;
-use crate::device::Attached;
-use crate::line::Line;
-use crate::mailbox::{Letter, Mailbox, Shared};
-use crate::queue::{BlocksMax, QueueTerms};
-use crate::{ConnectError, DeviceInfo, DeviceOptions, Url};
+use self::queue_connection::IscsiQueueConnection;
+use self::supervisor::Supervisor;
+use crate::attached::{Attached, DeviceInfo};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
+use crate::queue::{BlocksMax, QueueLimits};
+use crate::{ConnectError, DeviceOptions, Url};
 
 pub use self::discover::{TargetRecord, discover_targets};
-pub(crate) use self::line::IscsiLine;
 
-/// Bytes behind the caller's part of each buffer: a block of zeros, or the list of an UNMAP.
+/// Bytes behind the caller's part of each buffer, for a block of zeros or the list of an UNMAP.
 const TAIL_BYTES: usize = 4096;
 
 /// Attaches to the logical unit that `url` names.
@@ -35,23 +36,51 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
     let geometry = facts
         .geometry
         .expect("a set-up ends with the capacity known");
-    let shared = Arc::new(Shared::new(geometry).map_err(resources)?);
-    // All sessions come up before any queue is given out.
+    let shared = Arc::new(DeviceState::new(geometry).map_err(resources)?);
+    // All sessions log in before any queue gets a connection.
     let mut sessions = vec![first];
     for index in 1..queues {
         sessions.push(plan.attach(index)?);
     }
     for (mailbox, attached) in mailboxes.iter().zip(sessions) {
-        let line = IscsiLine::new(attached.connection, plan.lun(), options.depth);
-        mailbox.deliver(Letter::Connection {
-            line: Box::new(Line::Iscsi(line)),
-            generation: Keeper::FIRST_GENERATION,
+        let connection = IscsiQueueConnection::new(attached.connection, plan.lun(), options.depth);
+        mailbox.deliver(Update::Connection {
+            connection: Box::new(connection),
+            generation: Supervisor::FIRST_GENERATION,
         });
     }
-    let shift = geometry.block_size.shift();
-    let limits = facts.limits;
-    let transfer_max_bytes = limits.transfer_blocks.saturating_mul(1 << shift);
-    let terms = QueueTerms {
+    let limits = queue_limits(&facts, geometry, options);
+    let info = DeviceInfo {
+        model: format!("{} {}", facts.vendor, facts.product),
+        serial: facts.serial.clone(),
+        identifier: facts.designator.clone(),
+        firmware: facts.revision.clone(),
+        target: url.target().unwrap_or_default().to_owned(),
+        address,
+        controller_id: None,
+        unit: u32::from(plan.lun()),
+        queue_depth_max: DeviceOptions::DEPTH_MAX,
+    };
+    let supervisor = Supervisor::new(plan, Arc::clone(&shared), mailboxes.clone(), facts);
+    let supervisor = thread::Builder::new()
+        .name("keep sessions".to_owned())
+        .spawn(move || supervisor.run())
+        .map_err(resources)?;
+    Ok(Attached {
+        info,
+        shared,
+        mailboxes,
+        limits,
+        supervisor,
+    })
+}
+
+/// The limits of a queue whose logical unit has `facts` and `geometry`.
+fn queue_limits(facts: &UnitFacts, geometry: Geometry, options: &DeviceOptions) -> QueueLimits {
+    let limits = &facts.limits;
+    let block_bytes = 1 << geometry.block_size.shift();
+    let transfer_max_bytes = limits.transfer_blocks.saturating_mul(block_bytes);
+    QueueLimits {
         depth: options.depth,
         transfer_max_bytes: options
             .buffer_bytes
@@ -67,34 +96,6 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
                 .compare_and_write_blocks
                 .min(io::COMPARE_AND_WRITE_BLOCKS_MAX),
         },
-    };
-    let info = device_info(url, &plan, address, &facts);
-    let keeper = Keeper::new(plan, Arc::clone(&shared), mailboxes.clone(), facts);
-    let keeper = thread::Builder::new()
-        .name("keep sessions".to_owned())
-        .spawn(move || keeper.run())
-        .map_err(resources)?;
-    Ok(Attached {
-        info,
-        shared,
-        mailboxes,
-        terms,
-        keeper,
-    })
-}
-
-/// What is told of a logical unit that is attached.
-fn device_info(url: &Url, plan: &Plan, address: SocketAddr, facts: &UnitFacts) -> DeviceInfo {
-    DeviceInfo {
-        model: format!("{} {}", facts.vendor, facts.product),
-        serial: facts.serial.clone(),
-        identifier: facts.designator.clone(),
-        firmware: facts.revision.clone(),
-        target: url.target().unwrap_or_default().to_owned(),
-        address,
-        controller_id: None,
-        unit: u32::from(plan.lun()),
-        queue_depth_max: crate::Device::DEPTH_MAX,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Hosts that reach a volume over the network: URLs, sockets, reconnection.
 //!
-//! [`Device::connect`] attaches to the namespace or logical unit that a [`Url`] names and gives [`Queue`]s, one for each thread
-//! that wants one. A queue's owner fills a slot's buffer, [submits](Queue::submit) a [`Request`] for it and
-//! [polls](Queue::poll) for [`Completion`]s; read data lie in the slot's buffer then. What keeps the attachment
-//! alive (keep-alive, reconnection with back-off) is done by a thread of the [`Device`]'s own.
+//! [`Device::connect`] attaches to the namespace or logical unit that a [`Url`] names and gives
+//! [`Queue`]s, one for each thread that wants one. A queue's owner fills a slot's buffer,
+//! [submits](Queue::submit) a [`Request`] for it and [polls](Queue::poll) for [`Completion`]s; read
+//! data lie in the slot's buffer then. What keeps the attachment alive (keep-alive, reconnection
+//! with back-off) is done by a thread of the [`Device`]'s own.
 //!
-//! This crate knows sockets, names and time. It does not know what the protocols' bytes mean: that is
-//! `nvme::host`, `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`; nor how queue pairs work: that is `fabric`.
+//! This crate knows sockets, names and time. It does not know what the protocols' bytes mean: that
+//! is `nvme::host`, `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`; nor how
+//! queue pairs work: that is `fabric`.
 //!
 //! ```
 //! use initiator::Url;
@@ -17,28 +19,33 @@
 
 #![forbid(unsafe_code)]
 
+mod attached;
+mod backoff;
 mod connection;
 mod device;
+mod device_state;
 mod error;
 mod iscsi_tcp;
-mod line;
 mod machine;
 mod mailbox;
 mod nvmf;
 mod options;
-mod pauses;
 mod queue;
+mod queue_connection;
 mod request;
 mod slots;
 mod socket;
 mod url;
 
-pub use device::{Device, DeviceInfo};
-pub use error::{CommandError, ConnectError, ConnectionError, QueueError, QueueName, SubmitError};
+pub use attached::DeviceInfo;
+pub use device::Device;
+pub use error::{
+    ConnectError, ConnectionError, QueueError, QueueName, RdmaError, Rejection, SubmitError,
+};
 pub use fabric::Choice as RdmaChoice;
 pub use iscsi_tcp::{TargetRecord, discover_targets};
-pub use nvmf::{DiscoveryRecord, RdmaError, RecordKind, discover};
+pub use nvmf::{DiscoveryRecord, RecordKind, discover};
 pub use options::{Backoff, DeviceOptions, OnLoss, WaitStrategy};
 pub use queue::{Link, Queue};
-pub use request::{Completion, Operation, Request, Slot};
+pub use request::{CommandError, Completion, Operation, Request, Slot};
 pub use url::{Scheme, Secret, Switch, Url, UrlError};

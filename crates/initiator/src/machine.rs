@@ -1,4 +1,4 @@
-//! What tells machines apart where nobody has named them.
+//! The identity of this machine, for hosts that are not named.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub(crate) fn id_of(name: &str) -> Uuid {
     Uuid::new_v5(&NAMESPACE, name.as_bytes())
 }
 
-/// The first line of a file, where it has one.
+/// The first line of a file, if it has one.
 pub(crate) fn first_line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().next()?.trim();

@@ -1,9 +1,7 @@
-//! Between the thread that keeps an association and the threads that own its queues.
+//! Mailboxes, through which the supervisor of a device gives its queues their connections.
 
 use std::{
-    fmt::Debug,
     io,
-    net::{Shutdown, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,100 +9,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{Blocks, Geometry};
-
 use crate::QueueError;
-use crate::line::Line;
+use crate::queue_connection::{ConnectionHandle, QueueConnection};
 use crate::socket::Waker;
 
-/// What all threads of a device share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    is_stopping: AtomicBool,
-    /// Wakes the keeper.
-    pub(crate) keeper: Waker,
-    geometry: GeometryCell,
-}
-
-/// The geometry of the namespace as last learned. The block size never changes.
-#[derive(Debug)]
-struct GeometryCell {
-    initial: Geometry,
-    blocks: AtomicU64,
-}
-
-/// One queue's mailbox: here it finds its next connection, or learns that there will be none.
+/// One queue's mailbox. The supervisor puts the queue's next connection into it, or the reason why
+/// no further connection follows.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    /// Changes with each letter, so that a queue sees by a plain load that there is none.
-    letters: AtomicU64,
-    letter: Mutex<Option<Letter>>,
+    /// Counts updates, so that a queue finds out with a plain load whether there is a new one.
+    updates: AtomicU64,
+    update: Mutex<Option<Update>>,
     is_abandoned: AtomicBool,
     /// The newest generation of connections whose loss was reported.
     lost_generation: AtomicU64,
-    /// Before then the other side does not want the next connection.
+    /// The peer asked not to be connected to before this instant.
     held_off: Mutex<Option<Instant>>,
-    /// The connection that was delivered last, where there is one.
-    last: Mutex<Option<Weak<dyn Sever>>>,
-    /// Readable as long as there is a letter.
+    /// The connection that was delivered last, if any.
+    last: Mutex<Option<Weak<dyn ConnectionHandle>>>,
+    /// Readable while an update is waiting.
     pub(crate) waker: Waker,
 }
 
-/// What another thread can do to a connection.
-pub(crate) trait Sever: Debug + Send + Sync {
-    /// Ends it, so that its owner notices.
-    fn sever(&self);
-}
-
-impl Sever for TcpStream {
-    fn sever(&self) {
-        // It fails only where the connection has ended already.
-        let _ = self.shutdown(Shutdown::Both);
-    }
-}
-
-/// What a queue is told.
+/// A message from the supervisor to a queue.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum Update {
     /// A new connection.
     Connection {
-        line: Box<Line>,
+        connection: Box<dyn QueueConnection>,
         /// Its number among the connections of the queue (NVMe: of its association).
         generation: u64,
     },
-    /// There will be no more.
+    /// No further connection follows.
     End(QueueError),
-}
-
-impl Shared {
-    pub(crate) fn new(geometry: Geometry) -> io::Result<Self> {
-        Ok(Self {
-            is_stopping: AtomicBool::new(false),
-            keeper: Waker::new()?,
-            geometry: GeometryCell {
-                initial: geometry,
-                blocks: AtomicU64::new(geometry.blocks.0),
-            },
-        })
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        let blocks = self.geometry.blocks.load(Ordering::Relaxed);
-        Geometry::new(self.geometry.initial.block_size, Blocks(blocks))
-    }
-
-    pub(crate) fn set_blocks(&self, blocks: Blocks) {
-        self.geometry.blocks.store(blocks.0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.keeper.wake();
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
-    }
 }
 
 impl Mailbox {
@@ -114,8 +51,8 @@ impl Mailbox {
 
     fn new() -> io::Result<Self> {
         Ok(Self {
-            letters: AtomicU64::new(0),
-            letter: Mutex::new(None),
+            updates: AtomicU64::new(0),
+            update: Mutex::new(None),
             is_abandoned: AtomicBool::new(false),
             lost_generation: AtomicU64::new(0),
             held_off: Mutex::new(None),
@@ -124,41 +61,41 @@ impl Mailbox {
         })
     }
 
-    /// Puts a letter in, in place of one that was not yet read.
-    pub(crate) fn deliver(&self, letter: Letter) {
-        if let Letter::Connection { line, .. } = &letter {
-            *lock(&self.last) = Some(line.handle());
+    /// Stores an update. It replaces an update that was not yet read.
+    pub(crate) fn deliver(&self, update: Update) {
+        if let Update::Connection { connection, .. } = &update {
+            *lock(&self.last) = Some(connection.handle());
         }
-        *lock(&self.letter) = Some(letter);
-        self.letters.fetch_add(1, Ordering::Release);
+        *lock(&self.update) = Some(update);
+        self.updates.fetch_add(1, Ordering::Release);
         self.waker.wake();
     }
 
-    /// How many letters there were; compare with the last look.
-    pub(crate) fn letters(&self) -> u64 {
-        self.letters.load(Ordering::Acquire)
+    /// The number of updates so far. Compare it with the number at the last read.
+    pub(crate) fn updates(&self) -> u64 {
+        self.updates.load(Ordering::Acquire)
     }
 
-    pub(crate) fn take(&self) -> Option<Letter> {
+    pub(crate) fn take(&self) -> Option<Update> {
         self.waker.clear();
-        lock(&self.letter).take()
+        lock(&self.update).take()
     }
 
-    /// The other side does not want the next connection before `until`.
+    /// Records that the peer asked not to be connected to before `until`.
     pub(crate) fn hold_off(&self, until: Instant) {
         *lock(&self.held_off) = Some(until);
     }
 
-    /// How long the next connection has to wait, once.
+    /// Returns how long the next connection has to wait, and resets it.
     pub(crate) fn take_hold_off(&self, now: Instant) -> Duration {
         let until = lock(&self.held_off).take();
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// The queue's connection of `generation` was lost; `keeper` is to be woken.
-    pub(crate) fn report_loss(&self, generation: u64, keeper: &Waker) {
+    /// Records that the queue's connection of `generation` was lost, and wakes `supervisor`.
+    pub(crate) fn report_loss(&self, generation: u64, supervisor: &Waker) {
         self.lost_generation.fetch_max(generation, Ordering::AcqRel);
-        keeper.wake();
+        supervisor.wake();
     }
 
     /// Whether the connection of `generation` was lost.
@@ -166,17 +103,17 @@ impl Mailbox {
         self.lost_generation.load(Ordering::Acquire) >= generation
     }
 
-    /// Ends the connection that was delivered last, so that its owner notices.
-    pub(crate) fn cut(&self) {
+    /// Closes the connection that was delivered last. Its owner notices at its next poll.
+    pub(crate) fn close_connection(&self) {
         if let Some(last) = lock(&self.last).as_ref().and_then(Weak::upgrade) {
-            last.sever();
+            last.close();
         }
     }
 
-    /// The queue is gone and needs no more connections.
+    /// Records that the queue was dropped and needs no more connections.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
-        lock(&self.letter).take();
+        lock(&self.update).take();
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
@@ -184,7 +121,8 @@ impl Mailbox {
     }
 }
 
-/// What a mutex guards is whole whenever it is unlocked, even by a panic.
+/// Locks `mutex`. A poisoned mutex is used all the same, since no update of its value can be
+/// interrupted by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,40 +1,35 @@
-//! NVMe over Fabrics: an association of an admin queue and I/O queues, and the thread that keeps it, over TCP or RDMA.
+//! NVMe over Fabrics: an association of an admin queue and I/O queues, over TCP or RDMA, and
+//! the thread that keeps it alive.
 
 mod association;
 mod discover;
 mod identity;
-mod keeper;
-mod line;
+mod queue_connection;
 mod rdma;
+mod supervisor;
 mod tcp;
 mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use nvme::host::{CommandKey, ControllerFacts, Fused, NamespaceFacts, Purpose, io};
 use nvme::wire::Nsid;
 
-use self::association::{IoTerms, Plan};
-use self::keeper::Keeper;
-use self::line::{NvmeLine, NvmeTerms};
+use self::association::{IoQueueConfig, Plan};
+use self::queue_connection::NvmeQueueConfig;
+use self::supervisor::Supervisor;
 use self::transport::Transport;
-use crate::device::Attached;
-use crate::mailbox::{Mailbox, Shared};
-use crate::queue::{BlocksMax, QueueTerms};
-use crate::{ConnectError, DeviceInfo, DeviceOptions, Url};
+use crate::attached::{Attached, DeviceInfo};
+use crate::device_state::DeviceState;
+use crate::mailbox::Mailbox;
+use crate::queue::{BlocksMax, QueueLimits};
+use crate::{ConnectError, DeviceOptions, Url};
 
 pub use self::discover::{DiscoveryRecord, RecordKind, discover};
 pub(crate) use self::rdma::Rdma;
-pub use self::rdma::RdmaError;
 pub(crate) use self::tcp::Tcp;
-pub(crate) use self::transport::NvmeConnection;
-
-/// An I/O queue's connection over TCP.
-pub(crate) type NvmeTcpLine = NvmeLine<<Tcp as Transport>::Connection>;
-/// An I/O queue's connection over RDMA.
-pub(crate) type NvmeRdmaLine = NvmeLine<<Rdma as Transport>::Connection>;
 
 /// Attaches to the namespace that `url` names.
 pub(crate) fn attach<T: Transport>(
@@ -52,19 +47,56 @@ pub(crate) fn attach<T: Transport>(
     let controller = &admin.facts.controller;
     let queue_depth_max = u16::try_from(controller.queue_entries_max - 1).unwrap_or(u16::MAX);
     let depth = options.depth.min(queue_depth_max).max(1);
-    // A fused pair takes a second key.
-    let (keys, compare_and_write) = match controller.fused {
-        Fused::Unsupported => (depth, 0),
-        Fused::CompareAndWrite => (depth * 2, io::BLOCKS_MAX),
-    };
     let resources = |source| ConnectError::Resources { source };
-    let shared = Arc::new(Shared::new(namespace.geometry).map_err(resources)?);
+    let shared = Arc::new(DeviceState::new(namespace.geometry).map_err(resources)?);
     let mailboxes = Mailbox::several(admin.facts.io_queues).map_err(resources)?;
+    let limits = queue_limits::<T>(controller, options, depth);
+    let info = device_info(controller, &namespace, admin.address, queue_depth_max);
+    let mut supervisor = Supervisor {
+        plan,
+        shared: Arc::clone(&shared),
+        mailboxes: mailboxes.clone(),
+        io: IoQueueConfig {
+            depth,
+            keys: match controller.fused {
+                Fused::Unsupported => depth,
+                // The second command of a fused pair has a key of its own.
+                Fused::CompareAndWrite => depth * 2,
+            },
+            buffer_bytes: options.buffer_bytes + limits.tail_bytes,
+        },
+        config: NvmeQueueConfig {
+            nsid,
+            second_keys: CommandKey(depth),
+        },
+        namespace,
+        generation: 0,
+    };
+    supervisor.deliver_connections(&admin)?;
+    let supervisor = thread::Builder::new()
+        .name(format!("keep ns {nsid}"))
+        .spawn(move || supervisor.run(admin))
+        .map_err(resources)?;
+    Ok(Attached {
+        info,
+        shared,
+        mailboxes,
+        limits,
+        supervisor,
+    })
+}
+
+/// The limits of a queue of `depth` slots at `controller`.
+fn queue_limits<T: Transport>(
+    controller: &ControllerFacts,
+    options: &DeviceOptions,
+    depth: u16,
+) -> QueueLimits {
     let transfer_max_bytes = controller
         .transfer_max_bytes
         .unwrap_or(u64::MAX)
         .min(T::TRANSFER_MAX_BYTES);
-    let terms = QueueTerms {
+    QueueLimits {
         depth,
         transfer_max_bytes: options
             .buffer_bytes
@@ -77,41 +109,15 @@ pub(crate) fn attach<T: Transport>(
             verify: io::BLOCKS_MAX,
             zeroes: io::BLOCKS_MAX,
             deallocate: io::DEALLOCATE_BLOCKS_MAX,
-            compare_and_write,
+            compare_and_write: match controller.fused {
+                Fused::Unsupported => 0,
+                Fused::CompareAndWrite => io::BLOCKS_MAX,
+            },
         },
-    };
-    let info = device_info(controller, &namespace, admin.address, queue_depth_max);
-    let mut keeper = Keeper {
-        plan,
-        shared: Arc::clone(&shared),
-        mailboxes: mailboxes.clone(),
-        io: IoTerms {
-            depth,
-            keys,
-            buffer_bytes: options.buffer_bytes + terms.tail_bytes,
-        },
-        terms: NvmeTerms {
-            nsid,
-            second_keys: CommandKey(depth),
-        },
-        namespace,
-        generation: 0,
-    };
-    keeper.deliver_connections(&admin)?;
-    let keeper: JoinHandle<()> = thread::Builder::new()
-        .name(format!("keep ns {nsid}"))
-        .spawn(move || keeper.run(admin))
-        .map_err(resources)?;
-    Ok(Attached {
-        info,
-        shared,
-        mailboxes,
-        terms,
-        keeper,
-    })
+    }
 }
 
-/// What is told of a namespace that is attached.
+/// Describes an attached namespace.
 fn device_info(
     controller: &ControllerFacts,
     namespace: &NamespaceFacts,

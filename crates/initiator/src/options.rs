@@ -1,27 +1,35 @@
-//! How a device behaves: sizes, patience, what happens when a connection is lost.
+//! Options of a device: sizes, timeouts, behaviour when a connection is lost.
 
 use std::time::Duration;
 
-/// Options of a [`crate::Device`]. What its URL sets (digests, the number of queues, the host's name) stands there.
+use nvme::host::CommandKey;
+
+/// Options of a [`crate::Device`]. What its URL sets (digests, the number of queues, the host's
+/// name) stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// How many I/O queues to open, where the URL does not say (`queues=`).
+    /// The number of I/O queues, if the URL does not set it (`queues=`).
     pub queues: u16,
     /// Slots in each queue: how many commands it can have in flight.
     pub depth: u16,
     /// Bytes of each slot's buffer: the longest transfer of one command.
     pub buffer_bytes: usize,
-    /// What becomes of commands in flight when the connection is lost.
+    /// What happens to commands in flight when the connection is lost.
     pub on_loss: OnLoss,
     /// How connections are made again.
     pub backoff: Backoff,
     /// How long connecting, and any one step of the set-up, may take.
     pub connect_timeout: Duration,
-    /// The keep-alive timeout (KATO) asked of an NVMe controller, or how long an iSCSI target may leave a ping unanswered;
-    /// either is sent at a third of it. Zero: none.
+    /// The keep-alive timeout (KATO) asked of an NVMe controller, or how long an iSCSI target may
+    /// leave a ping unanswered; either is sent at a third of it. Zero: none.
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,
+}
+
+impl DeviceOptions {
+    /// The most slots of a queue.
+    pub const DEPTH_MAX: u16 = CommandKey::COUNT_MAX / 2;
 }
 
 impl Default for DeviceOptions {
@@ -39,10 +47,12 @@ impl Default for DeviceOptions {
     }
 }
 
-/// What becomes of commands in flight when the connection is lost. Commands submitted while it is down wait for it.
+/// What happens to commands in flight when the connection is lost. Commands submitted while it is
+/// down wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
-    /// They complete with [`crate::CommandError::ConnectionLost`]; whether they were executed is unknown.
+    /// They complete with [`crate::CommandError::ConnectionLost`]; whether they were executed is
+    /// unknown.
     Fail,
     /// They are submitted again on the next connection (compare-and-write alone fails as above).
     Resubmit,

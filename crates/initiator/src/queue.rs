@@ -12,8 +12,9 @@ use block::Geometry;
 use iscsi::initiator::SessionError;
 use session::Buffers;
 
-use crate::line::{Books, Line, Rescue, Standing};
-use crate::mailbox::{Letter, Mailbox, Shared};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
+use crate::queue_connection::{ConnectionState, QueueConnection, QueueState, TimeoutAction};
 use crate::slots::Slots;
 use crate::socket::{Interest, sleep};
 use crate::{
@@ -23,37 +24,37 @@ use crate::{
 
 /// A handle of one I/O queue. Move it to the thread that uses it.
 pub struct Queue {
-    terms: QueueTerms,
+    limits: QueueLimits,
     on_loss: OnLoss,
     command_timeout: Duration,
     keep_alive: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<DeviceState>,
     mailbox: Arc<Mailbox>,
-    letters_seen: u64,
+    updates_seen: u64,
     state: State,
     buffers: Buffers,
     slots: Slots,
     /// Slots whose command waits for a connection or for room in the controller's queue.
     waiting: VecDeque<u16>,
-    /// Slots whose command was put off by the target, and until when.
+    /// Slots whose command the target postponed, and until when.
     postponed: Vec<(Instant, u16)>,
-    /// When commands that take too long are looked for next.
+    /// When to check for commands that exceed their time limit.
     next_sweep: Option<Instant>,
 }
 
 /// What the other side and the options allow a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueTerms {
+pub(crate) struct QueueLimits {
     pub(crate) depth: u16,
     pub(crate) transfer_max_bytes: usize,
-    /// Buffers beyond those of the slots, for the line's own commands.
+    /// Buffers beyond those of the slots, for the connection's own commands.
     pub(crate) spare_slots: u16,
-    /// Bytes of each buffer behind the part that is the caller's, for lists that commands carry.
+    /// Bytes of each buffer behind the part that is the caller's, for lists that commands execute.
     pub(crate) tail_bytes: usize,
     pub(crate) blocks_max: BlocksMax,
 }
 
-/// The most blocks of a command, by kind; 0 where the other side does not know it.
+/// The most blocks of a command, by kind; 0 if the other side does not know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlocksMax {
     pub(crate) data: u64,
@@ -73,38 +74,41 @@ pub enum Link {
 }
 
 enum State {
-    Up { line: Box<Line>, generation: u64 },
+    Up {
+        connection: Box<dyn QueueConnection>,
+        generation: u64,
+    },
     Down,
     Ended(QueueError),
 }
 
-/// How often commands that take too long are looked for.
+/// The interval between checks for commands that exceed their time limit.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a target may put off that it is connected to again.
+/// The maximum time for which a target may postpone reconnection.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(60);
 
 impl Queue {
     pub(crate) fn new(
         mailbox: Arc<Mailbox>,
-        shared: Arc<Shared>,
-        terms: QueueTerms,
+        shared: Arc<DeviceState>,
+        limits: QueueLimits,
         options: &DeviceOptions,
     ) -> Self {
         let mut queue = Self {
-            terms,
+            limits,
             on_loss: options.on_loss,
             command_timeout: options.command_timeout,
             keep_alive: options.keep_alive,
             shared,
             mailbox,
-            letters_seen: 0,
+            updates_seen: 0,
             state: State::Down,
             buffers: Buffers::new(
-                terms.depth + terms.spare_slots,
-                options.buffer_bytes + terms.tail_bytes,
+                limits.depth + limits.spare_slots,
+                options.buffer_bytes + limits.tail_bytes,
             ),
-            slots: Slots::new(terms.depth),
-            waiting: VecDeque::with_capacity(terms.depth.into()),
+            slots: Slots::new(limits.depth),
+            waiting: VecDeque::with_capacity(limits.depth.into()),
             postponed: Vec::new(),
             next_sweep: None,
         };
@@ -112,9 +116,9 @@ impl Queue {
         queue
     }
 
-    /// How many slots there are: as many as asked for, or as the controller takes where that is fewer.
+    /// How many slots there are: as many as asked for, or as the controller takes if that is fewer.
     pub fn depth(&self) -> u16 {
-        self.terms.depth
+        self.limits.depth
     }
 
     /// Block size and capacity of the namespace as last learned (a resize changes it).
@@ -122,9 +126,10 @@ impl Queue {
         self.shared.geometry()
     }
 
-    /// The most data bytes of one command: what a slot's buffer holds and the controller takes (MDTS).
+    /// The most data bytes of one command: what a slot's buffer holds and the controller takes
+    /// (MDTS).
     pub fn transfer_bytes_max(&self) -> usize {
-        self.terms.transfer_max_bytes
+        self.limits.transfer_max_bytes
     }
 
     /// Whether there is a connection at present.
@@ -140,16 +145,17 @@ impl Queue {
         self.slots.busy()
     }
 
-    /// The buffer of `slot`: what a completed read left there. Panics where `slot` is beyond the depth, or, over RDMA, where its
-    /// command is in flight, since the controller reaches the buffer then.
+    /// The buffer of `slot`, which holds the data of a completed read. Panics if `slot` is beyond
+    /// the depth, or, over RDMA, if its command is in flight, since the controller accesses the
+    /// buffer then.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
         self.assert_slot(slot);
         let buffer = self.buffers.slot(slot.0);
-        &buffer[..buffer.len() - self.terms.tail_bytes]
+        &buffer[..buffer.len() - self.limits.tail_bytes]
     }
 
-    /// The buffer of `slot`, to fill before a write. Panics where a command is in flight in `slot`, since it could
-    /// send half of each.
+    /// The buffer of `slot`, to fill before a write. Panics if a command is in flight in `slot`,
+    /// since it could send half of each.
     pub fn buffer_mut(&mut self, slot: Slot) -> &mut [u8] {
         assert!(
             self.slots.is_idle(slot.0),
@@ -157,12 +163,12 @@ impl Queue {
             slot.0
         );
         let buffer = self.buffers.slot_mut(slot.0);
-        let len = buffer.len() - self.terms.tail_bytes;
+        let len = buffer.len() - self.limits.tail_bytes;
         &mut buffer[..len]
     }
 
-    /// Takes a request. Nothing is sent before the next [`poll`](Self::poll) or [`wait`](Self::wait), so that many
-    /// go out in one send.
+    /// Takes a request. Nothing is sent before the next [`poll`](Self::poll) or
+    /// [`wait`](Self::wait), so that many go out in one send.
     #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
         self.check(&request)?;
@@ -174,19 +180,20 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was submitted, takes what has arrived, appends what has completed to `done`, and says how many
-    /// that were. Never waits. Fails once nothing is in flight and no connection will come.
+    /// Sends what was submitted, takes what has arrived, appends what has completed to `done`, and
+    /// says how many that were. Never waits. Fails once nothing is in flight and no connection will
+    /// come.
     pub fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) -> Result<usize, QueueError> {
         let before = done.len();
-        if self.mailbox.letters() != self.letters_seen {
+        if self.mailbox.updates() != self.updates_seen {
             self.read_mail(done);
         }
         if !self.postponed.is_empty() {
             self.resume(now);
         }
-        if let State::Up { line, .. } = &mut self.state {
-            let turned = line.turn(&mut self.buffers);
-            let standing = line.settle(&mut Books {
+        if let State::Up { connection, .. } = &mut self.state {
+            let turned = connection.turn(&mut self.buffers);
+            let connection_state = connection.settle(&mut QueueState {
                 slots: &mut self.slots,
                 waiting: &mut self.waiting,
                 done,
@@ -198,7 +205,7 @@ impl Queue {
             if let Err(error) = &turned {
                 self.note_hold_off(now, error);
             }
-            if turned.is_err() || standing == Standing::Ended {
+            if turned.is_err() || connection_state == ConnectionState::Ended {
                 self.lose_connection(done);
             } else if !self.waiting.is_empty() {
                 self.start_waiting();
@@ -240,49 +247,51 @@ impl Queue {
             if spins {
                 std::hint::spin_loop();
             } else {
-                self.doze(timeout.saturating_sub(waited));
+                self.wait_input(timeout.saturating_sub(waited));
             }
             now = Instant::now();
         }
     }
 
-    /// Whether the operating system had no room for all that is to be sent: a thread that waits for several queues
-    /// waits until their descriptors can be written, too.
+    /// Whether the operating system had no room for all that is to be sent: a thread that waits for
+    /// several queues waits until their descriptors can be written, too.
     pub fn wants_write(&self) -> bool {
         match &self.state {
-            State::Up { line, .. } => line.interest() == Interest::ReadWrite,
+            State::Up { connection, .. } => connection.interest() == Interest::ReadWrite,
             State::Down | State::Ended(_) => false,
         }
     }
 
-    /// Whether something that arrives makes [`descriptor`](Self::descriptor) readable. Where it does not (several RDMA
-    /// connections may share one socket, a busy target has put commands off), a thread that has several queues polls this one again and again.
+    /// Whether input makes [`descriptor`](Self::descriptor) readable. If not (several RDMA
+    /// connections share one socket, or a busy target has postponed commands), a thread with
+    /// several queues has to poll this one.
     pub fn signals(&self) -> bool {
         match &self.state {
-            State::Up { line, .. } => line.signals() && self.postponed.is_empty(),
+            State::Up { connection, .. } => connection.signals() && self.postponed.is_empty(),
             State::Down | State::Ended(_) => true,
         }
     }
 
-    /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write)) before the next
-    /// [`poll`](Self::poll), for a thread that has several queues. It changes with each connection.
+    /// The descriptor to wait for (readable; writable where [`wants_write`](Self::wants_write))
+    /// before the next [`poll`](Self::poll), for a thread that has several queues. It changes with
+    /// each connection.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
 
     fn check(&self, request: &Request) -> Result<(), SubmitError> {
         let slot = request.slot;
-        if slot.0 >= self.terms.depth {
+        if slot.0 >= self.limits.depth {
             return Err(SubmitError::NoSuchSlot {
                 slot,
-                depth: self.terms.depth,
+                depth: self.limits.depth,
             });
         }
         if !self.slots.is_idle(slot.0) {
             return Err(SubmitError::SlotBusy { slot });
         }
         let blocks = request.extent.blocks.0;
-        let most = &self.terms.blocks_max;
+        let most = &self.limits.blocks_max;
         let (blocks_max, buffers) = match request.operation {
             Operation::Flush => return Ok(()),
             Operation::Deallocate => (most.deallocate, 0),
@@ -303,11 +312,11 @@ impl Queue {
             });
         }
         let len_bytes = blocks << self.block_shift();
-        let buffer_bytes = (self.buffers.slot_bytes() - self.terms.tail_bytes) as u64;
+        let buffer_bytes = (self.buffers.slot_bytes() - self.limits.tail_bytes) as u64;
         let max_bytes = match buffers {
             0 => return Ok(()),
-            1 => self.terms.transfer_max_bytes as u64,
-            _ => (self.terms.transfer_max_bytes as u64).min(buffer_bytes / 2),
+            1 => self.limits.transfer_max_bytes as u64,
+            _ => (self.limits.transfer_max_bytes as u64).min(buffer_bytes / 2),
         };
         if len_bytes > max_bytes {
             return Err(SubmitError::TooLong {
@@ -322,14 +331,14 @@ impl Queue {
         self.shared.geometry().block_size.shift()
     }
 
-    /// Hands a slot's command to the session; `false` where it has to wait.
+    /// Hands a slot's command to the session; `false` if it has to wait.
     #[inline]
     fn start(&mut self, slot: u16) -> bool {
         let shift = self.block_shift();
-        let State::Up { line, .. } = &mut self.state else {
+        let State::Up { connection, .. } = &mut self.state else {
             return false;
         };
-        let started = line.start(self.slots.request(slot), shift, &mut self.buffers);
+        let started = connection.start(self.slots.request(slot), shift, &mut self.buffers);
         if started {
             self.slots.start(slot);
         }
@@ -345,34 +354,45 @@ impl Queue {
         }
     }
 
-    /// Looks into the mailbox.
+    /// Handles an update from the supervisor.
     #[cold]
     fn read_mail(&mut self, done: &mut Vec<Completion>) {
-        self.letters_seen = self.mailbox.letters();
-        let Some(letter) = self.mailbox.take() else {
+        self.updates_seen = self.mailbox.updates();
+        let Some(update) = self.mailbox.take() else {
             return;
         };
-        // The keeper may know of a loss before this end notices.
+        // The supervisor may know of a loss before this end notices.
         self.lose_connection(done);
-        match letter {
-            Letter::Connection { line, generation } => {
-                self.state = State::Up { line, generation };
+        match update {
+            Update::Connection {
+                connection,
+                generation,
+            } => {
+                self.state = State::Up {
+                    connection,
+                    generation,
+                };
                 self.start_waiting();
             }
-            Letter::End(error) => self.state = State::Ended(error),
+            Update::End(error) => self.state = State::Ended(error),
         }
     }
 
-    /// The connection is gone: commands in flight end or wait for the next one.
+    /// Handles the loss of the connection: commands in flight fail or wait for the next connection.
     #[cold]
     fn lose_connection(&mut self, done: &mut Vec<Completion>) {
-        let State::Up { line, generation } = &mut self.state else {
+        let State::Up {
+            connection,
+            generation,
+        } = &mut self.state
+        else {
             return;
         };
-        line.abandon(&mut self.buffers);
-        self.mailbox.report_loss(*generation, &self.shared.keeper);
+        connection.release_buffers(&mut self.buffers);
+        self.mailbox
+            .report_loss(*generation, &self.shared.supervisor);
         self.state = State::Down;
-        for slot in (0..self.terms.depth).rev() {
+        for slot in (0..self.limits.depth).rev() {
             if !self.slots.is_in_flight(slot) {
                 continue;
             }
@@ -386,7 +406,7 @@ impl Queue {
         }
     }
 
-    /// Commands that were put off wait their turn again.
+    /// Queues postponed commands whose delay has expired.
     #[cold]
     fn resume(&mut self, now: Instant) {
         let waiting = &mut self.waiting;
@@ -398,7 +418,7 @@ impl Queue {
         });
     }
 
-    /// Where the other side wants to be left alone for a while, the keeper has to know.
+    /// Informs the supervisor if the target asked not to be connected to for a time.
     #[cold]
     fn note_hold_off(&self, now: Instant, error: &ConnectionError) {
         if let ConnectionError::Session(SessionError::Dropped { wait_s, .. }) = error {
@@ -407,7 +427,7 @@ impl Queue {
         }
     }
 
-    /// Ends what waits for a connection that will not come.
+    /// Fails commands that wait for a connection, since none will follow.
     #[cold]
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         self.waiting
@@ -417,30 +437,30 @@ impl Queue {
         }
     }
 
-    /// Gives the connection up where a command has been in flight for too long and can't be aborted.
+    /// Closes the connection if a command exceeds its time limit and cannot be aborted.
     #[cold]
     fn sweep(&mut self, now: Instant, done: &mut Vec<Completion>) {
         self.next_sweep = Some(now + SWEEP_INTERVAL);
-        if let State::Up { line, .. } = &mut self.state
+        if let State::Up { connection, .. } = &mut self.state
             && !self.keep_alive.is_zero()
-            && line.keep_alive(now, self.keep_alive) == Standing::Ended
+            && connection.keep_alive(now, self.keep_alive) == ConnectionState::Ended
         {
             return self.lose_connection(done);
         }
         while let Some(slot) = self.slots.sweep(now, self.command_timeout) {
-            let rescue = match &mut self.state {
-                State::Up { line, .. } => line.rescue(slot.0),
+            let action = match &mut self.state {
+                State::Up { connection, .. } => connection.on_timeout(slot.0),
                 State::Down | State::Ended(_) => return,
             };
-            match rescue {
-                Rescue::Aborting => self.slots.give_time(slot.0),
-                Rescue::None => return self.lose_connection(done),
+            match action {
+                TimeoutAction::WaitForAbort => self.slots.give_time(slot.0),
+                TimeoutAction::Disconnect => return self.lose_connection(done),
             }
         }
     }
 
     fn assert_slot(&self, slot: Slot) {
-        let depth = self.terms.depth;
+        let depth = self.limits.depth;
         assert!(
             slot.0 < depth,
             "slot {} is beyond the depth of {depth}",
@@ -449,14 +469,14 @@ impl Queue {
     }
 
     /// Sleeps until something arrives, a command may be due, or `timeout` is over.
-    fn doze(&self, timeout: Duration) {
+    fn wait_input(&self, timeout: Duration) {
         let due = self.postponed.iter().map(|(until, _)| *until).min();
         let due = due.map_or(SWEEP_INTERVAL, |due| {
             due.saturating_duration_since(Instant::now())
         });
         let timeout = timeout.min(SWEEP_INTERVAL).min(due);
         let slept = match &self.state {
-            State::Up { line, .. } => line.doze(timeout),
+            State::Up { connection, .. } => connection.wait_input(timeout),
             State::Down | State::Ended(_) => {
                 let entry = (self.mailbox.waker.descriptor(), Interest::Read);
                 sleep(&[entry], Some(timeout))
@@ -471,7 +491,7 @@ impl Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.state {
-            State::Up { line, .. } => line.descriptor(),
+            State::Up { connection, .. } => connection.descriptor(),
             State::Down | State::Ended(_) => self.mailbox.waker.descriptor(),
         }
     }
@@ -480,8 +500,8 @@ impl AsFd for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.mailbox.abandon();
-        if let State::Up { line, .. } = &mut self.state {
-            line.take_leave(&mut self.buffers);
+        if let State::Up { connection, .. } = &mut self.state {
+            connection.log_out(&mut self.buffers);
         }
     }
 }
@@ -489,7 +509,7 @@ impl Drop for Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
-            .field("terms", &self.terms)
+            .field("limits", &self.limits)
             .field("link", &self.link())
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()

@@ -78,7 +78,7 @@ impl Slots {
         entry.since = self.clock;
     }
 
-    /// The command has to start anew.
+    /// The command has to start again.
     pub(crate) fn hold(&mut self, slot: u16) {
         self.entries[usize::from(slot)].phase = Phase::Waiting;
     }

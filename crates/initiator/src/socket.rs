@@ -24,8 +24,8 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectE
     Ok(addresses)
 }
 
-/// A connection to `address`, nonblocking, without the delay that gathers small segments: a session sends as much at
-/// once as it has.
+/// A connection to `address`, nonblocking, without the delay that gathers small segments: a session
+/// sends as much at once as it has.
 pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
     let connect = || {
         let stream = TcpStream::connect_timeout(&address, timeout)?;
@@ -36,7 +36,7 @@ pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStrea
     connect().map_err(|source| ConnectError::Connect { address, source })
 }
 
-/// Something that one thread makes readable to wake another.
+/// A descriptor that one thread makes readable to wake another.
 #[derive(Debug)]
 pub(crate) struct Waker(OwnedFd);
 
@@ -50,13 +50,13 @@ impl Waker {
 
     /// Makes the descriptor readable.
     pub(crate) fn wake(&self) {
-        // It fails only where the counter is full, and then it is readable.
+        // It fails only if the counter is full, and then it is readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable again.
     pub(crate) fn clear(&self) {
-        // It fails only where nobody woke, and then it is unreadable.
+        // It fails only if no thread has woken it, and then it is unreadable.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
@@ -73,7 +73,7 @@ pub(crate) enum Interest {
     ReadWrite,
 }
 
-/// Sleeps until one of the descriptors is ready or `timeout` is over (never, where there is none).
+/// Sleeps until one of the descriptors is ready or `timeout` is over (never, if there is none).
 pub(crate) fn sleep(
     descriptors: &[(BorrowedFd<'_>, Interest)],
     timeout: Option<Duration>,
@@ -81,7 +81,7 @@ pub(crate) fn sleep(
     const DESCRIPTORS_MAX: usize = 2;
     assert!(
         (1..=DESCRIPTORS_MAX).contains(&descriptors.len()),
-        "a queue waits for its socket and for the keeper"
+        "a queue waits for its socket and for the supervisor"
     );
     let entry = |index: usize| {
         let (descriptor, interest) = &descriptors[index.min(descriptors.len() - 1)];

@@ -13,8 +13,8 @@ use std::{
     str::FromStr,
 };
 
-/// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach it. What is shown of
-/// it parses to the same URL, but for the secret, which is never shown.
+/// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach
+/// it. What is shown of it parses to the same URL, except for the secret, which is never shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     scheme: Scheme,
@@ -132,10 +132,10 @@ pub enum UrlError {
     /// A LUN that is not one.
     #[error("{text:?} is not a LUN; write the path as /IQN/LUN with a number from 0 to 16383")]
     Lun {
-        /// What stands behind the last `/`.
+        /// The part after the last `/`.
         text: String,
     },
-    /// A user before the host, where the protocol has none.
+    /// A user before the host, which the protocol does not support.
     #[error("{scheme}:// accepts no user; only iscsi:// accepts USER%SECRET@ before the host")]
     User {
         /// The protocol.
@@ -167,22 +167,22 @@ impl Url {
         &self.host
     }
 
-    /// The port; the protocol's own where the URL has none.
+    /// The port; the protocol's default if the URL has none.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The subsystem's NQN or the target's name, where the URL has a path.
+    /// The subsystem's NQN or the target's name, if the URL has a path.
     pub fn target(&self) -> Option<&str> {
         self.target.as_deref()
     }
 
-    /// The namespace identifier (`ns=`); 1 where an NVMe URL has none.
+    /// The namespace identifier (`ns=`); 1 if an NVMe URL has none.
     pub fn namespace(&self) -> u32 {
         self.unit
     }
 
-    /// The LUN; 0 where an `iscsi` URL has none.
+    /// The LUN; 0 if an `iscsi` URL has none.
     pub fn lun(&self) -> u16 {
         self.unit as u16
     }
@@ -227,7 +227,7 @@ impl Url {
         self.secrets_file.as_deref()
     }
 
-    /// What is to carry RDMA (`rdma=`).
+    /// What is to execute RDMA (`rdma=`).
     pub fn rdma(&self) -> RdmaChoice {
         self.rdma
     }
@@ -595,7 +595,7 @@ fn decode(text: &str) -> Result<String, UrlError> {
     Ok(decoded.into_owned())
 }
 
-/// What stands in a name as it is.
+/// Characters of a name that are not escaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -221,7 +221,7 @@ pub trait Backend {
 
     /// What is remembered of `lun`, fetched anew when the device's generation has changed. The region is what
     /// placements in this volume carry.
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, session::RegionId)>;
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, session::SourceId)>;
 
     /// Random bytes (a CHAP challenge).
     fn random(&mut self) -> [u8; 17];

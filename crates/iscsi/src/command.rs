@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use block::{BlockSize, Extent, Op, OpKind, Status, Volume};
 use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseKey, medium};
-use session::RegionId;
+use session::SourceId;
 
 use crate::backend::{Backend, Completed, Saved};
 use crate::connection::{Connection, Full, Sink, Stage};
@@ -452,7 +452,7 @@ fn new_task(now: Instant, command: &ScsiCommand, windowed: Option<Attribute>) ->
         cdb: command.cdb,
         work: Work::None,
         progress: Progress::Sending,
-        region: RegionId(0),
+        region: SourceId(0),
         must_copy: true,
         block_size: BlockSize::B512,
         started: now,

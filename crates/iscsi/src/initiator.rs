@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use scsi::Lun;
 use scsi::host::{Command, CommandKey, Outcome, ReceivedSense};
-use session::{BufferRange, Buffers, RegionId, SendList};
+use session::{BufferRange, Buffers, SendList, SourceId};
 
 use self::discovery::Discovery;
 use self::inbound::Inbound;
@@ -236,7 +236,7 @@ impl Session {
     /// The most R2Ts of one command at once (MaxOutstandingR2T).
     pub const R2TS_MAX: u8 = 4;
     /// The region of every placement: the session's buffers.
-    pub const REGION: RegionId = RegionId(0);
+    pub const REGION: SourceId = SourceId(0);
     /// Reads from this length on are worth being received in place.
     pub const BULK_MIN_BYTES: u32 = 16 * 1024;
     /// Replies to the target that wait to be sent.

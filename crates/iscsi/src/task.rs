@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use block::{BlockSize, Extent};
 use scsi::{CopyWork, Lun, Medium, Response};
-use session::{Leases, RegionId, RemoteBuffer};
+use session::{Leases, RemoteBuffer, SourceId};
 
 use crate::backend::{AbortScope, Backend};
 use crate::order::{Attribute, Place};
@@ -188,7 +188,7 @@ pub(crate) struct Task {
     pub(crate) cdb: [u8; 16],
     pub(crate) work: Work,
     pub(crate) progress: Progress,
-    pub(crate) region: RegionId,
+    pub(crate) region: SourceId,
     /// Data-in may not be sent from where they lie in the volume.
     pub(crate) must_copy: bool,
     pub(crate) block_size: BlockSize,

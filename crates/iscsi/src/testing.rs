@@ -10,7 +10,7 @@ use std::time::Instant;
 use block::testing::VecVolume;
 use block::{Access, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Step, Turn, View};
-use session::{Leases, RegionId, Segment, SendList, Session as _, StreamSession as _};
+use session::{Leases, Segment, SendList, Session as _, SourceId, StreamSession as _};
 
 pub use iser::{IserBed, IserInitiator, Received, laid_out};
 
@@ -168,7 +168,7 @@ impl TestBackend {
                 match segment {
                     Segment::Bytes(part) => bytes.extend_from_slice(part),
                     Segment::Place(place) => {
-                        let volume = self.target.volume(place.region.0 as Lun);
+                        let volume = self.target.volume(place.source.0 as Lun);
                         bytes.extend(volume.bytes(place.range));
                     }
                 }
@@ -304,11 +304,11 @@ impl Backend for TestBackend {
         result
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
         lock(&self.target.looked_up).push(lun);
         self.view = self.target.device().view(nexus, lun);
         let view = self.view.as_ref()?;
-        Some((view, RegionId(u32::from(lun))))
+        Some((view, SourceId(u32::from(lun))))
     }
 
     fn unsaved(&mut self) -> Option<u64> {

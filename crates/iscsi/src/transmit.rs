@@ -350,7 +350,7 @@ fn push_data<B: Backend>(
     };
     view.volume.execute(check).map_err(Sense::of_volume)?;
     let placed = out.place(Placement {
-        region: task.region,
+        source: task.region,
         range: here,
     });
     assert!(placed, "room for parts was checked");

@@ -104,8 +104,12 @@ impl<'a> Admitting<'a> {
 pub(crate) fn restrict(task: &mut Task, admitted: Admitted) {
     match admitted {
         Admitted::Now => {}
-        Admitted::Leased => task.must_copy = true,
-        Admitted::Filling => {
+        Admitted::Leased(at) => {
+            task.not_before = at;
+            task.must_copy = true;
+        }
+        Admitted::Filling(at) => {
+            task.not_before = at;
             task.must_copy = true;
             task.progress = Progress::Filling;
         }

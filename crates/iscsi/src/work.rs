@@ -92,9 +92,11 @@ impl Workload {
         let number = free.unwrap_or(self.sanitizing.len());
         match work.admit(now, leases, LeaseHolder::Sanitize(number).lease()) {
             refused @ Admitted::Fail(..) => return restrict(task, refused),
-            held_back @ Admitted::NotBefore(_) => restrict(task, held_back),
-            // The command itself holds no lease.
-            Admitted::Now | Admitted::Leased | Admitted::Filling => {}
+            // The command itself holds no lease, but a filter holds it back.
+            Admitted::NotBefore(at) | Admitted::Leased(Some(at)) | Admitted::Filling(Some(at)) => {
+                restrict(task, Admitted::NotBefore(at));
+            }
+            Admitted::Now | Admitted::Leased(None) | Admitted::Filling(None) => {}
         }
         let mut command = None;
         if !work.is_immediate() {

@@ -1,40 +1,40 @@
-//! The bound on what all volumes and connections together may take.
+//! The limit of the memory of all volumes and connections together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{HostMemory, MemoryError, Overcommit, PagePolicy};
 
-/// How much memory volumes and connections may take in all, how much they have taken, and in which
-/// manner it is taken from the host. Shared by everything that allocates in proportion to what
-/// users or peers ask for.
+/// How much memory volumes and connections may allocate in total, how much is allocated, and how it
+/// is allocated from the host. Everything that allocates in proportion to requests of users or
+/// peers shares one budget.
 #[derive(Debug)]
 pub struct Budget {
     total_bytes: AtomicU64,
     used_bytes: AtomicU64,
-    /// How often the used part has grown beyond the soft threshold.
+    /// How often the used bytes have crossed the soft threshold upwards.
     soft_crossings: AtomicU64,
-    /// How many writes found no memory left.
+    /// The number of writes that failed because too little was free.
     failed_writes: AtomicU64,
     pages: PagePolicy,
     overcommit: Overcommit,
 }
 
 impl Budget {
-    /// Where it becomes short: the part of it, in per cent, that is used then.
+    /// The soft threshold: the used part in per cent from which users should be warned.
     pub const SOFT_THRESHOLD_PERCENT: u64 = 90;
 
-    /// A budget of `total_bytes`, of ordinary pages, on a host that overcommits.
+    /// A budget of `total_bytes` with ordinary pages, on a host that overcommits.
     pub const fn new(total_bytes: u64) -> Self {
         Self::with_policy(total_bytes, PagePolicy::Ordinary, Overcommit::Allowed)
     }
 
-    /// A budget of `total_bytes`, taken in the manner that this host suggests.
+    /// A budget of `total_bytes`, allocated as the settings of this host suggest.
     pub fn for_host(total_bytes: u64, host: &HostMemory) -> Self {
         Self::with_policy(total_bytes, host.pages, host.overcommit)
     }
 
-    /// A budget of `total_bytes`, taken in the manner given.
+    /// A budget of `total_bytes`, allocated in the given way.
     pub const fn with_policy(total_bytes: u64, pages: PagePolicy, overcommit: Overcommit) -> Self {
         Self {
             total_bytes: AtomicU64::new(total_bytes),
@@ -46,44 +46,44 @@ impl Budget {
         }
     }
 
-    /// The bound.
+    /// The limit in bytes.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes.load(Ordering::Relaxed)
     }
 
-    /// What has been taken.
+    /// The used bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// What is left; 0 also where the bound was lowered below what had been taken.
+    /// The free bytes; 0 if the limit was lowered below the used bytes.
     pub fn free_bytes(&self) -> u64 {
         self.total_bytes().saturating_sub(self.used_bytes())
     }
 
-    /// How often what is used has grown beyond
-    /// [`SOFT_THRESHOLD_PERCENT`](Self::SOFT_THRESHOLD_PERCENT): whoever remembers the number
-    /// learns by another that users should be warned.
+    /// How often the used bytes have crossed
+    /// [`SOFT_THRESHOLD_PERCENT`](Self::SOFT_THRESHOLD_PERCENT) upwards. A caller that remembers
+    /// the number learns from a new one that users should be warned.
     pub fn soft_crossings(&self) -> u64 {
         self.soft_crossings.load(Ordering::Relaxed)
     }
 
-    /// How many writes of volumes failed because too little of the budget was left.
+    /// The number of writes to volumes that failed because too little of the budget was free.
     pub fn failed_writes(&self) -> u64 {
         self.failed_writes.load(Ordering::Relaxed)
     }
 
-    /// Counts a write that failed because too little of the budget was left.
+    /// Counts a write that failed because too little of the budget was free.
     pub(crate) fn note_failed_write(&self) {
         self.failed_writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Moves the bound. What was taken stays taken, even beyond a lower bound.
+    /// Changes the limit. What is used stays used, even beyond a lower limit.
     pub fn set_total_bytes(&self, total_bytes: u64) {
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
     }
 
-    /// Which pages volumes get.
+    /// Which pages volumes use.
     pub fn pages(&self) -> PagePolicy {
         self.pages
     }
@@ -93,7 +93,10 @@ impl Budget {
         self.overcommit
     }
 
-    /// Takes `len_bytes`, or nothing and [`MemoryError::OverBudget`] where so much is not left.
+    /// Charges `len_bytes`.
+    ///
+    /// # Errors
+    /// [`MemoryError::OverBudget`] if fewer are free. Nothing is charged then.
     pub fn try_charge(&self, len_bytes: u64) -> Result<(), MemoryError> {
         let total_bytes = self.total_bytes();
         let charged = |used: u64| {
@@ -119,7 +122,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what [`try_charge`](Self::try_charge) took.
+    /// Refunds what [`try_charge`](Self::try_charge) charged.
     pub fn refund(&self, len_bytes: u64) {
         let before = self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
         assert!(
@@ -128,7 +131,7 @@ impl Budget {
         );
     }
 
-    /// Takes `len_bytes` until the [`Charge`] drops: for buffers and connections.
+    /// Charges `len_bytes` until the [`Charge`] drops: for buffers and connections.
     pub fn reserve(self: &Arc<Self>, len_bytes: u64) -> Result<Charge, MemoryError> {
         self.try_charge(len_bytes)?;
         Ok(Charge {
@@ -137,9 +140,9 @@ impl Budget {
         })
     }
 
-    /// Takes `len_bytes` whether they are left or not, until the [`Charge`] drops: for what is in
-    /// use already, and is bounded by other means. Beyond the bound, everything else waits until it
-    /// is given back.
+    /// Charges `len_bytes` until the [`Charge`] drops, even if fewer are free: for memory that is
+    /// already in use and is bounded by other means. While the used bytes exceed the limit, every
+    /// other charge fails.
     pub fn overdraw(self: &Arc<Self>, len_bytes: u64) -> Charge {
         self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         Charge {
@@ -153,7 +156,7 @@ const fn soft_threshold(total_bytes: u64) -> u64 {
     total_bytes / 100 * Budget::SOFT_THRESHOLD_PERCENT
 }
 
-/// A part of the budget, given back when this drops.
+/// A part of the budget, refunded when this drops.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -161,12 +164,12 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// How much it holds.
+    /// The charged bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Holds `len_bytes` from now on. Where more is not left, nothing changes.
+    /// Changes the charge to `len_bytes`. Nothing changes if it fails.
     pub fn resize(&mut self, len_bytes: u64) -> Result<(), MemoryError> {
         match len_bytes.checked_sub(self.len_bytes) {
             Some(more) => self.budget.try_charge(more)?,

@@ -17,7 +17,7 @@ const ALLOCATING: u8 = 1;
 /// The slab has memory, charged to the budget.
 const ALLOCATED: u8 = 2;
 
-/// Huge pages need slabs of their size, so that what the host gives is what the budget was charged.
+/// Huge pages need slabs of their size, so that the host allocates what the budget was charged.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// What one prefetch asks for: the processor follows a longer copy by itself.
@@ -54,7 +54,7 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Reserves address space; no memory is taken yet.
+    /// Reserves address space. No memory is allocated yet.
     pub(crate) fn reserve(layout: Layout, budget: &Budget) -> Result<Self, MemoryError> {
         let len = layout.chunk_bytes() as usize;
         let overcommit = budget.overcommit();
@@ -81,15 +81,14 @@ impl Chunk {
         })
     }
 
-    /// Whether the slab has memory. While any granule of the slab is locked, memory is not taken
-    /// from it.
+    /// Whether the slab is allocated. It is not freed while any of its granules is locked.
     pub(crate) fn is_allocated(&self, slab: usize) -> bool {
         self.states[slab].load(Ordering::Acquire) == ALLOCATED
     }
 
-    /// Gives the slab memory, charged by `charge`, where it has none; says whether it was this call
-    /// that did. The caller holds the write lock of a granule of this slab, or owns the slab
-    /// otherwise.
+    /// Allocates the slab if it is not allocated, and charges it by `charge`. Returns whether this
+    /// call allocated it. The caller holds the write lock of a granule of this slab, or owns the
+    /// slab otherwise.
     pub(crate) fn allocate(
         &self,
         slab: usize,
@@ -113,8 +112,8 @@ impl Chunk {
         made
     }
 
-    /// Takes the slab's memory away; says whether it had any, and lost it. Where the host does not
-    /// take it (pages locked in memory), the slab is zeroed and stays allocated.
+    /// Frees the slab. Returns whether it was allocated and is free now. If the host does not free
+    /// its pages, because they are locked in memory, the slab is zeroed and stays allocated.
     ///
     /// # Safety
     ///
@@ -140,14 +139,16 @@ impl Chunk {
         true
     }
 
-    /// Has the host back an allocated slab with memory now, so that later writes do not fault.
+    /// Makes the host allocate the pages of an allocated slab now, so that later writes do not
+    /// fault.
     pub(crate) fn populate(&self, slab: usize) -> Result<(), MemoryError> {
         assert!(self.is_allocated(slab));
         let start = self.at(slab * self.slab_bytes, self.slab_bytes).cast();
         // SAFETY: the range is inside the mapping and, being allocated, writable; the call changes
         // no byte.
         match unsafe { rustix::mm::madvise(start, self.slab_bytes, Advice::LinuxPopulateWrite) } {
-            // Before Linux 5.14 there is no such advice: pages come with the first write instead.
+            // Before Linux 5.14 this advice does not exist: pages are allocated by the first write
+            // instead.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(MemoryError::Host(errno.into())),
         }
@@ -230,7 +231,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// `start` is a slab of this mapping, and nobody uses it meanwhile.
+    /// `start` is a slab of this mapping, and no other thread uses it meanwhile.
     unsafe fn take_back(&self, start: *mut c_void) -> TakenBack {
         // SAFETY: the caller's; private anonymous pages read as zeros afterwards.
         let drop_pages =
@@ -241,7 +242,7 @@ impl Chunk {
                 Err(_) => TakenBack::Nothing,
             };
         }
-        // A fresh inaccessible mapping gives the commit charge back too, which dropping pages does
+        // A new inaccessible mapping also returns the commit charge, which dropping pages does
         // not.
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: it replaces a part of our own mapping that nobody uses.
@@ -286,7 +287,7 @@ impl Drop for Chunk {
 ///
 /// # Safety
 ///
-/// The range is a mapping of ours.
+/// The range is a mapping of this chunk.
 unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
     for advice in [pages, Advice::LinuxDontDump] {
         // SAFETY: the caller's; neither advice changes contents. A kernel built without huge pages

@@ -20,7 +20,7 @@ impl Directory {
     /// The most chunks that a directory holds.
     pub(crate) const CHUNKS_MAX: u64 = 1 << (SEGMENTS - 1);
 
-    /// The chunk, where it exists.
+    /// The chunk, if it exists.
     pub(crate) fn get(&self, chunk: u64) -> Option<&Chunk> {
         if chunk >= Self::CHUNKS_MAX {
             return None;
@@ -29,7 +29,7 @@ impl Directory {
         self.segments[segment].get()?[index].get()
     }
 
-    /// The chunk, made by `make` where it does not exist.
+    /// The chunk. `make` creates it if it does not exist.
     pub(crate) fn get_or_try_make<E>(
         &self,
         chunk: u64,
@@ -45,7 +45,7 @@ impl Directory {
         if let Some(found) = segment[index].get() {
             return Ok(found);
         }
-        // Where two threads make the same chunk at once, one of the two mappings is dropped unused.
+        // If two threads make the same chunk at once, one of the two mappings is dropped unused.
         let made = make()?;
         Ok(segment[index].get_or_init(|| made))
     }

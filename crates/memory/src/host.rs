@@ -1,21 +1,21 @@
-//! What the host says about its memory. Nothing here changes the host's settings.
+//! What the host reports about its memory. Nothing here changes the host's settings.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The part of the available memory that the default budget takes, in per cent.
+/// The default budget, in per cent of the available memory.
 const DEFAULT_BUDGET_PERCENT: u64 = 80;
-/// The most levels of control groups looked at.
+/// The most levels of control groups that are read.
 const CGROUP_LEVELS_MAX: usize = 64;
 
-/// What the host says about its memory.
+/// What the host reports about its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
-    /// All memory of the host, or the lowest limit of this process's control groups.
+    /// All memory of the host, or the lowest limit of the control groups of this process.
     pub total_bytes: u64,
-    /// What could be taken now without swapping: the host's estimate, or what this process's
-    /// control groups leave, whichever is less.
+    /// What could be allocated now without swapping: the host's estimate, or what the control
+    /// groups of this process leave, whichever is less.
     pub available_bytes: u64,
     /// Which pages the host's settings suggest.
     pub pages: PagePolicy,
@@ -23,26 +23,26 @@ pub struct HostMemory {
     pub overcommit: Overcommit,
 }
 
-/// Which pages volumes get.
+/// Which pages volumes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagePolicy {
     /// The processor's ordinary pages.
     Ordinary,
-    /// Transparent huge pages, where the host has one free at the moment.
+    /// Transparent huge pages, if the host has one free at the moment.
     TransparentHuge,
 }
 
 /// How the host counts reserved memory (`vm.overcommit_memory`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overcommit {
-    /// Reserving costs nothing; pages count when they are written.
+    /// Reserved memory does not count; pages count when they are written.
     Allowed,
-    /// Everything writable counts when it is reserved (`vm.overcommit_memory = 2`).
+    /// All writable memory counts when it is reserved (`vm.overcommit_memory = 2`).
     Strict,
 }
 
 impl HostMemory {
-    /// Asks the host.
+    /// Reads the host's settings.
     pub fn probe() -> io::Result<Self> {
         let meminfo = fs::read_to_string("/proc/meminfo")?;
         let field = |name| {
@@ -67,15 +67,15 @@ impl HostMemory {
         })
     }
 
-    /// The budget where the user names none: 80 % of what is available.
+    /// The budget if the user gives none: 80 % of the available memory.
     pub fn default_budget_bytes(&self) -> u64 {
         self.available_bytes / 100 * DEFAULT_BUDGET_PERCENT
     }
 }
 
-/// How much of this process's memory is in huge pages at present: what it got, where [`PagePolicy`]
-/// says what it asked for. It walks all of the process's memory, so it is for reports, not for
-/// loops.
+/// How much of this process's memory is in huge pages now. [`PagePolicy`] says what was requested;
+/// this says what the host gave. The host walks all memory of the process for it, so do not call it
+/// in loops.
 pub fn huge_bytes_in_use() -> io::Result<u64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
     Ok(field_bytes(&rollup, "AnonHugePages:").unwrap_or(0))
@@ -109,7 +109,7 @@ fn overcommit_of(setting: &str) -> Overcommit {
     }
 }
 
-/// The control groups (version 2) of this process, as folders, from its own to the root.
+/// The folders of the control groups (version 2) of this process, from its own to the root.
 fn control_groups() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else {
@@ -124,7 +124,7 @@ fn control_groups() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The limit of a control group; none if it has none.
+/// The limit of a control group; `None` if it has none.
 fn limit_bytes(group: &Path) -> Option<u64> {
     let max = fs::read_to_string(group.join("memory.max")).ok()?;
     max.trim().parse().ok()
@@ -140,8 +140,8 @@ fn group_available_bytes(group: &Path) -> Option<u64> {
     ))
 }
 
-/// The limit less what is used, where inactive file pages count as unused: the host drops them when
-/// asked for more.
+/// The limit less the used memory. Inactive file pages count as unused, since the host drops them
+/// when memory is requested.
 fn left_in_group(max_bytes: u64, current_bytes: u64, stat: &str) -> u64 {
     let reclaimable_bytes: u64 = stat
         .lines()

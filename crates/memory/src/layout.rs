@@ -19,12 +19,13 @@ impl Layout {
     /// pages.
     pub const GRANULE_BYTES_MIN: u64 = 4096;
 
-    /// A layout that reserves `chunk_bytes` of address space at a time, allocates by `slab_bytes`
-    /// and locks by `granule_bytes`, with a table of `locks` locks over which granules are spread.
+    /// A layout that reserves `chunk_bytes` of address space at a time, allocates `slab_bytes` at a
+    /// time and locks `granule_bytes` at a time, with a table of `locks` locks over which granules
+    /// are spread.
     ///
     /// # Panics
     ///
-    /// Where a size is no power of two, or a granule is larger than a slab or a slab than a chunk,
+    /// If a size is not a power of two, or a granule is larger than a slab or a slab than a chunk,
     /// or a granule smaller than [`GRANULE_BYTES_MIN`](Self::GRANULE_BYTES_MIN). A slab must
     /// consist of the host's pages.
     pub const fn new(chunk_bytes: u64, slab_bytes: u64, granule_bytes: u64, locks: u32) -> Self {
@@ -55,7 +56,7 @@ impl Layout {
         1 << self.granule_shift
     }
 
-    /// The memory of a store's locks, which it has from the start.
+    /// The memory of a store's locks in bytes, allocated with the store.
     pub const fn lock_table_bytes(self) -> u64 {
         self.locks as u64 * size_of::<AtomicU32>() as u64
     }

@@ -1,12 +1,12 @@
-//! The memory behind volumes: sparse stores, their locks, and the budget they all draw on.
+//! The memory of volumes: sparse stores, their locks, and the budget that they share.
 //!
-//! On the data path this is the last stop: `volume` turns blocks into byte offsets, and a [`Store`]
-//! copies bytes in and out of memory, or says by address where they are so that the operating
-//! system can send them. It knows neither blocks' sizes nor protocols, sockets or files.
+//! This crate is the end of the data path: `volume` turns blocks into byte offsets, and a [`Store`]
+//! copies bytes into and out of memory, or gives their addresses so that the operating system can
+//! send them. It knows no block sizes, protocols, sockets or files.
 //!
-//! A store reserves address space by the *chunk* (1 GiB) when a chunk is first written, takes
-//! memory from the [`Budget`] by the *slab* (2 MiB), and excludes writers from readers by the
-//! *granule* (64 KiB); see [`Layout`].
+//! A store reserves address space in *chunks* (1 GiB) when a chunk is first written. It allocates
+//! memory in *slabs* (2 MiB), which are charged to the [`Budget`]. It locks *granules* (64 KiB) for
+//! readers and writers. See [`Layout`].
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -26,8 +26,8 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Unsafe code stands in `chunk` (mappings and raw copies), in `store` (which calls them), and
-//! nowhere else. The argument has three parts:
+//! Unsafe code is only in `chunk` (mappings and raw copies) and in `store` (which calls them). The
+//! argument has three parts:
 //!
 //! 1. **The addresses are valid.** A chunk's mapping is made once and unmapped only when its store
 //!    drops, which needs `&mut` and so cannot happen while any operation borrows the store. Each
@@ -36,7 +36,7 @@
 //! 2. **There are no data races.** Bytes of a granule are read under its read lock and changed
 //!    under its write lock (`locks`). A slab is freed under the write locks of all its granules.
 //!    `pin` holds read locks until `unpin`; meanwhile the operating system, or the pinning thread
-//!    through raw pointers, reads the bytes, and nobody writes them. Filling a slab's pages in
+//!    through raw pointers, reads the bytes, and no thread writes them. Filling a slab's pages in
 //!    advance (`MADV_POPULATE_WRITE`) changes no byte.
 //! 3. **No reference to volume bytes is ever made.** Bytes move between a mapping and a caller's
 //!    buffer by raw copies; what leaves this crate is a `block::RawSpan`. So a span that its holder

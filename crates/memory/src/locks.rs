@@ -2,20 +2,20 @@
 //!
 //! A volume has a fixed table of lock words, over which its granules are spread, so the locks of
 //! the largest volume stay in a core's cache and exist before any memory does. A word counts
-//! readers and has a bit for a writer and one for a writer that waits. Who does not get a lock
-//! spins, then yields: no lock is held longer than a copy of a granule or, for pins, a system call
-//! that does not wait.
+//! readers and has a bit for a writer and one for a writer that waits. A thread that does not get a
+//! lock spins, then yields: no lock is held longer than a copy of a granule or, for pins, a system
+//! call that does not wait.
 //!
 //! Why nothing deadlocks:
 //! - A writer that needs several locks never waits for one while it holds another
 //!   ([`LockTable::write_all`]).
-//! - So whoever waits for a writer *at work* waits for one that waits for nothing.
-//! - Who waits for a *waiting* writer, to let it go first, does so for a bounded number of looks,
+//! - So a thread that waits for a writer *at work* waits for a thread that waits for nothing.
+//! - A thread that lets a *waiting* writer go first does so for a bounded number of polls,
 //!   and not at all while its thread holds a pin, since that may be what the writer waits for.
 //!
-//! Why nobody starves: new readers let a waiting writer go first, so readers that overlap for ever
-//! do not keep it out; and the bound ends, so writers that follow each other do not keep a reader
-//! out either.
+//! Why no thread starves: new readers let a waiting writer go first, so readers that overlap for
+//! ever do not keep it out; and the bound ends, so writers that follow each other do not keep a
+//! reader out either.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,20 +24,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const WRITER: u32 = 1 << 31;
 /// Set while a writer waits for it.
 const WAITING: u32 = 1 << 30;
-/// Looks at a lock between two yields of the processor.
+/// Polls of a lock between two yields of the processor.
 const SPINS_PER_YIELD: u32 = 64;
-/// Looks that a read for a copy lets pass for a waiting writer: longer than the copies of others.
-const POLITE_LOOKS_READ: u32 = 64;
-/// Looks that a pin lets pass for a waiting writer: some 200 µs, longer than the system calls of
-/// others.
-const POLITE_LOOKS_PIN: u32 = 8192;
+/// Polls for which a read for a copy lets a waiting writer go first: longer than the copies of
+/// other threads.
+const YIELD_POLLS_READ: u32 = 64;
+/// Polls for which a pin lets a waiting writer go first: some 200 µs, longer than the system calls
+/// of others.
+const YIELD_POLLS_PIN: u32 = 8192;
 /// Spreads neighbouring granules over cache lines; odd, so that any run of granules no longer than
 /// the table has distinct locks.
 const SPREAD: u64 = 433;
 
 thread_local! {
-    /// Granules that this thread has pinned. Only manners depend on it: a pin that ends on another
-    /// thread than it began on costs fairness, nothing else.
+    /// Granules that this thread has pinned. Only fairness depends on it: if a pin ends on another
+    /// thread than it began on, the locks are less fair, and nothing else happens.
     static PINS_HELD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -76,13 +77,13 @@ impl LockTable {
     /// Locks a granule for reading, until the guard drops.
     pub(crate) fn read(&self, granule: u64) -> ReadGuard<'_> {
         let word = self.word(granule);
-        count_in(word, POLITE_LOOKS_READ);
+        count_in(word, YIELD_POLLS_READ);
         ReadGuard(word)
     }
 
     /// Locks a granule for reading, until [`unpin`](Self::unpin) on the same thread.
     pub(crate) fn pin(&self, granule: u64) {
-        count_in(self.word(granule), POLITE_LOOKS_PIN);
+        count_in(self.word(granule), YIELD_POLLS_PIN);
         PINS_HELD.set(PINS_HELD.get() + 1);
     }
 
@@ -154,10 +155,10 @@ impl Drop for WriteAllGuard<'_> {
     }
 }
 
-/// Adds a reader, after at most `polite_looks` at writers that wait.
-fn count_in(word: &AtomicU32, polite_looks: u32) {
+/// Adds a reader. Lets writers that wait go first for at most `yield_polls` polls.
+fn count_in(word: &AtomicU32, yield_polls: u32) {
     if word.fetch_add(1, Ordering::Acquire) & (WRITER | WAITING) != 0 {
-        count_in_contended(word, polite_looks);
+        count_in_contended(word, yield_polls);
     }
 }
 
@@ -187,11 +188,11 @@ fn write_contended(word: &AtomicU32) {
 
 /// Called by a reader that has counted itself in and met a writer, at work or waiting.
 #[cold]
-fn count_in_contended(word: &AtomicU32, polite_looks: u32) {
+fn count_in_contended(word: &AtomicU32, yield_polls: u32) {
     if PINS_HELD.get() == 0 {
         word.fetch_sub(1, Ordering::Release);
         let mut pace = Pace::default();
-        for _ in 0..polite_looks {
+        for _ in 0..yield_polls {
             if word.load(Ordering::Relaxed) & (WRITER | WAITING) == 0 {
                 break;
             }

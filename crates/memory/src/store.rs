@@ -1,4 +1,4 @@
-//! A volume's memory: sparse, shared by threads, and resizable while in use.
+//! The memory of a volume: sparse, shared by threads, and resizable while in use.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -13,28 +13,28 @@ use crate::directory::Directory;
 use crate::locks::LockTable;
 use crate::{Budget, Layout};
 
-/// What one span of never written bytes shows at most.
+/// The longest span of bytes that were never written.
 const ZEROS_BYTES: usize = 64 << 10;
-/// The bytes of what was never written.
+/// What bytes that were never written read as.
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
 /// A copy inside a store moves this much at a time, through the stack.
 const COPY_BYTES: usize = 16 << 10;
-/// Slabs, or chunks that do not exist, that one look at the allocation walks over.
+/// The most slabs, or chunks that do not exist, that one query of the allocation visits.
 const ALLOCATION_STEPS_MAX: usize = 1024;
 /// Slabs that preallocation fills between two reports.
 const SLABS_PER_REPORT: u64 = 32;
 
-/// Whether a store takes its memory when it is written or at once.
+/// Whether a store allocates its memory when it is written, or at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Provision {
-    /// Memory is taken slab by slab on first write, and given back by discard.
+    /// A slab is allocated when it is first written, and freed by a discard.
     #[default]
     Thin,
-    /// All memory is taken at creation, and kept until the store shrinks or drops.
+    /// All memory is allocated at creation, and freed when the store shrinks or drops.
     Thick,
 }
 
-/// A text that names no [`Provision`].
+/// A text that is not the name of a [`Provision`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is unknown; write thin or thick")]
 pub struct NoSuchProvision;
@@ -61,16 +61,16 @@ impl FromStr for Provision {
     }
 }
 
-/// How far a resize has come.
+/// The progress of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes allocated and filled so far.
     pub done_bytes: u64,
-    /// Bytes to allocate in all.
+    /// Bytes to allocate in total.
     pub total_bytes: u64,
 }
 
-/// Why memory was not had.
+/// Why an allocation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The budget has no room.
@@ -79,14 +79,14 @@ pub enum MemoryError {
          remove or shrink volumes, or raise --memory"
     )]
     OverBudget {
-        /// What was asked for.
+        /// The requested bytes.
         wanted_bytes: u64,
-        /// What is left.
+        /// The free bytes.
         free_bytes: u64,
-        /// The bound.
+        /// The limit in bytes.
         total_bytes: u64,
     },
-    /// The host gave no memory or no address space.
+    /// The host refused memory or address space.
     #[error(
         "the system refused to allocate memory: {0}; check vm.overcommit_memory, vm.max_map_count and ulimit -v"
     )]
@@ -94,15 +94,15 @@ pub enum MemoryError {
     /// A store cannot be this long.
     #[error("{wanted_bytes} bytes are too many; a volume has at most {max_bytes} bytes")]
     TooLong {
-        /// What was asked for.
+        /// The requested bytes.
         wanted_bytes: u64,
-        /// The most there can be.
+        /// The longest store in bytes.
         max_bytes: u64,
     },
     /// The store was closed.
     #[error("the volume was removed")]
     Closed,
-    /// The progress callback asked for the end.
+    /// The progress callback cancelled the allocation.
     #[error("allocation was cancelled")]
     Cancelled,
 }
@@ -130,11 +130,11 @@ enum Life {
     Closed,
 }
 
-/// Whether a slab's price is still to be charged to the budget.
+/// Whether a slab must still be charged to the budget.
 #[derive(Clone, Copy)]
-enum Payment {
+enum SlabCharge {
     Due,
-    Made,
+    Done,
 }
 
 /// A run of bytes inside one granule.
@@ -144,7 +144,7 @@ struct Piece {
 }
 
 impl Store {
-    /// An empty store; [`resize`](Self::resize) gives it a length.
+    /// An empty store. [`resize`](Self::resize) sets its length.
     pub fn new(budget: Arc<Budget>, provision: Provision, layout: Layout) -> Self {
         Self {
             layout,
@@ -158,7 +158,7 @@ impl Store {
         }
     }
 
-    /// The length.
+    /// The length in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes.load(Ordering::Acquire)
     }
@@ -168,28 +168,27 @@ impl Store {
         self.len_bytes() == 0
     }
 
-    /// Memory that the store holds, as charged to the budget: whole slabs.
+    /// The allocated memory in bytes, as charged to the budget: whole slabs.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
 
-    /// When the store takes its memory.
+    /// When the store allocates its memory.
     pub fn provision(&self) -> Provision {
         self.provision
     }
 
-    /// The sizes it works in.
+    /// The sizes in which it reserves, allocates and locks.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The budget that it draws on.
+    /// The budget that it charges.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// Whether memory stands behind the start of `range`, and for how many bytes of it at least
-    /// that holds.
+    /// Whether the start of `range` is allocated, and for at least how many bytes that holds.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
         let end = range.offset.saturating_add(range.len);
         let allocated = self.allocated(range.offset).is_some();
@@ -210,8 +209,8 @@ impl Store {
         }
     }
 
-    /// Asks the processor to bring bytes into its cache that an operation soon needs. Changes
-    /// nothing, and takes no lock; ranges that do not exist or have no memory are passed over.
+    /// Prefetches bytes that an operation soon needs into the processor's cache. Changes nothing
+    /// and takes no lock. Ranges that do not exist or are not allocated are ignored.
     pub fn prefetch(&self, range: ByteRange) {
         let first = self.pieces(range.offset, range.len).next();
         let Some(piece) = first else { return };
@@ -233,8 +232,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `data` at `offset`. On an error each granule, so each block, is wholly old or wholly
-    /// new.
+    /// Writes `data` at `offset`. After an error each granule, and so each block, is either old or
+    /// new as a whole.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Status> {
         self.check(offset, data.len() as u64)?;
         let mut rest = data;
@@ -250,15 +249,15 @@ impl Store {
         Ok(())
     }
 
-    /// Zeroes bytes without giving memory back.
+    /// Zeroes bytes without freeing memory.
     pub fn zero(&self, range: ByteRange) -> Result<(), Status> {
         self.check(range.offset, range.len)?;
         self.zero_pieces(range);
         Ok(())
     }
 
-    /// Makes bytes read as zeros and, where the store is thin, gives back the slabs that lie wholly
-    /// inside.
+    /// Makes bytes read as zeros. A thin store frees the slabs that lie inside the range as a
+    /// whole.
     pub fn discard(&self, range: ByteRange) -> Result<(), Status> {
         self.check(range.offset, range.len)?;
         match self.provision {
@@ -279,8 +278,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where the bytes from `offset` on equal `compare`, writes `write` there: all or nothing, and
-    /// atomic towards every other operation. The two must be equally long.
+    /// If the bytes from `offset` on equal `compare`, writes `write` there: all or nothing, and
+    /// atomic towards every other operation. Both must have the same length.
     pub fn compare_and_write(
         &self,
         offset: u64,
@@ -303,7 +302,7 @@ impl Store {
             let at = (piece.offset - offset) as usize;
             self.compare_locked(piece.offset, &compare[at..at + piece.len], at)?;
         }
-        // All memory first, so that a full budget leaves every block old.
+        // Allocate everything first, so that a full budget leaves every block old.
         for piece in self.pieces(offset, len) {
             self.allocate(piece.offset)?;
         }
@@ -317,8 +316,8 @@ impl Store {
         Ok(())
     }
 
-    /// Copies `from` to `to`, where the two may overlap. What has no memory in the source has none
-    /// in the copy either, as far as slabs allow.
+    /// Copies `from` to `to`, which may overlap. Slabs that are not allocated in the source are not
+    /// allocated in the copy either, as far as slabs allow.
     pub fn copy(&self, from: ByteRange, to: u64) -> Result<(), Status> {
         self.check(from.offset, from.len)?;
         self.check(to, from.len)?;
@@ -362,7 +361,7 @@ impl Store {
         for piece in self.pieces(range.offset, range.len) {
             self.locks.pin(self.layout.granule(piece.offset));
         }
-        // Where `each` unwinds, the pin ends with it.
+        // If `each` unwinds, the pin ends with it.
         let pinned = Pinned { store: self, range };
         for piece in self.pieces(range.offset, range.len) {
             self.spans(&piece, each);
@@ -377,7 +376,7 @@ impl Store {
         }
     }
 
-    /// Makes all bytes zeros, giving all memory back where the store is thin.
+    /// Makes all bytes zeros. A thin store frees all its memory.
     pub fn erase(&self) {
         let _control = self.control();
         let all = ByteRange {
@@ -390,10 +389,10 @@ impl Store {
         }
     }
 
-    /// Changes the length while the store is in use. Growing a thick store takes and fills the new
-    /// memory before the length changes, reports to `progress` in between, and undoes all of it
-    /// where it fails. Shrinking gives memory back at once; what was beyond the end never returns.
-    /// To run where waiting does no harm.
+    /// Changes the length while the store is in use. A thick store that grows allocates and fills
+    /// the new memory before the length changes, reports to `progress` meanwhile, and frees it
+    /// again if that fails. A shrink frees memory at once; bytes beyond the end are lost. Do not
+    /// call it on a thread that must not wait.
     pub fn resize(
         &self,
         len_bytes: u64,
@@ -423,8 +422,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the store empty for good and gives all memory back, while others may still refer to
-    /// it.
+    /// Makes the store empty for good and frees all memory, even while others still refer to the
+    /// store.
     pub fn close(&self) {
         let mut life = self.control();
         *life = Life::Closed;
@@ -440,15 +439,15 @@ impl Drop for Store {
 
 impl Store {
     fn control(&self) -> MutexGuard<'_, Life> {
-        // Nothing is kept under the mutex that a panic could have left half done.
+        // A panic under the mutex cannot leave its value half changed.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lowers the length. The caller holds `control`.
     fn truncate(&self, len_bytes: u64) {
         let old_bytes = self.len_bytes.swap(len_bytes, Ordering::AcqRel);
-        // Who checked the old length under a lock has finished after this, and who comes later sees
-        // the new one.
+        // Writers that checked the old length under a lock have finished after this, and later ones
+        // see the new length.
         self.locks.await_writers();
         self.vacate(ByteRange {
             offset: len_bytes,
@@ -482,7 +481,7 @@ impl Store {
         })
     }
 
-    /// The chunk of `offset`, where the slab there has memory. Stays true while a lock of the
+    /// The chunk of `offset` if the slab there is allocated. This stays true while a lock of the
     /// granule is held.
     fn allocated(&self, offset: u64) -> Option<&Chunk> {
         self.chunks
@@ -490,38 +489,39 @@ impl Store {
             .filter(|chunk| chunk.is_allocated(self.layout.slab_in_chunk(offset)))
     }
 
-    /// Gives the slab of `offset` memory where it has none. The caller holds the write lock of a
-    /// granule of it.
+    /// Allocates the slab of `offset` if it is not allocated. The caller holds the write lock of
+    /// one of its granules.
     fn allocate(&self, offset: u64) -> Result<&Chunk, Status> {
         if let Some(chunk) = self.allocated(offset) {
             return Ok(chunk);
         }
-        self.take_slab(offset, Payment::Due).map_err(|error| {
-            if matches!(error, MemoryError::OverBudget { .. }) {
-                self.budget.note_failed_write();
-            }
-            Status::CapacityExceeded
-        })
+        self.allocate_slab(offset, SlabCharge::Due)
+            .map_err(|error| {
+                if matches!(error, MemoryError::OverBudget { .. }) {
+                    self.budget.note_failed_write();
+                }
+                Status::CapacityExceeded
+            })
     }
 
     #[cold]
-    fn take_slab(&self, offset: u64, payment: Payment) -> Result<&Chunk, MemoryError> {
+    fn allocate_slab(&self, offset: u64, slab_charge: SlabCharge) -> Result<&Chunk, MemoryError> {
         let chunk = self.chunks.get_or_try_make(self.layout.chunk(offset), || {
             Chunk::reserve(self.layout, &self.budget)
         })?;
         let slab_bytes = self.layout.slab_bytes();
-        let charge = || match payment {
-            Payment::Due => self.budget.try_charge(slab_bytes),
-            Payment::Made => Ok(()),
+        let charge = || match slab_charge {
+            SlabCharge::Due => self.budget.try_charge(slab_bytes),
+            SlabCharge::Done => Ok(()),
         };
-        let refund = || match payment {
-            Payment::Due => self.budget.refund(slab_bytes),
-            Payment::Made => {}
+        let refund = || match slab_charge {
+            SlabCharge::Due => self.budget.refund(slab_bytes),
+            SlabCharge::Done => {}
         };
         let slab = self.layout.slab_in_chunk(offset);
         let had = !chunk.allocate(slab, charge, refund)?;
-        match payment {
-            Payment::Made if had => self.budget.refund(slab_bytes),
+        match slab_charge {
+            SlabCharge::Done if had => self.budget.refund(slab_bytes),
             _ if had => {}
             _ => {
                 self.allocated_bytes
@@ -564,7 +564,7 @@ impl Store {
         }
     }
 
-    /// Makes the range zeros and frees the slabs of which nothing else is in use.
+    /// Makes the range zeros and frees the slabs that contain nothing else in use.
     fn vacate(&self, range: ByteRange) {
         let end = range.offset.saturating_add(range.len);
         let first = self.layout.slab_ceil(range.offset);
@@ -579,9 +579,9 @@ impl Store {
         self.free_slabs(first..end);
     }
 
-    /// Frees the slabs from `range.start`, a slab's start, on; where the last one reaches beyond
-    /// `range.end` and is in use there, it is only zeroed up to there. Chunks that do not exist
-    /// cost nothing.
+    /// Frees the slabs of `range`, which starts at the start of a slab. If the last slab reaches
+    /// beyond `range.end` and is in use there, it is only zeroed up to there. Chunks that do not
+    /// exist cost nothing.
     fn free_slabs(&self, range: Range<u64>) {
         let chunk_bytes = self.layout.chunk_bytes();
         for (number, chunk) in self.chunks.existing_from(self.layout.chunk(range.start)) {
@@ -623,7 +623,7 @@ impl Store {
         }
     }
 
-    /// Allocates and fills the slabs of `range`, which lies beyond the end, so that nobody else
+    /// Allocates and fills the slabs of `range`, which lies beyond the end, so that no other thread
     /// uses them.
     fn preallocate(
         &self,
@@ -647,7 +647,7 @@ impl Store {
                         return Err(MemoryError::Cancelled);
                     }
                 }
-                let chunk = self.take_slab(offset, Payment::Made)?;
+                let chunk = self.allocate_slab(offset, SlabCharge::Done)?;
                 prepaid_bytes -= slab_bytes;
                 chunk.populate(self.layout.slab_in_chunk(offset))?;
             }
@@ -659,7 +659,7 @@ impl Store {
             self.free_slabs(range);
             return Err(error);
         }
-        // The whole is done, so a wish to stop comes too late.
+        // Everything is allocated, so it is too late to cancel.
         let _: ControlFlow<()> = progress(Progress {
             done_bytes: total_bytes,
             total_bytes,

@@ -28,13 +28,13 @@ pub(crate) struct Connection {
     driven: Box<dyn DrivenStream>,
     /// The socket may have something to receive; unknown, until a call says that it has not.
     readable: bool,
-    /// The end of the stream has come, perhaps after bytes: no further event will tell.
+    /// The end of the stream was reported, perhaps after bytes. No further event follows.
     has_ended: bool,
     /// The socket may take something; unknown, until a call says that it does not.
     writable: bool,
-    /// It stands in the reactor's queue of those that may go on.
+    /// It is in the reactor's queue of ready connections.
     pub(crate) is_queued: bool,
-    /// When its timer fires, where one is armed.
+    /// When its timer fires, if one is armed.
     pub(crate) armed: Option<Instant>,
     /// What the socket did not take. While there is any, nothing is received: a peer that does not
     /// read is not read.
@@ -157,7 +157,7 @@ impl Connection {
         self.has_ended |= readiness.ended;
     }
 
-    /// One turn: sends what was left, receives once, lets the session work, sends what comes of it.
+    /// One turn: sends what was left, receives once, runs the session, sends its output.
     pub(crate) fn turn(
         &mut self,
         now: Instant,
@@ -274,7 +274,7 @@ impl Connection {
         Ok(len)
     }
 
-    /// `None` where nothing has come.
+    /// `None` if nothing has come.
     fn receive_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, CloseReason> {
         let room = buffer.len();
         match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
@@ -360,7 +360,7 @@ impl Connection {
         Ok(total_bytes)
     }
 
-    /// Goes on towards the end where the session is done or the reactor drains.
+    /// Continues closing if the session has ended or the reactor drains.
     fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
         if self.undrained.is_some() {
             return Ok(());
@@ -404,7 +404,7 @@ impl Connection {
     }
 }
 
-/// Makes a fresh socket fit for commands: no delay, and an end when the peer is gone.
+/// Configures a new socket: no delay, and keep-alives that detect a lost peer.
 pub(crate) fn configure(socket: &OwnedFd) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_tcp_nodelay(socket, true)?;
@@ -420,7 +420,7 @@ pub(crate) fn configure(socket: &OwnedFd) -> io::Result<()> {
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// … again after so long …
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// … and so many times.
+/// The number of keep-alives.
 const KEEPALIVE_PROBES: u32 = 4;
-/// A peer that takes nothing for so long is gone.
+/// A peer that acknowledges nothing for this time counts as lost.
 const UNACKNOWLEDGED_MS: u32 = 60_000;

@@ -6,20 +6,24 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use block::{Completion, Pinned};
-use session::{RegionId, SendList, Session, StreamSession};
+use session::{SendList, Session, SourceId, StreamSession};
 
-use crate::{ConnectionId, ListenerId};
+use crate::ConnectionId;
+
+/// A listener's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u32);
 
 /// What a reactor needs of a connection's backend, besides what the session needs of it.
 pub trait Attachment {
     /// The memory behind a placement that the session has put into a send list. It must be found
     /// until [`handle_drained`](Self::handle_drained) has been called after that.
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned>;
+    fn memory(&self, source: SourceId) -> Option<&dyn Pinned>;
 
     /// Whether the peer may still be sent bytes of this volume. Called before each call that
-    /// gathers some, since a slow peer may have lost its access meanwhile. If so, its connection is
-    /// closed.
-    fn may_send(&self, region: RegionId) -> bool;
+    /// gathers some, since a slow peer may have lost its access since then. If so, its connection
+    /// is closed.
+    fn may_send(&self, source: SourceId) -> bool;
 
     /// Whether the peer has been admitted: until then the handshake deadline and the bound on
     /// half-open connections hold.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A block that was sent in part must be completed with the same version of its bytes, but the
-//! volume is pinned only for the one call. So where the socket stops inside a block, the rest of
-//! that block is copied into the connection's [`Bounce`] before the pin ends, and goes out first
-//! next time.
+//! volume is pinned only for the one call. So if the socket accepts only a part of a block, the
+//! rest of that block is copied into the connection's [`Bounce`] before the pin ends, and goes out
+//! first next time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -24,8 +24,8 @@ use crate::driven::Attachment;
 const BLOCK_BYTES: u64 = 4096;
 /// The most bytes that one call offers to the socket, so that no pin lasts long.
 const SEND_MAX_BYTES: u64 = 1 << 20;
-/// No further segment is added beyond so many iovecs; a pin of [`SEND_MAX_BYTES`] adds at most 256
-/// and one.
+/// No further segment is added beyond this number of iovecs; a pin of [`SEND_MAX_BYTES`] adds at
+/// most 256 and one.
 const IOVECS_FILL: usize = 512;
 /// What one call takes (`IOV_MAX` of Linux).
 const IOVECS_MAX: usize = 1024;
@@ -83,7 +83,7 @@ struct Pins<'a> {
 impl Drop for Pins<'_> {
     fn drop(&mut self) {
         for placement in self.placements.drain(..) {
-            if let Some(memory) = self.attachment.memory(placement.region) {
+            if let Some(memory) = self.attachment.memory(placement.source) {
                 memory.unpin(placement.range);
             }
         }
@@ -157,11 +157,11 @@ fn fill(
             }
             Segment::Place(placement) => {
                 let range = head_of(placement.range, SEND_MAX_BYTES - offered);
-                if !attachment.may_send(placement.region) {
+                if !attachment.may_send(placement.source) {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
                 let memory = attachment
-                    .memory(placement.region)
+                    .memory(placement.source)
                     .ok_or(io::ErrorKind::NotFound)?;
                 memory.pin(range, &mut |span| push(iovecs, span.ptr, span.len));
                 pins.push(Placement { range, ..placement });
@@ -193,7 +193,7 @@ fn head_of(range: ByteRange, max_bytes: u64) -> ByteRange {
 }
 
 /// How many bytes are missing of the block inside which a call stopped that took `taken` bytes of
-/// `list`: 0 where it stopped between blocks or in bytes that the list holds itself.
+/// `list`: 0 if it stopped between blocks or in bytes that the list holds itself.
 fn rest_of_block(taken: u64, list: &SendList, pins: &[Placement]) -> u64 {
     let mut left = taken;
     let mut pins = pins.iter();

@@ -21,8 +21,8 @@
 //! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
 //! to byte slices that are borrowed across the call, or to volume memory between
 //! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
-//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has its
-//! own argument.
+//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has
+//! its own argument.
 
 mod connection;
 mod driven;
@@ -32,7 +32,6 @@ mod gather;
 mod listener;
 mod mailbox;
 mod poller;
-mod reactor;
 mod reactors;
 mod slots;
 mod spin;
@@ -43,10 +42,10 @@ mod udp;
 mod tests;
 
 pub use driven::{
-    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, drive,
+    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
-pub use reactors::{ListenerId, ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
+pub use reactors::{ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {

@@ -18,7 +18,7 @@ pub(crate) struct Listener {
     pub(crate) is_queued: bool,
 }
 
-/// A connection on its way to the reactor that will drive it.
+/// A connection that is passed to the reactor that will drive it.
 pub(crate) struct Incoming {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: SocketAddr,
@@ -46,12 +46,12 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 }
 
 impl Listener {
-    /// Where it listens, unless the system does not say.
+    /// The address that it listens on; `None` if the system does not report it.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
     }
 
-    /// The next connection that has come in; `None` where none waits.
+    /// The next connection that has come in; `None` if none waits.
     pub(crate) fn accept(&self) -> io::Result<Option<Incoming>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = match rustix::net::acceptfrom_with(&self.socket, flags) {

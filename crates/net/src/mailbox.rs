@@ -24,8 +24,8 @@ pub struct Mailbox<M> {
     /// Whether the reactor sleeps, or is about to.
     is_asleep: AtomicBool,
     event: OwnedFd,
-    /// Whether the event was raised since it was seen. It is said after raising it: so who sees it
-    /// first is woken once more.
+    /// Whether the event was raised since it was last handled. The flag is set after raising the
+    /// event, so a thread that sees the flag first is woken again.
     is_rung: AtomicBool,
 }
 
@@ -41,9 +41,9 @@ pub struct Mail<M> {
 
 /// Completions of volumes, at most one for each slot of each connection.
 ///
-/// That bounds them by the slots of the connections, however often a slot's command is aborted and followed by
-/// another: a slot has one command at a time, so of two generations the older one was released, and its completion
-/// means nothing any more.
+/// That bounds them by the slots of the connections, however often a slot's command is aborted and
+/// followed by another: a slot has one command at a time, so of two generations the older one was
+/// released, and its completion means nothing any more.
 #[derive(Debug, Default)]
 pub struct Completions(BTreeMap<(ConnectionId, u32), Completion>);
 
@@ -120,7 +120,7 @@ impl<M> Mailbox<M> {
         self.ring(mail);
     }
 
-    /// Posts a message, or gives it back where the mailbox is full.
+    /// Posts a message. Returns it if the mailbox is full.
     pub fn try_post(&self, message: M) -> Result<(), M> {
         let mut mail = self.lock();
         if mail.messages.len() >= Self::MESSAGES_MAX {
@@ -156,7 +156,7 @@ impl<M> Mailbox<M> {
         Some(mem::take(&mut mail))
     }
 
-    /// The reactor is about to sleep: `false` where it must not, since there is mail.
+    /// The reactor is about to sleep: `false` if it must not, since there is mail.
     pub fn fall_asleep(&self) -> bool {
         self.is_asleep.store(true, Ordering::SeqCst);
         if self.is_full.load(Ordering::SeqCst) {
@@ -185,7 +185,7 @@ impl<M> Mailbox<M> {
         self.is_full.store(true, Ordering::SeqCst);
         drop(mail);
         if self.is_asleep.load(Ordering::SeqCst) {
-            // It fails only where the count is at its end, and then the reactor is being woken.
+            // It fails only if the count is at its end, and then the reactor is being woken.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
             self.is_rung.store(true, Ordering::SeqCst);
         }

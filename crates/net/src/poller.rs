@@ -1,5 +1,5 @@
 //! Readiness of sockets: the one place that knows epoll. Edge-triggered, so a socket is registered
-//! once and its owner remembers what it may still do.
+//! once and its owner records its readiness.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,7 @@
 //! All reactors together, as the rest of the program sees them.
 
+mod reactor;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,15 +12,16 @@ use std::time::{Duration, Instant};
 use block::{Completion, Completions};
 use rustix::thread::CpuSet;
 
-use crate::ConnectionId;
 use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
-use crate::reactor::{Message, Reactor};
 use crate::slots::REACTORS_MAX;
+use crate::{ConnectionId, ListenerId};
+
+use reactor::{Message, Reactor};
 
 /// How reactors are set up.
 #[derive(Clone, Debug)]
@@ -42,14 +45,10 @@ pub enum Threads {
     Pinned(Vec<usize>),
 }
 
-/// A listener's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ListenerId(pub u32);
-
 /// Why reactors did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// None, or more than can be told apart.
+    /// Zero, or more than the maximum.
     #[error("{count} reactor threads are out of range; use 1 to {REACTORS_MAX}")]
     ThreadCount {
         /// What was asked for.
@@ -85,7 +84,7 @@ pub(crate) struct Common {
     pub(crate) options: ReactorOptions,
 }
 
-/// How long closing a listener may take before nobody waits for it any more.
+/// How long to wait for a listener to be closed.
 const UNLISTEN_WAIT: Duration = Duration::from_secs(5);
 
 impl Default for ReactorOptions {
@@ -190,8 +189,9 @@ impl Reactors {
         }
     }
 
-    /// Stops: accepts no more, lets commands in progress finish, closes; what is left after
-    /// `patience` is cut off. Returns when the threads have ended. Not for reactor threads.
+    /// Stops: accepts no more, lets commands in progress finish, closes; connections that are left
+    /// after `patience` are closed. Returns when the threads have ended. Reactor threads must not
+    /// call it.
     pub fn stop(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let threads = std::mem::take(&mut *self.lock_threads());
@@ -252,8 +252,7 @@ pub struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Has a connection's session look at its shared state
-    /// ([`session::Session::handle_wake`]).
+    /// Makes a connection's session check its shared state ([`session::Session::handle_wake`]).
     pub fn wake(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post_wake(connection);
@@ -262,7 +261,8 @@ impl ReactorHandle {
         }
     }
 
-    /// Ends a connection. May wait where the reactor's mailbox is full, so not for reactor threads.
+    /// Ends a connection. May wait if the reactor's mailbox is full, so reactor threads must not
+    /// call it.
     pub fn close(&self, connection: ConnectionId) {
         if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
             mailbox.post(Message::Close(connection));
@@ -271,8 +271,8 @@ impl ReactorHandle {
         }
     }
 
-    /// Lets connections that another thread drives be woken and closed through here, too; `None`
-    /// where there are too many threads.
+    /// Lets connections that another thread drives be woken and closed through here, too; `None` if
+    /// there are too many threads.
     pub fn join(&self, driver: Arc<dyn ExternalDriver>) -> Option<Membership> {
         self.common.drivers.join(driver)
     }
@@ -298,7 +298,8 @@ impl ReactorHandle {
     }
 }
 
-/// Volumes report here, whichever thread drives the connection. A connection that is gone learns nothing.
+/// Volumes report completions here, whichever thread drives the connection. Completions of closed
+/// connections are dropped.
 impl Completions for ReactorHandle {
     fn done(&self, completion: Completion) {
         let connection = ConnectionId(completion.ticket.connection);

@@ -49,9 +49,9 @@ pub struct Slots<T> {
     free: Vec<usize>,
 }
 
-/// The most reactors that numbers tell apart.
+/// The most reactors that connection numbers can distinguish.
 pub(crate) const REACTORS_MAX: usize = 1 << ConnectionId::REACTOR_BITS;
-/// The most slots that numbers tell apart.
+/// The most slots that connection numbers can distinguish.
 const SLOTS_MAX: usize = 1 << ConnectionId::SLOT_BITS;
 
 impl<T> Slots<T> {
@@ -66,7 +66,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts in what `make` makes of its number; `None` where it makes nothing or there is no room.
+    /// Puts in what `make` makes of its number; `None` if it makes nothing or there is no room.
     pub fn insert_with(
         &mut self,
         make: impl FnOnce(ConnectionId) -> Option<T>,

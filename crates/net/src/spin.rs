@@ -1,15 +1,15 @@
 //! How long a reactor that has run out of work polls before it sleeps.
 //!
-//! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to look
-//! again for a while. How long is learnt: the span doubles when work came while polling or soon
-//! after falling asleep, halves when polling was in vain, and ends at nothing, so that an idle
-//! reactor only sleeps.
+//! Waking a sleeping thread costs several microseconds on both sides, so under load it pays to poll
+//! for a while. The polling time adapts: it doubles if work arrived while polling or soon after
+//! falling asleep, and halves if polling found none, down to zero, so that an idle reactor only
+//! sleeps.
 //!
-//! On a machine of one processor, polling would only keep it from whoever has work to send. There a
-//! reactor yields it between two looks: it goes on with what others have made meanwhile, all at
-//! once, and nobody had to wake it. Where somebody keeps the processor then, it sleeps for the next
-//! second rather than yield: a thread that is woken gets the processor sooner than one that has
-//! yielded it.
+//! On a machine with one processor, polling would block the threads that produce work. There a
+//! reactor yields the processor between two polls and then handles all work that others have
+//! produced, without a wake-up. If another thread keeps the processor, the reactor sleeps instead
+//! of yielding for the next second: a thread that is woken gets the processor sooner than one that
+//! has yielded.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::poller::Wait;
 pub struct Spin {
     span: Duration,
     between: BetweenLooks,
-    /// Until then the processor is not yielded: somebody has kept it.
+    /// Until then the processor is not yielded, because another thread kept it.
     barred_until: Option<Instant>,
     /// When the present quiet began.
     quiet_since: Option<Instant>,
@@ -29,7 +29,7 @@ pub struct Spin {
     asleep_since: Option<Instant>,
 }
 
-/// What is done between two looks.
+/// What is done between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BetweenLooks {
     Nothing,
@@ -42,8 +42,8 @@ const SPAN_MIN: Duration = Duration::from_micros(50);
 const SPAN_MAX: Duration = Duration::from_micros(400);
 /// Work that comes so soon after falling asleep would have been worth polling for.
 const REGRET: Duration = Duration::from_micros(150);
-/// A processor that was yielded for so long was kept. Whoever serves or sends gives it back far
-/// sooner.
+/// If yielding takes this long, another thread kept the processor. Threads that serve or send I/O
+/// return it far sooner.
 const KEPT: Duration = Duration::from_millis(1);
 /// How long it is not yielded then.
 const BARRED: Duration = Duration::from_secs(1);
@@ -121,8 +121,8 @@ impl Spin {
         }
     }
 
-    /// Ends polling for some time where the processor was yielded in the present quiet, and was
-    /// kept.
+    /// Ends polling for some time if the processor was yielded while idle and another thread kept
+    /// it.
     fn bar_if_kept(&mut self, now: Instant) {
         let is_kept = |since| now.duration_since(since) >= KEPT;
         let has_yielded = self.between == BetweenLooks::Yield && !self.span.is_zero();
@@ -192,8 +192,7 @@ mod tests {
         assert_eq!(spin.idle(due + US, Some(due)), Wait::AtMost(Duration::ZERO));
     }
 
-    /// A reactor that has learnt to poll for work, and has looked in vain a millisecond ago; and
-    /// the present.
+    /// A reactor that polls for work and had an empty poll a millisecond ago; and the current time.
     fn back_after_a_look(between: BetweenLooks) -> (Spin, Instant) {
         let mut spin = Spin::new(between);
         let start = Instant::now();

@@ -11,7 +11,7 @@ use block::{
     Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
     Volume,
 };
-use session::{Placement, RegionId, SendList, Session, StreamSession};
+use session::{Placement, SendList, Session, SourceId, StreamSession};
 
 use crate::{
     Accepted, Acceptor, Attachment, CloseReason, ConnectionId, DrivenStream, ReactorOptions,
@@ -96,11 +96,11 @@ struct TestBackend {
 impl Attachment for TestBackend {
     fn handle_stalled(&mut self) {}
 
-    fn may_send(&self, _: RegionId) -> bool {
+    fn may_send(&self, _: SourceId) -> bool {
         true
     }
 
-    fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
         Some(&*self.volume)
     }
 
@@ -161,7 +161,7 @@ impl StreamSession for TestSession {
         while let Some(reply) = self.replies.front() {
             let fits = match *reply {
                 command::LARGE => out.place(Placement {
-                    region: RegionId(0),
+                    source: SourceId(0),
                     range: ByteRange {
                         offset: 0,
                         len: LARGE as u64,
@@ -468,7 +468,7 @@ fn a_flood_of_half_open_connections_leaves_admitted_ones_alone() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_protocol_hears_the_last_words() {
+fn a_peer_that_breaks_the_protocol_gets_the_last_output() {
     let fixture = Fixture::with_defaults();
     let mut stream = fixture.log_in();
     let mut everything = Vec::new();
@@ -480,7 +480,7 @@ fn a_peer_that_breaks_the_protocol_hears_the_last_words() {
 }
 
 #[test]
-fn a_session_that_ends_sends_what_it_had_to_say() {
+fn a_session_that_ends_sends_its_pending_output() {
     let fixture = Fixture::with_defaults();
     let mut stream = fixture.log_in();
     let mut everything = Vec::new();

@@ -29,8 +29,8 @@ impl Timers {
     }
 
     /// Those that are due by now, in order, for [`give_back`](Self::give_back) once each has had
-    /// its time. What is armed meanwhile is not among them: a connection that wants to go on at
-    /// once, with work that it does in pieces, does so in the next round, after the others' turns.
+    /// its time. Timers that are armed in the meantime are not included: a connection that
+    /// continues work in pieces does so in the next round, after the other connections' turns.
     pub fn take_due(&mut self, now: Instant) -> Vec<(Instant, ConnectionId)> {
         let mut due = std::mem::take(&mut self.spare);
         due.extend(std::iter::from_fn(|| self.pop_due(now)));

@@ -230,7 +230,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Nothing has arrived, or an earlier datagram of ours was refused, which does not concern
+/// Nothing has arrived, or an earlier outgoing datagram was rejected, which does not affect
 /// receiving.
 fn is_transient(error: &io::Error) -> bool {
     matches!(

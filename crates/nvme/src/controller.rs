@@ -37,8 +37,12 @@ mod state;
 mod subsystem;
 
 pub use admin::{host_data_len, is_control_command};
-pub use backend::{Backend, NamespaceRef, OpenError, Origin, PortId, Statistics, Usage, WakeToken};
-pub use connect::{Activity, Connection, ControllerId, Host, QueueId, SqFlow, connect, connected};
+pub use backend::{
+    Backend, NamespaceRef, OpenError, Origin, PortalNumber, Statistics, Usage, WakeToken,
+};
+pub use connect::{
+    Activity, Connection, ControllerId, Host, IoQueueCount, QueueId, SqFlow, connect, connected,
+};
 pub use discovery::{DiscoveryRecord, HostFilter};
 pub use io::{
     COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,

@@ -8,7 +8,7 @@
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
 //! - [`Upkeep`] keeps the association alive and learns what changes;
 //! - [`LogReader`] reads a discovery log;
-//! - [`Shutdown`] takes leave.
+//! - [`Shutdown`] shuts the controller down.
 
 mod command;
 mod connect;

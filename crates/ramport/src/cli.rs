@@ -3,19 +3,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
 
-use crate::failure::Failure;
-
 mod examples;
 mod identity;
 mod values;
 
+pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
@@ -90,7 +89,7 @@ pub(crate) enum Verb {
     Fabric(FabricVerb),
     /// Print completions for a shell
     Completions(CompletionsArgs),
-    /// Write the manual pages
+    /// Write the manual pages: of each verb, and ramport.toml(5)
     Man(ManArgs),
 }
 
@@ -354,11 +353,13 @@ pub(crate) struct VolumeCreateArgs {
 impl VolumeCreateArgs {
     /// The kind that the options choose, with its settings.
     pub(crate) fn kind(&self) -> VolumeKind {
-        VolumeKind::ram(if self.thick {
-            Provision::Thick
-        } else {
-            Provision::Thin
-        })
+        VolumeKind::Ram {
+            provision: if self.thick {
+                Provision::Thick
+            } else {
+                Provision::Thin
+            },
+        }
     }
 }
 
@@ -752,17 +753,7 @@ pub(crate) fn print_completions(shell: Shell) {
     clap_complete::generate(shell, &mut Cli::command(), "ramport", &mut io::stdout());
 }
 
-/// Writes a manual page for the program and for each of its verbs.
-pub(crate) fn write_manual(folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
-        .map_err(|error| {
-            Failure::mistake(anyhow::anyhow!(
-                "cannot write manual pages to {}: {error}; choose a folder that you may write to",
-                folder.display()
-            ))
-        })
-}
-
+#[cfg(test)]
+mod mistakes;
 #[cfg(test)]
 mod tests;

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cause_is_told_twice() {
+    fn each_cause_is_reported_once() {
         let error = anyhow!("refused").context("cannot connect: refused");
         assert_eq!(
             told(&error.context("cannot ask")),

@@ -6,6 +6,7 @@ mod cli;
 mod demo;
 mod fabric;
 mod failure;
+mod manual;
 mod output;
 mod paths;
 mod serve;
@@ -49,7 +50,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             cli::print_completions(args.shell);
             Ok(ExitCode::SUCCESS)
         }
-        Verb::Man(args) => cli::write_manual(&args.folder).map(|()| ExitCode::SUCCESS),
+        Verb::Man(args) => manual::write(&args.folder).map(|()| ExitCode::SUCCESS),
         Verb::Daemon(verb) => verbs::run(&connection, verb),
     }
 }

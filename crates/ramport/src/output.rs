@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_in_the_unit_that_fits() {
+    fn spans_have_the_unit_that_fits() {
         let shown = [7, 119, 120, 7_200, 200_000].map(span);
         assert_eq!(shown, ["7 s", "119 s", "2 min", "2 h", "2 days"]);
     }

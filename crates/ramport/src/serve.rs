@@ -212,7 +212,8 @@ impl StopSignals {
     }
 }
 
-/// Waits for a signal to stop, and reports meanwhile what the log left out. From then on, another one ends the process at once.
+/// Waits for a signal to stop, and meanwhile logs the number of suppressed lines. After that, a
+/// second signal ends the process at once.
 fn wait_for_signal(log: &Log) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

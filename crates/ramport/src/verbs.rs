@@ -183,8 +183,8 @@ pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(
 
 /// iSCSI: SendTargets.
 fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = initiator::discover_targets(&args.url, args.timeout.0)
-        .map_err(|error| cannot_ask(args, error))?;
+    let asked = initiator::discover_targets(&args.url, args.timeout.0);
+    let records = asked.map_err(|error| discovery_failure(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -218,21 +218,10 @@ fn discover_targets(connection: &Connection, args: &DiscoverArgs) -> Result<(), 
     )
 }
 
-/// The same failure has the same exit status, whatever the protocol.
-fn cannot_ask(args: &DiscoverArgs, error: ConnectError) -> Failure {
-    let is_mistake = error.is_mistake();
-    let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
-    if is_mistake {
-        Failure::Mistake(error)
-    } else {
-        Failure::Broken(error)
-    }
-}
-
 /// NVMe over Fabrics: the discovery log.
 fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
-    let records =
-        initiator::discover(&args.url, args.timeout.0).map_err(|error| cannot_ask(args, error))?;
+    let asked = initiator::discover(&args.url, args.timeout.0);
+    let records = asked.map_err(|error| discovery_failure(args, error))?;
     if connection.json {
         let records: Vec<_> = records
             .iter()
@@ -263,6 +252,16 @@ fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(
     });
     let head = ["SUBSYSTEM", "KIND", "TRANSPORT", "ADDRESS", "PORT"];
     output::table(&head, &["PORT"], rows)
+}
+
+fn discovery_failure(args: &DiscoverArgs, error: ConnectError) -> Failure {
+    let is_mistake = error.is_mistake();
+    let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
+    if is_mistake {
+        Failure::Mistake(error)
+    } else {
+        Failure::Broken(error)
+    }
 }
 
 fn kind(record: &initiator::DiscoveryRecord) -> &'static str {

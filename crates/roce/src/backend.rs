@@ -1,6 +1,6 @@
 //! What an end needs of the program around it.
 
-use session::{Placement, RegionId};
+use crate::memory::{MemoryId, MemoryRange};
 
 use crate::wire::Icrc;
 
@@ -10,24 +10,24 @@ use crate::wire::Icrc;
 /// Offsets and lengths passed here were checked against the region's registration or the request.
 pub trait Backend {
     /// Copies `bytes`, which a peer sent, to `offset` bytes from the start of `region`.
-    fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
+    fn write(&mut self, region: MemoryId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
 
     /// Leaves `bytes`, which a peer sent, where they were received until the program above has
     /// handled the completions so far. Returns their placement, or `None` if they must be copied,
     /// which is always correct.
     #[expect(unused_variables, reason = "most programs have them copied")]
-    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<MemoryRange> {
         None
     }
 
     /// Adds the bytes of `placement` to `icrc`, in order. They are sent from the same place later.
     /// If they change in between, the peer drops the packet and it is retransmitted.
-    fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault>;
+    fn hash(&mut self, placement: MemoryRange, icrc: &mut Icrc) -> Result<(), MemoryFault>;
 
     /// Replaces the 8 bytes at `offset`, a number in the machine's byte order, by the result of
     /// `op`, and returns the former number. Atomic with respect to all other atomic operations on
     /// the region.
-    fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault>;
+    fn atomic(&mut self, region: MemoryId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault>;
 
     /// 64 bits that no peer can guess: keys, communication identifiers and first PSNs are made of
     /// them.

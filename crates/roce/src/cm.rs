@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use crate::Flow;
 use crate::backend::Backend;
+use crate::config::{CmLimits, EndpointConfig};
 use crate::deadlines::Deadlines;
-use crate::endpoint::EndpointConfig;
 use crate::event::Event;
 use crate::qp::{Connection, QpConfig};
 use crate::wire::cm::{
@@ -32,36 +32,6 @@ use peers::Peers;
 pub use peers::network_of;
 pub use state::{CmState, CmTransition};
 use zerocopy::{FromZeros, IntoBytes};
-
-/// Bounds of the connection manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CmLimits {
-    /// Connections, whatever their state, those in time-wait not counted.
-    pub connections_max: usize,
-    /// The same per peer.
-    pub connections_per_peer_max: usize,
-    /// Connections that peers asked for and that are not yet established.
-    pub half_open_max: usize,
-    /// The same per peer.
-    pub half_open_per_peer_max: usize,
-    /// How long the numbers of an ended connection are remembered.
-    pub time_wait: Duration,
-    /// How many ended connections are remembered.
-    pub time_wait_max: usize,
-}
-
-impl Default for CmLimits {
-    fn default() -> Self {
-        Self {
-            connections_max: 4096,
-            connections_per_peer_max: 1024,
-            half_open_max: 256,
-            half_open_per_peer_max: 64,
-            time_wait: Duration::from_secs(2),
-            time_wait_max: 1024,
-        }
-    }
-}
 
 /// The parameters of a connection request.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +83,7 @@ pub struct CmCounters {
     pub outbox_full: u64,
 }
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) flow: Flow,

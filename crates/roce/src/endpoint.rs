@@ -9,7 +9,8 @@ use zerocopy::IntoBytes;
 
 use crate::Flow;
 use crate::backend::Backend;
-use crate::cm::{CmCounters, CmError, CmLimits, CmState, ConnectParams, Manager};
+use crate::cm::{CmCounters, CmError, CmState, ConnectParams, Manager};
+use crate::config::EndpointConfig;
 use crate::deadlines::{Deadlines, earlier};
 use crate::event::Event;
 use crate::qp::{
@@ -19,49 +20,12 @@ use crate::region::{Region, Regions, RegisterError};
 use crate::transmit::{ExtendedHeaders, Payload, TransmitList};
 use crate::wire::cm::{CommId, Message, RejReason, ServiceId};
 use crate::wire::{
-    Bth, Deth, Extended, Ipv4Identification, NakCode, Opcode, Packet, PathMtu, Psn, QKEY_GSI, Qpn,
-    Rkey, UDP_PORT, verify,
+    Bth, Deth, Extended, Ipv4Identification, NakCode, Opcode, Packet, Psn, QKEY_GSI, Qpn, Rkey,
+    verify,
 };
 use crate::work::{Completion, RecvRequest, SendRequest};
 pub use slots::CreateError;
 use slots::{SlotIndex, Slots};
-
-/// The parameters of an end.
-#[derive(Clone, Copy, Debug)]
-pub struct EndpointConfig {
-    /// The most queue pairs.
-    pub qps_max: u32,
-    /// The most memory regions.
-    pub regions_max: usize,
-    /// Queue pair numbers and communication identifiers are `number_offset` plus multiples of
-    /// `number_stride`. They distinguish several ends that share an address.
-    pub number_stride: u32,
-    /// See [`number_stride`](Self::number_stride); less than it.
-    pub number_offset: u32,
-    /// The channel adapter GUID: not zero, and new for each run of the program.
-    pub ca_guid: u64,
-    /// The UDP port that both ends listen at: [`UDP_PORT`](crate::wire::UDP_PORT) but in tests.
-    pub udp_port: u16,
-    /// The largest path MTU that is accepted.
-    pub path_mtu_max: PathMtu,
-    /// Bounds of the connection manager.
-    pub cm: CmLimits,
-}
-
-impl Default for EndpointConfig {
-    fn default() -> Self {
-        Self {
-            qps_max: 4096,
-            regions_max: 1 << 16,
-            number_stride: 1,
-            number_offset: 0,
-            ca_guid: 1,
-            udp_port: UDP_PORT,
-            path_mtu_max: PathMtu::B4096,
-            cm: CmLimits::default(),
-        }
-    }
-}
 
 /// Received data: one datagram, or several of one length that the operating system joined (generic
 /// receive offload, GRO).
@@ -151,7 +115,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Packets that one queue pair sends before it is another's turn.
+    /// Packets that one queue pair sends in its turn.
     const TURN_PACKETS: u32 = 64;
 
     /// An end without queue pairs.
@@ -545,7 +509,7 @@ impl Endpoint {
             match qpn.and_then(|qpn| self.slots.find(qpn)) {
                 Some((_, qp)) if qp.state() == QpState::Init => qp.connect(replied.connection),
                 _ => {
-                    // Its queue pair was destroyed or has failed meanwhile.
+                    // Its queue pair was destroyed or has failed.
                     let _ = self.manager.disconnect(now, replied.id);
                 }
             }

@@ -36,10 +36,12 @@
 
 mod backend;
 mod cm;
+mod config;
 mod deadlines;
 mod endpoint;
 mod event;
 mod flow;
+mod memory;
 mod qp;
 mod region;
 #[cfg(any(test, feature = "testing"))]
@@ -51,13 +53,15 @@ pub mod wire;
 mod work;
 
 pub use backend::{AtomicOp, Backend, MemoryFault};
-pub use cm::{CmCounters, CmError, CmLimits, CmState, CmTransition, ConnectParams, network_of};
-pub use endpoint::{Counters, CreateError, Endpoint, EndpointConfig, Received};
+pub use cm::{CmCounters, CmError, CmState, CmTransition, ConnectParams, network_of};
+pub use config::{CmLimits, EndpointConfig};
+pub use endpoint::{Counters, CreateError, Endpoint, Received};
 pub use event::{ConnectRequest, Event};
 pub use flow::Flow;
+pub use memory::{MemoryId, MemoryRange};
 pub use qp::{Connection, PostError, QpConfig, QpFailure, QpState, Transition};
 pub use region::{Access, ProtectionDomain, Region, RegisterError};
-pub use transmit::{Batch, TransmitList};
+pub use transmit::{Batch, Piece, TransmitList};
 pub use work::{
     Completion, Data, Gather, Inline, MESSAGE_LEN_MAX_BYTES, MessageTooLong, RecvRequest, Remote,
     SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,

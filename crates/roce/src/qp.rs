@@ -3,14 +3,13 @@
 //! Read first: InfiniBand Architecture volume 1, chapter 9, "reliable service".
 //!
 //! It has two independent halves. The requester sends requests and handles responses (`requester`,
-//! `completer`); the responder handles requests and sends responses (`responder`, `responses`).
+//! `completer`); the responder handles requests and sends responses (`responder`).
 //! Sequence numbers inside are 64 bits wide; on the wire they have 24.
 
 mod completer;
 mod pacer;
 mod requester;
 mod responder;
-mod responses;
 mod retry;
 mod state;
 mod window;
@@ -45,13 +44,13 @@ pub struct QpConfig {
     pub recv_depth: u16,
     /// RDMA READs and atomics of the peer's that are answered at once.
     pub responder_resources: u8,
-    /// RDMA READs of ours that may be open at once.
+    /// RDMA READs that may be outstanding at the peer.
     pub initiator_depth: u8,
     /// How often a packet is retransmitted without progress before the queue pair fails, if the
     /// peers agreed on less: our timer starts far below an adapter's, so that many retries end
     /// sooner.
     pub retry_min: u8,
-    /// How long a peer is told to wait if its SEND finds no receive.
+    /// The time that a peer is asked to wait if no receive is posted for its SEND.
     pub rnr_wait: Duration,
     /// Whether messages, and data of READs, may stay where they were received, as
     /// [`Completion::at`](crate::Completion::at) then says.
@@ -87,7 +86,7 @@ pub struct Connection {
     pub send_psn: Psn,
     /// The PSN of the peer's first packet.
     pub recv_psn: Psn,
-    /// RDMA READs of ours that the peer answers at once.
+    /// RDMA READs that may be outstanding at the peer.
     pub initiator_depth: u8,
     /// How often a packet is sent again without progress before the queue pair fails.
     pub retry_max: u8,
@@ -419,7 +418,7 @@ pub(crate) enum Transmitted {
     Failed(QpFailure),
 }
 
-/// How long a peer is told to wait.
+/// The time that a peer is asked to wait.
 fn rnr_timer(config: &QpConfig) -> RnrTimer {
     RnrTimer::at_least(config.rnr_wait)
 }

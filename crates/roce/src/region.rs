@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::memory::MemoryRange;
 use block::ByteRange;
-use session::Placement;
 
 use crate::backend::Backend;
 use crate::wire::Rkey;
@@ -34,7 +34,7 @@ pub struct Region {
     /// The domain that may reach it.
     pub domain: ProtectionDomain,
     /// Its bytes.
-    pub placement: Placement,
+    pub placement: MemoryRange,
     /// The address by which peers name its first byte.
     pub base_va: u64,
     /// The access that they have.
@@ -158,7 +158,7 @@ impl Regions {
         key: Rkey,
         va: u64,
         len_bytes: u32,
-    ) -> Result<Placement, Denied> {
+    ) -> Result<MemoryRange, Denied> {
         let region = self.by_key.get(&key.0).ok_or(Denied)?;
         if region.domain != domain || !region.access.allows(right) {
             return Err(Denied);
@@ -169,8 +169,8 @@ impl Regions {
         if end > region.placement.range.len {
             return Err(Denied);
         }
-        Ok(Placement {
-            region: region.placement.region,
+        Ok(MemoryRange {
+            memory: region.placement.memory,
             range: ByteRange {
                 offset: region.placement.range.offset + from_base,
                 len,
@@ -202,7 +202,7 @@ impl Hasher for KeyHasher {
 
 #[cfg(test)]
 mod tests {
-    use session::RegionId;
+    use crate::memory::MemoryId;
 
     use super::*;
     use crate::testing::TestMemory;
@@ -212,8 +212,8 @@ mod tests {
     fn region(access: Access) -> Region {
         Region {
             domain: HOME,
-            placement: Placement {
-                region: RegionId(3),
+            placement: MemoryRange {
+                memory: MemoryId(3),
                 range: ByteRange {
                     offset: 100,
                     len: 1000,
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(at(0x1_0000, 1001), Err(Denied));
         assert_eq!(at(0xFFFF, 1), Err(Denied));
         assert_eq!(at(u64::MAX, u32::MAX), Err(Denied));
-        assert_eq!(whole.region, RegionId(3));
+        assert_eq!(whole.memory, MemoryId(3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod transfers;
 
 use std::time::Duration;
 
-use session::Placement;
+use crate::memory::MemoryRange;
 
 use crate::testing::{Pair, TestMemory};
 use crate::wire::{PathMtu, Qpn, Rkey};
@@ -88,7 +88,7 @@ impl Connected {
             .unwrap();
     }
 
-    fn recv(&mut self, end: usize, id: u64, into: Placement) {
+    fn recv(&mut self, end: usize, id: u64, into: MemoryRange) {
         let request = RecvRequest {
             id: WorkId(id),
             into,
@@ -99,7 +99,7 @@ impl Connected {
             .unwrap();
     }
 
-    fn register(&mut self, end: usize, place: Placement, access: Access) -> Remote {
+    fn register(&mut self, end: usize, place: MemoryRange, access: Access) -> Remote {
         let region = Region {
             domain: ProtectionDomain(1),
             placement: place,
@@ -121,18 +121,18 @@ impl Connected {
         taken
     }
 
-    fn bytes(&self, end: usize, place: Placement) -> &[u8] {
+    fn bytes(&self, end: usize, place: MemoryRange) -> &[u8] {
         self.pair.ends[end].memory.at(place)
     }
 
     /// Whether what one end has at `from` is what the other has at `to`.
-    fn assert_moved(&self, end: usize, from: Placement, to: Placement) {
+    fn assert_moved(&self, end: usize, from: MemoryRange, to: MemoryRange) {
         let (sent, received) = (self.bytes(end, from), self.bytes(1 - end, to));
         assert!(sent == received, "{from:?} is not what came to {to:?}");
     }
 }
 
-fn place(offset: u64, len: u64) -> Placement {
+fn place(offset: u64, len: u64) -> MemoryRange {
     TestMemory::place(offset, len)
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use session::{Placement, Segment};
+use crate::memory::MemoryRange;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::backend::{Backend, MemoryFault};
@@ -28,7 +28,7 @@ pub struct TransmitList {
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Bytes { start: usize, len: usize },
-    Place(Placement),
+    Place(MemoryRange),
 }
 
 #[derive(Clone, Debug)]
@@ -66,13 +66,22 @@ pub struct Batch<'a> {
     bytes: &'a [u8],
 }
 
+/// A piece of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Bytes of the list: headers and small payloads.
+    Bytes(&'a [u8]),
+    /// Payload in allocated memory.
+    Memory(MemoryRange),
+}
+
 impl<'a> Batch<'a> {
     /// What to send, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Segment<'a>> + Clone + use<'a> {
+    pub fn parts(&self) -> impl Iterator<Item = Piece<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         self.parts.iter().map(move |part| match *part {
-            Part::Bytes { start, len } => Segment::Bytes(&bytes[start..start + len]),
-            Part::Place(placement) => Segment::Place(placement),
+            Part::Bytes { start, len } => Piece::Bytes(&bytes[start..start + len]),
+            Part::Place(placement) => Piece::Memory(placement),
         })
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! Read first: InfiniBand Architecture volume 1, chapter 10, "work requests".
 
+use crate::memory::MemoryRange;
 use block::ByteRange;
-use session::Placement;
 
 use crate::wire::{Qpn, Rkey};
 
-/// Whatever the poster knows a request by; given back with its completion.
+/// The caller's name of a request, returned with its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkId(pub u64);
 
 /// Up to [`Gather::PARTS_MAX`] placements that together are one message, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
-    parts: [Placement; Self::PARTS_MAX],
+    parts: [MemoryRange; Self::PARTS_MAX],
     count: u8,
     len_bytes: u32,
 }
@@ -40,14 +40,14 @@ impl Gather {
 
     /// No bytes at all.
     pub const EMPTY: Self = Self {
-        parts: [Placement::NOWHERE; Self::PARTS_MAX],
+        parts: [MemoryRange::EMPTY; Self::PARTS_MAX],
         count: 0,
         len_bytes: 0,
     };
 
     /// The bytes of `parts`, one after the other.
     #[inline]
-    pub fn new(parts: &[Placement]) -> Result<Self, MessageTooLong> {
+    pub fn new(parts: &[MemoryRange]) -> Result<Self, MessageTooLong> {
         let mut gather = Self::EMPTY;
         for part in parts {
             gather.push(*part)?;
@@ -57,7 +57,7 @@ impl Gather {
 
     /// Appends the bytes of `part`.
     #[inline]
-    pub fn push(&mut self, part: Placement) -> Result<(), MessageTooLong> {
+    pub fn push(&mut self, part: MemoryRange) -> Result<(), MessageTooLong> {
         let too_long = MessageTooLong::Bytes(MESSAGE_LEN_MAX_BYTES);
         let len = u32::try_from(part.range.len).map_err(|_| too_long)?;
         let sum = self.len_bytes.checked_add(len).ok_or(too_long)?;
@@ -81,20 +81,20 @@ impl Gather {
 
     /// The parts, in order.
     #[inline]
-    pub fn parts(&self) -> &[Placement] {
+    pub fn parts(&self) -> &[MemoryRange] {
         &self.parts[..usize::from(self.count)]
     }
 
     /// The placements of `len` bytes from `offset` on, which must lie inside.
-    pub(crate) fn slice(&self, offset: u32, len: u32) -> impl Iterator<Item = Placement> {
+    pub(crate) fn slice(&self, offset: u32, len: u32) -> impl Iterator<Item = MemoryRange> {
         let (mut skip, mut left) = (u64::from(offset), u64::from(len));
         self.parts().iter().filter_map(move |part| {
             let from = skip.min(part.range.len);
             skip -= from;
             let take = left.min(part.range.len - from);
             left -= take;
-            (take > 0).then_some(Placement {
-                region: part.region,
+            (take > 0).then_some(MemoryRange {
+                memory: part.memory,
                 range: ByteRange {
                     offset: part.range.offset + from,
                     len: take,
@@ -261,17 +261,17 @@ pub struct RecvRequest {
     /// Its name.
     pub id: WorkId,
     /// The place for the message.
-    pub into: Placement,
+    pub into: MemoryRange,
 }
 
 /// What completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
-    /// A SEND of ours.
+    /// A posted SEND.
     Send,
-    /// An RDMA WRITE of ours.
+    /// A posted RDMA WRITE.
     Write,
-    /// An RDMA READ of ours.
+    /// A posted RDMA READ.
     Read,
     /// A posted receive: by a SEND of the peer's, or a WRITE with immediate data.
     Recv,
@@ -317,22 +317,22 @@ pub struct Completion {
     pub len_bytes: u32,
     /// The place of the message, or of the data that were read; `None` if it is the one that the
     /// request named. Valid only until the next round.
-    pub at: Option<Placement>,
+    pub at: Option<MemoryRange>,
     /// The peer's immediate data.
     pub immediate: Option<u32>,
-    /// The key of ours that the peer invalidated.
+    /// The local key that the peer invalidated.
     pub invalidated: Option<Rkey>,
 }
 
 #[cfg(test)]
 mod tests {
-    use session::RegionId;
+    use crate::memory::MemoryId;
 
     use super::*;
 
-    fn place(offset: u64, len: u64) -> Placement {
-        Placement {
-            region: RegionId(0),
+    fn place(offset: u64, len: u64) -> MemoryRange {
+        MemoryRange {
+            memory: MemoryId(0),
             range: ByteRange { offset, len },
         }
     }

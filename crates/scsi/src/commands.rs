@@ -5,11 +5,12 @@ use std::sync::Arc;
 use block::{ByteRange, Extent};
 
 use crate::copy::{self, CopyList, CopySegment, CopyWork, SegmentEnds};
-use crate::device::{Begin, Device, Lun, NexusId, Response, no_unit};
+use crate::device::{Begin, Device, Lun, NexusId, no_unit};
 use crate::inquiry;
 use crate::mode;
 use crate::opcodes::Name;
 use crate::report;
+use crate::response::Response;
 use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseKey};
 
@@ -302,8 +303,8 @@ impl Device {
         Ok(Begin::Sanitize(work))
     }
 
-    /// Begins an EXTENDED COPY; `None` where there is nothing to copy. RECEIVE COPY RESULTS tells
-    /// of it from now on.
+    /// Begins an EXTENDED COPY; `None` if there is nothing to copy. RECEIVE COPY RESULTS reports it
+    /// from now on.
     pub(crate) fn begin_copy(
         &mut self,
         id: NexusId,

@@ -6,7 +6,7 @@ mod work;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-use crate::inquiry::Naa;
+use crate::identity::Naa;
 use crate::sense::{Asc, Sense, SenseKey};
 
 pub(crate) use self::work::SegmentEnds;
@@ -180,7 +180,7 @@ pub(crate) fn operating_parameters() -> Vec<u8> {
     data
 }
 
-/// How a copy stands: what RECEIVE COPY RESULTS tells of the last one of a nexus.
+/// The state of a nexus's last copy, which RECEIVE COPY RESULTS reports.
 #[derive(Debug)]
 pub(crate) struct CopyRecord {
     list_id: u8,

@@ -1,9 +1,9 @@
 //! The SCSI target device: logical units, the nexuses that use them, and the commands that need
 //! both.
 //!
-//! One owner at a time holds a [`Device`]; a transport asks it about every command that is not a
-//! plain transfer, and learns by [`Device::generation`] when what it remembers of a logical unit
-//! ([`View`]) is stale.
+//! One owner at a time holds a [`Device`]. A transport passes it every command that is not a plain
+//! transfer. A change of [`Device::generation`] means that the transport's [`View`] of a logical
+//! unit is stale.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,11 +11,13 @@ use std::sync::Arc;
 use block::Volume;
 
 use crate::copy::{CopyRecord, CopyWork};
-use crate::inquiry::{TargetPort, UnitIdentity};
+use crate::identity::UnitIdentity;
+use crate::inquiry::TargetPort;
 use crate::medium::{self, Medium};
 use crate::mode::ModeState;
 use crate::opcodes::{self, AccessClass, Name, Opcode, Unknown};
 use crate::reservation::{NexusPorts, Notice, Registration, Reservations};
+use crate::response::Response;
 use crate::sanitize::{Sanitize, SanitizeWork};
 use crate::sense::{Asc, ScsiStatus, Sense, SenseFormat, SenseKey};
 
@@ -93,7 +95,7 @@ pub(crate) struct Nexus {
     pub(crate) read_only: bool,
 }
 
-/// What a transport may remember about a logical unit until the generation changes.
+/// What a transport may cache about a logical unit until the generation changes.
 #[derive(Clone)]
 pub struct View {
     /// The volume.
@@ -108,49 +110,6 @@ pub struct View {
     pub sense_format: SenseFormat,
 }
 
-/// A finished command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The status byte.
-    pub status: ScsiStatus,
-    /// Why, with CHECK CONDITION.
-    pub sense: Option<Sense>,
-    /// Data-in, already cut to the CDB's allocation length.
-    pub data_in: Vec<u8>,
-}
-
-impl Response {
-    /// GOOD without data.
-    pub fn good() -> Self {
-        Self::data(Vec::new())
-    }
-
-    pub(crate) fn data(data_in: Vec<u8>) -> Self {
-        Self {
-            status: ScsiStatus::Good,
-            sense: None,
-            data_in,
-        }
-    }
-
-    /// CHECK CONDITION with `sense`.
-    pub fn check(sense: Sense) -> Self {
-        Self {
-            status: ScsiStatus::CheckCondition,
-            sense: Some(sense),
-            data_in: Vec::new(),
-        }
-    }
-
-    pub(crate) fn status(status: ScsiStatus) -> Self {
-        Self {
-            status,
-            sense: None,
-            data_in: Vec::new(),
-        }
-    }
-}
-
 /// How a command goes on after its CDB was seen.
 pub enum Begin {
     /// It is finished.
@@ -158,7 +117,7 @@ pub enum Begin {
     /// It moves data of the volume: the transport moves them, and executes it by a
     /// [`medium::Execution`] or on the volume.
     Medium(Medium, Arc<dyn Volume>),
-    /// SANITIZE: the transport works on it in turns, whatever becomes of the command.
+    /// SANITIZE: the transport works on it in turns, even if the command is aborted.
     Sanitize(SanitizeWork),
     /// It wants this many bytes of data-out; then [`Device::finish`].
     Parameters {
@@ -318,7 +277,7 @@ impl Device {
         }
     }
 
-    /// Opens a nexus that sees `luns`; `None` where the device has no room for another.
+    /// Opens a nexus that sees `luns`; `None` if the device has no room for another.
     pub fn open_nexus(
         &mut self,
         ports: NexusPorts,
@@ -391,8 +350,8 @@ impl Device {
         seen
     }
 
-    /// LOGICAL UNIT RESET by `by` at its LUN; false where there is none. The transport of `by`
-    /// itself aborts that nexus's own commands.
+    /// LOGICAL UNIT RESET by `by` at its LUN; false if there is none. The transport of `by` itself
+    /// aborts that nexus's own commands.
     pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
         let Some(lun) = self.device_lun(by, lun) else {
             return false;
@@ -479,7 +438,7 @@ impl Device {
         }
     }
 
-    /// What a transport may remember about `lun` of a nexus.
+    /// What a transport may cache about `lun` of a nexus.
     pub fn view(&self, id: NexusId, lun: Lun) -> Option<View> {
         let nexus = self.nexuses.get(&id)?;
         let lun = nexus.luns.device_lun(lun)?;
@@ -497,7 +456,7 @@ impl Device {
         })
     }
 
-    /// Looks at a CDB (padded to 16 bytes) that came for `lun`.
+    /// Checks a CDB (padded to 16 bytes) for `lun`.
     pub fn begin(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16]) -> Begin {
         match self.try_begin(id, lun, cdb) {
             Ok(begin) => begin,
@@ -609,7 +568,7 @@ impl Device {
     }
 
     /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything
-    /// is looked up anew: the nexus or the logical unit may have gone in between.
+    /// is looked up again: the nexus or the logical unit may have gone in between.
     pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Finish {
         let (Some(lun), Ok(opcode)) = (self.device_lun(id, lun), opcodes::find(cdb)) else {
             return Finish::Done(no_unit(cdb));

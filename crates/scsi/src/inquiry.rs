@@ -5,6 +5,7 @@
 
 use block::Geometry;
 
+use crate::identity::UnitIdentity;
 use crate::medium;
 use crate::sense::Sense;
 
@@ -15,60 +16,9 @@ const PRODUCT: &[u8; 16] = b"RAM DISK        ";
 /// PRODUCT REVISION LEVEL.
 const REVISION: &[u8; 4] = b"0001";
 
-/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators switch on these and on the
-/// VERSION field; they know SPC-4 (6) everywhere, and what SPC-5 adds is told by the pages and
-/// opcodes themselves.
+/// VERSION DESCRIPTOR values: SAM-5, SPC-4, SBC-3, iSCSI. Initiators decide by these and by the
+/// VERSION field. All of them know SPC-4 (6); the pages and opcodes show what SPC-5 adds.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
-
-/// What names a logical unit for ever.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitIdentity {
-    /// The NAA designator.
-    pub naa: Naa,
-    /// The EUI-64.
-    pub eui64: [u8; 8],
-    /// UNIT SERIAL NUMBER, printable ASCII of at most 247 bytes.
-    pub serial: String,
-}
-
-/// An NAA designator (SPC-5, "NAA designator format").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Naa {
-    /// Of type 2 (IEEE Extended), 3 (Locally Assigned) or 5 (IEEE Registered).
-    Eight([u8; 8]),
-    /// Of type 6 (IEEE Registered Extended).
-    Sixteen([u8; 16]),
-}
-
-impl UnitIdentity {
-    /// The identity made of 64 bits that no other volume of this installation has, with an NAA designator of type 3
-    /// (Locally Assigned) and an EUI-64 with the local bit set.
-    pub fn derived(unique: u64, serial: String) -> Self {
-        Self {
-            naa: Naa::Eight((0x3 << 60 | unique & (u64::MAX >> 4)).to_be_bytes()),
-            eui64: (unique | 0x02 << 56).to_be_bytes(),
-            serial,
-        }
-    }
-}
-
-impl Naa {
-    /// The designator.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Eight(bytes) => bytes,
-            Self::Sixteen(bytes) => bytes,
-        }
-    }
-
-    /// Whether its NAA field, the first four bits, is of a type that has its length.
-    pub fn has_known_type(&self) -> bool {
-        match self {
-            Self::Eight(bytes) => matches!(bytes[0] >> 4, 2 | 3 | 5),
-            Self::Sixteen(bytes) => bytes[0] >> 4 == 6,
-        }
-    }
-}
 
 /// A target port as the pages show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +64,7 @@ pub(crate) fn standard(lun_exists: bool) -> Vec<u8> {
 /// The pages, in the order of their codes.
 const PAGES: &[u8] = &[0x00, 0x80, 0x83, 0x86, 0x88, 0x8F, 0xB0, 0xB1, 0xB2];
 
-/// A vital product data page, or INVALID FIELD IN CDB where there is none of that code.
+/// A vital product data page, or INVALID FIELD IN CDB if there is none of that code.
 pub(crate) fn vital_product_data(code: u8, subject: &Subject<'_>) -> Result<Vec<u8>, Sense> {
     let body = match code {
         0x00 => PAGES.to_vec(),
@@ -251,7 +201,7 @@ fn block_limits(geometry: Geometry) -> Vec<u8> {
     body
 }
 
-/// Memory is given back a page at a time.
+/// Memory is freed in pages.
 const UNMAP_GRANULARITY_BYTES: u64 = 4096;
 
 fn block_device_characteristics() -> Vec<u8> {

@@ -29,6 +29,7 @@ mod commands;
 mod copy;
 mod device;
 pub mod host;
+mod identity;
 mod inquiry;
 pub mod medium;
 mod mode;
@@ -36,6 +37,7 @@ mod opcodes;
 mod persistent;
 mod report;
 mod reservation;
+mod response;
 mod sanitize;
 mod sense;
 #[cfg(any(test, feature = "testing"))]
@@ -44,13 +46,15 @@ mod turn;
 
 pub use copy::{CopySlots, CopyWork};
 pub use device::{
-    Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX, Response,
+    Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX,
 };
 pub use device::{UNITS_MAX, View};
-pub use inquiry::{Naa, TargetPort, UnitIdentity};
+pub use identity::{Naa, UnitIdentity};
+pub use inquiry::TargetPort;
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
+pub use response::Response;
 pub use sanitize::SanitizeWork;
 pub use sense::SenseKey;
 pub use sense::{

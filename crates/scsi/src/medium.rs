@@ -16,8 +16,8 @@ pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
 /// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
 /// The most bytes that one WRITE SAME fills (MAXIMUM WRITE SAME LENGTH); discarding has no such
-/// limit. libiscsi's suite expects that as much can be written and read by one command where this
-/// is 65536 blocks or more.
+/// limit. libiscsi's suite expects that one command can write and read as much if this is 65536
+/// blocks or more.
 pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 16 << 20;
 /// The most block descriptors of UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
@@ -41,7 +41,7 @@ pub enum Medium {
     CompareAndWrite(Extent),
     /// Data-out is or-ed into the blocks.
     OrWrite(Extent),
-    /// One block of data-out, or none where `zeros`, fills the extent.
+    /// One block of data-out, or none if `zeros`, fills the extent.
     WriteSame {
         /// What is filled.
         extent: Extent,
@@ -55,8 +55,8 @@ pub enum Medium {
         /// PARAMETER LIST LENGTH.
         len_bytes: u16,
     },
-    /// All blocks become zeros, and lose their memory where the volume is thin; with no blocks EXIT
-    /// FAILURE MODE, which there is none of.
+    /// All blocks become zeros; a thin volume frees their memory. Without blocks: EXIT FAILURE
+    /// MODE, which has no effect.
     Sanitize(Extent),
     /// Nothing is to be done for a volume in RAM but check the extent.
     PreFetch(Extent),
@@ -332,8 +332,8 @@ fn parse_write_same(
     })
 }
 
-/// SANITIZE: a RAM volume forgets by whichever method. OVERWRITE is not offered: memory that was
-/// given back is not there to be overwritten.
+/// SANITIZE: a RAM volume erases its contents by any method. OVERWRITE is not supported, because
+/// freed memory cannot be overwritten.
 fn parse_sanitize(cdb: &[u8; 16], geometry: Geometry) -> Result<Medium, Sense> {
     const EXIT_FAILURE_MODE: u8 = 0x1F;
     // ZNR is for zoned devices alone; what follows is reserved, and no parameter list is taken.

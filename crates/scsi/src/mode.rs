@@ -179,7 +179,7 @@ pub(crate) fn select(cdb: &[u8; 16], list: &[u8], state: ModeState) -> Result<Mo
     Ok(next)
 }
 
-/// One page of MODE SELECT at byte `at` of the list. A value that can't be changed must be as it
+/// One page of MODE SELECT at byte `at` of the list. A value that cannot be changed must be as it
 /// is.
 fn select_page(code: u8, new: &[u8], at: u16, state: ModeState) -> Result<ModeState, Sense> {
     if !matches!(code, CACHING | CONTROL | INFORMATIONAL_EXCEPTIONS) {

@@ -59,8 +59,7 @@ pub(crate) enum AccessClass {
     Own,
 }
 
-/// One row: an operation code, a service action where there is one, and the bits of the CDB that
-/// are used.
+/// One row: an operation code, a service action, if any, and the bits of the CDB that are used.
 pub(crate) struct Opcode {
     pub(crate) name: Name,
     pub(crate) code: u8,
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_service_action_is_told_from_an_unknown_opcode() {
+    fn an_unknown_service_action_is_distinguished_from_an_unknown_opcode() {
         let mut cdb = [0; 16];
         cdb[0] = 0x9E;
         cdb[1] = 0x11;

@@ -2,8 +2,9 @@
 //!
 //! Read first: SPC-5, "PERSISTENT RESERVE IN", "PERSISTENT RESERVE OUT", "TransportID identifiers".
 
-use crate::device::{Device, Lun, NexusId, Response};
+use crate::device::{Device, Lun, NexusId};
 use crate::reservation::{NexusPorts, Outcome, Refusal, Register, Registration, Reservations};
+use crate::response::Response;
 use crate::sense::{Asc, ScsiStatus, Sense};
 
 /// Length of the basic parameter list.

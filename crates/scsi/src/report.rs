@@ -7,7 +7,7 @@ use crate::inquiry::TargetPort;
 use crate::opcodes::{OPCODES, Opcode};
 use crate::sense::Sense;
 
-/// READ CAPACITY (10): last LBA (all ones where it does not fit) and block length.
+/// READ CAPACITY (10): last LBA (all ones if it does not fit) and block length.
 pub(crate) fn read_capacity_10(geometry: Geometry) -> Vec<u8> {
     let last = u32::try_from(geometry.blocks.0 - 1).unwrap_or(u32::MAX);
     let mut data = last.to_be_bytes().to_vec();
@@ -59,7 +59,7 @@ pub fn lun_bytes(lun: Lun) -> [u8; 8] {
     [method | high, low, 0, 0, 0, 0, 0, 0]
 }
 
-/// A LUN field in single-level form (peripheral or flat addressing), where it is one.
+/// A LUN field in single-level form (peripheral or flat addressing), if it has that form.
 pub fn parse_lun(lun: [u8; 8]) -> Option<Lun> {
     if lun[2..] != [0; 6] {
         return None;

@@ -1,4 +1,5 @@
-//! Persistent reservations of one logical unit: registrations, the reservation and who may do what.
+//! Persistent reservations of one logical unit: registrations, the reservation, and the access
+//! rules.
 //!
 //! Read first: SPC-5, "Persistent reservations"; the tables of commands allowed in the presence of
 //! reservations.
@@ -108,9 +109,9 @@ pub struct Reservation {
 pub struct Reservations {
     /// PRGENERATION.
     pub generation: u32,
-    /// Everybody who is registered.
+    /// All registered nexuses.
     pub registrations: Vec<Registration>,
-    /// The reservation, where there is one.
+    /// The reservation, if any.
     pub reservation: Option<Reservation>,
     /// APTPL: whether all this outlives a restart.
     pub persist: bool,
@@ -128,7 +129,7 @@ pub struct Notice {
 /// What came of a PERSISTENT RESERVE OUT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whom to tell.
+    /// The nexuses to notify.
     pub notices: Vec<Notice>,
     /// Whose commands to abort (PREEMPT AND ABORT).
     pub abort: Vec<Registration>,
@@ -246,8 +247,8 @@ impl Reservations {
         }
     }
 
-    /// Removes a registration; the reservation goes with its (last) holder. Returns whom to tell
-    /// that it was released.
+    /// Removes a registration; the reservation ends with its (last) holder. Returns the nexuses to
+    /// notify of the release.
     fn unregister(&mut self, ports: &NexusPorts) -> Vec<Notice> {
         let held = self.holds(ports);
         self.registrations
@@ -283,7 +284,7 @@ impl Reservations {
             .collect()
     }
 
-    /// The registration of `ports`, where its key is `key`.
+    /// The registration of `ports`, if its key is `key`.
     fn authorize(&self, ports: &NexusPorts, key: u64) -> Result<&Registration, Refusal> {
         let registration = self.find(ports).ok_or(Refusal::Conflict)?;
         if registration.key == key {

@@ -18,9 +18,9 @@ use std::time::Instant;
 use block::{Extent, Intent, OpKind, Settled, Status, Volume};
 use session::{Admitted, Leases, Resumed};
 
-use crate::device::Response;
 use crate::medium::{Execution, Medium};
 use crate::opcodes::Name;
+use crate::response::Response;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
@@ -193,8 +193,8 @@ impl SanitizeWork {
                 self.end(self.if_dropped);
                 return admitted;
             }
-            Admitted::Filling => self.stage = Stage::Filling,
-            Admitted::Now | Admitted::Leased | Admitted::NotBefore(_) => {
+            Admitted::Filling(_) => self.stage = Stage::Filling,
+            Admitted::Now | Admitted::Leased(_) | Admitted::NotBefore(_) => {
                 self.stage = Stage::Executing;
             }
         }

@@ -12,13 +12,13 @@ pub enum ScsiStatus {
     Good = 0x00,
     /// Sense data say why not.
     CheckCondition = 0x02,
-    /// The logical unit can't take the command now.
+    /// The logical unit cannot take the command now.
     Busy = 0x08,
     /// A reservation of another nexus forbids the command.
     ReservationConflict = 0x18,
     /// Too many commands are outstanding.
     TaskSetFull = 0x28,
-    /// Another nexus ended the command and asked to be told about.
+    /// Another nexus ended the command and asked for that to be reported.
     TaskAborted = 0x40,
 }
 
@@ -28,7 +28,7 @@ pub enum ScsiStatus {
 pub enum SenseKey {
     /// Nothing to say.
     NoSense = 0x0,
-    /// The logical unit can't be reached.
+    /// The logical unit cannot be reached.
     NotReady = 0x2,
     /// Data could not be read or written.
     MediumError = 0x3,
@@ -142,7 +142,7 @@ pub struct FieldPointer {
     pub in_cdb: bool,
     /// The byte's index.
     pub byte: u16,
-    /// The field's most significant bit, where it is a part of a byte.
+    /// The field's most significant bit, if it is a part of a byte.
     pub bit: Option<u8>,
 }
 
@@ -155,7 +155,7 @@ pub enum KeySpecific {
     Progress(u16),
 }
 
-/// Everything that one failure says.
+/// The complete sense data of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
     /// The broad kind.

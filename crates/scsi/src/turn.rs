@@ -1,9 +1,9 @@
-//! Turns: what may take long is done piece by piece, so that whoever drives a transport serves
-//! others in between.
+//! Turns: work that may take long is done in pieces, so that a transport's thread serves others in
+//! between.
 
-use crate::device::Response;
+use crate::response::Response;
 
-/// What may still be done in one turn.
+/// The work that is left in one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// In bytes of memory written.
@@ -21,12 +21,12 @@ impl Turn {
         Self { left: Self::COST }
     }
 
-    /// Whether it is over: what is left to do has to wait.
+    /// Whether the turn is over. Remaining work has to wait.
     pub const fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Notes an operation that cost as much as writing `len_bytes` bytes.
+    /// Records an operation that costs as much as writing `len_bytes` bytes.
     pub(crate) fn spend(&mut self, len_bytes: u64) {
         let cost = len_bytes.saturating_add(Self::OP_COST);
         self.left = self.left.saturating_sub(cost);
@@ -39,7 +39,7 @@ impl Default for Turn {
     }
 }
 
-/// How a command stands after its turn.
+/// The state of a command after its turn.
 #[derive(Debug)]
 pub enum Step {
     /// It needs another.

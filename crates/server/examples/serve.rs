@@ -9,10 +9,10 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use block::{Access, BlockSize};
+use block::Access;
 use server::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition, VolumeName,
+    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, RdmaChoice,
+    Server, ServerConfig, TargetDefinition, Transport, VolumeName, VolumeSpec,
 };
 
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -34,13 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..ServerConfig::default()
     })?;
     let volume: VolumeName = "rd0".parse()?;
-    let definition = VolumeDefinition {
-        name: volume.clone(),
-        len_bytes: VOLUME_BYTES,
-        block_size: BlockSize::B512,
-        provisioning: Provisioning::Thick,
-    };
-    server.create_volume(definition, &mut |_| {})?;
+    let spec = VolumeSpec::thick(ByteSize(VOLUME_BYTES));
+    server.create_volume(volume.clone(), &spec, &mut |_| {})?;
     let name = "nqn.2025-01.io.ramport:rd0";
     server.create_target(TargetDefinition {
         name: name.parse()?,

@@ -8,8 +8,8 @@ use scsi::{Lun, LunMap};
 
 use crate::{AllowedHost, HostDefinition, HostName, HostPolicy, ToldBy};
 
-/// A target's policy with the definitions of the hosts that it names: what the check needs, as it
-/// was when policy or hosts last changed.
+/// A target's policy with the definitions of the hosts that it names, as of the last change of
+/// policy or hosts.
 #[derive(Debug)]
 pub(crate) enum AccessList {
     Local,
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) access: Access,
-    /// The LUNs that it sees, where the target has LUNs.
+    /// The LUNs that it sees, if the target has LUNs.
     pub(crate) luns: LunMap,
 }
 
@@ -55,7 +55,7 @@ impl Grant {
 }
 
 impl AccessList {
-    /// Looks the hosts of `policy` up. Hosts that do not exist admit nobody.
+    /// Looks up the hosts of `policy`. A host that is not defined admits no connection.
     pub(crate) fn new(policy: &HostPolicy, hosts: &BTreeMap<HostName, HostDefinition>) -> Self {
         match policy {
             HostPolicy::Local => Self::Local,
@@ -77,8 +77,8 @@ impl AccessList {
         self.grant(who).access
     }
 
-    /// What the host `who` may do and see. Of several entries that are about it the most generous
-    /// counts, and among equals one that tells it by name.
+    /// What the host `who` may do and see. If several entries match, the one that allows most
+    /// counts; among equals, one that matches by name.
     pub(crate) fn grant(&self, who: HostIdentity<'_>) -> Grant {
         match self {
             Self::Local if who.address.to_canonical().is_loopback() => {

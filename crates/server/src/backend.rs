@@ -1,8 +1,8 @@
-//! What a connection's session asks of the server: the target that its host names, and the
-//! namespaces there.
+//! What an NVMe session uses of the server: the target that its host names, and the namespaces
+//! there.
 //!
-//! On the data path nothing here takes a lock: namespaces are looked up once and kept until the
-//! subsystem's generation moves, and counters have one writer.
+//! On the data path nothing here takes a lock: a namespace is looked up once and cached until the
+//! subsystem's generation changes, and counters have one writer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,31 +11,32 @@ use block::{Access, HostIdentity, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
-    PortId, Subsystem, WakeToken,
+    PortalNumber, Subsystem, WakeToken,
 };
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
-use session::RegionId;
+use session::SourceId;
 use uuid::Uuid;
 use volume::Charge;
 
-use crate::offered::Offered;
+use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
 use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, Transport};
 
-/// What stands before the Host Identifier in the name of a host that gave none. It is no NQN, so rules for hosts' names do not match it.
+/// The prefix of the Host Identifier in the name of a host that gave no name. It is not an NQN, so
+/// it matches no host definition.
 const UNNAMED_PREFIX: &str = "unnamed:";
 
 /// The portal that a connection came through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NvmePortalId {
-    pub(crate) port: PortId,
+    pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
 }
 
-/// A connection's way to the server.
+/// What a connection knows of the server.
 pub(crate) struct ConnectionBackend {
     core: Arc<Core>,
     accepted: Accepted,
@@ -46,8 +47,8 @@ pub(crate) struct ConnectionBackend {
     /// The generation that `views` were looked up at.
     seen: u64,
     _charge: Charge,
-    /// For the output that is kept when the peer does not read: taken when that first happens,
-    /// since a peer that stalls once will again.
+    /// For the output that is kept while the peer does not read: charged when that first happens,
+    /// since a peer that stalls once does it again.
     stall_charge: Option<Charge>,
     /// For data of commands that wait for their volume.
     input_charge: Option<Charge>,
@@ -55,7 +56,7 @@ pub(crate) struct ConnectionBackend {
 
 /// The target that the host has named, and who it is.
 struct Binding {
-    offered: Arc<Offered>,
+    target: Arc<NvmeTarget>,
     host: HostName,
     access: Access,
     controller: Option<ControllerId>,
@@ -82,8 +83,8 @@ impl ConnectionBackend {
         }
     }
 
-    fn offered(&self) -> Option<&Arc<Offered>> {
-        self.binding.as_ref().map(|binding| &binding.offered)
+    fn target(&self) -> Option<&Arc<NvmeTarget>> {
+        self.binding.as_ref().map(|binding| &binding.target)
     }
 }
 
@@ -93,7 +94,7 @@ impl Backend for ConnectionBackend {
             transport: transport_type(self.portal.transport),
             address: self.accepted.peer.ip().to_canonical(),
             local: self.accepted.local.ip().to_canonical(),
-            port: self.portal.port,
+            portal: self.portal.port,
             wake: WakeToken(self.accepted.id.0),
         }
     }
@@ -121,13 +122,22 @@ impl Backend for ConnectionBackend {
             );
             OpenError::HostNotAllowed
         })?;
-        let (offered, access) = self.core.open(subsystem_nqn, who)?;
+        let opened = self.core.open(subsystem_nqn, who);
+        let (target, access) = opened.inspect_err(|error| {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                peer = %self.accepted.peer,
+                %error,
+                "a connect was rejected"
+            );
+        })?;
         if access == Access::Denied {
             tracing::warn!(
                 target = subsystem_nqn,
                 host = host_nqn,
                 peer = %self.accepted.peer,
-                "a host that is not allowed was turned away"
+                "rejected a host that is not allowed"
             );
             return Err(OpenError::HostNotAllowed);
         }
@@ -140,7 +150,7 @@ impl Backend for ConnectionBackend {
             );
         }
         self.binding = Some(Binding {
-            offered,
+            target,
             host,
             access,
             controller: None,
@@ -153,7 +163,7 @@ impl Backend for ConnectionBackend {
             return;
         };
         let member = Member::Controller(
-            Arc::clone(&binding.offered),
+            Arc::clone(&binding.target),
             controller,
             self.portal.transport,
         );
@@ -171,23 +181,23 @@ impl Backend for ConnectionBackend {
         );
         binding.controller = Some(controller);
         self.views.count_in(totals);
-        self.views.count_in(Arc::clone(binding.offered.totals()));
-        // Between the check and the session's entry in the registry, policy or target may have
-        // changed.
+        self.views.count_in(Arc::clone(binding.target.totals()));
+        // Policy or target may have changed between the check and the session's entry in the
+        // registry.
         let who = HostIdentity {
             name: Some(binding.host.as_str()),
             address: self.accepted.peer.ip(),
         };
-        let access = self.core.access(&binding.offered, who);
+        let access = self.core.access(&binding.target, who);
         if access != binding.access {
             binding
-                .offered
+                .target
                 .with(|subsystem| subsystem.set_access(controller, access));
         }
     }
 
     fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
-        self.offered()
+        self.target()
             .expect("the core opens a subsystem before it uses one")
             .with(f)
     }
@@ -195,8 +205,8 @@ impl Backend for ConnectionBackend {
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
         let binding = self.binding.as_ref()?;
         let controller = binding.controller?;
-        let look_up = |nsid| binding.offered.view(controller, nsid);
-        let generation = binding.offered.generation();
+        let look_up = |nsid| binding.target.view(controller, nsid);
+        let generation = binding.target.generation();
         if generation != self.seen {
             self.seen = generation;
             self.views.refresh(look_up);
@@ -204,7 +214,7 @@ impl Backend for ConnectionBackend {
         let view = self.views.find(nsid, || look_up(nsid))?;
         Some(NamespaceRef {
             volume: &view.volume,
-            region: view.region,
+            source: view.region,
             permit: view.part,
             is_pinned: view.is_pinned,
         })
@@ -233,24 +243,24 @@ impl Backend for ConnectionBackend {
 }
 
 impl Attachment for ConnectionBackend {
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
         self.views.memory(region)
     }
 
-    fn may_send(&self, region: RegionId) -> bool {
+    fn may_send(&self, region: SourceId) -> bool {
         let Some(view) = self.views.of_region(region) else {
-            // As with one that is gone.
+            // As for a namespace that no longer exists.
             return true;
         };
         let Some(binding) = &self.binding else {
             return false;
         };
-        if binding.offered.generation() == self.seen {
+        if binding.target.generation() == self.seen {
             return view.part.check(CommandClass::Read).is_ok();
         }
-        // Something has changed since the session last looked.
+        // The subsystem has changed since the last look-up.
         let controller = binding.controller;
-        controller.is_none_or(|controller| may_read(&binding.offered, controller, view.key))
+        controller.is_none_or(|controller| may_read(&binding.target, controller, view.key))
     }
 
     fn is_admitted(&self) -> bool {
@@ -273,7 +283,7 @@ impl Attachment for ConnectionBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        tell_of_end(&self.accepted, reason);
+        log_end(&self.accepted, reason);
     }
 }
 
@@ -284,14 +294,14 @@ impl Drop for ConnectionBackend {
     }
 }
 
-/// Whether a controller's host may read a namespace now. Of one that is gone, what was placed
-/// before still goes out, once.
-fn may_read(offered: &Offered, controller: ControllerId, nsid: Nsid) -> bool {
-    let now = offered.view(controller, nsid);
+/// Whether a controller's host may read a namespace now. What was placed of a namespace that no
+/// longer exists is still sent, once.
+fn may_read(target: &NvmeTarget, controller: ControllerId, nsid: Nsid) -> bool {
+    let now = target.view(controller, nsid);
     now.is_none_or(|now| now.part.check(CommandClass::Read).is_ok())
 }
 
-/// What NVMe calls a transport of its own.
+/// The transport type in NVMe's terms.
 pub(crate) const fn transport_type(transport: Transport) -> TransportType {
     match transport {
         Transport::NvmeRdma => TransportType::Rdma,
@@ -299,8 +309,8 @@ pub(crate) const fn transport_type(transport: Transport) -> TransportType {
     }
 }
 
-/// Logs why a connection ended, as loudly as the reason deserves.
-pub(crate) fn tell_of_end(accepted: &Accepted, reason: &CloseReason) {
+/// Logs why a connection ended, with a level by reason.
+pub(crate) fn log_end(accepted: &Accepted, reason: &CloseReason) {
     let Accepted {
         id: connection,
         peer,

@@ -1,33 +1,32 @@
-//! What memory there is and what things cost.
+//! The memory budget, its use, and what objects cost.
 
 use memory::Layout;
 use net::Reactors;
 use volume::Budget;
 
-/// Memory: what there is, what is used, and what things cost.
+/// The memory budget, its use, and what objects cost, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// What may be used.
+    /// The budget.
     pub budget_bytes: u64,
     /// What is used: volumes' memory and tables, connections, buffers.
     pub used_bytes: u64,
-    /// How many writes failed because too little was free.
+    /// The number of writes that failed because too little was free.
     pub failed_writes: u64,
-    /// How many connections were rejected because too little was free.
+    /// The number of connections that were rejected because too little was free.
     pub rejected_connections: u64,
     /// What one idle connection costs, with a queue of 128 entries.
     pub connection_idle_bytes: u64,
-    /// What one connection may cost at most: when its host does not read what it asked for.
+    /// What one connection costs at most: if its host does not read its replies.
     pub connection_max_bytes: u64,
     /// What one empty thin volume costs.
     pub volume_bytes: u64,
-    /// What a volume's memory is taken in.
+    /// The unit in which the memory of a volume is allocated.
     pub slab_bytes: u64,
 }
 
-/// What a connection is charged: what it takes with the longest queue there can be. Measured as the
-/// growth of the process over 65 connections with queues of 1,000 entries, 159 KiB each, rounded
-/// up.
+/// What a connection is charged: its memory with the longest possible queue. Measured as the growth
+/// of the process over 65 connections with queues of 1,000 entries, 159 KiB each, rounded up.
 pub(crate) const CONNECTION_BYTES: u64 = 192 << 10;
 /// The same with queues of 32 entries: 21 KiB; each entry takes about 140 bytes more.
 const CONNECTION_IDLE_BYTES: u64 = 36 << 10;

@@ -1,45 +1,22 @@
-//! What a person defines: volumes, targets, hosts, portals. Plain values; the server makes them
-//! real.
+//! What a user defines: targets, hosts, portals. These are plain values; the server creates the
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-use block::{Access, BlockSize};
+use block::Access;
 
 use crate::{HostName, Protocol, RdmaChoice, TargetName, VolumeName};
 
-/// A volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeDefinition {
-    /// Its name.
-    pub name: VolumeName,
-    /// Capacity in bytes: a multiple of the block size, at least 1 MiB.
-    pub len_bytes: u64,
-    /// The size of its logical blocks.
-    pub block_size: BlockSize,
-    /// When its memory is taken.
-    pub provisioning: Provisioning,
-}
-
-/// When a volume's memory is taken from the budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Provisioning {
-    /// On the first write of each slab.
-    #[default]
-    Thin,
-    /// At creation.
-    Thick,
-}
-
-/// What becomes of a request that sessions stand in the way of.
+/// Whether a request is executed although sessions use its object or it discards data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Force {
-    /// It is refused.
+    /// It fails.
     #[default]
     No,
-    /// It is done all the same.
+    /// It is executed.
     Yes,
 }
 
@@ -77,13 +54,12 @@ pub enum HostPolicy {
     Listed(Vec<AllowedHost>),
 }
 
-/// How an iSCSI target takes logins.
+/// How an iSCSI target accepts logins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoginPolicy {
-    /// The groups of the portals that it is reached through; all, where empty.
+    /// The groups of the portals through which it is reached; all if empty.
     pub groups: BTreeSet<PortalGroup>,
-    /// What hosts have to prove of which nothing is asked by their own definition; nothing, where
-    /// absent.
+    /// CHAP for hosts whose own definition has none; no authentication if absent.
     pub chap: Option<ChapDefinition>,
 }
 
@@ -94,14 +70,14 @@ impl LoginPolicy {
     }
 }
 
-/// Whose CHAP something is about.
+/// The owner of CHAP settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChapOwner {
     /// A host.
     Host(HostName),
-    /// A target, for all hosts that have none of their own.
+    /// A target, for all hosts without CHAP of their own.
     Target(TargetName),
-    /// Discovery, for all hosts that have none of their own.
+    /// Discovery, for all hosts without CHAP of their own.
     Discovery,
 }
 
@@ -123,32 +99,32 @@ pub struct AllowedHost {
     /// What it may do.
     pub access: Access,
     /// The LUNs that it sees (iSCSI), each with the volume's number in the target; all, under those
-    /// numbers, where absent.
+    /// numbers, if absent.
     pub luns: Option<BTreeMap<u16, u32>>,
 }
 
-/// A host. It is recognised by its name, where it has to give one, and by its address, where there
-/// are any.
+/// A host. It is identified by its name, if it must send one, and by its address, if the definition
+/// has addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDefinition {
-    /// Its name: the host NQN that it gives.
+    /// Its name: the host NQN or initiator name that it sends, or a label.
     pub name: HostName,
-    /// Whether it must give that name, or its address alone tells it.
+    /// Whether it must send that name, or is identified by its address alone.
     pub told_by: ToldBy,
-    /// Where it may come from; anywhere, where empty.
+    /// The addresses that it may use; any if empty.
     pub addresses: Vec<AddressRange>,
-    /// What it has to prove when it logs in over iSCSI; nothing, where absent.
+    /// How it authenticates over iSCSI; no authentication if absent.
     pub chap: Option<ChapDefinition>,
 }
 
 /// CHAP of an iSCSI host, of a target, or of discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapDefinition {
-    /// The name that the host gives with its response.
+    /// The name that the host sends with its response.
     pub user: String,
-    /// What the host proves that it knows.
+    /// The secret of the host.
     pub secret: ChapSecret,
-    /// What targets prove to the host where it asks for that: name and secret.
+    /// Name and secret with which targets authenticate to the host, if it asks for that.
     pub mutual: Option<(String, ChapSecret)>,
 }
 
@@ -156,7 +132,7 @@ pub struct ChapDefinition {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChapSecret(Vec<u8>);
 
-/// How CHAP can't be.
+/// Why CHAP settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChapFault {
     /// A secret is too short or too long.
@@ -169,8 +145,8 @@ pub enum ChapFault {
     /// A name is empty or too long.
     #[error("a CHAP user name has 1 to 255 bytes")]
     UserLength,
-    /// Both directions have one secret, so that anyone could send a target's own challenge back to
-    /// it.
+    /// Both directions have the same secret, so that a host could send a target's own challenge
+    /// back to it.
     #[error("both directions have the same secret; use different secrets (RFC 7143 §12.1.3)")]
     SameSecret,
 }
@@ -203,7 +179,7 @@ impl fmt::Debug for ChapSecret {
 }
 
 impl ChapDefinition {
-    /// Whether it can be used.
+    /// Checks lengths and secrets.
     pub fn check(&self) -> Result<(), ChapFault> {
         let mutual_user = self.mutual.as_ref().map(|(user, _)| user);
         let mut users = std::iter::once(&self.user).chain(mutual_user);
@@ -217,10 +193,10 @@ impl ChapDefinition {
     }
 }
 
-/// How a host is recognised.
+/// How a host is identified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToldBy {
-    /// By the name that it gives (and its address, where the definition has any).
+    /// By the name that it sends (and its address, if the definition has addresses).
     #[default]
     Name,
     /// By its address alone; the definition has at least one.
@@ -234,13 +210,13 @@ pub struct AddressRange {
     prefix_bits: u8,
 }
 
-/// Why a text is no address range.
+/// Why a text is not an address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRangeFault {
-    /// The part before `/` is no address.
+    /// The part before `/` is not an address.
     #[error("is not an IP address; write 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32")]
     Address,
-    /// The part after `/` is no length of a prefix.
+    /// The part after `/` is not the length of a prefix.
     #[error("has a prefix length above {max_bits}; write a number from 0 to {max_bits}")]
     Prefix {
         /// The most bits.
@@ -257,12 +233,12 @@ pub struct PortalDefinition {
     pub address: SocketAddr,
     /// The portal group that it belongs to (iSCSI; 1 for other protocols).
     pub group: PortalGroup,
-    /// What carries RDMA; [`RdmaChoice::Auto`] for transports that have none.
+    /// The requested RDMA provider; [`RdmaChoice::Auto`] for transports without RDMA.
     pub rdma: RdmaChoice,
 }
 
 impl PortalDefinition {
-    /// Whether both listen at one place, where only one of them can.
+    /// Whether both listen at the same address and transport, where only one of them can.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.transport == other.transport && self.address == other.address
     }
@@ -308,7 +284,7 @@ impl Transport {
         }
     }
 
-    /// The same protocol over RDMA, for one over TCP; none where that is not served.
+    /// The same protocol over RDMA, for a transport over TCP; `None` for transports over RDMA.
     pub const fn over_rdma(self) -> Option<Self> {
         match self {
             Self::NvmeTcp => Some(Self::NvmeRdma),

@@ -9,7 +9,7 @@ use crate::{
     HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName, VolumeName,
 };
 
-/// Why the server did not do what was asked. Nothing has changed when this is returned.
+/// Why the server rejected a request. Nothing has changed when this is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// No such volume.
@@ -49,10 +49,10 @@ pub enum ServerError {
     /// The name is taken.
     #[error("host {0} already exists; change it, or choose another name")]
     HostExists(HostName),
-    /// There is such a portal already.
+    /// The portal exists already.
     #[error("portal {0} already exists")]
     PortalExists(PortalDefinition),
-    /// Hosts are referred there already.
+    /// The referral exists already.
     #[error("a referral to {0} already exists")]
     ReferralExists(PortalDefinition),
     /// The referral leads to this server.
@@ -98,7 +98,7 @@ pub enum ServerError {
         /// The limit.
         max: u32,
     },
-    /// The capacity is no whole number of blocks or out of bounds.
+    /// The capacity is not a whole number of blocks, or is out of bounds.
     #[error(
         "size {} is out of range; choose a multiple of {block_bytes} bytes from {} to {}", ByteSize(*len_bytes), ByteSize(*min_bytes), ByteSize(*max_bytes)
     )]
@@ -137,12 +137,12 @@ pub enum ServerError {
     VolumeInUse {
         /// The volume.
         volume: VolumeName,
-        /// The targets, as a list for people.
+        /// The targets, as a readable list.
         targets: String,
         /// How many sessions.
         sessions: usize,
     },
-    /// Shrinking cuts data off.
+    /// Shrinking discards data.
     #[error(
         "shrinking {volume} from {} to {} discards the data beyond", ByteSize(*from_bytes), ByteSize(*to_bytes)
     )]
@@ -170,7 +170,7 @@ pub enum ServerError {
         /// The first such target.
         target: TargetName,
     },
-    /// A target would be open to the network without anyone having said so.
+    /// A target would be open to the network without an explicit setting.
     #[error(
         "target {target} has no host list, and portal {portal} is reachable from other machines; list its hosts (--host NAME) or use --allow-any-host"
     )]
@@ -180,7 +180,7 @@ pub enum ServerError {
         /// The portal.
         portal: PortalDefinition,
     },
-    /// CHAP can't be so.
+    /// The CHAP settings are invalid.
     #[error("{owner}: {fault}")]
     Chap {
         /// Whose it is.
@@ -188,12 +188,12 @@ pub enum ServerError {
         /// What is wrong.
         fault: crate::ChapFault,
     },
-    /// Portal groups or CHAP for a target that is no iSCSI target.
+    /// Portal groups or CHAP for a target that is not an iSCSI target.
     #[error(
         "target {0} has portal groups or CHAP, which only iSCSI targets have; leave them out, or use a name such as iqn.2025-01.com.example:rd0"
     )]
     LoginPolicy(TargetName),
-    /// A host that is told by its address has none.
+    /// A host that is identified by its address has none.
     #[error("host {0} is identified by its address but has none; give --address")]
     HostWithoutAddress(HostName),
     /// The system refused the address.
@@ -209,12 +209,12 @@ pub enum ServerError {
     /// A portal over RDMA without a port.
     #[error("{0} needs a port other than 0, because hosts find RDMA portals by port")]
     RdmaPort(PortalDefinition),
-    /// RDMA can't be served at the address.
-    #[error("cannot serve {portal}: {source}{}", adapter_hint(portal))]
+    /// RDMA cannot be served at the address.
+    #[error("cannot serve {portal}: {source}{}", hint_for(portal))]
     Rdma {
         /// The portal.
         portal: PortalDefinition,
-        /// What is in the way.
+        /// The reason.
         source: Box<fabric::runtime::RuntimeError>,
     },
     /// Other portals at the address have another provider of RDMA.
@@ -224,7 +224,7 @@ pub enum ServerError {
     RdmaProvider {
         /// The portal.
         portal: PortalDefinition,
-        /// What the others have.
+        /// The provider of the other portals.
         served: RdmaProvider,
     },
     /// A provider of RDMA for a transport that has none.
@@ -248,18 +248,18 @@ pub enum ServerError {
     Stopping,
 }
 
-/// What kind of mistake a [`ServerError`] is, for those who map it to codes of their own.
+/// The category of a [`ServerError`], for callers that map it to codes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// What was named does not exist.
+    /// A named object does not exist.
     NotFound,
-    /// It stands against something that exists.
+    /// It conflicts with an existing object.
     Conflict,
     /// A value is out of bounds.
     Invalid,
     /// Memory or another limit is used up.
     Exhausted,
-    /// The server can't at present.
+    /// The server cannot do this at present.
     Unavailable,
 }
 
@@ -307,7 +307,7 @@ impl ServerError {
         }
     }
 
-    /// Whether it would have been done with [`Force::Yes`](crate::Force::Yes).
+    /// Whether the request would have succeeded with [`Force::Yes`](crate::Force::Yes).
     pub fn needs_force(&self) -> bool {
         matches!(
             self,
@@ -315,7 +315,8 @@ impl ServerError {
         )
     }
 
-    /// Whether a portal can't be opened as things are on this machine, and may be later.
+    /// Whether a portal cannot be opened in the present state of this machine, but may be opened
+    /// later.
     pub fn leaves_portal_closed(&self) -> bool {
         matches!(
             self,
@@ -324,8 +325,8 @@ impl ServerError {
     }
 }
 
-/// How to fix a portal that asks for an adapter if none can be used.
-fn adapter_hint(portal: &PortalDefinition) -> &'static str {
+/// How to fix the request if an adapter was requested and is not available.
+fn hint_for(portal: &PortalDefinition) -> &'static str {
     match portal.rdma {
         RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
         RdmaChoice::Auto | RdmaChoice::Soft => "",
@@ -335,16 +336,16 @@ fn adapter_hint(portal: &PortalDefinition) -> &'static str {
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A reactor could not be made.
+    /// A reactor could not be started.
     #[error("cannot start the reactors: {0}")]
     Reactors(#[from] net::StartError),
-    /// The memory of the machine could not be told.
+    /// The memory of the machine could not be determined.
     #[error("cannot determine the available memory: {0}; set --memory")]
     AvailableMemory(#[source] io::Error),
 }
 
 impl StartError {
-    /// Whether the person who asked can fix it with another request.
+    /// Whether the user can fix it with another request.
     pub fn is_mistake(&self) -> bool {
         use net::StartError::{Core, Thread, ThreadCount};
         match self {
@@ -354,12 +355,15 @@ impl StartError {
     }
 }
 
-/// What is worth telling a person though it was done.
+/// What the user should know about a request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// The target's name has not the form of an NQN.
+    /// The target's name does not have the form of an NQN.
     #[error(
         "{0} does not have the form of an NQN (nqn.2025-01.com.example:name); Linux, SPDK and QEMU accept it, some hosts do not"
     )]
     NotAnNqn(TargetName),
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
-//! Identifiers by which hosts tell disks apart. People may set them, so that a disk keeps them wherever it is; those that
-//! are not set are derived.
+//! Identifiers by which hosts distinguish disks. Identifiers that the administrator sets move with
+//! the disk to other targets and machines; the others are derived.
 //!
-//! Read first: NVM Express Base Specification, "Namespace Identification Descriptor"; SPC-5, "Device Identification VPD
-//! page", "NAA designator format" and "Unit Serial Number VPD page".
+//! Read first: NVM Express Base Specification, "Namespace Identification Descriptor"; SPC-5,
+//! "Device Identification VPD page", "NAA designator format" and "Unit Serial Number VPD page".
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,10 +28,10 @@ pub struct VolumeIdentity {
     pub serial: Option<SerialNumber>,
 }
 
-/// Where a volume is seen: what its identifiers are derived from if none is set.
+/// The place of a volume. Identifiers are derived from it if none is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// What tells this machine from others.
+    /// Identifies this machine.
     pub machine: Uuid,
     /// The target.
     pub target: &'a TargetName,
@@ -59,27 +59,27 @@ pub struct Naa(NaaDesignator);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SerialNumber(String);
 
-/// Why a text is no identifier.
+/// Why a text is not an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityFault {
-    /// It is no UUID.
+    /// Not a UUID.
     #[error("is not a UUID; write for example 6ba7b810-9dad-41d1-80b4-00c04fd430c8")]
     Uuid,
-    /// It has another form.
+    /// Not the required number of hexadecimal digits.
     #[error("is not {digits} hexadecimal digits")]
     Digits {
-        /// How many there have to be.
+        /// The required number of digits.
         digits: usize,
     },
     /// Zero means that there is no identifier.
     #[error("is zero, which hosts take for no identifier; choose another value")]
     Zero,
-    /// It has no form of an NAA designator.
+    /// Not an NAA designator.
     #[error(
         "is not an NAA designator; write 16 hexadecimal digits that begin with 2, 3 or 5, or 32 that begin with 6"
     )]
     Naa,
-    /// It cannot be a serial number.
+    /// Not a serial number.
     #[error(
         "is not a serial number; write 1 to {} printable ASCII characters without spaces at the ends",
         SerialNumber::LEN_MAX_BYTES
@@ -102,7 +102,8 @@ impl VolumeIdentity {
         }
     }
 
-    /// The identifiers that hosts of any target see, per protocol; none if they depend on the target.
+    /// The identifiers that hosts of each protocol see in every target; empty if they depend on the
+    /// target.
     pub fn seen_anywhere(&self) -> Vec<Self> {
         let seed = self.own_seed();
         seed.map_or_else(Vec::new, |seed| {
@@ -166,7 +167,7 @@ impl VolumeIdentity {
         unit
     }
 
-    /// What identifiers that are not set are derived from at a place.
+    /// The seed of identifiers that are not set, at a place.
     fn seed(&self, place: Place<'_>) -> Uuid {
         self.own_seed().unwrap_or_else(|| {
             let name = format!("{}\0{}", place.target, place.volume);
@@ -174,8 +175,8 @@ impl VolumeIdentity {
         })
     }
 
-    /// The same at every place and on every machine: the UUID, or else made of the identifiers that are set. None if
-    /// none is set.
+    /// The seed that does not depend on the place: the UUID, otherwise a hash of the identifiers
+    /// that are set. `None` if none is set.
     fn own_seed(&self) -> Option<Uuid> {
         let Self {
             uuid,
@@ -199,7 +200,7 @@ impl VolumeIdentity {
 }
 
 impl SerialNumber {
-    /// The longest.
+    /// The maximum length in bytes.
     pub const LEN_MAX_BYTES: usize = 64;
 }
 
@@ -266,7 +267,7 @@ fn not_zero<const N: usize>(text: &str) -> Result<[u8; N], IdentityFault> {
     Ok(bytes)
 }
 
-/// Bytes as hexadecimal digits. Hyphens and colons, as tools write them between digits, are left out.
+/// Parses hexadecimal digits. Hyphens and colons, which tools write between digits, are ignored.
 fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text
         .chars()
@@ -401,7 +402,7 @@ mod tests {
         assert_ne!(first, seen(&derived, 2, "nqn.2025-01.com.example:a"));
         assert_ne!(first, seen(&derived, 1, "nqn.2025-01.com.example:b"));
         assert!(derived.seen_anywhere().is_empty());
-        // The UUID that is shown makes the same disk elsewhere.
+        // A volume created elsewhere with the UUID shown here is the same disk.
         let moved = VolumeIdentity {
             uuid: first.uuid,
             ..VolumeIdentity::default()

@@ -1,45 +1,37 @@
-//! What the server tells about itself: values taken at one moment.
+//! What the server reports about itself: values of one moment.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use fabric::LinkLayer;
-use volume::Availability;
 use volume::filters::FilterSpec;
+use volume::{Availability, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
-    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeDefinition, VolumeName,
+    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeName,
 };
 
 /// A volume as it is now.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
-    /// What was defined; the size is the present one.
-    pub definition: VolumeDefinition,
-    /// Bytes that have memory behind them.
+    /// Its name.
+    pub name: VolumeName,
+    /// What it is, with its present size.
+    pub spec: VolumeSpec,
+    /// Bytes of memory or space that its blocks take.
     pub used_bytes: u64,
     /// Whether writes are refused.
-    pub lock: Lock,
+    pub lock: WriteLock,
     /// Whether commands of hosts are executed.
     pub availability: Availability,
-    /// What slows it down or makes it fail.
+    /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.
     pub attachments: Vec<Attachment>,
     /// What hosts have done to it.
     pub statistics: IoStatistics,
-}
-
-/// A volume's read-only lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lock {
-    /// Reads and writes are taken.
-    #[default]
-    Unlocked,
-    /// Writes are refused.
-    ReadOnly,
 }
 
 /// A place where a volume is attached.
@@ -76,25 +68,24 @@ pub struct HostInfo {
 pub struct PortalInfo {
     /// Where it listens; the port is the real one.
     pub definition: PortalDefinition,
-    /// How many connections came through it and are still there.
+    /// The number of its open connections.
     pub connections: usize,
-    /// What carries RDMA; none for transports that have none.
+    /// The RDMA provider; `None` for transports without RDMA.
     pub rdma: Option<RdmaInfo>,
-    /// What was counted of packets at its address, for all portals there; none but where software
-    /// carries RDMA.
+    /// The packet counters of its address, for all portals there; only with software RDMA.
     pub rdma_statistics: Option<RdmaStatistics>,
 }
 
-/// What carries RDMA at an address.
+/// The RDMA provider of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaInfo {
     /// An adapter, or software.
     pub provider: RdmaProvider,
-    /// What is on the cable; `None` where the system does not say.
+    /// The link layer; `None` if the system does not report it.
     pub link_layer: Option<LinkLayer>,
-    /// Whether the system cuts runs of packets (GSO), where it is software.
+    /// Whether segmentation offload (GSO) is used; only with software RDMA.
     pub segmentation: Option<RdmaSegmentation>,
-    /// Why this provider: a sentence for people.
+    /// Why this provider was chosen: a sentence for users.
     pub reason: String,
 }
 
@@ -106,11 +97,11 @@ pub struct SessionInfo {
     pub id: SessionId,
     /// The target; none for a session with the discovery service.
     pub target: Option<TargetName>,
-    /// The name that the host gave.
+    /// The name that the host sent.
     pub host: HostName,
-    /// Where the host's first connection came from.
+    /// The address of the host's first connection.
     pub peer: SocketAddr,
-    /// The address of ours that it came to.
+    /// The local address of that connection.
     pub local: SocketAddr,
     /// What it is to its protocol.
     pub protocol: SessionProtocol,
@@ -140,7 +131,7 @@ pub enum SessionProtocol {
         isid: [u8; 6],
         /// The target's part; 0 for discovery.
         tsih: u16,
-        /// How it stands.
+        /// Its state.
         state: IscsiState,
         /// The negotiated keys of its first connection with their values, as RFC 7143 names them.
         parameters: Vec<(&'static str, String)>,
@@ -149,12 +140,12 @@ pub enum SessionProtocol {
     },
 }
 
-/// How an iSCSI session stands.
+/// The state of an iSCSI session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IscsiState {
     /// In full feature phase.
     LoggedIn,
-    /// Its initiator was asked to log out, and has not yet.
+    /// Its initiator was asked to log out and has not done so yet.
     LogoutRequested,
     /// It was dropped, and its connections are being closed; or they have just ended.
     Dropped,
@@ -165,9 +156,9 @@ pub enum IscsiState {
 pub struct IscsiConnection {
     /// Its connection ID.
     pub cid: u16,
-    /// Where it came from.
+    /// The remote address.
     pub peer: SocketAddr,
-    /// The address of ours that it came to.
+    /// The local address of that connection.
     pub local: SocketAddr,
     /// The negotiated keys with their values.
     pub parameters: Vec<(&'static str, String)>,
@@ -183,15 +174,8 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What stops a volume's removal, for messages.
+/// A list of names, for messages.
 pub(crate) fn list(names: impl Iterator<Item = impl fmt::Display>) -> String {
     let names: Vec<_> = names.map(|name| name.to_string()).collect();
     names.join(", ")
-}
-
-impl VolumeInfo {
-    /// Its name.
-    pub fn name(&self) -> &VolumeName {
-        &self.definition.name
-    }
 }

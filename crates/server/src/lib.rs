@@ -1,37 +1,38 @@
-//! The server: volumes under targets, offered at portals to hosts, and the sessions that come of
-//! it.
+//! The server: targets that offer volumes, portals where hosts connect, and the sessions of these
+//! hosts.
 //!
-//! This crate alone binds all others. [`Server`] is what the control plane holds: synchronous,
-//! shared between threads, each call a transaction that either happens whole or leaves everything
-//! as it was. Its [`ServerError`]s say how to fix the request.
+//! This crate alone connects all others. The control plane holds a [`Server`]: it is synchronous
+//! and shared between threads, and each call is a transaction that either takes effect as a whole
+//! or changes nothing. A [`ServerError`] says how to fix the request.
 //!
-//! What this crate refuses to know: files of definitions, REST, and how a protocol reads on the
-//! wire.
+//! This crate must not know files of definitions, REST, wire formats of protocols, or kinds of
+//! volume.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod backend;
 mod capacity;
+mod counters;
 mod definitions;
 mod error;
 mod identity;
 mod info;
 mod iscsi;
-mod keeper;
 mod names;
-mod offered;
+mod nvme_target;
 mod registry;
+mod reservation_saves;
 mod server;
 mod statistics;
-mod tally;
 mod views;
+mod volume_handle;
 
 pub use capacity::Capacity;
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
     Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
-    PortalGroup, Provisioning, TargetDefinition, ToldBy, Transport, VolumeDefinition,
+    PortalGroup, TargetDefinition, ToldBy, Transport,
 };
 pub use error::{ErrorKind, ServerError, StartError, Warning};
 pub use fabric::{
@@ -42,12 +43,14 @@ pub use identity::{
     DiskUuid, Eui64, IdentityFault, Naa, Nguid, Place, SerialNumber, VolumeIdentity,
 };
 pub use info::{
-    Attachment, HostInfo, IscsiConnection, IscsiState, Lock, PortalInfo, RdmaInfo, SessionId,
+    Attachment, HostInfo, IscsiConnection, IscsiState, PortalInfo, RdmaInfo, SessionId,
     SessionInfo, SessionProtocol, TargetInfo, VolumeInfo,
 };
-pub use keeper::UnsavedReservations;
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
+pub use reservation_saves::UnsavedReservations;
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use server::{Cores, ReservationFeed, Server, ServerConfig, check_exposure, machine};
 pub use statistics::{IoStatistics, KindStatistics, Latency};
-pub use volume::{Availability, HostMemory};
+pub use volume::{
+    Availability, ByteSize, HostMemory, ManagedVolume, VolumeKind, VolumeSpec, WriteLock,
+};

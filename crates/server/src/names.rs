@@ -1,29 +1,29 @@
-//! Names that people give: checked once, where they come in.
+//! Names that users give. They are checked once, when they are parsed.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is no name.
+/// Why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
     /// It is empty.
     #[error("is empty; give at least one character")]
     Empty,
-    /// It is longer than names of its kind are.
+    /// It is too long for its kind.
     #[error("is longer than {max_bytes} bytes; shorten it")]
     TooLong {
         /// The most bytes.
         max_bytes: usize,
     },
-    /// It has a character that names of its kind do not have.
+    /// It has a character that is not allowed in its kind.
     #[error("contains {character:?}; use {allowed}")]
     Character {
         /// The first such character.
         character: char,
-        /// What may stand in the name.
+        /// The allowed characters.
         allowed: &'static str,
     },
-    /// It begins like an iSCSI qualified name and does not go on like one.
+    /// It begins like an iSCSI qualified name but does not continue like one.
     #[error("is not an iSCSI qualified name; write iqn.YEAR-MONTH.REVERSED.DOMAIN:WORD")]
     NotAnIqn,
     /// It is the name of something that always exists.
@@ -40,8 +40,8 @@ pub struct VolumeName(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetName(String);
 
-/// A host's name here: its NQN or iSCSI initiator name, or any label for a host that is told by its
-/// addresses.
+/// A host's name here: its NQN or iSCSI initiator name, or any label for a host that is identified
+/// by its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
@@ -78,7 +78,7 @@ impl TargetName {
     }
 }
 
-/// What names of iSCSI begin with (RFC 7143 §4.2.7.1).
+/// The prefixes of iSCSI names (RFC 7143 §4.2.7.1).
 const ISCSI_FORMS: [&str; 3] = ["iqn.", "eui.", "naa."];
 
 fn has_form(name: &str, form: &str) -> bool {
@@ -97,8 +97,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Capital letters do not make another protocol of an iSCSI name: names that people write are then rejected, and those
-    /// that initiators give are told to be of iSCSI.
+    /// Ignores case, so that a name such as `IQN.…` belongs to iSCSI: as the name of a target it is
+    /// rejected, and as the name of an initiator it is recognized.
     fn of_name(name: &str) -> Self {
         if ISCSI_FORMS.iter().any(|form| has_form(name, form)) {
             Self::Iscsi
@@ -128,7 +128,8 @@ impl HostName {
         Protocol::of_name(&self.0)
     }
 
-    /// Whether it is of a kind that hosts give themselves: an NQN, or an iSCSI name (`iqn.`, `eui.`, `naa.`).
+    /// Whether it is of a kind that hosts give themselves: an NQN, or an iSCSI name (`iqn.`,
+    /// `eui.`, `naa.`).
     pub fn is_qualified(&self) -> bool {
         self.0.starts_with("nqn.") || self.protocol() == Protocol::Iscsi
     }
@@ -192,9 +193,8 @@ impl fmt::Display for HostName {
     }
 }
 
-/// iSCSI names are compared after they were put in lower case, and have few characters (RFC 7143
-/// §4.2.7.2); they are asked for in that form. After the date of an `iqn.` name comes the domain
-/// that gave it out.
+/// iSCSI names are compared in lower case and allow few characters (RFC 7143 §4.2.7.2), so this
+/// form is required. The date of an `iqn.` name is followed by the domain of the naming authority.
 fn check_iscsi_name(text: &str) -> Result<(), NameFault> {
     let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':');
@@ -210,7 +210,7 @@ fn check_iscsi_name(text: &str) -> Result<(), NameFault> {
     }
 }
 
-/// Whether a name goes on, after its type, with `yyyy-mm.reversed.domain[:anything]`.
+/// Whether a name continues, after its type, with `yyyy-mm.reversed.domain[:anything]`.
 fn has_date_and_domain(rest: &str) -> bool {
     let (date, rest) = rest.split_at_checked(8).unwrap_or((rest, ""));
     let is_date = date.bytes().enumerate().all(|(at, byte)| match at {

@@ -1,4 +1,4 @@
-//! Which connections and sessions there are.
+//! The connections and sessions that exist.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime};
 
 use block::HostIdentity;
 use net::{Accepted, ConnectionId};
-use nvme::controller::{ControllerId, PortId};
+use nvme::controller::{ControllerId, PortalNumber};
 
 use crate::access::Grant;
+use crate::counters::Totals;
 use crate::iscsi::{Member as IscsiMember, Negotiated};
-use crate::offered::Offered;
-use crate::tally::Totals;
+use crate::nvme_target::NvmeTarget;
 use crate::{
     HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, TargetName, Transport,
 };
 
-/// Which connections and sessions there are. A leaf among the locks; taken when connections come,
-/// log in and go.
+/// The connections and sessions that exist. No other lock is taken under this one. It is taken when
+/// connections open, log in and close.
 #[derive(Default)]
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
@@ -32,15 +32,15 @@ struct Inner {
 }
 
 struct ConnectionEntry {
-    portal: PortId,
+    portal: PortalNumber,
     session: Option<SessionId>,
 }
 
 /// What a session is to its protocol.
 #[derive(Clone)]
 pub(crate) enum Member {
-    /// A controller of a subsystem, the discovery service among them, and how its host came.
-    Controller(Arc<Offered>, ControllerId, Transport),
+    /// A controller of a subsystem or of the discovery service, with the transport of its host.
+    Controller(Arc<NvmeTarget>, ControllerId, Transport),
     /// An iSCSI session, with what was negotiated at its first login.
     Iscsi(IscsiMember, Arc<Negotiated>),
 }
@@ -49,7 +49,7 @@ impl Member {
     /// The target; none for discovery.
     fn target(&self) -> Option<&TargetName> {
         match self {
-            Self::Controller(offered, ..) => offered.name(),
+            Self::Controller(target, ..) => target.name(),
             Self::Iscsi(member, _) => member.target_name(),
         }
     }
@@ -69,12 +69,12 @@ impl Member {
         }
     }
 
-    /// Ends the session: its connections are closed, those of iSCSI once the initiator has logged
-    /// out or `within` is over.
+    /// Ends the session and closes its connections; those of iSCSI when the initiator has logged
+    /// out, or after `within`.
     pub(crate) fn end(&self, within: Duration) {
         match self {
-            Self::Controller(offered, controller, _) => {
-                offered.with(|subsystem| subsystem.delete_controller(*controller));
+            Self::Controller(target, controller, _) => {
+                target.with(|subsystem| subsystem.delete_controller(*controller));
             }
             Self::Iscsi(member, _) => member.end(within),
         }
@@ -89,7 +89,7 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     local: SocketAddr,
     connections: usize,
-    /// Its connections, where they are of iSCSI.
+    /// Its connections, if they are iSCSI connections.
     links: Vec<Link>,
     since: SystemTime,
     totals: Arc<Totals>,
@@ -105,7 +105,7 @@ struct Link {
 }
 
 impl Registry {
-    pub(crate) fn connection_opened(&self, id: ConnectionId, portal: PortId) {
+    pub(crate) fn connection_opened(&self, id: ConnectionId, portal: PortalNumber) {
         let entry = ConnectionEntry {
             portal,
             session: None,
@@ -113,8 +113,7 @@ impl Registry {
         self.lock().connections.insert(id, entry);
     }
 
-    /// A connection has become one of a session: its first, or one more. Returns the session and
-    /// its totals.
+    /// A connection has joined a session, or started it. Returns the session and its totals.
     pub(crate) fn bind(
         &self,
         accepted: &Accepted,
@@ -163,7 +162,7 @@ impl Registry {
         (id, totals)
     }
 
-    /// A connection has ended; with its last one ends a session.
+    /// A connection has ended. A session ends with its last connection.
     pub(crate) fn connection_closed(&self, id: ConnectionId) {
         let mut inner = self.lock();
         let Some(session) = inner
@@ -209,8 +208,11 @@ impl Registry {
         members.filter_map(Member::as_iscsi).cloned().collect()
     }
 
-    /// The connections of iSCSI sessions that came through a portal and are still there.
-    pub(crate) fn iscsi_connections(&self, portal: PortId) -> Vec<(ConnectionId, IscsiMember)> {
+    /// The open connections of iSCSI sessions through a portal.
+    pub(crate) fn iscsi_connections(
+        &self,
+        portal: PortalNumber,
+    ) -> Vec<(ConnectionId, IscsiMember)> {
         let inner = self.lock();
         let through = inner.connections.iter();
         through
@@ -222,14 +224,14 @@ impl Registry {
             .collect()
     }
 
-    /// How many connections came through a portal and are still there.
-    pub(crate) fn connections_of(&self, portal: PortId) -> usize {
+    /// The number of open connections through a portal.
+    pub(crate) fn connections_of(&self, portal: PortalNumber) -> usize {
         let inner = self.lock();
         let is_of = |entry: &&ConnectionEntry| entry.portal == portal;
         inner.connections.values().filter(is_of).count()
     }
 
-    /// Every method leaves the maps complete.
+    /// Every method leaves the maps complete, so a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,11 +261,11 @@ impl Session {
         self.member.target()
     }
 
-    /// Tells the session what its host may do now; nothing ends it.
+    /// Updates what the session's host may do. A host that may do nothing loses its session.
     pub(crate) fn set_grant(&self, grant: Grant) {
         match &self.member {
-            Member::Controller(offered, controller, _) => {
-                offered.with(|subsystem| subsystem.set_access(*controller, grant.access));
+            Member::Controller(target, controller, _) => {
+                target.with(|subsystem| subsystem.set_access(*controller, grant.access));
             }
             Member::Iscsi(member, _) => member.set_grant(grant),
         }

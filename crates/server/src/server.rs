@@ -1,7 +1,7 @@
-//! The server: its state, and how its parts find each other. The calls stand in a file per noun.
+//! The server: its state, and how its parts find each other. The calls of each noun have a file.
 //!
 //! ```text
-//!  control plane ──► Server ──► State (one lock) ──► Offered: Subsystem (a lock each) ──► leaves: Registry, Totals
+//!  control plane ──► Server ──► State (one lock) ──► NvmeTarget: Subsystem (a lock each) ──► Registry, Totals
 //!  reactors ──► portal::PortalAcceptor ──► ConnectionBackend ──► Core ──┘
 //! ```
 //!
@@ -31,10 +31,11 @@ use volume::{Budget, Charge, HostMemory};
 
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
-use crate::keeper::Keeper;
 use crate::names::DISCOVERY_NQN;
-use crate::offered::Offered;
+use crate::nvme_target::NvmeTarget;
 use crate::registry::Registry;
+use crate::reservation_saves::SaveQueue;
+use crate::volume_handle::VolumeHandle;
 use crate::{
     HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
     TargetDefinition, TargetName, VolumeName,
@@ -44,35 +45,33 @@ pub use reservations::ReservationFeed;
 use portals::PortalEntry;
 use rdma::Rdma;
 use targets::{Service, TargetEntry};
-use volumes::VolumeEntry;
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerConfig {
     /// Which cores serve.
     pub cores: Cores,
-    /// The memory budget; 80 % of what the machine has available, where not given.
+    /// The memory budget in bytes; 80 % of the available memory if absent.
     pub memory_bytes: Option<u64>,
-    /// The UDP port of RoCEv2; 4791, where not given. Peers use the same one.
+    /// The UDP port of RoCEv2; 4791 if absent. Peers use the same port.
     pub rdma_udp_port: Option<u16>,
-    /// What tells this machine from others, and identifiers of disks are derived from;
-    /// [`machine`]'s, where not given.
+    /// Identifies this machine; identifiers of disks are derived from it. The result of [`machine`]
+    /// if absent.
     pub machine: Option<Uuid>,
-    /// Threads for each address where RDMA is served in software; half as many as cores, and at
-    /// most 4, where not given.
+    /// Threads per address where RDMA is served in software; half as many as cores, at most 4, if
+    /// absent.
     pub rdma_threads: Option<u16>,
-    /// Whether RDMA in software sends packets one by one, and leaves no run of them to the system
-    /// to cut (GSO).
+    /// Whether software RDMA sends packets one by one, without segmentation offload (GSO).
     pub rdma_gso_off: bool,
 }
 
-/// Which cores serve: a reactor thread each.
+/// Which cores have a reactor thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cores {
-    /// As many threads as the process may use cores, wherever the system runs them.
+    /// As many threads as the process may use cores, not pinned.
     #[default]
     All,
-    /// So many threads, wherever the system runs them.
+    /// This many threads, not pinned.
     Count(usize),
     /// A thread on each of these cores, pinned.
     Pinned(Vec<usize>),
@@ -96,24 +95,24 @@ struct Shared {
 pub(crate) struct Core {
     state: Mutex<State>,
     pub(crate) registry: Registry,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) save_queue: Arc<SaveQueue>,
     pub(crate) budget: Arc<Budget>,
-    /// Connections that were rejected because too little of the budget was free.
+    /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
-    /// The soft crossings of the budget that initiators were told of.
+    /// The number of soft threshold crossings that initiators were notified of.
     told_of_short_space: AtomicU64,
-    discovery: Arc<Offered>,
+    discovery: Arc<NvmeTarget>,
     pub(crate) handle: ReactorHandle,
 }
 
-/// The definitions and what they became. Under one lock, which only the control path takes.
+/// The definitions and what they became, under one lock, which only the control path takes.
 #[derive(Default)]
 struct State {
-    /// Tells this machine from others; identifiers are derived from it.
+    /// Identifies this machine; identifiers of disks are derived from it.
     machine: Uuid,
-    volumes: BTreeMap<VolumeName, VolumeEntry>,
-    /// Names of volumes whose memory is being taken.
-    coming: BTreeSet<VolumeName>,
+    volumes: BTreeMap<VolumeName, VolumeHandle>,
+    /// Names of volumes that are being created.
+    reserved_names: BTreeSet<VolumeName>,
     targets: BTreeMap<TargetName, TargetEntry>,
     hosts: BTreeMap<HostName, HostDefinition>,
     portals: BTreeMap<PortalDefinition, PortalEntry>,
@@ -124,7 +123,7 @@ struct State {
 }
 
 impl Server {
-    /// Starts the reactors; there is nothing to serve yet.
+    /// Starts the reactors. Nothing is served yet.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
         let rdma = Rdma::new(&config);
         let host = HostMemory::probe().map_err(StartError::AvailableMemory)?;
@@ -150,11 +149,11 @@ impl Server {
                 ..State::default()
             }),
             registry: Registry::default(),
-            keeper: Arc::default(),
+            save_queue: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
-            discovery: Arc::new(Offered::discovery(machine, handle.clone())),
+            discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
             handle,
         });
         Ok(Self {
@@ -166,8 +165,10 @@ impl Server {
         })
     }
 
-    /// Changes what identifiers of disks are derived from. Targets that exist keep theirs; refused where there are any,
-    /// as theirs would be others after a restart.
+    /// Changes what identifiers of disks are derived from.
+    ///
+    /// # Errors
+    /// If targets exist, because their identifiers would change with a restart.
     pub fn set_machine(&self, machine: Uuid) -> Result<(), ServerError> {
         let mut state = self.state();
         if state.machine != machine && !state.targets.is_empty() {
@@ -182,21 +183,21 @@ impl Server {
         self.state().machine
     }
 
-    /// Memory: what there is, what is used, what things cost.
+    /// The memory budget, its use, and what objects cost.
     pub fn capacity(&self) -> Capacity {
         let core = self.core();
         let rejected_connections = core.rejected_connections.load(Ordering::Relaxed);
         capacity::report(&core.budget, rejected_connections)
     }
 
-    /// Stops: no connection is accepted any more, commands in flight are answered, then every
-    /// connection is closed; what has not ended after `patience` is cut off. iSCSI initiators are
-    /// asked to log out before. Returns when the reactors have ended.
-    pub fn stop(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Stops the server: accepts no more connections, asks iSCSI initiators to log out, answers
+    /// commands in flight, and closes every connection. Connections that are still open after
+    /// `timeout` are closed anyway. Returns when the reactors have ended.
+    pub fn stop(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         self.state().is_stopping = true;
-        self.dismiss_initiators(LOGOUT_WITHIN.min(patience / 2));
-        self.core().keeper.stop();
+        self.dismiss_initiators(LOGOUT_WITHIN.min(timeout / 2));
+        self.core().save_queue.stop();
         let left = until.saturating_duration_since(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| self.shared.rdma.stop(left));
@@ -215,7 +216,7 @@ impl Server {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.core.keeper.stop();
+        self.core.save_queue.stop();
     }
 }
 
@@ -225,7 +226,7 @@ impl Core {
         &self,
         nqn: &str,
         who: HostIdentity<'_>,
-    ) -> Result<(Arc<Offered>, Access), OpenError> {
+    ) -> Result<(Arc<NvmeTarget>, Access), OpenError> {
         if nqn == DISCOVERY_NQN {
             return Ok((Arc::clone(&self.discovery), Access::ReadWrite));
         }
@@ -237,14 +238,14 @@ impl Core {
         let target = state.targets.get(&name);
         let target = target.ok_or(OpenError::UnknownSubsystem)?;
         match &target.service {
-            Service::Nvme(offered) => Ok((Arc::clone(offered), target.access.check(who))),
+            Service::Nvme(nvme) => Ok((Arc::clone(nvme), target.access.check(who))),
             Service::Iscsi(_) => Err(OpenError::UnknownSubsystem),
         }
     }
 
-    /// What the host `who` may do with a target now; nothing, where it was removed.
-    pub(crate) fn access(&self, offered: &Arc<Offered>, who: HostIdentity<'_>) -> Access {
-        let Some(name) = offered.name() else {
+    /// What the host `who` may do with a target now; nothing if the target was removed.
+    pub(crate) fn access(&self, target: &Arc<NvmeTarget>, who: HostIdentity<'_>) -> Access {
+        let Some(name) = target.name() else {
             return Access::ReadWrite;
         };
         match self.state().targets.get(name) {
@@ -252,12 +253,13 @@ impl Core {
                 service: Service::Nvme(now),
                 access,
                 ..
-            }) if Arc::ptr_eq(now, offered) => access.check(who),
+            }) if Arc::ptr_eq(now, target) => access.check(who),
             _ => Access::Denied,
         }
     }
 
-    /// The budget's part for a connection; none, and counted, if too little is free.
+    /// Reserves the memory of a connection. Returns `None`, and counts the connection as rejected,
+    /// if too little of the budget is free.
     fn charge_connection(&self, len_bytes: u64) -> Option<Charge> {
         let charge = self.budget.reserve(len_bytes);
         if charge.is_err() {
@@ -271,13 +273,13 @@ impl Core {
         self.rejected_connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The state. A panic under this lock would have left it between two whole calls at worst, so
-    /// the lock is taken all the same.
+    /// The state. A panic under this lock leaves the state as it is between two calls, so a
+    /// poisoned lock is used.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes discovery tell of the targets and portals as they are now.
+    /// Updates what discovery reports to the targets and portals as they are now.
     fn publish(&self, state: &State) {
         self.publish_to_nvme(state);
         let groups = state.iscsi_groups();
@@ -290,7 +292,8 @@ impl Core {
         }
     }
 
-    /// Tells every session what its host may do now; ends those of hosts that may do nothing.
+    /// Updates what the host of each session may do; ends the sessions of hosts that may do
+    /// nothing.
     fn renew_sessions(&self, state: &State) {
         for (_, session) in self.registry.sessions() {
             if let Some(target) = session.target().and_then(|name| state.targets.get(name)) {
@@ -308,7 +311,7 @@ impl State {
         Ok(())
     }
 
-    /// Refuses what would open a target to the network without anyone having said so.
+    /// Rejects what would open a target to the network without an explicit setting.
     fn check_exposure<'a>(
         targets: impl Iterator<Item = &'a TargetDefinition>,
         portals: impl Iterator<Item = &'a PortalDefinition>,
@@ -332,8 +335,8 @@ impl State {
     }
 }
 
-/// Whether `targets` and `portals` may be together: a target without a host list is not offered through a portal that
-/// other machines reach.
+/// Checks that `targets` and `portals` may exist together: a target without a host list is not
+/// offered through a portal that other machines can reach.
 pub fn check_exposure<'a>(
     targets: impl Iterator<Item = &'a TargetDefinition>,
     portals: impl Iterator<Item = &'a PortalDefinition>,
@@ -341,8 +344,8 @@ pub fn check_exposure<'a>(
     State::check_exposure(targets, portals)
 }
 
-/// What tells this machine from others: made of its machine ID, or, where it has none (as in
-/// containers), random.
+/// An identifier of this machine: derived from its machine ID, or random if it has none, as in
+/// containers.
 pub fn machine() -> Uuid {
     std::fs::read_to_string("/etc/machine-id")
         .ok()

@@ -1,11 +1,11 @@
-//! What volumes, targets and sessions have done: counters and latency, as values.
+//! Counters and latencies of volumes, targets and sessions, as values.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use block::OpKind;
 
-/// Counters of everything since the beginning, by kind of operation.
+/// Counters since the start, by kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoStatistics {
     kinds: [KindStatistics; OpKind::ALL.len()],
@@ -14,13 +14,13 @@ pub struct IoStatistics {
 /// Counters of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindStatistics {
-    /// Commands completed, failed ones among them.
+    /// Completed commands, including failed ones.
     pub operations: u64,
-    /// Bytes moved by those that succeeded.
+    /// Bytes transferred by commands that succeeded.
     pub bytes: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// How long they took.
+    /// Their latency.
     pub latency: Latency,
 }
 
@@ -31,7 +31,7 @@ pub struct KindStatistics {
 pub struct Latency {
     buckets: [u64; Latency::BUCKETS],
     sum_ns: u64,
-    /// In microseconds squared, so that it lasts.
+    /// In microseconds squared, so that it does not overflow.
     sum_of_squares_us2: u64,
 }
 

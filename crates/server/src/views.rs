@@ -1,59 +1,59 @@
-//! The volumes that a connection has used, as its protocol numbers them, with the counters of what
-//! it did to each. What a connection of any protocol needs on the data path: nothing here takes a
-//! lock there.
+//! The volumes that a connection has used, by the numbers of its protocol, with the counters of its
+//! commands. Connections of all protocols use this on the data path, where it takes no lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{OpKind, Pinned, Volume};
-use session::RegionId;
+use session::SourceId;
 
-use crate::tally::{Batch, Tally, Totals};
+use crate::counters::{Batch, Counters, Totals};
 
-/// The volumes of a connection by `K`, the protocol's number; `P` is what the protocol keeps of
+/// The volumes of a connection by `K`, the protocol's number. `P` is what the protocol stores with
 /// each.
 pub(crate) struct Views<K, P> {
     entries: Vec<Entry<K, P>>,
-    /// The one used last: most connections use one.
+    /// The index of the entry used last: most connections use one volume.
     last: usize,
     regions: Regions,
-    /// Commands completed in this turn, until it is known how long they took.
+    /// Commands completed in this turn, until their latency is known.
     batches: Vec<PendingBatch<K>>,
-    /// The sums that every tally counts in, besides the volume's: of the session and of the target.
+    /// The totals to which all counters belong, besides the volume's: of the session and of the
+    /// target.
     sums: Vec<Arc<Totals>>,
 }
 
-/// A volume as it was when it was last looked up.
+/// A volume as of its last look-up.
 pub(crate) struct Entry<K, P> {
     pub(crate) key: K,
-    pub(crate) region: RegionId,
+    pub(crate) region: SourceId,
     pub(crate) volume: Arc<dyn Volume>,
     /// Whether bytes may be sent from where they lie in the volume.
     pub(crate) is_pinned: bool,
     pub(crate) part: P,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
     totals: Option<Arc<Totals>>,
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 pub(crate) struct Found<P> {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) part: P,
-    /// The volume's sums, where it is one of ours.
+    /// The volume's totals, if it is a volume of the server.
     pub(crate) totals: Option<Arc<Totals>>,
 }
 
-/// The volumes that placements can name. A number is never used for another volume, and one that
-/// has gone is kept until nothing waits to be sent from it.
+/// The volumes that placements can refer to. A number is never used for another volume. A removed
+/// volume is kept until nothing is waiting to be sent from it.
 #[derive(Default)]
 struct Regions {
     last: u32,
-    retired: Vec<(RegionId, Arc<dyn Volume>)>,
+    retired: Vec<(SourceId, Arc<dyn Volume>)>,
 }
 
 struct PendingBatch<K> {
     key: K,
-    /// Until when the batch's latency counts so far.
+    /// The instant up to which the batch's latency is counted so far.
     now: Instant,
     batch: Batch,
 }
@@ -65,11 +65,11 @@ pub(crate) struct Done<K> {
     pub(crate) bytes: u64,
     pub(crate) is_success: bool,
     pub(crate) started: Instant,
-    /// When the protocol was done with it.
+    /// When the protocol completed it.
     pub(crate) now: Instant,
 }
 
-/// Batches kept apart in one turn; beyond them, a batch is counted before its reply is sent.
+/// The most batches of one turn. Further batches are counted before their replies are sent.
 const BATCHES_MAX: usize = 32;
 
 impl<K: Copy + Ord, P> Views<K, P> {
@@ -83,12 +83,12 @@ impl<K: Copy + Ord, P> Views<K, P> {
         }
     }
 
-    /// What is counted from now on counts in `totals` too. Called before the first look-up.
+    /// Counts in `totals`, too, from now on. Called before the first look-up.
     pub(crate) fn count_in(&mut self, totals: Arc<Totals>) {
         self.sums.push(totals);
     }
 
-    /// The volume of a number, looked up where it is not known yet.
+    /// The volume of a number. It is looked up if it is not cached yet.
     pub(crate) fn find(
         &mut self,
         key: K,
@@ -109,23 +109,23 @@ impl<K: Copy + Ord, P> Views<K, P> {
     }
 
     fn enter(&mut self, key: K, found: Found<P>) -> Entry<K, P> {
-        let tally = Arc::new(Tally::default());
+        let counters = Arc::new(Counters::default());
         for totals in self.sums.iter().chain(&found.totals) {
-            totals.enter(&tally);
+            totals.enter(&counters);
         }
         self.regions.last += 1;
         Entry {
             key,
-            region: RegionId(self.regions.last),
+            region: SourceId(self.regions.last),
             is_pinned: found.volume.pinned().is_some(),
             volume: found.volume,
             part: found.part,
-            tally,
+            counters,
             totals: found.totals,
         }
     }
 
-    /// Looks every kept volume up again.
+    /// Looks up every cached volume again.
     pub(crate) fn refresh(&mut self, look_up: impl Fn(K) -> Option<Found<P>>) {
         let mut kept = Vec::with_capacity(self.entries.len());
         for mut entry in std::mem::take(&mut self.entries) {
@@ -143,21 +143,21 @@ impl<K: Copy + Ord, P> Views<K, P> {
         self.entries = kept;
     }
 
-    /// Folds what was counted for a volume into the sums that outlive the connection.
+    /// Adds what was counted for a volume to the totals that outlive the connection.
     fn leave(&self, entry: &Entry<K, P>) {
         for totals in self.sums.iter().chain(&entry.totals) {
-            totals.leave(&entry.tally);
+            totals.leave(&entry.counters);
         }
     }
 
-    /// Everything counted so far goes into the sums; the connection has ended.
+    /// The connection has ended: adds everything counted so far to the totals.
     pub(crate) fn leave_all(&mut self) {
         for entry in std::mem::take(&mut self.entries) {
             self.leave(&entry);
         }
     }
 
-    /// Notes a command that has ended. How long it took is known when its reply is sent.
+    /// Notes a command that has ended. Its latency is known when its reply is sent.
     pub(crate) fn note(&mut self, done: &Done<K>) {
         let latency_ns = nanos(done.now.saturating_duration_since(done.started));
         let bytes = if done.is_success { done.bytes } else { 0 };
@@ -198,11 +198,11 @@ impl<K: Copy + Ord, P> Views<K, P> {
         };
         let place = self.entries.binary_search_by_key(&pending.key, |v| v.key);
         if let Ok(at) = place {
-            self.entries[at].tally.record(&batch);
+            self.entries[at].counters.record(&batch);
         }
     }
 
-    /// The replies of what was noted have been sent.
+    /// The replies of the noted commands were sent.
     pub(crate) fn handle_sent(&mut self, now: Instant) {
         let mut batches = std::mem::take(&mut self.batches);
         for pending in batches.drain(..) {
@@ -211,20 +211,20 @@ impl<K: Copy + Ord, P> Views<K, P> {
         self.batches = batches;
     }
 
-    /// Nothing waits to be sent any more.
+    /// Nothing is waiting to be sent any more.
     pub(crate) fn handle_drained(&mut self) {
         self.regions.retired.clear();
     }
 
-    /// The volume of a region, unless it is one that has gone.
-    pub(crate) fn of_region(&self, region: RegionId) -> Option<&Entry<K, P>> {
+    /// The volume of a region, unless it was removed.
+    pub(crate) fn of_region(&self, region: SourceId) -> Option<&Entry<K, P>> {
         let is_it = |entry: &&Entry<K, P>| entry.region == region;
         let last = self.entries.get(self.last).filter(is_it);
         last.or_else(|| self.entries.iter().find(is_it))
     }
 
     /// The memory behind a placement.
-    pub(crate) fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    pub(crate) fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
         let retired = || self.regions.retired.iter().find(|(id, _)| *id == region);
         match self.of_region(region) {
             Some(view) => view.volume.pinned(),

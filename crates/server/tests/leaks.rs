@@ -1,15 +1,13 @@
 //! What hosts leave behind that come and go. It stands alone, since it counts what its whole
 //! process has.
 
-use std::net::SocketAddr;
+mod fixture;
+
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, OnLoss, Operation, Request, Slot, Url, WaitStrategy};
-use server::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
-};
+use server::{ByteSize, HostPolicy, Server, Transport, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -83,36 +81,11 @@ fn come_and_go(url: &Url) {
 }
 
 fn serve() -> (Server, Url) {
-    let server = Server::start(ServerConfig {
-        cores: Cores::Count(2),
-        memory_bytes: Some(256 * MIB),
-        ..ServerConfig::default()
-    })
-    .expect("the server starts");
-    let portal = PortalDefinition {
-        transport: Transport::NvmeTcp,
-        address: SocketAddr::from(([127, 0, 0, 1], 0)),
-        group: PortalGroup::default(),
-        rdma: RdmaChoice::default(),
-    };
+    let spec = VolumeSpec::thin(ByteSize(MIB));
+    let server = fixture::start(fixture::config(2, 256 * MIB), "rd0", &spec);
+    let portal = fixture::portal(Transport::NvmeTcp, ([127, 0, 0, 1], 0));
     let portal = server.add_portal(portal).expect("a free port");
-    let volume = VolumeDefinition {
-        name: "rd0".parse().expect("a name"),
-        len_bytes: MIB,
-        block_size: BlockSize::B512,
-        provisioning: Provisioning::Thin,
-    };
-    server.create_volume(volume, &mut |_| {}).expect("a volume");
-    let target = TargetDefinition {
-        name: NQN.parse().expect("a name"),
-        logins: server::LoginPolicy::default(),
-        hosts: HostPolicy::Local,
-        namespaces: vec![NamespaceDefinition {
-            nsid: 1,
-            volume: "rd0".parse().expect("a name"),
-        }],
-    };
-    assert_eq!(server.create_target(target).expect("a target"), []);
+    fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
     let url = format!("{portal}/{NQN}?ns=1").parse().expect("a URL");
     (server, url)
 }

@@ -1,20 +1,21 @@
 //! The server over loopback, reached by our own hosts.
 
+mod fixture;
 mod tap;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use block::{Access, BlockSize, Blocks, Extent, Lba, OpKind, Unmap};
+use block::{Access, Blocks, Extent, Lba, OpKind, Unmap};
 use initiator::{
     Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, RecordKind, Request,
     Slot, Url, WaitStrategy, discover,
 };
 use nvme::wire::StatusCode;
 use server::{
-    AllowedHost, Cores, Force, HostDefinition, HostName, HostPolicy, Lock, NamespaceDefinition,
-    PortalDefinition, PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError,
-    TargetDefinition, TargetName, ToldBy, Transport, VolumeDefinition, VolumeIdentity, VolumeName,
+    AllowedHost, ByteSize, Force, HostDefinition, HostName, HostPolicy, NamespaceDefinition,
+    PortalDefinition, Server, ServerError, TargetDefinition, TargetName, ToldBy, Transport,
+    VolumeIdentity, VolumeName, VolumeSpec, WriteLock,
 };
 use tap::Tap;
 use volume::filters::{Delay, FilterSpec, Latency};
@@ -31,39 +32,18 @@ struct Fixture {
 impl Fixture {
     /// A server with one volume of 64 MiB, a target and a portal on loopback.
     fn new(budget_bytes: u64) -> Self {
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(2),
-            memory_bytes: Some(budget_bytes),
-            ..ServerConfig::default()
-        })
-        .expect("the server starts");
-        let fixture = Self {
+        let spec = VolumeSpec::thin(ByteSize(64 * MIB));
+        let server = fixture::start(fixture::config(2, budget_bytes), "rd0", &spec);
+        fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
+        Self {
             portal: server.add_portal(loopback()).expect("a free port"),
             server,
-        };
-        fixture.create_volume("rd0", 64 * MIB).expect("a volume");
-        let namespaces = vec![NamespaceDefinition {
-            nsid: 1,
-            volume: volume("rd0"),
-        }];
-        let warnings = fixture.server.create_target(TargetDefinition {
-            name: target(),
-            logins: server::LoginPolicy::default(),
-            hosts: HostPolicy::Local,
-            namespaces,
-        });
-        assert_eq!(warnings.expect("a target"), []);
-        fixture
+        }
     }
 
     fn create_volume(&self, name: &str, len_bytes: u64) -> Result<(), ServerError> {
-        let definition = VolumeDefinition {
-            name: volume(name),
-            len_bytes,
-            block_size: BlockSize::B512,
-            provisioning: Provisioning::Thin,
-        };
-        self.server.create_volume(definition, &mut |_| {})
+        let spec = VolumeSpec::thin(ByteSize(len_bytes));
+        self.server.create_volume(volume(name), &spec, &mut |_| {})
     }
 
     fn url(&self, query: &str) -> Url {
@@ -115,12 +95,7 @@ fn target() -> TargetName {
 }
 
 fn loopback() -> PortalDefinition {
-    PortalDefinition {
-        transport: Transport::NvmeTcp,
-        address: SocketAddr::from(([127, 0, 0, 1], 0)),
-        group: PortalGroup::default(),
-        rdma: RdmaChoice::default(),
-    }
+    fixture::portal(Transport::NvmeTcp, ([127, 0, 0, 1], 0))
 }
 
 fn options() -> DeviceOptions {
@@ -251,12 +226,14 @@ fn a_volume_grows_shrinks_locks_and_erases_under_a_session() {
         .resize_volume(&rd0, 64 * MIB, Force::Yes, &mut |_| {})
         .expect("shrinks");
     assert!(run(&mut queue, Operation::Read, beyond, 8).is_err());
-    server.set_volume_lock(&rd0, Lock::ReadOnly).expect("locks");
+    server
+        .set_volume_lock(&rd0, WriteLock::ReadOnly)
+        .expect("locks");
     assert!(run(&mut queue, Operation::Write, 0, 8).is_err());
     run(&mut queue, Operation::Read, 0, 8).expect("read");
     check(&queue, 3, 4096);
     server
-        .set_volume_lock(&rd0, Lock::Unlocked)
+        .set_volume_lock(&rd0, WriteLock::Writable)
         .expect("unlocks");
     server.erase_volume(&rd0).expect("erases");
     run(&mut queue, Operation::Read, 0, 8).expect("read");
@@ -417,12 +394,7 @@ fn discovery_tells_the_targets_that_a_host_may_see() {
 #[test]
 fn a_portal_for_other_machines_needs_a_host_list() {
     let fixture = Fixture::new(256 * MIB);
-    let outside = PortalDefinition {
-        transport: Transport::NvmeTcp,
-        address: SocketAddr::from(([0, 0, 0, 0], 0)),
-        group: PortalGroup::default(),
-        rdma: RdmaChoice::default(),
-    };
+    let outside = fixture::portal(Transport::NvmeTcp, ([0, 0, 0, 0], 0));
     let refused = fixture.server.add_portal(outside);
     let refused = refused.expect_err("refused").to_string();
     assert!(refused.contains("--allow-any-host"), "{refused}");
@@ -454,20 +426,16 @@ fn disk_at(portal: &PortalDefinition, target: &str) -> (String, String) {
     (digits.concat(), device.info().serial.clone())
 }
 
-/// A volume with the identity given, in two NVMe targets and an iSCSI target, and what hosts see of each.
+/// The identifiers that hosts see of a volume with `identity` in two NVMe targets and an iSCSI
+/// target.
 fn disks_of(
     fixture: &Fixture,
     iscsi: &PortalDefinition,
     identity: VolumeIdentity,
 ) -> Vec<(String, String)> {
     let name = volume("own");
-    let definition = VolumeDefinition {
-        name: name.clone(),
-        len_bytes: 4 * MIB,
-        block_size: BlockSize::B512,
-        provisioning: Provisioning::Thin,
-    };
-    let created = (fixture.server).create_volume_as(identity, definition, &mut |_| {});
+    let spec = VolumeSpec::thin(ByteSize(4 * MIB));
+    let created = (fixture.server).create_volume_as(name.clone(), identity, &spec, &mut |_| {});
     created.expect("a volume");
     let targets = [
         ("nqn.2025-01.io.ramport:a", &fixture.portal),

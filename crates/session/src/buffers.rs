@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// As many buffers of the same length as a queue has slots. They belong to the host's own program
-/// alone, so plain slices are given out; whoever owns the queue sees to it that nobody fills a
-/// buffer while its command is in flight.
+/// One buffer per slot of a queue, all of the same length. Only the host's own program uses them,
+/// so they are plain slices. The owner of the queue must not fill a buffer while its command is in
+/// flight.
 pub struct Buffers {
     slots: Box<[Slot]>,
     /// log2 of the distance of buffers in what [`offset`](Self::offset) gives.
@@ -62,7 +62,7 @@ impl Buffers {
         let slot = |index: usize| {
             let skew = index % Self::SKEWS * Self::LINE_BYTES;
             let bytes = vec![0; slot_bytes + skew + Self::LINE_BYTES].into_boxed_slice();
-            // Any place will do where the alignment can't be told.
+            // If the alignment is unknown, any offset is valid.
             let aligned = bytes.as_ptr().align_offset(Self::LINE_BYTES);
             let start = skew + aligned.min(Self::LINE_BYTES);
             Slot { bytes, start }
@@ -79,8 +79,8 @@ impl Buffers {
         self.slots.len() as u16
     }
 
-    /// Takes the memory of a slot out, for somebody to own it meanwhile. Until it is [put
-    /// back](Self::put_back), whatever looks at the slot's buffer panics. Panics where it is out
+    /// Takes the memory of a slot, for example to lend it to a provider. Until it is [put
+    /// back](Self::put_back), access to the slot's buffer panics. Panics if the memory is taken
     /// already.
     pub fn take(&mut self, slot: u16) -> SlotMemory {
         let Slot { bytes, start } = std::mem::take(&mut self.slots[usize::from(slot)]);
@@ -102,32 +102,31 @@ impl Buffers {
         self.slot_bytes
     }
 
-    /// The buffer of a slot. Panics where there is no such slot.
+    /// The buffer of a slot. Panics if there is no such slot.
     pub fn slot(&self, slot: u16) -> &[u8] {
         let Slot { bytes, start } = &self.slots[usize::from(slot)];
         &bytes[*start..start + self.slot_bytes]
     }
 
-    /// The buffer of a slot, to be written. Panics where there is no such slot.
+    /// The buffer of a slot, to be written. Panics if there is no such slot.
     pub fn slot_mut(&mut self, slot: u16) -> &mut [u8] {
         let Slot { bytes, start } = &mut self.slots[usize::from(slot)];
         &mut bytes[*start..*start + self.slot_bytes]
     }
 
-    /// The bytes of a range. Panics where it lies outside of its slot.
+    /// The bytes of a range. Panics if it lies outside of its slot.
     pub fn range(&self, range: BufferRange) -> &[u8] {
         let offset = range.offset as usize;
         &self.slot(range.slot)[offset..offset + range.len_bytes as usize]
     }
 
-    /// The bytes of a range, to be written. Panics where it lies outside of its slot.
+    /// The bytes of a range, to be written. Panics if it lies outside of its slot.
     pub fn range_mut(&mut self, range: BufferRange) -> &mut [u8] {
         let offset = range.offset as usize;
         &mut self.slot_mut(range.slot)[offset..offset + range.len_bytes as usize]
     }
 
-    /// Where a range would be if all buffers were one: placements of data to be sent name it by
-    /// this offset.
+    /// The offset of a range if all buffers were one. Placements of outgoing data refer to it.
     pub fn offset(&self, range: BufferRange) -> u64 {
         (u64::from(range.slot) << self.stride_shift) + u64::from(range.offset)
     }

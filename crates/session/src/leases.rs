@@ -8,18 +8,19 @@
 //!  from every state: release ──► (none), with the next generation
 //! ```
 //!
-//! A protocol numbers by slots what may hold a lease: its commands, and what goes on without a command. [`Leases`] keeps
-//! for each slot the lease that is held on a volume, if one is, and ends each lease exactly once. Commands on volumes that
-//! answer at once, such as RAM, never have a lease: they cost one look at their slot when they are retired.
+//! A protocol numbers by slots what may hold a lease: its commands, and what goes on without a
+//! command. [`Leases`] keeps for each slot the lease that is held on a volume, if one is, and ends
+//! each lease exactly once. Commands on volumes that are ready at once, such as RAM, never have a
+//! lease: they cost one check of their slot when they are retired.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Admission, Completion, Intent, OpKind, Settled, Status, Ticket, Volume};
 
-/// The leases that one connection holds on volumes, at most one in each slot. A command that touches several volumes has
-/// several slots. Bounded by the connection's slots. What is left is released when this drops, so that no way in which a
-/// connection ends keeps a volume's memory.
+/// The leases that one connection holds on volumes, at most one in each slot. A command that
+/// touches several volumes has several slots. Bounded by the connection's slots. What is left is
+/// released when this drops, so that no way in which a connection ends keeps a volume's memory.
 #[derive(Debug)]
 pub struct Leases {
     connection: u64,
@@ -69,15 +70,15 @@ enum LeaseStage {
 pub enum Admitted {
     /// Execute and complete: the command holds no lease.
     Now,
-    /// Execute, and complete as soon as [`Leases::settle`] allows. Bytes of the volume must be copied, since they may
-    /// leave memory when the lease ends.
-    Leased,
+    /// Execute, and complete as soon as [`Leases::settle`] allows, but not before the instant if there is one. Bytes of
+    /// the volume must be copied, since they may leave memory when the lease ends.
+    Leased(Option<Instant>),
     /// Execute, but do not complete before this instant.
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant if there is one.
     Fail(Status, Option<Instant>),
     /// Wait for [`Resumed::Filled`]. The command holds a lease, as with [`Leased`](Self::Leased).
-    Filling,
+    Filling(Option<Instant>),
 }
 
 /// What a command had waited for.
@@ -135,8 +136,8 @@ impl Leases {
             Admission::Now => return Admitted::Now,
             Admission::NotBefore(until) => return Admitted::NotBefore(until),
             Admission::Fail(status, until) => return Admitted::Fail(status, until),
-            Admission::Later => (LeaseStage::Filling, Admitted::Filling),
-            Admission::NowThenSettle => (LeaseStage::Granted, Admitted::Leased),
+            Admission::Later(until) => (LeaseStage::Filling, Admitted::Filling(until)),
+            Admission::NowThenSettle(until) => (LeaseStage::Granted, Admitted::Leased(until)),
         };
         let lease = Lease {
             volume: Arc::clone(volume),
@@ -172,8 +173,8 @@ impl Leases {
         !self.is_empty() && self.slots.get(slot).is_some_and(holds)
     }
 
-    /// Takes a volume's completion: which slot's command goes on, and how. `None` if the command is gone, or waits for
-    /// nothing.
+    /// Handles a volume's completion. Returns the slot of the command and its next step; `None` if
+    /// the command has ended or does not wait.
     pub fn complete(&mut self, completion: Completion) -> Option<(usize, Resumed)> {
         let Completion { ticket, result } = completion;
         let slot = usize::try_from(ticket.slot).ok()?;
@@ -194,8 +195,8 @@ impl Leases {
         Some((slot, resumed))
     }
 
-    /// The command in `slot` was executed without a failure: makes its effects safe. A command without a lease, and
-    /// one that changes nothing, has settled at once.
+    /// The command in `slot` was executed without a failure: makes its effects safe. A command
+    /// without a lease, and one that changes nothing, has settled at once.
     ///
     /// # Errors
     /// The command completes with the error.

@@ -11,7 +11,7 @@
 //!   copied;
 //! - [`Leases`] — commands that wait for their volume;
 //! - [`Buffers`] — the memory of a host's own commands;
-//! - [`Pace`] — how much a session takes in at a time.
+//! - [`Pace`] — how many bytes a session receives at a time.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,6 @@ pub mod testing;
 pub use buffers::{BufferRange, Buffers, SlotMemory};
 pub use leases::{Admitted, Leases, Resumed};
 pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
-pub use send::{Placement, RegionId, Segment, SendList};
+pub use send::{Placement, Segment, SendList, SourceId};
 pub use session::Session;
 pub use stream::{Pace, StreamSession};

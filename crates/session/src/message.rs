@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::Session;
 
-/// A key to memory that one end lets the other reach (an R_Key, or a steering tag).
+/// A key to memory that one end has registered for the other (an R_Key, or a steering tag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
@@ -12,7 +12,7 @@ pub struct RemoteKey(pub u32);
 /// judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
-    /// The address of its first byte, or an offset where the peer's key is zero-based.
+    /// The address of the first byte, or an offset if the peer's key is zero-based.
     pub address: u64,
     /// The key to it.
     pub key: RemoteKey,
@@ -21,8 +21,8 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// `len_bytes` bytes of it, from `offset_bytes` on; `None` where they do not lie inside, or
-    /// where the peer gave an address so high that they have none.
+    /// `len_bytes` bytes of it, from `offset_bytes` on; `None` if they do not lie inside, or if the
+    /// peer gave an address so high that they have none.
     pub fn piece(self, offset_bytes: u32, len_bytes: u32) -> Option<Self> {
         let end_bytes = offset_bytes.checked_add(len_bytes)?;
         if end_bytes > self.len_bytes {
@@ -70,14 +70,13 @@ pub trait WorkList {
     #[must_use]
     fn read(&mut self, tag: u64, from: RemoteBuffer) -> bool;
 
-    /// Posts a message of `len_bytes` bytes, no longer than the peer's receives, which makes
-    /// `invalidate` worthless where there is one. Fill in all of the bytes at once: they hold old
-    /// ones.
+    /// Posts a message of `len_bytes` bytes, no longer than the peer's receives, which invalidates
+    /// the key `invalidate`, if any. Fill in all of the bytes at once: they hold old ones.
     fn send(&mut self, len_bytes: u32, invalidate: Option<RemoteKey>) -> Option<&mut [u8]>;
 }
 
-/// How long the next piece is: whole pages, except for the last piece. Pieces are about equal, since a short one costs as much
-/// as a long one.
+/// How long the next piece is: whole pages, except for the last piece. Pieces are about equal,
+/// since a short one costs as much as a long one.
 fn piece_bytes(left_bytes: u32, max_bytes: u32) -> u32 {
     left_bytes
         .div_ceil(left_bytes.div_ceil(max_bytes).max(1))
@@ -93,10 +92,11 @@ fn piece_bytes(left_bytes: u32, max_bytes: u32) -> u32 {
 /// The runtime calls [`handle_message`](Self::handle_message) with each message that came and
 /// [`handle_read`](Self::handle_read) with the data of each read, then
 /// [`poll_transmit`](Self::poll_transmit), and that again when there is room for more and
-/// [`wants_transmit`](Session::wants_transmit). It keeps as many receives posted as were agreed on: a
-/// message's receive is posted again as soon as `handle_message` has returned.
+/// [`wants_transmit`](Session::wants_transmit). It keeps as many receives posted as were agreed on:
+/// a message's receive is posted again as soon as `handle_message` has returned.
 pub trait MessageSession: Session {
-    /// Takes a message in. `invalidated` is the key of ours that the peer made worthless with it.
+    /// Handles a received message. `invalidated` is the local key that the peer invalidated with
+    /// it.
     fn handle_message(
         &mut self,
         now: Instant,

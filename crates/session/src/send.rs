@@ -5,24 +5,24 @@ use std::collections::VecDeque;
 
 use block::ByteRange;
 
-/// Which of a connection's volumes a placement is in: an index that the connection's backend gave
-/// out.
+/// Names memory that outgoing bytes are in: one of a connection's volumes, by an index that the
+/// backend assigned, or a buffer of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RegionId(pub u32);
+pub struct SourceId(pub u32);
 
 /// Where data are that will be sent without a copy: a byte range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The volume.
-    pub region: RegionId,
+    pub source: SourceId,
     /// The bytes inside it.
     pub range: ByteRange,
 }
 
 impl Placement {
-    /// No bytes at all: stands where a place is yet to be filled in.
+    /// No bytes: a placeholder.
     pub const NOWHERE: Self = Self {
-        region: RegionId(0),
+        source: SourceId(0),
         range: ByteRange { offset: 0, len: 0 },
     };
 }
@@ -70,7 +70,7 @@ impl SendList {
         }
     }
 
-    /// How many more own bytes fit, where the parts are not used up.
+    /// How many more bytes fit, if parts are left.
     pub fn free_bytes(&self) -> usize {
         if self.parts.len() >= Self::PARTS_MAX {
             0
@@ -94,8 +94,8 @@ impl SendList {
         self.len_bytes
     }
 
-    /// Appends room for `len` bytes, for the caller to fill in at once; `None`, and no change,
-    /// where it does not fit. The room holds old bytes, so fill all of it.
+    /// Appends room for `len` bytes, for the caller to fill in at once; `None`, and no change, if
+    /// it does not fit. The room holds old bytes, so fill all of it.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.free_bytes() {
             return None;
@@ -110,7 +110,7 @@ impl SendList {
         Some(&mut self.bytes[start..self.tail])
     }
 
-    /// Appends a copy of `bytes`; `false`, and no change, where it does not fit.
+    /// Appends a copy of `bytes`; `false`, and no change, if it does not fit.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         match self.reserve(bytes.len()) {
@@ -217,7 +217,7 @@ mod tests {
 
     fn place(offset: u64, len: u64) -> Placement {
         Placement {
-            region: RegionId(0),
+            source: SourceId(0),
             range: ByteRange { offset, len },
         }
     }

@@ -28,14 +28,14 @@ pub trait Session {
     /// Whether the connection is to be closed once everything has been sent.
     fn is_closing(&self) -> bool;
 
-    /// Shared state of the protocol changed (a namespace was resized, a controller deleted …): look
-    /// at it.
+    /// Handles a change of shared protocol state (a namespace was resized, a controller deleted …).
     fn handle_wake(&mut self, now: Instant, backend: &mut Self::Backend)
     -> Result<(), Self::Error>;
 
-    /// A volume is done with a command that it made wait (see [`block::Completions`]): the one entry point for that.
-    /// It takes no lock and searches nothing, since the ticket names the command's slot. Completions come in any
-    /// order; one whose command is gone changes nothing. Sessions that give out no tickets get none.
+    /// Handles a volume's completion of a command that waits (see [`block::Completions`]). This is
+    /// the only entry point for completions. It takes no lock and searches nothing, since the
+    /// ticket names the command's slot. Completions arrive in any order. A completion of a command
+    /// that has ended is ignored.
     #[expect(unused_variables, reason = "hosts and discovery give out no tickets")]
     fn handle_completion(
         &mut self,

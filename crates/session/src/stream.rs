@@ -28,14 +28,14 @@ pub trait StreamSession: Session {
         backend: &mut Self::Backend,
     ) -> Result<(), Self::Error>;
 
-    /// Puts as much as fits of what is to be sent into `out`.
+    /// Adds pending output to `out`, as much as fits.
     fn poll_transmit(&mut self, now: Instant, backend: &mut Self::Backend, out: &mut SendList);
 }
 
 /// How many bytes bring about as many commands as a session does well to answer at a time.
 ///
 /// Peers that keep many commands in flight would otherwise send them all at once, wait for all
-/// replies, and leave the session idle meanwhile.
+/// replies, and leave the session idle until then.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes: usize,
@@ -47,7 +47,7 @@ impl Pace {
     /// The least bytes of a turn.
     const BYTES_MIN: usize = 4 << 10;
 
-    /// So many commands that are to be paced came with so many bytes.
+    /// Records that `commands` paced commands arrived in `input_bytes`.
     pub fn note(&mut self, input_bytes: usize, commands: usize) {
         self.bytes = match input_bytes.checked_div(commands) {
             Some(each) => (each * Self::COMMANDS).max(Self::BYTES_MIN),

@@ -1,5 +1,5 @@
-//! Executes 4 KiB commands on a RAM volume through a protocol's target session, without sockets, so that an
-//! instruction counter can tell what one command costs:
+//! Executes 4 KiB commands on a RAM volume through a protocol's target session, without sockets, so
+//! that an instruction counter can tell what one command costs:
 //!
 //! `valgrind --tool=callgrind target/release/examples/count_commands nvme-tcp read 2000`
 //!

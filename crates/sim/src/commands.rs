@@ -1,4 +1,5 @@
-//! One command after the other through a protocol's target session, without sockets: what a command costs can be counted.
+//! One command after the other through a protocol's target session, without sockets: what a command
+//! costs can be counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,21 +8,21 @@ use iscsi::Connection;
 use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
 use iscsi::testing::{IserBed, IserInitiator, TestBackend, TestTarget};
-use memory::Budget;
 use nvme::tcp::ControllerConfig;
 use nvme::testing::{RdmaHost, io_peer, rdma_host};
 use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
 use session::{MessageSession, RemoteBuffer, RemoteKey, SendList, StreamSession, WorkList};
-use volume::{ByteSize, RamSpec, RamVolume};
+use volume::{Managed, RamVolume};
 use zerocopy::IntoBytes;
 
 use crate::Protocol;
+use crate::world::ram_volume;
 
 const BLOCKS: u32 = 8;
 const LEN_BYTES: usize = BLOCKS as usize * 512;
 
-/// What executes one 4 KiB read or write on a RAM volume each time it is called, from the command's arrival to its
-/// response. Data of reads over TCP stay where they lie; all others are copied.
+/// What executes one 4 KiB read or write on a RAM volume each time it is called, from the command's
+/// arrival to its response. Data of reads over TCP are sent in place; all others are copied.
 pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
     match protocol {
         Protocol::NvmeTcp => nvme_tcp(is_read),
@@ -31,10 +32,8 @@ pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
     }
 }
 
-fn volume() -> Arc<RamVolume> {
-    let budget = Arc::new(Budget::new(1 << 30));
-    let spec = RamSpec::thin(ByteSize(16 << 20));
-    RamVolume::new(spec, &budget).expect("a small volume fits")
+fn volume() -> Arc<Managed<RamVolume>> {
+    ram_volume(16 << 20)
 }
 
 fn command(is_read: bool, sgl: Sgl) -> Sqe {
@@ -198,7 +197,7 @@ fn iser(is_read: bool) -> Box<dyn FnMut()> {
     })
 }
 
-/// A send queue that forgets what is posted, so that its own cost is small.
+/// A send queue that drops posted work, so that its own cost is small.
 struct OneBuffer {
     bytes: Vec<u8>,
     /// The tag of the last RDMA READ.

@@ -1,4 +1,5 @@
-//! A host that reads and writes the volume, checks what it reads, and comes back when it is cut off.
+//! A host that reads and writes the volume, checks what it reads, and comes back when it is cut
+//! off.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -55,7 +56,7 @@ impl Host {
         }
     }
 
-    /// Does something, or nothing, that is this host's to do. `connect` makes a path where it has none.
+    /// Takes a random step of this host, possibly none. `connect` creates a path if it has none.
     pub(crate) fn step(
         &mut self,
         now: Instant,

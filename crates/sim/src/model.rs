@@ -15,9 +15,10 @@ pub(crate) struct WriteId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReadId(u64);
 
-/// What the blocks of a volume may hold, whichever hosts write them at the same time: a block holds the mark of a write
-/// that was not followed by another. A write follows another if it began after the other had ended, and was
-/// acknowledged. A read may see what the block held at any time while the read was in flight.
+/// What the blocks of a volume may hold, whichever hosts write them at the same time: a block holds
+/// the mark of a write that was not followed by another. A write follows another if it began after
+/// the other had ended, and was acknowledged. A read may see what the block held at any time while
+/// the read was in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     blocks: BTreeMap<u64, Vec<Candidate>>,
@@ -67,7 +68,8 @@ impl Model {
         WriteId(begun)
     }
 
-    /// A write was acknowledged, or its outcome will never be known: it failed, or its connection was cut.
+    /// A write was acknowledged, or its outcome will never be known: it failed, or its connection
+    /// was cut.
     pub(crate) fn end_write(&mut self, write: WriteId, extent: Extent, is_acknowledged: bool) {
         let now = self.tick();
         let WriteId(begun) = write;
@@ -99,7 +101,8 @@ impl Model {
         self.reads.remove(&read);
     }
 
-    /// Checks a block that was read. Where no write was in flight meanwhile, what is seen once is settled.
+    /// Checks a block that was read. If no write was in flight during the read, the contents are
+    /// final.
     ///
     /// # Panics
     /// Where the block holds anything but what it may hold.
@@ -137,7 +140,7 @@ pub(crate) fn fill(lba: Lba, mark: u64, block: &mut [u8]) {
     }
 }
 
-/// The mark of a block; `None` where its words disagree.
+/// The mark of a block; `None` if its words disagree.
 fn read_mark(lba: Lba, block: &[u8]) -> Option<u64> {
     if block.iter().all(|byte| *byte == 0) {
         return Some(ZEROS);

@@ -40,7 +40,8 @@ pub(crate) struct Done {
     pub(crate) is_success: bool,
 }
 
-/// One host's connections to the target. Nothing moves between the ends but by [`shuffle`](Self::shuffle).
+/// One host's connections to the target. Nothing moves between the ends but by
+/// [`shuffle`](Self::shuffle).
 pub(crate) trait Path {
     /// Goes on with the set-up; whether requests are taken.
     fn is_up(&mut self, now: Instant) -> bool;
@@ -60,6 +61,6 @@ pub(crate) trait Path {
     /// The volume is done with a command, which may be one of this path's.
     fn complete(&mut self, now: Instant, completion: Completion);
 
-    /// The network breaks: what was on its way is lost, and both ends learn of it at once.
+    /// The network breaks: data in flight are lost, and both ends are notified at once.
     fn cut(&mut self, now: Instant);
 }

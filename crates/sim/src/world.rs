@@ -1,5 +1,6 @@
 //! Hosts, a target and a network under one seed.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use block::testing::{LateVolume, Lateness};
 use block::{BlockSize, Status, Volume};
 use iscsi::Digest;
 use iscsi::testing::TestTarget;
-use memory::Budget;
+use memory::{Budget, Provision};
 use nvme::controller::{
     Limits, Namespace, NamespaceIds, Statistics, Subsystem, SubsystemConfig, Usage,
 };
@@ -15,7 +16,7 @@ use nvme::tcp::wire::Dgst;
 use nvme::wire::Nsid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use volume::{ByteSize, RamSpec, RamVolume};
+use volume::{ByteSize, Managed, ManagedVolume as _, RamVolume, VolumeSpec};
 
 use crate::host::{Host, PART_BLOCKS};
 use crate::model::Model;
@@ -53,11 +54,12 @@ pub struct Plan {
     pub hosts: u64,
     /// Whether all hosts use the same blocks.
     pub shares_blocks: bool,
-    /// Whether the volume makes commands wait, lets them go on in any order, and fails some. Otherwise it is a RAM volume.
+    /// Whether the volume makes commands wait, lets them go on in any order, and fails some.
+    /// Otherwise it is a RAM volume.
     pub is_late: bool,
     /// How many steps.
     pub steps: u64,
-    /// One step in so many cuts a connection.
+    /// One step in this many cuts a connection.
     pub cut_every: u32,
     /// Header and data digests, over TCP.
     pub has_digests: bool,
@@ -93,7 +95,7 @@ pub struct Report {
 
 /// The volume under test.
 enum Disk {
-    Ram(Arc<RamVolume>),
+    Ram(Arc<Managed<RamVolume>>),
     Late(Arc<LateVolume>),
 }
 
@@ -124,7 +126,7 @@ impl World {
             let late = Arc::new(LateVolume::new(BlockSize::B512, plan.hosts * PART_BLOCKS));
             (Disk::Late(Arc::clone(&late)), Target::new(late))
         } else {
-            let ram = ram_volume(plan.hosts * PART_BLOCKS);
+            let ram = ram_volume(plan.hosts * PART_BLOCKS * 512);
             (Disk::Ram(Arc::clone(&ram)), Target::new(ram))
         };
         let start = |index| {
@@ -150,8 +152,8 @@ impl World {
     /// Runs the plan to its end.
     ///
     /// # Panics
-    /// Where a read gives what no write can have left, an end breaks the protocol, a command fails that should not, or a
-    /// lease on the volume outlives its connection.
+    /// If a read returns what no write can have left, an end breaks the protocol, a command fails
+    /// that should not, or a lease on the volume outlives its connection.
     pub fn run(mut self) -> Report {
         for _ in 0..self.plan.steps {
             self.now += Duration::from_micros(self.rng.random_range(1..50));
@@ -212,7 +214,7 @@ impl World {
         match &self.disk {
             Disk::Ram(ram) => {
                 assert_eq!(report.failures, 0, "a RAM volume fails no command");
-                ram.mark_gone();
+                ram.remove();
             }
             Disk::Late(late) => assert_eq!(late.leases(), 0, "leases end with their connections"),
         }
@@ -263,11 +265,14 @@ impl Target {
     }
 }
 
-fn ram_volume(blocks: u64) -> Arc<RamVolume> {
-    let len_bytes = (blocks * 512).next_multiple_of(1 << 20);
-    let spec = RamSpec::thin(ByteSize(len_bytes.max(RamSpec::SIZE_MIN.0)));
+/// A thin volume of at least `len_bytes`, as the server has it.
+pub(crate) fn ram_volume(len_bytes: u64) -> Arc<Managed<RamVolume>> {
+    let size = ByteSize(len_bytes.next_multiple_of(VolumeSpec::SIZE_MIN.0));
+    let geometry = VolumeSpec::thin(size).geometry();
     let budget = Arc::new(Budget::new(1 << 30));
-    RamVolume::new(spec, &budget).expect("a small volume fits")
+    let mut progress = |_| ControlFlow::Continue(());
+    let ram = RamVolume::new(geometry, Provision::Thin, &budget, &mut progress);
+    Arc::new(Managed::new(ram.expect("a small volume fits")))
 }
 
 fn subsystem(volume: Arc<dyn Volume>) -> Subsystem {
@@ -289,7 +294,7 @@ fn subsystem(volume: Arc<dyn Volume>) -> Subsystem {
     subsystem
 }
 
-/// Nobody reads statistics here.
+/// Statistics are not used.
 struct Unread;
 
 impl Statistics for Unread {

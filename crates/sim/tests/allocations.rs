@@ -2,8 +2,9 @@
 
 use sim::{Protocol, command_loop};
 
-/// Commands until all queues and buffers have grown to the size that they keep. What the tests' own backend notes of
-/// each command has grown to a power of two that the commands which are counted do not reach.
+/// Commands until all queues and buffers have grown to the size that they keep. What the tests' own
+/// backend notes of each command has grown to a power of two that the commands which are counted do
+/// not reach.
 const WARM_UP: usize = 600;
 const COUNTED: usize = 64;
 

@@ -1,4 +1,5 @@
-//! Every protocol, both ends, over a network that cuts connections: every read is checked against the model.
+//! Every protocol, both ends, over a network that cuts connections: every read is checked against
+//! the model.
 
 use sim::{Plan, Protocol, World};
 
@@ -7,8 +8,8 @@ const SEEDS: u64 = 3;
 /// Names the only seed to run.
 const SEED_VARIABLE: &str = "RAMPORT_SIM_SEED";
 
-/// Runs each protocol with `plan`, with several seeds or that of the environment. The test harness shows the seed
-/// where a run fails.
+/// Runs each protocol with `plan`, with several seeds or that of the environment. The test harness
+/// shows the seed where a run fails.
 fn run(plan: impl Fn(Protocol) -> Plan) {
     let given = std::env::var(SEED_VARIABLE).ok();
     let given = given.map(|seed| seed.parse::<u64>().expect("the seed is a number"));

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Op, ReadDest, Volume};
+use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest};
 use memory::{Budget, HostMemory, Layout, Overcommit, PagePolicy, Provision, Store};
-use volume::{ByteSize, RamSpec, RamVolume};
+use volume::{ByteSize, VolumeSpec};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -54,9 +54,9 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|");
     plain_copies();
-    executed("RamVolume::execute", 0);
-    executed("RamVolume::execute, prefetch 1 ahead", 1);
-    executed("RamVolume::execute, prefetch 8 ahead", 8);
+    executed("Volume::execute", 0);
+    executed("Volume::execute, prefetch 1 ahead", 1);
+    executed("Volume::execute, prefetch 8 ahead", 8);
     for pages in [PagePolicy::Ordinary, PagePolicy::TransparentHuge] {
         for (name, layout) in LAYOUTS {
             let store = store(Provision::Thick, layout, pages, STORE_BYTES);
@@ -152,12 +152,9 @@ fn copies(name: &str, store: &Store) {
 fn executed(name: &str, ahead: usize) {
     let host = HostMemory::probe().expect("Linux");
     let budget = Arc::new(Budget::for_host(4 * GIB, &host));
-    let spec = RamSpec {
-        size: ByteSize(STORE_BYTES),
-        block_size: BlockSize::B512,
-        provision: Provision::Thick,
-    };
-    let disk = RamVolume::new(spec, &budget).expect("4 GiB are enough");
+    let spec = VolumeSpec::thick(ByteSize(STORE_BYTES));
+    let disk = volume::create(&spec, &budget, &mut |_| ControlFlow::Continue(()))
+        .expect("4 GiB are enough");
     let mut rates = [0.0; 6];
     for (pair, len) in rates.chunks_mut(2).zip([512, 4 * KIB, 128 * KIB]) {
         let mut buffer = vec![1; len as usize];

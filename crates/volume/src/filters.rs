@@ -1,8 +1,8 @@
-//! Filters that any volume can wear: delay, faults, rate limits. They act once per command, when it
+//! Filters that any volume can have: delay, faults, rate limits. They act once per command, when it
 //! is admitted.
 //!
-//! Each is a plain value and a state machine without clock or randomness: instants and seeds are
-//! arguments, so a test replays what a user saw.
+//! Each filter is a plain value and a state machine without clock or randomness: instants and seeds
+//! are arguments, so that a test can replay what a user saw.
 
 mod delay;
 mod fault;
@@ -24,7 +24,7 @@ pub struct FilterSpec {
     pub delay: Option<Delay>,
     /// Makes commands fail.
     pub fault: Option<Fault>,
-    /// Bounds commands and bytes per second.
+    /// Limits commands and bytes per second.
     pub rate_limit: Option<RateLimit>,
 }
 
@@ -35,7 +35,7 @@ impl FilterSpec {
     }
 }
 
-/// Filters at work.
+/// The state of a volume's filters.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     spec: FilterSpec,
@@ -58,8 +58,8 @@ impl Filters {
         &self.spec
     }
 
-    /// Whether and when a command may complete. It waits for its rate limit, then is delayed; one
-    /// that fails does both as well.
+    /// Whether and when a command may complete. The rate limit is applied first, then the delay;
+    /// both also apply to a command that fails.
     pub(crate) fn admit(&mut self, now: Instant, kind: OpKind, len_bytes: u64) -> Admission {
         let mut due = now;
         if let Some(rate_limit) = &mut self.rate_limit {

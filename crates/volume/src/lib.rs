@@ -1,35 +1,45 @@
-//! Volumes: RAM, and the filters that any volume can wear.
+//! Volumes: their kinds, and the controls and filters that a volume of any kind can have.
 //!
-//! On the data path a volume stands between a protocol core and memory: it checks extents against
-//! its geometry, refuses what its state forbids, and turns blocks into bytes of a
+//! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what
+//! the volume's state forbids, and the kind (today [`RamVolume`]) turns blocks into bytes of a
 //! [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
 //!
+//! [`create`] is the one place that turns a [`VolumeSpec`] into a volume. The program holds it as a
+//! [`ManagedVolume`] and needs to know no kind.
+//!
 //! ```
+//! use std::ops::ControlFlow;
 //! use std::sync::Arc;
-//! use block::{Blocks, Extent, Lba, Op, ReadDest, Volume};
-//! use volume::{Budget, RamSpec, RamVolume};
+//! use block::{Blocks, Extent, Lba, Op, ReadDest};
+//! use volume::{Budget, VolumeSpec};
 //!
 //! let budget = Arc::new(Budget::new(64 << 20));
-//! let spec = RamSpec::thin("50G".parse()?);
-//! let disk = RamVolume::new(spec, &budget)?;
+//! let spec = VolumeSpec::thin("50G".parse()?);
+//! let disk = volume::create(&spec, &budget, &mut |_| ControlFlow::Continue(()))?;
 //! let extent = Extent::new(Lba(100), Blocks(1));
 //! disk.execute(Op::Write { extent, data: &[7; 512] })?;
 //! let mut read = [0; 512];
 //! disk.execute(Op::Read { extent, dest: ReadDest::Copy(&mut read) })?;
 //! assert_eq!(read, [7; 512]);
-//! assert_eq!(disk.allocated_bytes(), 2 << 20);
+//! assert_eq!(disk.storage().used_bytes(), 2 << 20);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![forbid(unsafe_code)]
 
 pub mod filters;
+mod managed;
 mod ram;
 mod size;
+mod spec;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
+pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
-pub use ram::{Availability, RamSpec, RamVolume, SpecError, VolumeError, WriteLock};
+pub use ram::RamVolume;
 pub use size::{ByteSize, SizeError};
+pub use spec::{SpecError, VolumeError, VolumeKind, VolumeSpec, create};

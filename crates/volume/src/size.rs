@@ -1,17 +1,17 @@
-//! Sizes as people write them.
+//! Sizes as users write them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A size in bytes, written as people write it: `50G`, `512MiB`, `1.5T`, `1048576`.
+/// A size in bytes, written as users write it: `50G`, `512MiB`, `1.5T`, `1048576`.
 ///
 /// `K`, `M`, `G`, `T`, `P` are powers of 1024, as in lvm and coreutils, with or without `iB`; `KB`,
 /// `MB`, `GB`, `TB`, `PB` are powers of 1000, as in coreutils. Case does not matter. A fraction
-/// must come to whole bytes.
+/// must result in whole bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// What is wrong with a size that somebody wrote.
+/// What is wrong with a size that a user wrote.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// It does not begin with a number.
@@ -36,7 +36,7 @@ pub enum SizeError {
         /// What was written.
         given: String,
     },
-    /// More than can be counted.
+    /// More than 2^64 - 1 bytes.
     #[error("`{given}` is too large; the largest volume is 64T")]
     TooLarge {
         /// What was written.

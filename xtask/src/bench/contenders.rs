@@ -273,7 +273,7 @@ impl Drop for Spdk {
     }
 }
 
-/// The bare exchange of a shape, both ends polling, where the server's data are in so much memory;
+/// The bare exchange of a shape, both ends polling, with the server's data in this much memory;
 /// none for mixed I/O.
 pub fn bare(
     root: &Path,

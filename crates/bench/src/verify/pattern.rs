@@ -1,4 +1,5 @@
-//! What a block holds that was written for verification: who it is, then words that follow from that.
+//! The contents of a block that was written for verification: its identity, then words derived from
+//! that.
 
 use crate::order::SplitMix;
 
@@ -45,7 +46,7 @@ impl Stamp {
         None
     }
 
-    /// Who `block` says it is, where it was written for verification.
+    /// The identity in `block`, if it was written for verification.
     pub(crate) fn of(block: &[u8]) -> Option<Self> {
         let mut words = block
             .chunks_exact(WORD_BYTES)
@@ -72,7 +73,7 @@ mod tests {
     };
 
     #[test]
-    fn a_block_knows_who_it_is_and_every_byte_counts() {
+    fn a_block_holds_its_identity_and_every_byte_is_checked() {
         let mut block = [0; 512];
         STAMP.fill(&mut block);
         assert_eq!(Stamp::of(&block), Some(STAMP));

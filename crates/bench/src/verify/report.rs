@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::pattern::Stamp;
-use crate::report::thousands;
+use crate::format::thousands;
 
 /// What verification found.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -112,7 +112,7 @@ fn the_first_differing_lba_is_shown_with_both_contents() {
 }
 
 #[test]
-fn misplaced_missing_and_foreign_blocks_are_told_apart() {
+fn misplaced_missing_and_foreign_blocks_are_distinguished() {
     let file = TempFile::new("kinds");
     verified(&file.plan("write"));
     let block = block_bytes(&file) as usize;

@@ -25,8 +25,8 @@ pub enum Lateness {
 
 /// A volume over a [`VecVolume`] that makes commands wait until a test says that they may go on.
 ///
-/// It checks what sessions promise. It panics if a lease is released twice, if an operation touches blocks that no
-/// lease holds in memory, and if a command settles without having been executed.
+/// It checks what sessions promise. It panics if a lease is released twice, if an operation touches
+/// blocks that no lease holds in memory, and if a command settles without having been executed.
 #[derive(Debug)]
 pub struct LateVolume {
     disk: Arc<VecVolume>,
@@ -141,10 +141,10 @@ impl Volume for LateVolume {
         let before = state.leases.insert(ticket, held);
         assert!(before.is_none(), "{ticket:?} names one command at a time");
         if is_filled {
-            return Admission::NowThenSettle;
+            return Admission::NowThenSettle(None);
         }
         state.waiting.push(ticket);
-        Admission::Later
+        Admission::Later(None)
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {

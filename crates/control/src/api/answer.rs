@@ -67,18 +67,18 @@ impl From<Comparison> for Applied {
 /// What ends the message of an error that `force=true` overrides.
 const FORCE_HINT: &str = "; to do it anyway, repeat the request with ?force=true";
 
-/// An error on its way out.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
     kind: &'static str,
     message: String,
-    /// What the log says instead of the message, if that quotes the request's body, where secrets may be.
+    /// The text of the log, if the message quotes the request's body, which may hold secrets.
     logged: Option<&'static str>,
     force: Override,
 }
 
-/// Why a request was not carried out, in a response's extensions: for the log.
+/// Why a request failed. Stands in a response's extensions, for the log.
 #[derive(Clone, Debug)]
 pub(super) struct Reason(pub(super) String);
 
@@ -132,7 +132,7 @@ impl ApiError {
         Self {
             status: StatusCode::NOT_FOUND,
             kind: "not_found",
-            message: format!("there is nothing at {path}; /openapi.json tells what there is"),
+            message: format!("{path} does not exist; /openapi.json lists all paths"),
             logged: None,
             force: Override::None,
         }
@@ -225,7 +225,8 @@ pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| ApiError::invalid_body(&error))
 }
 
-/// Calls the engine on a thread that may wait. What it logs names who sent the request.
+/// Calls the engine on a thread that may block. What the engine logs names the sender of the
+/// request.
 pub(super) async fn call<T: Send + 'static>(
     engine: Engine,
     verb: impl FnOnce(&Engine) -> Result<T, ApiError> + Send + 'static,

@@ -1,5 +1,6 @@
-//! Who sent a request, and the trail of changes in the log: each change names its sender, and each request that asks for a
-//! change is logged with its outcome. Neither has bodies of requests, where secrets may be.
+//! The sender of a request, and the audit trail in the log: each change names its sender, and each
+//! request for a change is logged with its outcome. Request bodies are not logged, since they may
+//! hold secrets.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,13 +21,13 @@ use super::answer::Reason;
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Caller {
-    /// A process of this machine, as the system knows it.
+    /// A process on this machine, as the kernel reports it.
     Local { uid: Option<u32>, pid: Option<i32> },
-    /// Another end over TCP.
+    /// A peer over TCP.
     Remote(SocketAddr),
 }
 
-/// What requests come through.
+/// The listener that requests arrive at.
 #[derive(Clone, Debug)]
 pub(super) enum Entrance {
     /// The Unix socket at this path.
@@ -51,10 +52,10 @@ impl Connected<IncomingStream<'_, TcpListener>> for Caller {
     }
 }
 
-/// The longest part of a request's path that is logged.
+/// The maximum length of a logged request line, in characters.
 const PATH_MAX_CHARS: usize = 1024;
 
-/// Carries a request out within a span that names its sender, and logs the outcome if it asks for a change.
+/// Handles a request in a span that names its sender, and logs the outcome if it asks for a change.
 pub(super) async fn log_changes(
     Extension(entrance): Extension<Entrance>,
     ConnectInfo(caller): ConnectInfo<Caller>,
@@ -74,7 +75,7 @@ pub(super) async fn log_changes(
     response
 }
 
-/// A span for all lines that a request causes.
+/// The span of all lines that a request causes.
 fn span(caller: Caller, entrance: &Entrance) -> Span {
     let (uid, pid, client) = match caller {
         Caller::Local { uid, pid } => (uid, pid, None),
@@ -88,7 +89,7 @@ fn span(caller: Caller, entrance: &Entrance) -> Span {
     tracing::info_span!("request", user, uid, pid, socket, client, token)
 }
 
-/// A request's method, path and query, readable.
+/// A request's method, decoded path, and query.
 fn shown(request: &Request) -> String {
     let uri = request.uri();
     let path = percent_decode_str(uri.path()).decode_utf8_lossy();

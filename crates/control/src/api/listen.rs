@@ -31,7 +31,7 @@ pub enum ListenError {
         /// The socket.
         path: PathBuf,
     },
-    /// The socket can't be made.
+    /// The socket cannot be made.
     #[error(
         "cannot create the socket {path}: {source}; choose another path with --socket",
         path = path.display()
@@ -42,7 +42,7 @@ pub enum ListenError {
         /// What the system said.
         source: io::Error,
     },
-    /// The address can't be had.
+    /// The address cannot be had.
     #[error("cannot listen on {address} for REST: {source}; choose another --api-listen")]
     Tcp {
         /// The address.
@@ -50,12 +50,13 @@ pub enum ListenError {
         /// What the system said.
         source: io::Error,
     },
-    /// The thread can't be made.
+    /// The thread cannot be made.
     #[error("cannot start the control thread: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// A socket that its owner alone can use from its first moment on. One that a killed daemon left behind is replaced.
+/// A socket that its owner alone can use from its first moment on. One that a killed daemon left
+/// behind is replaced.
 pub(super) fn unix(path: &Path, owner: &SocketOwner) -> Result<UnixListener, ListenError> {
     let failed = |source| ListenError::Unix {
         path: path.to_owned(),

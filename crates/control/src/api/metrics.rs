@@ -1,5 +1,5 @@
-//! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names; no secret is among
-//! them.
+//! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names;
+//! no secret is among them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,7 +111,7 @@ fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Res
     encode_shortages(&capacity, encoder)
 }
 
-/// What the memory budget could not give.
+/// What the memory budget rejected.
 fn encode_shortages(capacity: &CapacityView, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let counters = [
         (

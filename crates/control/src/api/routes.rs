@@ -27,7 +27,8 @@ use crate::text::parse;
 /// The longest body: definitions of some ten thousand volumes.
 const BODY_MAX_BYTES: usize = 16 << 20;
 
-/// The routes over `engine`. With a token, every request must carry it. Requests come through `entrance`.
+/// The routes of `engine`. With a token, every request must carry it. Requests arrive at
+/// `entrance`.
 pub(super) fn router(engine: &Engine, entrance: Entrance, token: Option<Token>) -> Router {
     let router = Router::from(routes())
         .fallback(no_route)
@@ -64,7 +65,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-/// Every handler. Its path and method stand in its own attribute; the document is collected from the same list.
+/// All handlers. Each handler's attribute has its path and method; the document is collected from
+/// the same list.
 fn routes() -> OpenApiRouter<Engine> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(get_status))
@@ -128,7 +130,7 @@ impl Modify for BearerToken {
     }
 }
 
-/// Whether to do what sessions or data stand in the way of.
+/// Whether to proceed although sessions or data are affected.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
@@ -150,16 +152,17 @@ impl ForceQuery {
 struct ApplyQuery {
     /// Only say what would change, and whether it would be refused.
     dry_run: bool,
-    /// Destroy data and cut sessions where that is needed.
+    /// Destroy data and end sessions if necessary.
     force: bool,
 }
 
-/// How definitions are told.
+/// The form of definitions.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 struct DefinitionsQuery {
-    /// With everything that another daemon needs to become the same: secrets, and what identifiers are derived from.
+    /// With everything that another daemon needs to become the same: secrets, and what identifiers
+    /// are derived from.
     with_secrets: bool,
 }
 
@@ -174,7 +177,7 @@ struct Attach {
     nsid: Option<u32>,
 }
 
-/// Where a volume was attached.
+/// The attachments of a volume.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 struct Attached {
     /// The namespace ID or LUN.
@@ -205,7 +208,7 @@ async fn get_capacity(State(engine): State<Engine>) -> Answer<CapacityView> {
     call(engine, |engine| Ok(Json(engine.capacity()))).await
 }
 
-/// What takes long and is under way
+/// The long operation in progress
 #[utoipa::path(get, path = "/v1/tasks", responses((status = 200, body = Vec<Task>)))]
 async fn list_tasks(State(engine): State<Engine>) -> Answer<Vec<Task>> {
     call(engine, |engine| Ok(Json(engine.tasks()))).await
@@ -392,7 +395,7 @@ async fn create_iscsi_target(State(engine): State<Engine>, body: Bytes) -> Creat
     .await
 }
 
-/// Say who may use a target
+/// Set the hosts that may use a target
 #[utoipa::path(put, path = "/v1/targets/{name}/access", request_body = TargetAccess, params(("name" = String, Path, description = "Its name")), responses((status = 200, body = TargetView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
 async fn set_target_access(
     State(engine): State<Engine>,

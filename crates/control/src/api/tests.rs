@@ -46,8 +46,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Requests, and the status that each should get: method, status, path, body. Every route at least once, and what goes
-/// wrong on it, in an order in which each finds what it needs.
+/// Requests, and the status that each should get: method, status, path, body. Every route at least
+/// once, and what goes wrong on it, in an order in which each finds what it needs.
 const EXCHANGES: &str = r#"
 GET    200 /v1/status
 GET    200 /v1/capacity
@@ -315,7 +315,7 @@ fn a_portal_whose_port_is_taken_is_kept_closed_with_the_reason_and_tried_again()
 }
 
 #[test]
-fn a_path_that_does_not_exist_is_told() {
+fn a_path_that_does_not_exist_is_reported() {
     let daemon = Daemon::start();
     let (status, text) = daemon
         .client
@@ -326,7 +326,7 @@ fn a_path_that_does_not_exist_is_told() {
 }
 
 #[test]
-fn an_empty_name_in_a_path_is_told() {
+fn an_empty_name_in_a_path_is_rejected_with_a_hint() {
     let daemon = Daemon::start();
     for (method, path) in [
         ("GET", "/v1/volumes/"),
@@ -424,7 +424,7 @@ fn what_force_overrides_names_the_parameter_over_rest() {
 }
 
 #[test]
-fn a_portal_with_connections_is_closed_with_force_alone() {
+fn a_portal_with_connections_is_closed_only_with_force() {
     let daemon = Daemon::start();
     let portal = parse("nvme+tcp://127.0.0.1:0").expect("a portal");
     let portal = daemon.engine.add_portal(portal, IfClosed::Refuse);
@@ -582,7 +582,8 @@ fn metrics_name_every_volume_and_keep_the_format() {
     assert!(text.ends_with("# EOF\n"), "OpenMetrics ends with a mark");
 }
 
-/// Every metric with its type. Dashboards and alerts rely on them. Samples of counters have the suffix `_total`.
+/// Every metric with its type. Dashboards and alerts rely on them. Samples of counters have the
+/// suffix `_total`.
 fn metric_types() -> BTreeSet<String> {
     const DAEMON: &str = "memory_budget_bytes gauge,memory_used_bytes gauge,memory_promised_bytes gauge,\
         memory_oversized_volumes gauge,memory_failed_writes counter,memory_rejected_connections counter,\
@@ -648,7 +649,7 @@ fn what_came_over_rdma_is_counted_by_cause_in_metrics_and_the_portals_view() {
 }
 
 #[test]
-fn tcp_takes_requests_with_the_token_alone() {
+fn requests_over_tcp_need_the_token() {
     let daemon = Daemon::start();
     let file = daemon.folder.join("token");
     let write = |secret: &str| {

@@ -2,25 +2,24 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::secret_file::is_exposed;
 
 /// The shortest token.
 const LEN_MIN_BYTES: usize = 16;
-/// What nobody but the owner may do with the file.
-const FORBIDDEN_MODE: u32 = 0o077;
 
-/// A secret; it shows itself to nobody. The log calls it by the name of its file.
+/// A secret. Its `Debug` output hides it. The log names it by its file.
 #[derive(Clone)]
 pub struct Token {
     name: String,
     secret: Vec<u8>,
 }
 
-/// Why a file gives no token.
+/// Why a token could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It can't be read.
+    /// The file cannot be read.
     #[error(
         "cannot read the token file {path}: {source}; create one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
         path = path.display()
@@ -31,13 +30,13 @@ pub enum TokenError {
         /// What the system said.
         source: io::Error,
     },
-    /// Others may read it.
+    /// Other users can read the file.
     #[error("other users can read the token file {path}; run `chmod 600 {path}`", path = path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
-    /// It is too short to be a secret.
+    /// The token is too short to be a secret.
     #[error(
         "the token in {path} is shorter than {LEN_MIN_BYTES} bytes; create one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})`",
         path = path.display()
@@ -49,7 +48,8 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Reads a token from a file that its owner alone may read. White space around it does not count.
+    /// Reads a token from a file that only its owner can read. White space around the token is
+    /// ignored.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Read {
             path: path.to_owned(),
@@ -73,17 +73,18 @@ impl Token {
         })
     }
 
-    /// The name of its file.
+    /// The name of the token's file.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The header's value that carries it.
+    /// The value of the `Authorization` header with this token.
     pub(crate) fn bearer(&self) -> Vec<u8> {
         [b"Bearer ".as_slice(), &self.secret].concat()
     }
 
-    /// Whether a header's value carries it. Takes the same time for every wrong value of one length.
+    /// Whether the value of an `Authorization` header has this token. Takes the same time for every
+    /// wrong value of a given length.
     pub(super) fn is_in(&self, header: &[u8]) -> bool {
         let expected = self.bearer();
         let difference = expected.iter().zip(header).fold(0, |difference, (a, b)| {
@@ -91,11 +92,6 @@ impl Token {
         });
         expected.len() == header.len() && difference == 0
     }
-}
-
-/// Whether users other than the owner can access a file that holds a secret. Pipes and other special files do not count.
-pub fn is_exposed(metadata: &fs::Metadata) -> bool {
-    metadata.is_file() && metadata.permissions().mode() & FORBIDDEN_MODE != 0
 }
 
 impl std::fmt::Debug for Token {
@@ -106,10 +102,12 @@ impl std::fmt::Debug for Token {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
-    fn only_the_whole_token_is_taken() {
+    fn only_the_whole_token_is_accepted() {
         let token = Token {
             name: "token".to_owned(),
             secret: b"0123456789abcdef".to_vec(),
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_that_others_can_read_is_refused() {
+    fn a_token_file_that_others_can_read_is_rejected() {
         let path = std::env::temp_dir().join(format!("ramport-token-{}", std::process::id()));
         fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");

@@ -1,4 +1,4 @@
-//! CHAP of iSCSI hosts and targets: names, and secrets that are kept and never told.
+//! CHAP of iSCSI hosts and targets: names, and secrets, which are stored and never shown.
 
 use std::fmt;
 use std::fs::File;
@@ -9,69 +9,79 @@ use serde::{Deserialize, Serialize};
 use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
 use utoipa::ToSchema;
 
-use super::{DefinitionFault, Definitions, Host, Target};
-use crate::api::is_exposed;
+use super::{DefinitionFault, Definitions, HIDDEN_SECRET, Host, Target};
+use crate::secret_file::is_exposed;
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ChapForm", into = "ChapForm")]
 pub struct Chap {
     /// The name that the host gives.
     pub user: String,
     /// Its secret, of 12 to 255 bytes.
-    #[schema(value_type = String)]
     pub secret: Secret,
     /// What targets prove to the host, where it asks for that.
     pub mutual: Option<MutualChap>,
 }
 
 /// What targets prove to an iSCSI host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "MutualForm", into = "MutualForm")]
 pub struct MutualChap {
     /// The name that targets give.
     pub user: String,
     /// Their secret, of 12 to 255 bytes and not the host's.
-    #[schema(value_type = String)]
     pub secret: Secret,
 }
 
-/// How CHAP stands in a file.
-#[derive(Serialize, Deserialize)]
+/// CHAP for logins over iSCSI. Either `secret` or `secret_file` is required.
+#[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ChapForm {
+#[schema(as = Chap)]
+pub(crate) struct ChapForm {
+    /// The name that the host gives.
     user: String,
+    /// The host's secret, of 12 to 255 bytes. `(hidden)` keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// A file whose first line is the secret. Other users must not be able to read it. Only `ramport apply` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "other.secret")]
     secret_file: Option<PathBuf>,
+    /// Mutual CHAP: what targets prove to the host if it asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MutualForm>)]
     mutual: Option<MutualChap>,
 }
 
-/// How mutual CHAP stands in a file.
-#[derive(Serialize, Deserialize)]
+/// Mutual CHAP. Either `secret` or `secret_file` is required.
+#[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct MutualForm {
+#[schema(as = MutualChap)]
+pub(crate) struct MutualForm {
+    /// The name that targets give.
     user: String,
+    /// The targets' secret, of 12 to 255 bytes, other than the host's. `(hidden)` keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// A file whose first line is the secret, as for the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "target.secret")]
     secret_file: Option<PathBuf>,
 }
 
 /// A secret that is not given once.
 #[derive(Debug, thiserror::Error)]
-enum SecretFault {
+pub(crate) enum SecretFault {
     #[error("missing field `secret` or `secret_file`")]
     Missing,
     #[error("secret and secret_file exclude each other; keep one of them")]
     Twice,
 }
 
-/// A CHAP secret as it is written: in the state file and in backups itself, everywhere else as [`Secret::HIDDEN`]. Where
-/// that comes in again it stands for the secret that is there already.
+/// A CHAP secret. The state file and backups contain the secret itself, all other output
+/// [`Secret::HIDDEN`]. As input, `HIDDEN` means the secret that is stored already.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Written);
 
@@ -85,7 +95,7 @@ enum Written {
 /// Why a file gives no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
-    /// It can't be read.
+    /// It cannot be read.
     #[error(
         "cannot read a secret from {path}: {source}; give a file whose first line is the secret",
         path = path.display()
@@ -108,8 +118,8 @@ pub enum SecretFileError {
 const SECRET_LINE_MAX_BYTES: u64 = 4096;
 
 impl Secret {
-    /// What is told instead of a secret. It is too short to be one.
-    pub const HIDDEN: &'static str = "(hidden)";
+    /// The text shown instead of a secret. It is too short to be a secret.
+    pub const HIDDEN: &'static str = HIDDEN_SECRET;
 
     /// A secret.
     pub fn new(text: impl Into<String>) -> Self {
@@ -162,7 +172,7 @@ impl Secret {
         Ok(())
     }
 
-    /// What stands for a secret that is there already.
+    /// A placeholder for the secret that is stored already.
     pub fn hidden() -> Self {
         Self::new(Self::HIDDEN)
     }
@@ -274,7 +284,8 @@ impl Chap {
             .for_each(|secret| *secret = Secret::hidden());
     }
 
-    /// Puts the secrets of `known` in the place of hidden ones; false where there is none to put there.
+    /// Puts the secrets of `known` in the place of hidden ones; false if there is none to put
+    /// there.
     fn fill_in(&mut self, known: Option<&Self>) -> bool {
         let mut is_whole = true;
         let mut fill = |secret: &mut Secret, known: Option<&Secret>| {
@@ -337,8 +348,8 @@ impl Target {
 }
 
 impl Definitions {
-    /// The same without the secrets, and without what identifiers are derived from: on another machine it would give
-    /// disks the identifiers of this one's.
+    /// The same without the secrets, and without what identifiers are derived from: on another
+    /// machine it would give disks the identifiers of this one's.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         self.chaps_mut().for_each(Chap::hide);
@@ -387,7 +398,7 @@ mod tests {
     "#;
 
     #[test]
-    fn secrets_go_out_hidden_and_come_back_as_they_were() {
+    fn hidden_secrets_mean_the_stored_ones() {
         let known = Definitions::from_toml(TEXT).expect("definitions");
         let told = known.clone().without_secrets();
         assert!(!told.to_toml().contains("sesame") && !told.to_toml().contains("round"));

@@ -3,168 +3,20 @@
 use std::collections::BTreeMap;
 
 use server::{
-    AllowedHost, ChapFault, ChapOwner, HostDefinition, HostName, HostPolicy, Lock, LoginPolicy,
-    NamespaceDefinition, PortalGroup, Protocol, ServerError, TargetDefinition, TargetName,
-    VolumeDefinition, VolumeName,
+    AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy, NamespaceDefinition,
+    PortalGroup, Protocol, ServerError, TargetDefinition, TargetName, VolumeName,
 };
-use volume::filters::FaultError;
-use volume::{ByteSize, Provision, RamSpec, SpecError};
+use volume::{ByteSize, VolumeSpec, WriteLock};
 
-use super::{Access, Chap, Definitions, Host, Nsid, Secret, Target, ToldBy, Volume, VolumeKind};
+use super::fault::DefinitionFault;
+use super::{Access, Chap, Definitions, Host, Nsid, Target, ToldBy, Volume};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
 const LUN_MAX: u32 = (1 << 14) - 1;
 
-/// How definitions contradict themselves or each other.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DefinitionFault {
-    /// A target is for any host and for some.
-    #[error("target {target} has both any_host and hosts; keep one of them")]
-    TwoPolicies {
-        /// The target.
-        target: TargetName,
-    },
-    /// A target names a volume that does not exist.
-    #[error(
-        "namespace {nsid} of target {target} is volume {volume}, which is not defined; define it or remove the namespace"
-    )]
-    UndefinedVolume {
-        /// The target.
-        target: TargetName,
-        /// The namespace ID.
-        nsid: u32,
-        /// The volume.
-        volume: VolumeName,
-    },
-    /// A target has a volume under two numbers. Both would have the same identifiers, and hosts reject or mix up such disks.
-    #[error(
-        "target {target} has volume {volume} as {first} and as {second}; a target can have a volume once: keep one number, or use another target"
-    )]
-    VolumeTwice {
-        /// The target.
-        target: TargetName,
-        /// The volume.
-        volume: VolumeName,
-        /// Its lowest number.
-        first: u32,
-        /// Another one.
-        second: u32,
-    },
-    /// A target's list names a host that does not exist.
-    #[error(
-        "target {target} lists host {host}, which is not defined; define it or remove it from the list"
-    )]
-    UndefinedHost {
-        /// The target.
-        target: TargetName,
-        /// The host.
-        host: HostName,
-    },
-    /// A host is told by its address and has none.
-    #[error("host {host} is identified by its address but has none; give addresses")]
-    HostWithoutAddress {
-        /// The host.
-        host: HostName,
-    },
-    /// CHAP can't be so.
-    #[error("{owner}: {fault}")]
-    Chap {
-        /// Whose it is.
-        owner: ChapOwner,
-        /// What is wrong.
-        fault: ChapFault,
-    },
-    /// CHAP for a host that gives its name over NVMe, where nothing asks for it.
-    #[error(
-        "host {host} has CHAP, but its name is of an NVMe host, and NVMe has no CHAP: it would protect nothing; leave chap out, or use the initiator's name (iqn.…)"
-    )]
-    ChapOverNvme {
-        /// The host.
-        host: HostName,
-    },
-    /// A secret was left out where none is known.
-    #[error("{owner} has no stored secret that {hidden:?} could refer to; write the secret", hidden = Secret::HIDDEN)]
-    HiddenSecret {
-        /// Whose it is.
-        owner: ChapOwner,
-    },
-    /// A secret is in a file, which only `ramport apply` reads.
-    #[error("{owner} has secret_file, which only `ramport apply` reads; send the secret itself")]
-    UnreadSecret {
-        /// Whose it is.
-        owner: ChapOwner,
-    },
-    /// Portal groups or CHAP for a target that is no iSCSI target.
-    #[error(
-        "target {target} has portal_groups or chap, which only iSCSI targets have; leave them out"
-    )]
-    LoginPolicy {
-        /// The target.
-        target: TargetName,
-    },
-    /// Namespace IDs begin with 1.
-    #[error(
-        "namespace 0 of target {target} is not possible: namespace IDs start at 1; only LUNs (of targets named iqn.…) start at 0"
-    )]
-    NamespaceZero {
-        /// The target.
-        target: TargetName,
-    },
-    /// A target maps LUNs that it can't.
-    #[error(
-        "target {target} maps LUN {lun} of host {host}, which must be on the list of an iSCSI target, to its number {number}, which must have a volume"
-    )]
-    LunMap {
-        /// The target.
-        target: TargetName,
-        /// The host.
-        host: HostName,
-        /// The LUN.
-        lun: u32,
-        /// The number in the target.
-        number: u32,
-    },
-    /// Two volumes would have an identifier in common, and hosts would take them for one disk.
-    #[error(
-        "volume {volume} would have the {kind} {id} of volume {other}; choose another, or leave it out"
-    )]
-    SameIdentifier {
-        /// The volume.
-        volume: VolumeName,
-        /// The volume that has it.
-        other: VolumeName,
-        /// Which identifier.
-        kind: &'static str,
-        /// Its value.
-        id: String,
-    },
-    /// A volume can't be so.
-    #[error("volume {volume}: {fault}")]
-    Volume {
-        /// The volume.
-        volume: VolumeName,
-        /// What is wrong.
-        fault: SpecError,
-    },
-    /// A rule has two rates.
-    #[error("a fault rule of volume {volume} has both every and per_million; keep one of them")]
-    TwoFaultRates {
-        /// The volume.
-        volume: VolumeName,
-    },
-    /// Filters of a volume are wrong.
-    #[error("filters of volume {volume}: {fault}")]
-    Filters {
-        /// The volume.
-        volume: VolumeName,
-        /// What is wrong.
-        fault: FaultError,
-    },
-}
-
 impl Definitions {
-    /// Whether the definitions agree with themselves.
+    /// Checks that the definitions are consistent.
     pub fn check(&self) -> Result<(), DefinitionFault> {
         for (name, volume) in &self.volumes {
             volume.check(&name.0)?;
@@ -178,8 +30,8 @@ impl Definitions {
         self.check_identities(self.machine)
     }
 
-    /// Whether a target agrees with itself and with what else is defined.
-    /// `is_new` tells which hosts are about to be defined.
+    /// Checks that a target is consistent in itself and with the other definitions. `is_new` says
+    /// which hosts are about to be defined.
     pub(crate) fn check_target(
         &self,
         name: &TargetName,
@@ -230,12 +82,7 @@ impl Definitions {
 
 impl Volume {
     pub(crate) fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
-        let spec = RamSpec {
-            size: ByteSize(self.size.0),
-            block_size: self.block_size.0,
-            provision: Provision::Thin,
-        };
-        if let Err(fault) = spec.check() {
+        if let Err(fault) = self.spec().check() {
             return Err(DefinitionFault::Volume {
                 volume: name.clone(),
                 fault,
@@ -255,24 +102,19 @@ impl Volume {
         }
     }
 
-    pub(crate) fn to_server(&self, name: &VolumeName) -> VolumeDefinition {
-        let VolumeKind::Ram { provisioning } = &self.kind;
-        VolumeDefinition {
-            name: name.clone(),
-            len_bytes: self.size.0,
+    pub(crate) fn spec(&self) -> VolumeSpec {
+        VolumeSpec {
+            size: ByteSize(self.size.0),
             block_size: self.block_size.0,
-            provisioning: match provisioning.0 {
-                Provision::Thin => server::Provisioning::Thin,
-                Provision::Thick => server::Provisioning::Thick,
-            },
+            kind: self.kind.0.clone(),
         }
     }
 
-    pub(crate) fn lock(&self) -> Lock {
+    pub(crate) fn write_lock(&self) -> WriteLock {
         if self.read_only {
-            Lock::ReadOnly
+            WriteLock::ReadOnly
         } else {
-            Lock::Unlocked
+            WriteLock::Writable
         }
     }
 }
@@ -323,7 +165,7 @@ impl Target {
         Ok(())
     }
 
-    /// The LUNs that a host sees, where it does not see all.
+    /// The LUNs that a host sees, if it does not see all.
     fn luns_of(&self, host: &Text<HostName>) -> Option<BTreeMap<u16, u32>> {
         let known = |(lun, to): (&Nsid, &Nsid)| Some((u16::try_from(lun.0).ok()?, to.0));
         let map = self.luns.get(host)?;

@@ -9,14 +9,14 @@ use volume::filters as spec;
 
 use crate::text::{Period, Size, Text};
 
-/// What slows a volume down or makes it fail.
+/// Filters of a volume. They slow its commands down or make them fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filters {
-    /// Slows commands down.
+    /// Delays commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<DelayFilter>,
-    /// Bounds commands and bytes per second.
+    /// Limits commands and bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimitFilter>,
     /// Makes commands fail.
@@ -28,29 +28,29 @@ pub struct Filters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DelayFilter {
-    /// Added to reads, such as `250us`.
+    /// Time added to each read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "250us")]
     pub read: Option<Text<Period>>,
-    /// Added to writes.
+    /// Time added to each write.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub write: Option<Text<Period>>,
-    /// Added to discards.
+    /// Time added to each discard.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub discard: Option<Text<Period>>,
-    /// Added to flushes.
+    /// Time added to each flush.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub flush: Option<Text<Period>>,
-    /// Bytes per second of the pipe that data pass through, one command after the other.
+    /// Bytes per second of a link that data pass through, one command after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "100M")]
     pub bandwidth: Option<Size>,
 }
 
-/// Bounds per second.
+/// Limits per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimitFilter {
@@ -77,31 +77,33 @@ pub struct RateLimitFilter {
     pub write_bandwidth: Option<Size>,
 }
 
-/// Which commands fail, and how. The same seed and commands give the same failures.
+/// Faults: which commands fail, and how. The same seed and commands give the same failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultFilter {
-    /// Where the generator starts.
+    /// The seed of the random numbers.
     #[serde(default)]
+    #[schema(default = 0)]
     pub seed: u64,
-    /// The rules, of which the first that applies to a command counts.
+    /// The rules. The first one that applies to a command decides.
     pub rules: Vec<FaultRule>,
 }
 
-/// Some commands that fail.
+/// A rule for commands that fail. Without `every` and `per_million`, all of them fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
-    /// Their kind.
+    /// The kind of commands that the rule applies to.
     #[serde(default)]
+    #[schema(default = "any")]
     pub on: FaultedKind,
-    /// How they fail.
+    /// The error that hosts receive.
     pub status: FaultStatus,
-    /// Every so many of them fail; excludes `per_million`.
+    /// Every `every`-th command fails; excludes `per_million`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub every: Option<NonZeroU64>,
-    /// So many in a million fail, by chance; excludes `every`.
+    /// Commands of a million that fail at random; excludes `every`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_million: Option<u32>,
 }

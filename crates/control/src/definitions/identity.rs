@@ -1,4 +1,4 @@
-//! Identifiers of volumes as they are written in definitions, and the check that no two volumes have one in common.
+//! Identifiers of volumes in definitions, and the check that no two volumes share one.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,9 @@ use uuid::Uuid;
 use super::{DefinitionFault, Definitions, Target, Volume};
 use crate::text::Text;
 
-/// Identifiers by which hosts tell a disk apart. Those that are left out are derived: from the UUID, or else from those
-/// that are set; if none is set, from this machine, the target and the volume's name.
+/// Identifiers by which hosts distinguish disks. Identifiers that are absent are derived: from the
+/// UUID, otherwise from those that are set; if none is set, from this machine, the target and the
+/// volume's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Identity {
@@ -29,7 +30,8 @@ pub struct Identity {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub eui64: Option<Text<Eui64>>,
-    /// SCSI: NAA designator, 16 hexadecimal digits that begin with 2, 3 or 5, or 32 that begin with 6.
+    /// SCSI: NAA designator, 16 hexadecimal digits that begin with 2, 3 or 5, or 32 that begin with
+    /// 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub naa: Option<Text<Naa>>,
@@ -40,7 +42,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whether nothing is set.
+    /// Whether no identifier is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -83,8 +85,9 @@ impl From<VolumeIdentity> for Identity {
 }
 
 impl Definitions {
-    /// Whether no two volumes have an identifier in common. Of volumes without identifiers of their own, those are looked
-    /// at that hosts of their targets see, which are derived from `machine`.
+    /// Checks that no two volumes share an identifier. For volumes without identifiers of their
+    /// own, it checks the identifiers that hosts see in their targets, which are derived from
+    /// `machine`.
     pub(crate) fn check_identities(&self, machine: Option<Uuid>) -> Result<(), DefinitionFault> {
         let set = self.volumes.iter();
         let set: Vec<_> = set
@@ -119,7 +122,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// As [`check_identities`](Self::check_identities), with a target as it is to be.
+    /// As [`check_identities`](Self::check_identities), as if `name` were `target`.
     pub(crate) fn check_identities_with(
         &self,
         name: &TargetName,
@@ -137,14 +140,14 @@ impl Definitions {
         with.check_identities(self.machine)
     }
 
-    /// As [`check_identities`](Self::check_identities), with one more volume.
+    /// As [`check_identities`](Self::check_identities), as if `name` were `volume`.
     pub(crate) fn check_identity(
         &self,
         name: &VolumeName,
         volume: &Volume,
     ) -> Result<(), DefinitionFault> {
         if volume.identity.is_empty() {
-            // It is in no target yet.
+            // No target has it yet.
             return Ok(());
         }
         let mut with = self.clone();
@@ -153,7 +156,7 @@ impl Definitions {
     }
 }
 
-/// Notes whose the identifiers of `seen` are.
+/// Records `name` as the owner of the identifiers of `seen`. Fails if another volume owns one.
 fn claim<'a>(
     owners: &mut BTreeMap<(&'static str, String), &'a VolumeName>,
     name: &'a VolumeName,

@@ -1,37 +1,37 @@
-//! The kinds of volume: the one enum that definitions, the state file, the REST API and the command line share.
+//! How the kind of a volume stands in definitions, the state file and the REST API.
 
-use std::fmt;
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use volume::Provision;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+use volume::{Provision, VolumeKind};
 
-use super::Size;
 use crate::text::Text;
 
-/// What a volume's blocks are kept in. `kind` names it, among the fields of the volume; without `kind` it is `ram`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", from = "Fields")]
-pub enum VolumeKind {
-    /// Memory of this machine.
-    Ram {
-        /// When the memory is taken from the budget: `thin`, as it is written, or `thick`, at creation.
-        #[schema(value_type = String, example = "thin")]
-        provisioning: Text<Provision>,
-    },
-}
+/// The kind of a volume, which says where its blocks are stored, and the settings of that kind,
+/// among the fields of the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Fields", into = "Fields")]
+pub struct KindFields(pub VolumeKind);
 
-/// The fields of all kinds, as they are read. Unlike a tagged enum, a struct takes its fields out of those of the volume,
-/// so that the volume can reject every field that is left over.
-#[derive(Deserialize)]
+/// Where the blocks are stored, and when memory is allocated.
+///
+/// Unlike a tagged enum, a struct takes its fields out of those of the
+/// volume, so that the volume can reject every field that is left over.
+#[derive(Serialize, Deserialize, ToSchema)]
 struct Fields {
+    /// Where the blocks are stored: `ram` is memory of this machine.
     #[serde(default)]
+    #[schema(inline, default = "ram")]
     kind: Name,
+    /// When memory is allocated: `thin` on write, `thick` at creation.
     #[serde(default = "thin")]
+    #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Text<Provision>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Name {
     #[default]
@@ -42,52 +42,35 @@ fn thin() -> Text<Provision> {
     Text(Provision::Thin)
 }
 
-impl From<Fields> for VolumeKind {
+impl From<Fields> for KindFields {
     fn from(fields: Fields) -> Self {
-        match fields.kind {
-            Name::Ram => Self::Ram {
-                provisioning: fields.provisioning,
+        Self(match fields.kind {
+            Name::Ram => VolumeKind::Ram {
+                provision: fields.provisioning.0,
+            },
+        })
+    }
+}
+
+impl From<KindFields> for Fields {
+    fn from(kind: KindFields) -> Self {
+        match kind.0 {
+            VolumeKind::Ram { provision } => Self {
+                kind: Name::Ram,
+                provisioning: Text(provision),
             },
         }
     }
 }
 
-impl VolumeKind {
-    /// Memory.
-    pub const fn ram(provision: Provision) -> Self {
-        Self::Ram {
-            provisioning: Text(provision),
-        }
-    }
-
-    /// The memory that a volume of this kind takes from the budget at its creation, of `size`.
-    pub(crate) fn reserved_bytes(&self, size: Size) -> u64 {
-        match self {
-            Self::Ram { provisioning } => match provisioning.0 {
-                Provision::Thin => 0,
-                Provision::Thick => size.0,
-            },
-        }
-    }
-
-    /// Whether a volume holds something that was written, as far as can be told from the memory that it uses and the bytes
-    /// that hosts wrote since it was created.
-    pub(crate) fn holds_data(&self, used_bytes: u64, written_bytes: u64) -> bool {
-        match self {
-            Self::Ram { provisioning } => match provisioning.0 {
-                Provision::Thin => used_bytes > 0,
-                // All its memory is in use from the beginning.
-                Provision::Thick => written_bytes > 0,
-            },
-        }
+impl PartialSchema for KindFields {
+    fn schema() -> RefOr<Schema> {
+        Fields::schema()
     }
 }
 
-/// In words, such as `ram, thin`.
-impl fmt::Display for VolumeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ram { provisioning } => write!(f, "ram, {provisioning}"),
-        }
+impl ToSchema for KindFields {
+    fn name() -> Cow<'static, str> {
+        "VolumeKind".into()
     }
 }

@@ -1,4 +1,4 @@
-use volume::Provision;
+use volume::{Provision, VolumeKind};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn fault(text: &str) -> String {
 }
 
 #[test]
-fn toml_and_json_read_back_as_they_were_written() {
+fn definitions_survive_a_round_trip_through_toml_and_json() {
     let definitions = Definitions::from_text(EXAMPLE).expect("fine");
     let toml = definitions.to_toml();
     assert_eq!(
@@ -43,15 +43,19 @@ fn toml_and_json_read_back_as_they_were_written() {
 }
 
 #[test]
-fn the_kind_of_a_volume_stands_among_its_fields_and_is_ram_without_it() {
+fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
     let read =
         |fields: &str| Definitions::from_toml(&format!("[volumes.a]\nsize = \"1G\"\n{fields}"));
     let kind = |fields: &str| {
         read(fields).map(|all| all.volumes.values().next().expect("one").kind.clone())
     };
     let (thin, thick) = (
-        VolumeKind::ram(Provision::Thin),
-        VolumeKind::ram(Provision::Thick),
+        KindFields(VolumeKind::Ram {
+            provision: Provision::Thin,
+        }),
+        KindFields(VolumeKind::Ram {
+            provision: Provision::Thick,
+        }),
     );
     for (fields, expected) in [
         ("", &thin),

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName};
+use volume::{ByteSize, VolumeSpec};
 
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
-use crate::text::Size;
 
 /// What applying a file would do.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ struct Application {
 }
 
 impl Engine {
-    /// Makes `to` of what is defined, as one transaction. Whatever destroys data or ends sessions needs force. Returns
-    /// a line for each change.
+    /// Makes `to` of what is defined, as one transaction. Whatever destroys data or ends sessions
+    /// needs force. Returns a line for each change.
     pub fn apply(&self, to: Definitions, force: Force) -> Result<Vec<String>, EngineError> {
         let mut store = self.begin();
         let application = self.application(to)?;
@@ -41,7 +41,8 @@ impl Engine {
         Ok(application.shown)
     }
 
-    /// Says what [`apply`](Self::apply) would change, and whether it would refuse. Fails where `to` contradicts itself.
+    /// Says what [`apply`](Self::apply) would change, and whether it would refuse. Fails if `to`
+    /// contradicts itself.
     pub fn compare(&self, to: Definitions, force: Force) -> Result<Comparison, EngineError> {
         let _store = self.begin();
         let application = self.application(to)?;
@@ -68,8 +69,9 @@ impl Engine {
         })
     }
 
-    /// Every check that needs no change. What passes can fail at last only where something changes meanwhile, or where
-    /// RDMA can't be served. The volumes concerned are busy as long as what is returned lives.
+    /// Every check that needs no change. After these checks an apply can fail only if something
+    /// changes in the meantime or RDMA cannot be served. The volumes concerned are busy until the
+    /// returned guard is dropped.
     fn check_application(
         &self,
         application: &Application,
@@ -114,15 +116,22 @@ impl Engine {
     /// What thick volumes take has to be free before anything is removed.
     fn check_budget(&self, steps: &[Step]) -> Result<(), ServerError> {
         let taken = |step: &Step| match step {
-            Step::CreateVolume(_, volume) => volume.kind.reserved_bytes(volume.size),
+            Step::CreateVolume(_, volume) => volume.spec().reserved_bytes(),
             Step::Resize {
                 name,
                 from_bytes,
                 to_bytes,
             } => match self.defined_volume(name) {
                 Ok(volume) => {
-                    let reserved = |bytes| volume.kind.reserved_bytes(Size(bytes));
-                    reserved(*to_bytes).saturating_sub(reserved(*from_bytes))
+                    let reserved_bytes = |bytes| {
+                        let size = ByteSize(bytes);
+                        let spec = VolumeSpec {
+                            size,
+                            ..volume.spec()
+                        };
+                        spec.reserved_bytes()
+                    };
+                    reserved_bytes(*to_bytes).saturating_sub(reserved_bytes(*from_bytes))
                 }
                 Err(_) => 0,
             },
@@ -140,7 +149,8 @@ impl Engine {
     }
 }
 
-/// Whether portals over TCP could listen now. An address that another portal gives up is free by then.
+/// Whether portals over TCP could listen now. An address that another portal gives up is free by
+/// then.
 fn check_addresses(steps: &[Step]) -> Result<(), ServerError> {
     let is_given_up = |portal: &PortalDefinition| {
         steps.iter().any(|step| {

@@ -64,7 +64,7 @@ impl Busy {
         })
     }
 
-    /// What is under way.
+    /// The operation in progress.
     pub(super) fn list(&self) -> Vec<Task> {
         self.tasks()
             .iter()

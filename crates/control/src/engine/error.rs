@@ -1,4 +1,4 @@
-//! What a person asked of the engine and can't have, and why it did not start.
+//! What a person asked of the engine and cannot have, and why it did not start.
 
 use server::{ErrorKind, PortalDefinition, ServerError, StartError, VolumeName};
 use volume::ByteSize;
@@ -18,7 +18,7 @@ pub enum EngineError {
     /// The definitions contradict each other.
     #[error(transparent)]
     Definition(#[from] DefinitionFault),
-    /// What exists can't become what was asked for.
+    /// What exists cannot become what was asked for.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A name, size or address is wrong.
@@ -32,7 +32,7 @@ pub enum EngineError {
     Busy {
         /// The volume.
         volume: VolumeName,
-        /// What is under way.
+        /// The operation in progress.
         action: &'static str,
     },
     /// Removing a volume would destroy what hosts wrote.
@@ -90,7 +90,7 @@ impl EngineError {
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The state file can't be read.
+    /// The state file cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The server did not start.
@@ -103,3 +103,6 @@ pub enum OpenError {
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ impl Engine {
             return Err(self.volume_in_use(name, targets).into());
         }
         let info = self.server().volume(name)?;
-        let kind = self.defined_volume(name)?.kind;
+        let kind = self.defined_volume(name)?.kind.0;
         let written = info.statistics.kind(block::OpKind::Write);
         if kind.holds_data(info.used_bytes, written.bytes) {
             return Err(EngineError::HoldsData {

@@ -21,7 +21,7 @@ pub struct PortalPatch {
     pub rdma: Option<RdmaChoice>,
 }
 
-/// What becomes of a portal that can't be opened as things are on this machine.
+/// What to do with a portal that cannot be opened on this machine at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfClosed {
     /// It is refused.
@@ -85,8 +85,8 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// The portal that is meant: one of that URL, or, where that does not say what carries RDMA, the one that it names
-    /// otherwise.
+    /// The portal with that URL, or, if the URL does not say what carries RDMA, the portal that it
+    /// names apart from that.
     pub(super) fn defined_portal(&self, portal: Portal) -> Result<Portal, ServerError> {
         let definitions = self.read();
         let mut candidates = definitions.portals.iter().map(|defined| defined.0);

@@ -22,12 +22,13 @@ pub enum RdmaProvider {
 pub enum RdmaSegmentation {
     /// It does.
     On,
-    /// Each packet is sent by a call of its own: that was asked for, or the system was seen to damage runs.
+    /// Each packet is sent by a call of its own: that was asked for, or the system was seen to
+    /// damage runs.
     Off,
 }
 
-/// What RDMA in software has counted at a portal's address since its first portal was opened. Portals at one address have the
-/// same counts, since packets come to the address.
+/// What RDMA in software has counted at a portal's address since its first portal was opened.
+/// Portals at one address have the same counts, since packets come to the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaStatisticsView {
     /// Packets that came, those among them that were dropped.

@@ -7,9 +7,9 @@ use server::{Force, PortalDefinition, Server, ServerError};
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
-use crate::reservations::Kept;
+use crate::saved_state::SavedState;
 
-/// Why the server can't be what the state file says.
+/// Why the server cannot be what the state file says.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The server refused a definition.
@@ -26,28 +26,28 @@ pub enum RestoreError {
     Plan(#[from] PlanError),
 }
 
-/// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or has no provider of RDMA,
-/// stays closed: those are returned with the reason. Everything else has to work. Reservations are back before hosts can
-/// come.
+/// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or
+/// has no provider of RDMA, stays closed: those are returned with the reason. Everything else has
+/// to work. Reservations are back before hosts can come.
 pub(super) fn restore(
     server: &Server,
-    kept: &Kept,
+    saved: &SavedState,
     lost_contents: LostContents,
 ) -> Result<BTreeMap<PortalDefinition, String>, RestoreError> {
-    let steps = plan(&Definitions::default(), &kept.definitions.as_changes())?;
+    let steps = plan(&Definitions::default(), &saved.definitions.as_changes())?;
     let opens = |step: &Step| step.phase() == Phase::OpenPortals;
     let (portals, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(opens);
     for step in others {
         take(server, &step)?;
     }
-    for name in kept.definitions.volumes.keys() {
+    for name in saved.definitions.volumes.keys() {
         let offline = lost_contents.apply(server, &name.0);
         offline.map_err(|error| RestoreError::Server {
             what: format!("volume {name}"),
             error: Box::new(error),
         })?;
     }
-    for (target, lun, reservations) in kept.reservations.to_server() {
+    for (target, lun, reservations) in saved.reservations.to_server() {
         server.restore_reservations(target, lun, reservations);
     }
     let mut closed = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Saves reservations of iSCSI targets that are to outlive a restart. The commands that made them wait for that, so this
-//! has a thread of its own.
+//! Saves reservations of iSCSI targets that are to outlive a restart. The commands that made them
+//! wait for that, so this has a thread of its own.
 
 use std::io;
 use std::sync::Weak;
@@ -9,7 +9,7 @@ use server::{ReservationFeed, TargetName};
 
 use super::{Engine, Shared};
 use crate::change::Change;
-use crate::reservations::to_keep;
+use crate::reservations::to_saved;
 use crate::text::Text;
 
 /// Starts the thread. It ends with the server.
@@ -36,7 +36,7 @@ impl Engine {
         let Some(unsaved) = self.server().unsaved_reservations(target) else {
             return;
         };
-        let luns = to_keep(&unsaved);
+        let luns = to_saved(&unsaved);
         let mut is_saved = self.reservations().of(target) == luns;
         if !is_saved {
             let change = Change::SetReservations(Text(target.clone()), luns);
@@ -46,7 +46,7 @@ impl Engine {
                     self.make(vec![change]);
                 }
                 Err(error) => {
-                    tracing::error!(%target, %error, "cannot save reservations; hosts are told that they failed");
+                    tracing::error!(%target, %error, "cannot save reservations; the commands of hosts fail");
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! What the memory budget could not give: writes that failed, connections that were rejected, and volumes that it cannot
-//! hold. The log tells of each kind at most once per [`LINE_INTERVAL`], with how many there were since the line before.
+//! What the memory budget rejected: writes that failed, connections that were rejected, and volumes
+//! that are larger than the budget. Each kind is logged at most once per [`LINE_INTERVAL`], with
+//! the number of events since the last line.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,21 +10,21 @@ use server::VolumeName;
 use super::Engine;
 use super::lost::first_names;
 
-/// The shortest time between two lines of a kind.
+/// The minimum time between two lines of one kind.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the log has said.
+/// What was logged.
 #[derive(Debug, Default)]
 pub(crate) struct ShortageLog {
-    writes: Told,
-    connections: Told,
+    writes: Logged,
+    connections: Logged,
     /// Volumes that are larger than the budget.
     oversized: BTreeSet<VolumeName>,
 }
 
-/// How far a counter has been told.
+/// The value of a counter when it was last logged.
 #[derive(Debug, Default)]
-struct Told {
+struct Logged {
     count: u64,
     at: Option<Instant>,
 }
@@ -63,8 +64,8 @@ impl ShortageLog {
     }
 }
 
-impl Told {
-    /// How many events are new, if a line is due.
+impl Logged {
+    /// The number of new events, if a line is due.
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
         let is_early = |at| now.saturating_duration_since(at) < LINE_INTERVAL;
         if count == self.count || self.at.is_some_and(is_early) {
@@ -76,7 +77,7 @@ impl Told {
 }
 
 impl Engine {
-    /// Volumes that the memory budget cannot hold.
+    /// Volumes that are larger than the memory budget.
     pub(super) fn oversized_volumes(&self) -> BTreeSet<VolumeName> {
         let budget_bytes = self.server().capacity().budget_bytes;
         let definitions = self.read();
@@ -91,15 +92,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_at_once_and_then_together_once_per_interval() {
-        let (mut told, start) = (Told::default(), Instant::now());
+    fn events_are_logged_at_once_and_then_together_once_per_interval() {
+        let (mut logged, start) = (Logged::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(told.due(0, after(0)), None);
-        assert_eq!(told.due(3, after(5)), Some(3));
-        assert_eq!(told.due(3, after(10)), None);
-        assert_eq!(told.due(9, after(64)), None);
-        assert_eq!(told.due(10, after(65)), Some(7));
-        assert_eq!(told.due(10, after(600)), None);
-        assert_eq!(told.due(11, after(605)), Some(1));
+        assert_eq!(logged.due(0, after(0)), None);
+        assert_eq!(logged.due(3, after(5)), Some(3));
+        assert_eq!(logged.due(3, after(10)), None);
+        assert_eq!(logged.due(9, after(64)), None);
+        assert_eq!(logged.due(10, after(65)), Some(7));
+        assert_eq!(logged.due(10, after(600)), None);
+        assert_eq!(logged.due(11, after(605)), Some(1));
     }
 }

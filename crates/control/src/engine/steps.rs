@@ -42,7 +42,7 @@ impl<'a> Transaction<'a> {
         self.done.push(step);
     }
 
-    /// The steps are for good.
+    /// The steps are permanently.
     pub(super) fn keep(mut self) {
         self.done.clear();
     }
@@ -72,12 +72,12 @@ pub(super) fn take(
         Step::RemoveHost(name, _) => server.remove_host(name)?,
         Step::CreateVolume(name, volume) => {
             let identity = volume.identity.to_server();
-            server.create_volume_as(identity, volume.to_server(name), &mut |_| {})?;
+            server.create_volume_as(name.clone(), identity, &volume.spec(), &mut |_| {})?;
         }
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
-        Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.lock())?,
+        Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
             // Definitions were checked before they became steps.
             let spec = to.filters.to_spec().unwrap_or_default();

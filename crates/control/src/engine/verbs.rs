@@ -10,7 +10,9 @@ use volume::Progress;
 
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{Access, Chap, Definitions, Filters, Host, Nsid, Target, Volume};
+use crate::definitions::{
+    Access, Chap, ChapForm, Definitions, Filters, Host, Nsid, Target, Volume,
+};
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
 
@@ -51,11 +53,12 @@ pub struct TargetAccess {
     pub portal_groups: BTreeSet<NonZeroU16>,
     /// What hosts without CHAP of their own have to prove to an iSCSI target.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
 }
 
 impl Engine {
-    /// Creates a volume. A thick one takes its memory now; other changes go on meanwhile.
+    /// Creates a volume. A thick volume allocates its memory now; other changes are not blocked.
     pub fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), EngineError> {
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
@@ -63,12 +66,13 @@ impl Engine {
             return Err(ServerError::VolumeExists(name).into());
         }
         self.read().check_identity(&name, &volume)?;
-        let definition = volume.to_server(&name);
-        let identity = volume.identity.to_server();
+        let (identity, spec) = (volume.identity.to_server(), volume.spec());
         self.server()
-            .create_volume_as(identity, definition, &mut |progress| busy.note(progress))?;
+            .create_volume_as(name.clone(), identity, &spec, &mut |progress| {
+                busy.note(progress);
+            })?;
         let mut store = self.begin();
-        // Another volume may have got an identifier meanwhile.
+        // Another volume may have been given an identifier meanwhile.
         if let Err(fault) = self.read().check_identity(&name, &volume) {
             self.server().remove_volume(&name, Force::Yes)?;
             return Err(fault.into());
@@ -78,7 +82,8 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, is_creation)
     }
 
-    /// Changes a volume. A thick one that grows takes memory now; other changes go on meanwhile.
+    /// Changes a volume. A thick volume that grows allocates memory now; other changes are not
+    /// blocked.
     pub fn change_volume(
         &self,
         name: &VolumeName,
@@ -113,8 +118,8 @@ impl Engine {
         self.commit(&mut self.begin(), vec![change], force, is_growth)
     }
 
-    /// Makes every block of a volume read as zeros; refused while sessions use it, unless forced. Other changes go on
-    /// meanwhile.
+    /// Makes every block of a volume read as zeros; rejected while sessions use it, unless forced.
+    /// Other changes are not blocked.
     pub fn erase_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let info = self.server().volume(name)?;
         self.guard_erasure(name, force)?;
@@ -157,7 +162,8 @@ impl Engine {
         self.set_target(&mut store, name, target, Force::No)
     }
 
-    /// Creates an iSCSI target whose name is made here, of the machine and the first volume, and returns the name.
+    /// Creates an iSCSI target whose name is made here, of the machine and the first volume, and
+    /// returns the name.
     pub fn create_iscsi_target(&self, target: Target) -> Result<TargetName, EngineError> {
         let mut store = self.begin();
         let first = target.namespaces.values().next();
@@ -173,7 +179,7 @@ impl Engine {
         Ok(name)
     }
 
-    /// Changes who may use a target. Sessions that are no longer allowed end.
+    /// Changes the hosts that may use a target. Sessions that are no longer allowed end.
     pub fn set_target_access(
         &self,
         name: &TargetName,
@@ -191,7 +197,8 @@ impl Engine {
         self.set_target(&mut store, name.clone(), target, Force::No)
     }
 
-    /// Makes a volume a namespace of a target, with the lowest free number where none is given. Returns the number.
+    /// Makes a volume a namespace of a target, with the lowest free number where none is given.
+    /// Returns the number.
     pub fn attach_volume(
         &self,
         name: &TargetName,
@@ -336,8 +343,8 @@ impl Engine {
     }
 }
 
-/// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI names. Any other unknown name may
-/// be a typing error, and remains an error.
+/// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI
+/// names. Any other unknown name may be a typing error, and remains an error.
 fn new_hosts(target: &Target, known: &Definitions) -> Vec<Change> {
     let listed = target.hosts.iter().flat_map(BTreeMap::keys);
     let named: BTreeSet<_> = listed.chain(target.luns.keys()).collect();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
 use crate::definitions::{
-    Access, Chap, Filters, Host, Identity, Nsid, RdmaChoice, ToldBy, VolumeKind,
+    Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
 };
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
@@ -32,7 +32,7 @@ pub struct VolumeView {
     pub block_size: u64,
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
-    pub kind: VolumeKind,
+    pub kind: KindFields,
     /// Memory that it holds.
     pub used_bytes: u64,
     /// Identifiers that are set.
@@ -47,7 +47,7 @@ pub struct VolumeView {
     pub state: VolumeState,
     /// What slows it down or makes it fail.
     pub filters: Filters,
-    /// Where it is attached.
+    /// The attachments.
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
@@ -83,7 +83,7 @@ impl From<Availability> for VolumeState {
     }
 }
 
-/// A place where a volume is attached.
+/// An attachment of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttachmentView {
     /// The target.
@@ -102,12 +102,14 @@ pub struct TargetView {
     pub name: String,
     /// The protocol that its name is of: `nvme` or `iscsi`.
     pub protocol: String,
-    /// What any host may do, where it is for any.
+    /// The access of any host, if the target is for any host.
     pub any_host: Option<Access>,
-    /// The hosts that may use it, where it has a list. Without both, hosts on this machine may.
+    /// The hosts that may use it, if it has a list. Without `any_host` and a list, hosts on this
+    /// machine may use it.
     #[schema(value_type = Option<std::collections::BTreeMap<String, Access>>)]
     pub hosts: Option<std::collections::BTreeMap<Text<HostName>, Access>>,
-    /// The LUNs that hosts on the list see, where they don't see all: each with its number in the target.
+    /// The LUNs that hosts on the list see, if they do not see all: each with its number in the
+    /// target.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>)]
     pub luns: std::collections::BTreeMap<Text<HostName>, std::collections::BTreeMap<Nsid, Nsid>>,
@@ -156,7 +158,7 @@ pub struct HostView {
 pub struct ChapView {
     /// The name that the host gives.
     pub user: String,
-    /// The name that targets give, where they have a secret for it.
+    /// The name that targets give, if they have a secret.
     pub mutual_user: Option<String>,
 }
 
@@ -176,10 +178,10 @@ pub struct PortalView {
     pub url: String,
     /// Whether it listens.
     pub state: PortalState,
-    /// What is to carry RDMA, where it is over RDMA.
+    /// What is to carry RDMA, if the portal is over RDMA.
     #[serde(default)]
     pub rdma: Option<RdmaChoice>,
-    /// What carries RDMA, where it is over RDMA and open.
+    /// What carries RDMA, if the portal is over RDMA and open.
     #[serde(default)]
     pub provider: Option<RdmaProvider>,
     /// Whether the system cuts runs of packets (GSO), where software carries RDMA.
@@ -198,7 +200,7 @@ pub struct PortalView {
 /// Another discovery service that hosts are referred to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReferralView {
-    /// Where it is, as a URL.
+    /// The portal's URL.
     pub url: String,
 }
 
@@ -208,7 +210,8 @@ pub struct ReferralView {
 pub enum PortalState {
     /// It does.
     Open,
-    /// Its address is not there, or taken by another program, or has no provider of RDMA; it is tried again.
+    /// Its address is not there, or taken by another program, or has no provider of RDMA; it is
+    /// tried again.
     Closed,
 }
 
@@ -223,7 +226,7 @@ pub struct SessionView {
     pub host: String,
     /// Where the host came from.
     pub peer: String,
-    /// The address of ours that it came to.
+    /// The local address of the connection.
     pub local: String,
     /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi` or `iser`.
     pub transport: String,
@@ -252,8 +255,8 @@ pub struct IscsiSessionView {
     /// Its connections, oldest first.
     #[serde(default)]
     pub connections: Vec<IscsiConnectionView>,
-    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what the initiator declared
-    /// as its `MaxRecvDataSegmentLength`.
+    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what
+    /// the initiator declared as its `MaxRecvDataSegmentLength`.
     pub parameters: std::collections::BTreeMap<String, String>,
 }
 
@@ -277,7 +280,7 @@ pub struct IscsiConnectionView {
     pub cid: u16,
     /// Where it came from.
     pub peer: String,
-    /// The address of ours that it came to.
+    /// The local address of the connection.
     pub local: String,
     /// The negotiated keys; those of the session are the same for all of its connections.
     pub parameters: std::collections::BTreeMap<String, String>,
@@ -334,13 +337,13 @@ pub struct CapacityView {
     pub free_bytes: u64,
     /// What all volumes would take if they were full.
     pub promised_bytes: u64,
-    /// Volumes that are larger than the budget: their writes fail when it is used up.
+    /// The number of volumes that are larger than the budget. Their writes fail when it is used up.
     #[serde(default)]
     pub oversized_volumes: usize,
-    /// How many writes failed because too little was free.
+    /// The number of writes that failed because too little was free.
     #[serde(default)]
     pub failed_writes: u64,
-    /// How many connections were rejected because too little was free.
+    /// The number of connections that were rejected because too little was free.
     #[serde(default)]
     pub rejected_connections: u64,
     /// What one idle connection costs.
@@ -371,7 +374,7 @@ impl Engine {
         let (definitions, lost) = (self.read(), self.lost().clone());
         let machine = self.server().machine();
         let known = infos.into_iter().filter_map(|info| {
-            let volume = definitions.volumes.get(&Text(info.name().clone()))?;
+            let volume = definitions.volumes.get(&Text(info.name.clone()))?;
             Some(volume_view(&info, volume, &lost, machine))
         });
         sorted(known, |volume| &volume.name)
@@ -477,7 +480,7 @@ impl Engine {
         let sessions = server.sessions().into_iter();
         [
             volumes
-                .map(|v| (v.definition.name.to_string(), v.statistics))
+                .map(|v| (v.name.to_string(), v.statistics))
                 .collect(),
             targets
                 .map(|t| (t.definition.name.to_string(), t.statistics))
@@ -493,7 +496,7 @@ impl Engine {
         capacity_view(self.server().capacity(), promised, oversized)
     }
 
-    /// What takes long and is under way.
+    /// The long operation in progress.
     pub fn tasks(&self) -> Vec<Task> {
         self.shared.busy.list()
     }
@@ -517,8 +520,8 @@ fn volume_view(
 ) -> VolumeView {
     let written = info.statistics.kind(OpKind::Write);
     let holds_data =
-        volume.kind.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
-    let contents = if lost.contains(info.name()) && !holds_data {
+        volume.kind.0.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
+    let contents = if lost.contains(&info.name) && !holds_data {
         Contents::Lost
     } else {
         Contents::Present
@@ -528,7 +531,7 @@ fn volume_view(
         let place = Place {
             machine,
             target: &attachment.target,
-            volume: info.name(),
+            volume: &info.name,
         };
         AttachmentView {
             target: attachment.target.to_string(),
@@ -537,9 +540,9 @@ fn volume_view(
         }
     });
     VolumeView {
-        name: info.name().to_string(),
-        size_bytes: info.definition.len_bytes,
-        block_size: info.definition.block_size.bytes(),
+        name: info.name.to_string(),
+        size_bytes: info.spec.size.0,
+        block_size: info.spec.block_size.bytes(),
         kind: volume.kind.clone(),
         used_bytes: info.used_bytes,
         identity: volume.identity.clone(),

@@ -5,7 +5,8 @@ use crate::change::tests::definitions;
 use crate::text::{Portal, Text};
 
 proptest! {
-    /// A model server takes the steps: it refuses what refers to something that does not exist, as the real one does.
+    /// A model server takes the steps: it refuses what refers to something that does not exist, as
+    /// the real one does.
     #[test]
     fn steps_make_what_was_asked_and_their_inverses_undo_them(a in definitions(), b in definitions()) {
         let steps = plan(&a, &a.changes_to(&b)).expect("block sizes are the same");

@@ -19,22 +19,22 @@ fn names(definitions: &Definitions) -> Vec<String> {
 }
 
 /// An open state file that transactions are written to.
-fn settled(folder: &Folder) -> (Store, Kept) {
-    let (mut store, kept) = Store::open(&folder.state()).expect("opens");
+fn settled(folder: &Folder) -> (Store, SavedState) {
+    let (mut store, saved) = Store::open(&folder.state()).expect("opens");
     store.settle().expect("written");
-    (store, kept)
+    (store, saved)
 }
 
 fn reopened(path: &Path) -> Vec<String> {
-    let (_store, kept) = Store::open(path).expect("opens");
-    names(&kept.definitions)
+    let (_store, saved) = Store::open(path).expect("opens");
+    names(&saved.definitions)
 }
 
 #[test]
 fn what_was_appended_is_there_after_reopening() {
     let folder = Folder::new();
-    let (mut store, kept) = settled(&folder);
-    assert_eq!(kept, Kept::default());
+    let (mut store, saved) = settled(&folder);
+    assert_eq!(saved, SavedState::default());
     store.append(&[volume("a"), volume("b")]).expect("appended");
     store.append(&[volume("c")]).expect("appended");
     let removal = Change::RemoveVolume(Text("b".parse().expect("a name")));
@@ -56,10 +56,10 @@ fn a_file_cut_anywhere_holds_the_transactions_before_the_cut() {
     let whole = fs::read(folder.state()).expect("read");
     for cut in HEADER.len()..=whole.len() {
         fs::write(folder.state(), &whole[..cut]).expect("written");
-        let kept = ends.iter().filter(|&&end| end <= cut as u64).count() - 1;
+        let saved = ends.iter().filter(|&&end| end <= cut as u64).count() - 1;
         assert_eq!(
             reopened(&folder.state()),
-            ["a", "b", "c"][..kept],
+            ["a", "b", "c"][..saved],
             "cut at {cut}"
         );
         // What is appended after a cut follows the last whole transaction.
@@ -129,7 +129,7 @@ fn damage_anywhere_in_a_complete_last_line_stops_the_start() {
 }
 
 #[test]
-fn a_start_that_is_not_settled_leaves_the_file_as_it_was() {
+fn a_start_that_is_not_settled_leaves_the_file_unchanged() {
     let folder = Folder::new();
     let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
@@ -150,7 +150,7 @@ fn a_start_that_is_not_settled_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn an_unknown_field_is_told_and_not_dropped() {
+fn an_unknown_field_is_an_error() {
     let folder = Folder::new();
     let json = r#"[{"set_volume":["a",{"size":"1 MiB","colour":"red"}]}]"#;
     let line = format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()));
@@ -162,7 +162,7 @@ fn an_unknown_field_is_told_and_not_dropped() {
 }
 
 #[test]
-fn another_format_is_left_alone() {
+fn a_file_of_another_format_is_not_changed() {
     let folder = Folder::new();
     fs::write(folder.state(), "ramport-state 2\nwhatever\n").expect("written");
     let error = Store::open(&folder.state()).expect_err("another version");
@@ -174,17 +174,17 @@ fn another_format_is_left_alone() {
 #[test]
 fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
     let folder = Folder::new();
-    let (mut store, mut kept) = settled(&folder);
+    let (mut store, mut saved) = settled(&folder);
     for name in ["a", "b"] {
         store.append(&[volume(name)]).expect("appended");
-        kept.make(volume(name));
+        saved.make(volume(name));
     }
     // Killed while the new file was being written: half of it lies beside the old one.
     fs::write(folder.join("state.new"), "ramport-state 1\n1234").expect("written");
     drop(store);
     assert_eq!(reopened(&folder.state()), ["a", "b"]);
-    let (mut store, kept) = settled(&folder);
-    store.compact(&kept).expect("compacted");
+    let (mut store, saved) = settled(&folder);
+    store.compact(&saved).expect("compacted");
     store
         .append(&[volume("c")])
         .expect("appended after compaction");
@@ -196,16 +196,16 @@ fn a_kill_between_the_steps_of_a_compaction_loses_nothing() {
 #[test]
 fn churn_is_compacted_and_the_file_stays_short() {
     let folder = Folder::new();
-    let (mut store, mut kept) = settled(&folder);
+    let (mut store, mut saved) = settled(&folder);
     let mut compactions = 0;
     let batch: Vec<_> = (0..500).map(|n| volume(&format!("v{n}"))).collect();
     for _ in 0..40 {
         store.append(&batch).expect("appended");
         for change in &batch {
-            kept.make(change.clone());
+            saved.make(change.clone());
         }
         if store.wants_compaction() {
-            store.compact(&kept).expect("compacted");
+            store.compact(&saved).expect("compacted");
             compactions += 1;
         }
     }
@@ -224,11 +224,11 @@ fn a_second_daemon_is_kept_off_the_state() {
 }
 
 #[test]
-fn a_failed_write_leaves_the_state_as_it_was() {
+fn a_failed_write_leaves_the_state_unchanged() {
     let folder = Folder::new();
     let (mut store, _) = settled(&folder);
     store.append(&[volume("a")]).expect("appended");
-    // A descriptor that can't be written, as on a full or broken disk.
+    // A descriptor that cannot be written, as on a full or broken disk.
     let unwritable = File::open(folder.state()).expect("opens for reading");
     let writable = store.file.replace(unwritable);
     assert!(store.append(&[volume("b")]).is_err());
@@ -241,13 +241,13 @@ fn a_failed_write_leaves_the_state_as_it_was() {
 #[test]
 fn what_identifiers_are_derived_from_outlives_compaction() {
     let folder = Folder::new();
-    let (mut store, mut kept) = settled(&folder);
+    let (mut store, mut saved) = settled(&folder);
     let change = Change::SetMachine(Uuid::from_u128(7));
     store
         .append(std::slice::from_ref(&change))
         .expect("appended");
-    kept.make(change);
-    store.compact(&kept).expect("compacted");
+    saved.make(change);
+    store.compact(&saved).expect("compacted");
     drop(store);
     let (_store, again) = settled(&folder);
     assert_eq!(again.definitions.machine, Some(Uuid::from_u128(7)));

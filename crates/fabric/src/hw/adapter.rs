@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::cma::{CmId, EventChannel, Key};
 use super::connections::Connections;
-use super::error::HwError;
 use super::library::Library;
 use super::memory::Memory;
 use super::queue_pairs::{QueuePairs, Serial};
@@ -16,6 +15,7 @@ use super::queues::Queues;
 use super::regions::Regions;
 use super::removal;
 use super::verbs::{Context, Pd};
+use crate::HwError;
 use crate::devices::{LinkLayer, devices};
 use crate::verbs::{Completion, Event, ProtectionDomain};
 

@@ -8,13 +8,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::error::{HwError, checked, made};
+use super::checked::{checked, made};
 use super::library::Library;
 use super::sys::{
     PS_TCP, cm_event, ibv_qp_attr, qp_attr_mask, rdma_cm_event, rdma_cm_id, rdma_conn_param,
     rdma_event_channel,
 };
 use super::verbs::{Context, set_nonblocking};
+use crate::HwError;
 
 /// The key of an identifier. Its events carry the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

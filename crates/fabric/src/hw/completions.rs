@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receive_tells_what_came_with_the_message() {
+    fn a_receive_reports_immediate_data_and_invalidated_keys() {
         let mut wc = ibv_wc {
             byte_len: 100,
             imm_data: 77_u32.to_be(),

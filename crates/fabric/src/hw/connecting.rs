@@ -21,7 +21,8 @@ use super::connections::{Connection, Phase};
 use super::queue_pairs::Serial;
 use super::regions::remote_rights;
 use super::sys::{async_event, cm_event, qp_attr_mask, qp_state};
-use crate::provider::{ConnectTo, FabricError};
+use crate::FabricError;
+use crate::provider::ConnectTo;
 use crate::verbs::{CommId, ConnectRequest, Event, PathMtu, QpFailure, QpState, Qpn, RejReason};
 
 /// Private data of a request, of a reply and of a rejection.

@@ -8,7 +8,7 @@ use roce::{CmError, CmState, network_of};
 
 use super::cma::{CmId, Resources};
 use super::queue_pairs::Serial;
-use crate::provider::FabricError;
+use crate::FabricError;
 use crate::verbs::{CommId, Qpn};
 
 /// The phase of a connection.

@@ -7,12 +7,12 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
-use super::error::HwError;
 use super::sys::{
     ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr,
     ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param,
     rdma_event_channel,
 };
+use crate::HwError;
 
 const LIBIBVERBS: &CStr = c"libibverbs.so.1";
 const LIBRDMACM: &CStr = c"librdmacm.so.1";

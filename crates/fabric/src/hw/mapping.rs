@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::error::HwError;
+use crate::HwError;
 
 /// The unit of registration. Adapters require equal offsets of addresses in it.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_had_is_an_error() {
+    fn impossible_sizes_are_errors() {
         let error = Mapping::new(usize::MAX)
             .err()
             .expect("more than any machine has");

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use session::{Placement, RegionId};
 
-use super::error::HwError;
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::sys::{access, ibv_sge};
 use super::verbs::{Mr, Pd};
-use crate::verbs::ProtectionDomain;
+use crate::HwError;
+use crate::verbs::{MemoryId, MemoryRange, ProtectionDomain};
 
 /// One allocation.
 struct Allocation {
@@ -48,7 +47,7 @@ impl Memory {
         len_bytes: usize,
         domain: ProtectionDomain,
         pd: &Arc<Pd>,
-    ) -> Result<RegionId, HwError> {
+    ) -> Result<MemoryId, HwError> {
         let mapping = Arc::new(Mapping::new(len_bytes)?);
         while self.allocations.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -65,20 +64,20 @@ impl Memory {
             local: vec![(domain, mr)],
         };
         self.allocations.insert(id, allocation);
-        Ok(RegionId(id))
+        Ok(MemoryId(id))
     }
 
-    pub(super) fn release(&mut self, memory: RegionId) {
+    pub(super) fn release(&mut self, memory: MemoryId) {
         self.allocations.remove(&memory.0);
     }
 
-    pub(super) fn bytes(&self, memory: RegionId) -> &[u8] {
+    pub(super) fn bytes(&self, memory: MemoryId) -> &[u8] {
         self.allocations
             .get(&memory.0)
             .map_or(&[], |allocation| allocation.mapping.bytes())
     }
 
-    pub(super) fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+    pub(super) fn bytes_mut(&mut self, memory: MemoryId) -> &mut [u8] {
         let Some(allocation) = self.allocations.get_mut(&memory.0) else {
             return &mut [];
         };
@@ -87,8 +86,8 @@ impl Memory {
     }
 
     /// The mapping, and the offset of `place` in it; `None` if `place` is not inside.
-    pub(super) fn locate(&self, place: Placement) -> Option<(&Arc<Mapping>, usize)> {
-        let allocation = self.allocations.get(&place.region.0)?;
+    pub(super) fn locate(&self, place: MemoryRange) -> Option<(&Arc<Mapping>, usize)> {
+        let allocation = self.allocations.get(&place.memory.0)?;
         let end = place.range.offset.checked_add(place.range.len)?;
         let start = usize::try_from(place.range.offset).ok()?;
         (end <= allocation.mapping.len_bytes() as u64).then_some((&allocation.mapping, start))
@@ -98,7 +97,7 @@ impl Memory {
     /// registered yet.
     pub(super) fn local(
         &mut self,
-        place: Placement,
+        place: MemoryRange,
         domain: ProtectionDomain,
         pd: &Arc<Pd>,
     ) -> Option<ibv_sge> {
@@ -107,7 +106,7 @@ impl Memory {
             mapping,
             iova,
             local,
-        } = self.allocations.get_mut(&place.region.0)?;
+        } = self.allocations.get_mut(&place.memory.0)?;
         if !local.iter().any(|(of, _)| *of == domain) {
             local.push((domain, register_whole(pd, mapping, *iova).ok()?));
         }

@@ -8,12 +8,13 @@ use roce::CmError;
 use roce::wire::RnrTimer;
 
 use super::adapter::Hw;
-use super::error::HwError;
 use super::queue_pairs::Pair;
 use super::regions::remote_rights;
 use super::sys::{ibv_ah_attr, ibv_qp_attr, qp_attr_mask as mask, qp_state};
+use crate::FabricError;
+use crate::HwError;
 use crate::devices::roce_gid_index;
-use crate::provider::{FabricError, PeerQp, RETRIES};
+use crate::provider::{PeerQp, RETRIES};
 use crate::verbs::{QpState, Qpn};
 
 /// 4.096 µs · 2^14, about 67 ms, until a packet without an answer is sent again.

@@ -5,33 +5,33 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use session::RegionId;
 
 use super::adapter::Hw;
 use super::cma::{CmId, Key};
-use crate::provider::{ConnectTo, FabricError, PeerQp, Provider, Wait};
+use crate::FabricError;
+use crate::provider::{ConnectTo, PeerQp, Provider, Wait};
 use crate::verbs::{
-    CommId, Completion, Event, PostError, ProtectionDomain, QpConfig, Qpn, RecvRequest, Region,
-    RejReason, Remote, Rkey, SendRequest,
+    CommId, Completion, Event, MemoryId, PostError, ProtectionDomain, QpConfig, Qpn, RecvRequest,
+    Region, RejReason, Remote, Rkey, SendRequest,
 };
 
 impl Provider for Hw {
-    fn allocate(&mut self, len_bytes: usize) -> Result<RegionId, FabricError> {
+    fn allocate(&mut self, len_bytes: usize) -> Result<MemoryId, FabricError> {
         let domain = ProtectionDomain::default();
         let pd = self.pd(domain)?;
         Ok(self.memory.allocate(len_bytes, domain, &pd)?)
     }
 
-    fn release(&mut self, memory: RegionId) {
+    fn release(&mut self, memory: MemoryId) {
         self.regions.remove_of(memory);
         self.memory.release(memory);
     }
 
-    fn bytes(&self, memory: RegionId) -> &[u8] {
+    fn bytes(&self, memory: MemoryId) -> &[u8] {
         self.memory.bytes(memory)
     }
 
-    fn bytes_mut(&mut self, memory: RegionId) -> &mut [u8] {
+    fn bytes_mut(&mut self, memory: MemoryId) -> &mut [u8] {
         self.memory.bytes_mut(memory)
     }
 

@@ -5,13 +5,14 @@ use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::error::{HwError, checked, made};
+use super::checked::{checked, made};
 use super::mapping::Mapping;
 use super::sys::{
     QPT_RC, access, bind_mw, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr,
     ibv_send_wr, ibv_sge, qp_attr_mask, qp_state, send_flags, wr,
 };
 use super::verbs::{Channel, Cq, Mr, Mw, Pd};
+use crate::HwError;
 use crate::verbs::{Gather, Inline, Remote};
 
 /// How long the queues of a queue pair are.

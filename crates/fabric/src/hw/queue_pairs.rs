@@ -5,10 +5,10 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use super::error::HwError;
 use super::queue_pair::{Depths, Qp, Work};
 use super::verbs::Mw;
 use super::work_tracker::{Ticket, WorkTracker};
+use crate::HwError;
 use crate::verbs::{CommId, ProtectionDomain, QpConfig, QpState, Qpn, WorkKind};
 
 /// Our own number of a queue pair. Unlike the adapter's, it is never used again. Completions carry

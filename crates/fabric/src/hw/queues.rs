@@ -9,9 +9,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::HwError;
 use super::queue_pair::{Cqs, Depths};
 use super::verbs::{Channel, Context};
+use crate::HwError;
 
 /// The completion queues of a provider.
 pub(super) struct Queues {

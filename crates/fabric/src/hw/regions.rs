@@ -7,12 +7,10 @@
 use std::collections::HashMap;
 use std::ffi::c_uint;
 
-use session::RegionId;
-
 use super::queue_pairs::Serial;
 use super::sys::access;
 use super::verbs::{Mr, Mw};
-use crate::verbs::{Access, Rkey};
+use crate::verbs::{Access, MemoryId, Rkey};
 
 /// The object behind a key.
 pub(super) enum Grant {
@@ -23,7 +21,7 @@ pub(super) enum Grant {
 /// All keys.
 #[derive(Default)]
 pub(super) struct Regions {
-    pub(super) by_key: HashMap<u32, (RegionId, Grant)>,
+    pub(super) by_key: HashMap<u32, (MemoryId, Grant)>,
 }
 
 impl Regions {
@@ -42,7 +40,7 @@ impl Regions {
     }
 
     /// Invalidates all keys to an allocation.
-    pub(super) fn remove_of(&mut self, memory: RegionId) {
+    pub(super) fn remove_of(&mut self, memory: MemoryId) {
         self.by_key.retain(|_, (of, _)| *of != memory);
     }
 

@@ -5,12 +5,12 @@ use std::ffi::c_uint;
 use roce::RegisterError;
 
 use super::adapter::Hw;
-use super::error::HwError;
 use super::mapping::PAGE_BYTES;
 use super::regions::{Grant, Regions, remote_rights};
 use super::sys::access;
 use super::verbs::{Mr, Mw};
-use crate::provider::FabricError;
+use crate::FabricError;
+use crate::HwError;
 use crate::verbs::{Region, Remote, Rkey};
 
 impl Hw {
@@ -79,7 +79,7 @@ impl Hw {
     }
 
     fn keep(&mut self, key: Rkey, region: &Region, grant: Grant) {
-        let memory = region.placement.region;
+        let memory = region.placement.memory;
         self.regions.by_key.insert(key.0, (memory, grant));
     }
 }

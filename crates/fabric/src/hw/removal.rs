@@ -17,9 +17,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::cma::{CmId, EventChannel, Key};
-use super::error::HwError;
 use super::library::Library;
 use super::sys::cm_event;
+use crate::HwError;
 
 /// Devices that have their thread, by librdmacm's contexts.
 static WATCHED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());

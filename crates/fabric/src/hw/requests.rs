@@ -5,11 +5,11 @@ use std::ffi::c_uint;
 use roce::wire::NakCode;
 
 use super::adapter::Hw;
-use super::error::HwError;
 use super::queue_pair::{Qp, Source, Work};
 use super::queue_pairs::{Label, Serial, depths};
 use super::regions::remote_rights;
 use super::sys::{ibv_qp_attr, ibv_sge, qp_attr_mask, qp_state, wr};
+use crate::HwError;
 use crate::verbs::{
     Completion, Data, Event, Gather, PostError, QpConfig, QpFailure, QpState, Qpn, RecvRequest,
     Remote, SendOp, SendRequest, WorkStatus,

@@ -10,13 +10,14 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::error::{HwError, checked, made};
+use super::checked::{checked, made};
 use super::library::Library;
 use super::mapping::{Mapping, PAGE_BYTES};
 use super::sys::{
     MW_TYPE_2, TRANSPORT_IB, access, device_cap, ibv_async_event, ibv_comp_channel, ibv_context,
     ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_wc,
 };
+use crate::HwError;
 
 /// The capabilities of a device that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

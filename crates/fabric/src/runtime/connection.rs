@@ -6,12 +6,12 @@ use block::ByteRange;
 use memory::Charge;
 use net::parts::{ConnectionPlace, HalfOpen};
 use net::{CloseReason, ConnectionId, ListenerId};
-use session::{Placement, RegionId, RemoteKey};
+use session::RemoteKey;
 
 use super::acceptor::{DrivenMessages, QueueShape};
 use super::pool::Pool;
 use super::queue::{ReadDone, SendBatch, SendQueue, Staged};
-use crate::verbs::{Completion, QpFailure, Qpn, RecvRequest, WorkId};
+use crate::verbs::{Completion, MemoryId, MemoryRange, QpFailure, Qpn, RecvRequest, WorkId};
 use crate::{FabricError, Provider};
 
 /// A connection.
@@ -40,7 +40,7 @@ pub(super) struct Connection {
 
 /// Memory for incoming messages.
 pub(super) struct Receives {
-    region: RegionId,
+    region: MemoryId,
     count: u16,
     len_bytes: u32,
 }
@@ -97,8 +97,8 @@ impl Receives {
         let len_bytes = u64::from(self.len_bytes);
         RecvRequest {
             id: WorkId(index),
-            into: Placement {
-                region: self.region,
+            into: MemoryRange {
+                memory: self.region,
                 range: ByteRange {
                     offset: index * len_bytes,
                     len: len_bytes,

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use block::ByteRange;
 use memory::{Budget, Charge};
-use session::{Placement, RegionId};
 
 use crate::Provider;
+use crate::verbs::{MemoryId, MemoryRange};
 
 /// A piece of the pool. Given back by [`Pool::give`], or lost to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
-    region: RegionId,
+    region: MemoryId,
     size: Size,
     /// Which slab of its class it is of.
     slab: u32,
@@ -67,7 +67,7 @@ struct Class {
 /// Memory that is got and given back as one.
 #[derive(Debug)]
 struct Slab {
-    region: RegionId,
+    region: MemoryId,
     /// A bit for each chunk that is free.
     free: u64,
 }
@@ -125,9 +125,9 @@ impl Chunk {
     }
 
     /// The placement of its first `len_bytes` bytes.
-    pub(super) fn placement(&self, len_bytes: u32) -> Placement {
-        Placement {
-            region: self.region,
+    pub(super) fn placement(&self, len_bytes: u32) -> MemoryRange {
+        MemoryRange {
+            memory: self.region,
             range: ByteRange {
                 offset: self.offset(),
                 len: u64::from(len_bytes),
@@ -161,7 +161,7 @@ impl Class {
     }
 
     /// Adds a slab, all of it free.
-    fn add(&mut self, region: RegionId) {
+    fn add(&mut self, region: MemoryId) {
         let slab = Slab {
             region,
             free: self.size.all_free(),
@@ -209,7 +209,7 @@ impl Class {
     }
 
     /// Removes the last slab that is wholly free.
-    fn remove_idle(&mut self) -> Option<RegionId> {
+    fn remove_idle(&mut self) -> Option<MemoryId> {
         let all_free = self.size.all_free();
         let mut slabs = self.slabs.iter_mut();
         let idle = slabs.rfind(|slab| slab.as_ref().is_some_and(|slab| slab.free == all_free))?;
@@ -219,7 +219,7 @@ impl Class {
     }
 
     /// Removes everything.
-    fn drain(&mut self) -> impl Iterator<Item = RegionId> {
+    fn drain(&mut self) -> impl Iterator<Item = MemoryId> {
         (self.first_open, self.free_chunks) = (0, 0);
         self.slabs.drain(..).flatten().map(|slab| slab.region)
     }
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_connections_needed_goes_back_as_they_leave() {
+    fn memory_of_many_connections_is_freed_as_they_disconnect() {
         const MIB: u64 = 1 << 20;
         const BOUND_BYTES: u64 = 4 * MIB;
         const CONNECTIONS: usize = 512;

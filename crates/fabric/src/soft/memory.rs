@@ -1,5 +1,6 @@
 //! Memory that requests name, and random numbers.
 
+use crate::verbs::{MemoryId, MemoryRange};
 use std::io;
 use std::ops::Range;
 
@@ -7,7 +8,6 @@ use block::ByteRange;
 use roce::wire::Icrc;
 use roce::{AtomicOp, Backend, MemoryFault};
 use rustix::rand::{GetRandomFlags, getrandom};
-use session::{Placement, RegionId};
 
 /// Plain memory by number, and numbers from the system's generator.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Memory {
 /// The memory that datagrams have arrived in, while they are handled.
 #[derive(Debug)]
 struct Arriving {
-    region: RegionId,
+    region: MemoryId,
     /// Its first byte, and the one after its last.
     addresses: Range<usize>,
     /// Something of it is to stay there.
@@ -65,12 +65,12 @@ impl Memory {
 
     /// Adds memory. There is room for a million regions, more than queue pairs and their queues
     /// need together.
-    pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> RegionId {
+    pub(super) fn insert(&mut self, bytes: Box<[u8]>) -> MemoryId {
         if let Some(index) = self.free.pop() {
             let entry = &mut self.regions[index as usize];
             entry.id = entry.id.wrapping_add(1 << INDEX_BITS);
             entry.bytes = Some(bytes);
-            return RegionId(entry.id);
+            return MemoryId(entry.id);
         }
         let id = self.regions.len() as u32;
         assert!(id <= INDEX_MASK, "a million regions are enough");
@@ -78,11 +78,11 @@ impl Memory {
             id,
             bytes: Some(bytes),
         });
-        RegionId(id)
+        MemoryId(id)
     }
 
     /// Removes memory and returns it.
-    pub(super) fn remove(&mut self, region: RegionId) -> Option<Box<[u8]>> {
+    pub(super) fn remove(&mut self, region: MemoryId) -> Option<Box<[u8]>> {
         let index = region.0 & INDEX_MASK;
         let entry = self.regions.get_mut(index as usize)?;
         let bytes = entry.bytes.take_if(|_| entry.id == region.0)?;
@@ -91,12 +91,12 @@ impl Memory {
     }
 
     /// Takes memory out to receive a datagram into; [`put_back`](Self::put_back) returns it.
-    pub(super) fn take_out(&mut self, region: RegionId) -> Box<[u8]> {
+    pub(super) fn take_out(&mut self, region: MemoryId) -> Box<[u8]> {
         self.get_mut(region).map(std::mem::take).unwrap_or_default()
     }
 
     /// From now on, packets that are handled lie in the memory that was taken out.
-    pub(super) fn arrived(&mut self, region: RegionId, taken_out: &[u8]) {
+    pub(super) fn arrived(&mut self, region: MemoryId, taken_out: &[u8]) {
         let start = taken_out.as_ptr().addr();
         self.arriving = Some(Arriving {
             region,
@@ -106,36 +106,36 @@ impl Memory {
     }
 
     /// Puts memory back that was taken out. Returns whether some of its bytes must stay there.
-    pub(super) fn put_back(&mut self, region: RegionId, taken_out: Box<[u8]>) -> bool {
+    pub(super) fn put_back(&mut self, region: MemoryId, taken_out: Box<[u8]>) -> bool {
         if let Some(bytes) = self.get_mut(region) {
             *bytes = taken_out;
         }
         self.arriving.take().is_some_and(|arriving| arriving.stays)
     }
 
-    pub(super) fn bytes(&self, region: RegionId) -> &[u8] {
+    pub(super) fn bytes(&self, region: MemoryId) -> &[u8] {
         self.get(region).unwrap_or_default()
     }
 
-    pub(super) fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
+    pub(super) fn bytes_mut(&mut self, region: MemoryId) -> &mut [u8] {
         self.get_mut(region)
             .map(|bytes| &mut **bytes)
             .unwrap_or_default()
     }
 
-    fn get(&self, region: RegionId) -> Option<&[u8]> {
+    fn get(&self, region: MemoryId) -> Option<&[u8]> {
         let entry = self.regions.get((region.0 & INDEX_MASK) as usize)?;
         entry.bytes.as_deref().filter(|_| entry.id == region.0)
     }
 
-    fn get_mut(&mut self, region: RegionId) -> Option<&mut Box<[u8]>> {
+    fn get_mut(&mut self, region: MemoryId) -> Option<&mut Box<[u8]>> {
         let entry = self.regions.get_mut((region.0 & INDEX_MASK) as usize)?;
         entry.bytes.as_mut().filter(|_| entry.id == region.0)
     }
 
     /// The bytes of a placement; `None` if it is not inside.
-    pub(super) fn slice(&self, place: Placement) -> Option<&[u8]> {
-        let bytes = self.get(place.region)?;
+    pub(super) fn slice(&self, place: MemoryRange) -> Option<&[u8]> {
+        let bytes = self.get(place.memory)?;
         let start = usize::try_from(place.range.offset).ok()?;
         let len = usize::try_from(place.range.len).ok()?;
         bytes.get(start..)?.get(..len)
@@ -143,7 +143,7 @@ impl Memory {
 
     fn slice_mut(
         &mut self,
-        region: RegionId,
+        region: MemoryId,
         offset: u64,
         len: usize,
     ) -> Result<&mut [u8], MemoryFault> {
@@ -165,13 +165,13 @@ impl Memory {
 }
 
 impl Backend for Memory {
-    fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+    fn write(&mut self, region: MemoryId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         self.slice_mut(region, offset, bytes.len())?
             .copy_from_slice(bytes);
         Ok(())
     }
 
-    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<MemoryRange> {
         let arriving = self.arriving.as_mut()?;
         let start = bytes.as_ptr().addr();
         let offset = start.checked_sub(arriving.addresses.start)?;
@@ -179,8 +179,8 @@ impl Backend for Memory {
             return None;
         }
         arriving.stays = true;
-        Some(Placement {
-            region: arriving.region,
+        Some(MemoryRange {
+            memory: arriving.region,
             range: ByteRange {
                 offset: offset as u64,
                 len: bytes.len() as u64,
@@ -188,12 +188,12 @@ impl Backend for Memory {
         })
     }
 
-    fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
+    fn hash(&mut self, placement: MemoryRange, icrc: &mut Icrc) -> Result<(), MemoryFault> {
         icrc.update(self.slice(placement).ok_or(MemoryFault)?);
         Ok(())
     }
 
-    fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
+    fn atomic(&mut self, region: MemoryId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
         let slot = self.slice_mut(region, offset, NUMBER_BYTES)?;
         let original = u64::from_ne_bytes(*slot.first_chunk().ok_or(MemoryFault)?);
         slot.copy_from_slice(&op.apply(original).to_ne_bytes());
@@ -221,7 +221,7 @@ mod tests {
     const OTHER: [u8; NUMBER_BYTES] = [0xAB; NUMBER_BYTES];
 
     /// Memory of three numbers, of which that in the middle is 4.
-    fn memory() -> (Memory, RegionId) {
+    fn memory() -> (Memory, MemoryId) {
         let mut memory = Memory::new().expect("the system has a generator");
         let bytes = [OTHER, 4u64.to_ne_bytes(), OTHER].concat();
         let region = memory.insert(bytes.into_boxed_slice());
@@ -254,7 +254,7 @@ mod tests {
         for offset in [17, 24, u64::MAX - 7, u64::MAX] {
             assert_eq!(memory.atomic(region, offset, op), Err(MemoryFault));
         }
-        let other = RegionId(region.0 + 1);
+        let other = MemoryId(region.0 + 1);
         assert_eq!(memory.atomic(other, 8, op), Err(MemoryFault));
         assert_eq!(memory.bytes(region), before);
         memory.remove(region).expect("it is memory");

@@ -1,15 +1,14 @@
 //! Memory that datagrams are received into.
 
-use session::RegionId;
-
 use super::memory::Memory;
+use crate::verbs::MemoryId;
 
 /// Regions of the provider's memory, each with one datagram or run. Data may stay in a region until
 /// the program above has handled the completions. The next datagram is then received into the next
 /// region.
 #[derive(Debug)]
 pub(super) struct ReceiveBuffers {
-    regions: [RegionId; Self::COUNT],
+    regions: [MemoryId; Self::COUNT],
     /// How many of them hold data that must stay.
     used: usize,
 }
@@ -31,7 +30,7 @@ impl ReceiveBuffers {
     }
 
     /// The region that the next datagram is received into; `None` if all hold data that must stay.
-    pub(super) fn room(&self) -> Option<RegionId> {
+    pub(super) fn room(&self) -> Option<MemoryId> {
         self.regions.get(self.used).copied()
     }
 

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use block::ByteRange;
-use session::Placement;
 
 use super::*;
 use crate::ports::free_udp_port;
-use crate::verbs::{Data, Inline, SendOp, Signal, WorkId, WorkKind, WorkStatus};
+use crate::verbs::{
+    Data, Inline, MemoryId, MemoryRange, SendOp, Signal, WorkId, WorkKind, WorkStatus,
+};
 
 const CONNECTIONS: usize = 24;
 const THREADS: usize = 3;
@@ -22,7 +23,7 @@ struct Pair {
     client: Soft,
     servers: Vec<Soft>,
     /// Where each server's queue pairs receive, by number.
-    receives: Vec<RegionId>,
+    receives: Vec<MemoryId>,
     /// The servers' queue pairs: which server has them.
     accepted: HashMap<Qpn, usize>,
     connected: usize,
@@ -31,12 +32,12 @@ struct Pair {
     ended: usize,
     /// The client's ends of connections.
     made: Vec<(Qpn, CommId)>,
-    memory: RegionId,
+    memory: MemoryId,
 }
 
-fn at(memory: RegionId, index: u64) -> Placement {
-    Placement {
-        region: memory,
+fn at(memory: MemoryId, index: u64) -> MemoryRange {
+    MemoryRange {
+        memory,
         range: ByteRange {
             offset: index * MESSAGE_BYTES,
             len: MESSAGE_BYTES,

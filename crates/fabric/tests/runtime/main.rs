@@ -104,7 +104,7 @@ fn peers_are_spread_over_threads_and_each_is_served_woken_and_closed_there() {
 }
 
 #[test]
-fn memory_is_charged_and_given_back() {
+fn memory_is_charged_and_released() {
     let server = Server::start(ServerOptions::default());
     let before = server.budget.used_bytes();
     let mut peer = Peer::connect(&server, b"").expect("taken");
@@ -117,7 +117,7 @@ fn memory_is_charged_and_given_back() {
 }
 
 #[test]
-fn a_panic_ends_its_session_alone() {
+fn a_panic_ends_only_its_session() {
     let server = Server::start(ServerOptions::default());
     let mut victim = Peer::connect(&server, b"").expect("taken");
     let mut other = Peer::connect(&server, b"").expect("taken");

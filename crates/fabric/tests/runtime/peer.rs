@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Access, Completion, Data, Event, Gather, Inline, PostError, ProtectionDomain, QpConfig, Qpn,
-    RecvRequest, Region, RejReason, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind,
-    WorkStatus,
+    Access, Completion, Data, Event, Gather, Inline, MemoryId, MemoryRange, PostError,
+    ProtectionDomain, QpConfig, Qpn, RecvRequest, Region, RejReason, Remote, SendOp, SendRequest,
+    Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
-use session::{Placement, RegionId};
 
 use crate::toy::{PORT, Server};
 
@@ -37,8 +36,8 @@ pub struct Refused {
 pub struct Peer {
     soft: Soft,
     qpn: Qpn,
-    data: RegionId,
-    receives: RegionId,
+    data: MemoryId,
+    receives: MemoryId,
     memory_at: Remote,
     messages: VecDeque<Vec<u8>>,
     is_gone: bool,
@@ -237,9 +236,9 @@ impl Peer {
     }
 }
 
-fn place(region: RegionId, offset: u64, len: u64) -> Placement {
-    Placement {
-        region,
+fn place(memory: MemoryId, offset: u64, len: u64) -> MemoryRange {
+    MemoryRange {
+        memory,
         range: ByteRange { offset, len },
     }
 }

@@ -15,7 +15,7 @@ use fabric::runtime::{
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
 use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
-use session::{MessageSession, RegionId, RemoteBuffer, RemoteKey, Session, WorkList};
+use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 
 pub const PORT: u16 = 4420;
 
@@ -163,11 +163,11 @@ struct ToyBackend {
 }
 
 impl Attachment for ToyBackend {
-    fn memory(&self, _region: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, _region: session::SourceId) -> Option<&dyn Pinned> {
         None
     }
 
-    fn may_send(&self, _region: RegionId) -> bool {
+    fn may_send(&self, _region: session::SourceId) -> bool {
         true
     }
 

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Access, CommId, Completion, Data, Event, Gather, Inline, PostError, ProtectionDomain, QpConfig,
-    QpFailure, Qpn, RecvRequest, Region, RejReason, Remote, SendOp, SendRequest, Signal, WorkId,
-    WorkKind, WorkStatus,
+    Access, CommId, Completion, Data, Event, Gather, Inline, MemoryId, MemoryRange, PostError,
+    ProtectionDomain, QpConfig, QpFailure, Qpn, RecvRequest, Region, RejReason, Remote, SendOp,
+    SendRequest, Signal, WorkId, WorkKind, WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Wait};
-use session::{Placement, RegionId};
 
 const PORT: u16 = 4420;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,7 +47,7 @@ pub struct Ends<P> {
 struct Link {
     ids: [CommId; 2],
     qpns: [Qpn; 2],
-    memory: [RegionId; 2],
+    memory: [MemoryId; 2],
 }
 
 const MEMORY_BYTES: usize = 4 << 20;
@@ -182,7 +181,7 @@ impl<P: Provider> Ends<P> {
         posted.expect("there is room in the queue");
     }
 
-    fn recv(&mut self, link: &Link, end: usize, id: u64, into: Placement) {
+    fn recv(&mut self, link: &Link, end: usize, id: u64, into: MemoryRange) {
         let request = RecvRequest {
             id: WorkId(id),
             into,
@@ -191,7 +190,7 @@ impl<P: Provider> Ends<P> {
         posted.expect("there is room in the queue");
     }
 
-    fn register(&mut self, end: usize, placement: Placement) -> Remote {
+    fn register(&mut self, end: usize, placement: MemoryRange) -> Remote {
         let region = Region {
             domain: DOMAIN,
             placement,
@@ -203,7 +202,7 @@ impl<P: Provider> Ends<P> {
 
     /// Lends end 1's memory to end 0, which hears of it by a message: an adapter binds the key
     /// before it sends what was posted after that, but maybe not at once.
-    fn lend(&mut self, link: &Link, placement: Placement) -> Remote {
+    fn lend(&mut self, link: &Link, placement: MemoryRange) -> Remote {
         let remote = self.register(1, placement);
         self.recv(link, 0, 0, link.place(0, 0, 0));
         self.send(link, 1, 0, SendOp::Send(inline(b"")));
@@ -212,16 +211,16 @@ impl<P: Provider> Ends<P> {
         remote
     }
 
-    fn slice(&self, end: usize, place: Placement) -> &[u8] {
+    fn slice(&self, end: usize, place: MemoryRange) -> &[u8] {
         let start = place.range.offset as usize;
-        &self.providers[end].bytes(place.region)[start..start + place.range.len as usize]
+        &self.providers[end].bytes(place.memory)[start..start + place.range.len as usize]
     }
 }
 
 impl Link {
-    fn place(&self, end: usize, offset: u64, len: u64) -> Placement {
-        Placement {
-            region: self.memory[end],
+    fn place(&self, end: usize, offset: u64, len: u64) -> MemoryRange {
+        MemoryRange {
+            memory: self.memory[end],
             range: ByteRange { offset, len },
         }
     }

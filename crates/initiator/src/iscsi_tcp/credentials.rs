@@ -1,4 +1,5 @@
-//! Where the secrets of CHAP come from: the URL, a file that it names, or the environment, as libiscsi has them.
+//! Where the secrets of CHAP come from: the URL, a file that it names, or the environment, in
+//! libiscsi's form.
 
 use std::{env, fs, path::Path};
 
@@ -22,8 +23,8 @@ const TARGET_USER: &str = "LIBISCSI_CHAP_TARGET_USERNAME";
 const TARGET_SECRET: &str = "LIBISCSI_CHAP_TARGET_PASSWORD";
 
 impl Secrets {
-    /// The secrets for `url`: what stands in it, else its file, else the environment. A user without a secret takes
-    /// the secret from the environment.
+    /// The secrets for `url`: from the URL, otherwise from its file, otherwise from the
+    /// environment. A user without a secret takes the secret from the environment.
     pub(crate) fn gather(url: &Url) -> Result<Self, ConnectError> {
         if let Some(path) = url.secrets_file() {
             return Self::read(path);

@@ -1,4 +1,4 @@
-//! Asking a portal which targets there are (SendTargets).
+//! Discovery of a portal's targets (SendTargets).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct TargetRecord {
     pub portal_group: Option<u16>,
 }
 
-/// The targets that the portal at the URL's host and port tells this initiator of. `timeout` is for each step.
+/// Asks the portal at the URL's host and port for its targets. `timeout` limits each step.
 pub fn discover_targets(url: &Url, timeout: Duration) -> Result<Vec<TargetRecord>, ConnectError> {
     if url.scheme() != Scheme::Iscsi {
         return Err(ConnectError::Scheme {
@@ -46,7 +46,8 @@ pub fn discover_targets(url: &Url, timeout: Duration) -> Result<Vec<TargetRecord
         })
         .map_err(lost)?;
     connection.session().logout();
-    // What was asked for is there; a target that only hangs up instead of answering has logged out, too.
+    // What was asked for is there; a target that only hangs up instead of answering has logged out,
+    // too.
     let _ = connection.wait_until(&mut buffers, timeout, |connection| {
         (connection.session().poll_event()? == Event::LoggedOut).then_some(())
     });

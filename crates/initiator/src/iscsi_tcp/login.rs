@@ -1,4 +1,4 @@
-//! Making a session: connecting, login, setting the logical unit up.
+//! Creating a session: connecting, login, set-up of the logical unit.
 
 use std::{fs, io, net::SocketAddr, thread, time::Duration};
 
@@ -33,7 +33,8 @@ pub(crate) struct Attached {
 /// Redirections that are followed (RFC 7143 §11.13.5, status class 1).
 const MOVES_MAX: u32 = 4;
 
-/// ISID of the random kind (RFC 7143 §11.12.5): type 10b, 24 random bits, then 16 bits for the session's number.
+/// ISID of the random kind (RFC 7143 §11.12.5): type 10b, 24 random bits, then 16 bits for the
+/// session's number.
 const ISID_RANDOM: u8 = 0x80;
 
 /// Where open-iscsi keeps the machine's name.
@@ -65,7 +66,7 @@ impl Plan {
                 challenge: [0; 17],
                 header_digest: digest(url.header_digest()),
                 data_digest: digest(url.data_digest()),
-                // One more, for what a line asks of its own accord.
+                // One more, for the connection's own commands.
                 keys: options.depth + 1,
             },
         })
@@ -75,7 +76,7 @@ impl Plan {
         self.config.lun
     }
 
-    /// Makes the session with this number and sets its logical unit up.
+    /// Logs in the session with this number and sets its logical unit up.
     pub(crate) fn attach(&self, index: u16) -> Result<Attached, ConnectError> {
         let (address, mut connection) = self.log_in(index)?;
         let lost = |source| ConnectError::Session { address, source };
@@ -86,7 +87,7 @@ impl Plan {
             match setup.poll() {
                 SetupStep::Submit(command) => {
                     let outcome =
-                        carry(&mut connection, &mut buffers, &command, timeout).map_err(lost)?;
+                        execute(&mut connection, &mut buffers, &command, timeout).map_err(lost)?;
                     setup
                         .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
                         .map_err(|source| ConnectError::Unit { address, source })?;
@@ -102,7 +103,8 @@ impl Plan {
         })
     }
 
-    /// Makes a session at the first of the host's addresses that takes it, or where that says that it has moved to.
+    /// Logs in at the first of the host's addresses that accepts the login, and follows
+    /// redirections.
     pub(crate) fn log_in(
         &self,
         index: u16,
@@ -153,13 +155,13 @@ impl Plan {
 }
 
 /// Submits a command and waits for its outcome.
-fn carry(
+fn execute(
     connection: &mut Connection<Session>,
     buffers: &mut Buffers,
     command: &Command,
     timeout: Duration,
 ) -> Result<Outcome, ConnectionError> {
-    // Where the session has ended, waiting for the outcome says how.
+    // If the session has ended, waiting for the outcome reports why.
     if connection
         .session()
         .submit(Setup::KEY, command, buffers)
@@ -170,7 +172,7 @@ fn carry(
     connection.wait_outcome(buffers, timeout)
 }
 
-/// Where a login was sent on to.
+/// The portal that a login was redirected to.
 fn moved_to(error: &ConnectError) -> Option<PortalAddress> {
     match error {
         ConnectError::Session {

@@ -1,4 +1,4 @@
-//! Making an association: the admin connection, its controller, and the I/O connections.
+//! Creating an association: the admin connection, its controller, and the I/O connections.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::error::QueueName;
 use crate::{ConnectError, ConnectionError, DeviceOptions, Url, socket};
 
-/// What to attach to, and how.
+/// The device to attach to, and the options.
 #[derive(Debug)]
 pub(crate) struct Plan<T> {
     pub(crate) url: Url,
@@ -26,12 +26,12 @@ pub(crate) struct Plan<T> {
     name: HostName,
 }
 
-/// What the I/O queues of an association are like.
+/// The parameters of the I/O queues of an association.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IoTerms {
+pub(crate) struct IoQueueConfig {
     /// Commands in flight.
     pub(crate) depth: u16,
-    /// Keys that they use.
+    /// Command keys in use.
     pub(crate) keys: u16,
     /// The length of each buffer.
     pub(crate) buffer_bytes: usize,
@@ -47,17 +47,17 @@ pub(crate) struct Admin<C> {
 }
 
 impl<C: NvmeConnection> Admin<C> {
-    /// How long a controller may take to shut down before the host leaves all the same.
+    /// How long a controller may take to shut down before the host disconnects.
     const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
-    /// Takes leave of the controller, so that it need not find out by a timeout or a broken connection. What has
-    /// gone wrong with it by now changes nothing.
+    /// Shuts the controller down, so that it does not have to detect the loss by a timeout or a
+    /// broken connection. Errors are ignored.
     pub(crate) fn shut_down(mut self) {
         let until = Instant::now() + Self::SHUTDOWN_TIME;
         let mut shutdown = Shutdown::new();
         loop {
             match shutdown.poll() {
-                ShutdownStep::Submit(command) => match self.carry_until(&command, until) {
+                ShutdownStep::Submit(command) => match self.execute_until(&command, until) {
                     Ok(outcome) => shutdown.handle_outcome(&outcome),
                     Err(_) => return,
                 },
@@ -69,8 +69,9 @@ impl<C: NvmeConnection> Admin<C> {
         }
     }
 
-    /// Submits a command under [`Shutdown::KEY`] and waits for its outcome; those of others are dropped.
-    fn carry_until(
+    /// Submits a command under [`Shutdown::KEY`] and waits for its outcome. Other outcomes are
+    /// dropped.
+    fn execute_until(
         &mut self,
         command: &Command,
         until: Instant,
@@ -102,7 +103,7 @@ impl<T: Transport> Plan<T> {
         })
     }
 
-    /// Makes an admin queue at the first of the host's addresses that takes it.
+    /// Connects an admin queue at the first of the host's addresses that accepts it.
     pub(crate) fn connect_admin(
         &mut self,
         purpose: Purpose,
@@ -117,23 +118,23 @@ impl<T: Transport> Plan<T> {
         Err(failure.expect("a name that resolves has an address"))
     }
 
-    /// Makes I/O queue `queue_id` of the association of `admin`, of this shape.
+    /// Connects I/O queue `queue_id` of the association of `admin`.
     pub(crate) fn connect_io(
         &mut self,
         admin: &Admin<T::Connection>,
         queue_id: u16,
-        terms: &IoTerms,
+        config: &IoQueueConfig,
     ) -> Result<T::Connection, ConnectError> {
         let name = QueueName(queue_id);
         let controller = &admin.facts.controller;
         let shape = QueueShape {
             queue: name,
             controller_id: controller.id,
-            keys: terms.keys,
-            in_flight_max: terms.depth,
+            keys: config.keys,
+            in_flight_max: config.depth,
             in_capsule_max_bytes: T::in_capsule_max_bytes(controller),
-            slots: terms.depth,
-            slot_bytes: terms.buffer_bytes.max(size_of::<ConnectData>()),
+            slots: config.depth,
+            slot_bytes: config.buffer_bytes.max(size_of::<ConnectData>()),
         };
         let mut connection = self.transport.connect(admin.address, &shape)?;
         let mut buffers = Buffers::new(1, size_of::<ConnectData>());
@@ -141,14 +142,14 @@ impl<T: Transport> Plan<T> {
             &self.name,
             controller.id,
             queue_id,
-            terms.depth + 1,
+            config.depth + 1,
             0,
             buffers.slot_mut(0),
         );
         let key = CommandKey(0);
         let timeout = self.options.connect_timeout;
-        let outcome = carry(&mut connection, &mut buffers, key, &command, timeout)
-            .map_err(|source| lost(admin.address, name, source))?;
+        let outcome = execute(&mut connection, &mut buffers, key, &command, timeout)
+            .map_err(|source| connection_error(admin.address, name, source))?;
         if !outcome.status.is_success() {
             return Err(ConnectError::QueueRefused {
                 address: admin.address,
@@ -187,8 +188,10 @@ impl<T: Transport> Plan<T> {
                 SetupStep::Submit(command) => {
                     let timeout = self.options.connect_timeout;
                     let outcome =
-                        carry(&mut connection, &mut buffers, Setup::KEY, &command, timeout)
-                            .map_err(|source| lost(address, QueueName::ADMIN, source))?;
+                        execute(&mut connection, &mut buffers, Setup::KEY, &command, timeout)
+                            .map_err(|source| {
+                                connection_error(address, QueueName::ADMIN, source)
+                            })?;
                     setup
                         .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
                         .map_err(|source| ConnectError::Setup { address, source })?;
@@ -207,21 +210,24 @@ impl<T: Transport> Plan<T> {
 }
 
 /// Submits a command and waits for its outcome.
-pub(crate) fn carry<C: NvmeConnection>(
+pub(crate) fn execute<C: NvmeConnection>(
     connection: &mut C,
     buffers: &mut Buffers,
     key: CommandKey,
     command: &Command,
     timeout: Duration,
 ) -> Result<Outcome, ConnectionError> {
-    // Where the connection has ended, waiting for the outcome says how.
     if connection.submit(key, command, buffers).is_err() {
         return Err(ConnectionError::Closed);
     }
     connection.wait_outcome(buffers, timeout)
 }
 
-pub(crate) fn lost(address: SocketAddr, queue: QueueName, source: ConnectionError) -> ConnectError {
+pub(crate) fn connection_error(
+    address: SocketAddr,
+    queue: QueueName,
+    source: ConnectionError,
+) -> ConnectError {
     ConnectError::Connection {
         address,
         queue,

@@ -1,11 +1,11 @@
-//! Asking a discovery service what it knows.
+//! Reading the log of a discovery service.
 
 use std::time::Duration;
 
 use nvme::host::{LogReader, LogStep, Purpose, Setup};
 use nvme::wire::discovery::DiscoveryEntry;
 
-use super::association::{Plan, carry, lost};
+use super::association::{Plan, connection_error, execute};
 use super::transport::Transport;
 use super::{Rdma, Tcp};
 use crate::error::QueueName;
@@ -30,7 +30,7 @@ pub struct DiscoveryRecord {
     pub port: u16,
 }
 
-/// What a discovery entry stands for.
+/// The kind of a discovery entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// Another discovery service.
@@ -39,12 +39,12 @@ pub enum RecordKind {
     Nvm,
     /// The discovery service that answered.
     Current,
-    /// Something that is not known here, by its number.
+    /// A kind that is not known here, by its number.
     Other(u8),
 }
 
-/// The records of the discovery service at the URL's host and port; its path, where there is one, is the name of the
-/// discovery subsystem. `timeout` is for each step.
+/// Reads the records of the discovery service at the URL's host and port. The URL's path, if any,
+/// is the name of the discovery subsystem. `timeout` limits each step.
 pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, ConnectError> {
     match url.scheme() {
         Scheme::NvmeTcp => discover_by::<Tcp>(url, timeout),
@@ -67,14 +67,14 @@ fn discover_by<T: Transport>(
     let address = admin.address;
     let mut reader = LogReader::new(Setup::SLOT, Setup::BUFFER_BYTES);
     while let LogStep::Submit(command) = reader.poll() {
-        let outcome = carry(
+        let outcome = execute(
             &mut admin.connection,
             &mut admin.buffers,
             Setup::KEY,
             &command,
             timeout,
         )
-        .map_err(|source| lost(address, QueueName::ADMIN, source))?;
+        .map_err(|source| connection_error(address, QueueName::ADMIN, source))?;
         reader
             .handle_outcome(&outcome, admin.buffers.slot(Setup::SLOT))
             .map_err(|source| ConnectError::Discovery { address, source })?;
@@ -83,7 +83,7 @@ fn discover_by<T: Transport>(
     Ok(reader.into_entries().iter().map(record).collect())
 }
 
-/// Texts that are no UTF-8 or have no end become empty: nothing can be reached by them.
+/// Converts an entry. Texts that are not UTF-8 or not terminated become empty.
 fn record(entry: &DiscoveryEntry) -> DiscoveryRecord {
     DiscoveryRecord {
         subsystem_nqn: entry.subsystem_nqn.name().unwrap_or_default().to_owned(),

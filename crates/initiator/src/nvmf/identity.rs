@@ -14,8 +14,8 @@ const HOST_ID_FILE: &str = "/etc/nvme/hostid";
 
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// The names to connect with. The host's is that of the URL, else the machine's, else one that stays the same for
-/// the machine. Without a subsystem the URL means the discovery subsystem.
+/// The names to connect with. The host's is that of the URL, else the machine's, else one that
+/// stays the same for the machine. Without a subsystem the URL means the discovery subsystem.
 pub(crate) fn host_name(url: &Url) -> Result<HostName, ConnectError> {
     let (host_nqn, host_id) = match url.host_nqn() {
         Some(nqn) => (nqn.to_owned(), id_of(nqn)),
@@ -38,7 +38,8 @@ fn machine_name() -> (String, Uuid) {
     (format!("{UUID_PREFIX}{id}"), id)
 }
 
-/// The identifier in a name based on one, else one derived from the name: hosts with the same name have the same one.
+/// The identifier in a name based on one, else one derived from the name: hosts with the same name
+/// have the same one.
 fn id_of(nqn: &str) -> Uuid {
     nqn.strip_prefix(UUID_PREFIX)
         .and_then(|id| Uuid::try_parse(id).ok())

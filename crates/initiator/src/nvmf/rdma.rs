@@ -1,146 +1,46 @@
 //! Queues over RDMA.
 
 mod connection;
-mod port;
+mod locked_provider;
 mod provider;
 mod route;
 
 use std::{
     collections::HashMap,
-    fmt, io,
+    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
-use fabric::verbs::{QpFailure, RejReason};
-use fabric::{Choice, FabricError, Hw, HwError, Soft, SoftOptions};
+use fabric::{Choice, FabricError, Hw, Soft, SoftOptions};
 use nvme::host::ControllerFacts;
 use nvme::rdma::HostSession;
-use nvme::rdma::wire::RejectStatus;
 use nvme::wire::identify::sgls;
 
 use self::connection::RdmaConnection;
-use self::port::{Port, Sharing};
+use self::locked_provider::{LockedProvider, Sharing};
 use self::provider::HostProvider;
 use self::route::Route;
-use super::line::NvmeLine;
 use super::transport::{QueueShape, Transport};
 use crate::error::QueueName;
-use crate::line::Line;
-use crate::{ConnectError, DeviceOptions, Url};
+use crate::{ConnectError, DeviceOptions, RdmaError, Url};
 
 /// NVMe/RDMA.
 ///
-/// Peers of RoCEv2 answer to UDP port 4791 of the address that they were asked from, and one socket has that. So where this
-/// machine has one address towards the controller, all queues share a socket and its provider. Loopback has many addresses:
-/// there each queue has one of its own, and what a thread polls is its own alone. Adapters can be opened once for each queue.
+/// Peers of RoCEv2 respond to UDP port 4791 of the requester's address, which one socket owns. If
+/// the controller is reached from one address of this machine, all queues share that socket and its
+/// provider. Loopback has many addresses: each queue uses one of its own, so that its thread polls
+/// only its own packets. An adapter is opened once per queue.
 #[derive(Debug)]
 pub(crate) struct Rdma {
     choice: Choice,
     local: Option<IpAddr>,
     connect_timeout: Duration,
-    /// By local address, of those that queues share.
-    shared: HashMap<IpAddr, Arc<Port>>,
-    /// By queue, of those that share none.
-    own: HashMap<QueueName, Arc<Port>>,
-}
-
-/// What goes wrong with RDMA.
-#[derive(Debug, thiserror::Error)]
-pub enum RdmaError {
-    /// No adapter has the address that the controller is reached from.
-    #[error("no RDMA adapter reaches the target: {0}; use rdma=soft, which needs none")]
-    NoAdapter(#[source] HwError),
-    /// There is no way to the controller.
-    #[error("no route to the target: {0}; check the address and this machine's routes")]
-    NoRoute(#[source] io::Error),
-    /// The local address can't be used.
-    #[error("cannot use UDP port 4791 of {local}: {source}{}", hint(source))]
-    Bind {
-        /// The address.
-        local: IpAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// No address of loopback was free.
-    #[error(
-        "UDP port 4791 is in use on all tried addresses of 127.0.0.0/8; give an address with local="
-    )]
-    NoLoopback,
-    /// The provider refuses.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-    /// The peer refuses the connection.
-    #[error("the target rejected the connection: {0}")]
-    Rejected(Rejection),
-    /// The peer does not answer.
-    #[error(
-        "no response over RDMA (UDP port 4791); check the address, and that the target has a portal for RDMA"
-    )]
-    Unreachable,
-    /// The peer's reply makes no sense.
-    #[error("the reply has {len_bytes} bytes of private data that are not NVMe/RDMA private data")]
-    Reply {
-        /// Their length.
-        len_bytes: usize,
-    },
-    /// The queue pair failed before the connection was made.
-    #[error("the connection failed: {0}")]
-    Failed(QpFailure),
-}
-
-impl RdmaError {
-    /// Whether the person who asked can fix it with another request, or at another address.
-    pub(crate) fn is_mistake(&self) -> bool {
-        match self {
-            Self::NoAdapter(_)
-            | Self::NoRoute(_)
-            | Self::Bind { .. }
-            | Self::NoLoopback
-            | Self::Unreachable => true,
-            Self::Rejected(rejection) => rejection.reason == RejReason::INVALID_SERVICE_ID,
-            Self::Fabric(_) | Self::Reply { .. } | Self::Failed(_) => false,
-        }
-    }
-}
-
-/// Why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    reason: RejReason,
-    /// NVMe's own reason (STS).
-    status: Option<u16>,
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.reason, self.status) {
-            (RejReason::INVALID_SERVICE_ID, _) => f.write_str(
-                "no portal for RDMA is at this port (`ramport portal ls` there lists where it listens)",
-            ),
-            (RejReason::CONSUMER, Some(status)) => match RejectStatus::from_wire(status) {
-                Some(known) => write!(f, "{known}"),
-                None => write!(f, "NVMe status {status:#x}"),
-            },
-            (RejReason::NO_RESOURCES, _) => f.write_str("it has no room for another connection"),
-            (RejReason::INVALID_MTU, _) => f.write_str(
-                "longer packets than it can send were asked for; give the interfaces at both ends the same MTU (ip link set INTERFACE mtu BYTES)",
-            ),
-            (reason, _) => write!(f, "reason {}", reason.0),
-        }
-    }
-}
-
-/// What to do where an address can't be had.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; another program serves or uses RDMA there, so name another address of this machine with local="
-        }
-        io::ErrorKind::AddrNotAvailable => "; local= takes an address of this machine",
-        _ => "",
-    }
+    /// The providers that queues share, by local address.
+    shared: HashMap<IpAddr, Arc<LockedProvider>>,
+    /// The providers of single queues.
+    own: HashMap<QueueName, Arc<LockedProvider>>,
 }
 
 impl Transport for Rdma {
@@ -167,8 +67,8 @@ impl Transport for Rdma {
             address,
             source: Box::new(error),
         };
-        let port = self.port(address, shape.queue).map_err(failed)?;
-        RdmaConnection::connect(port, address, shape, self.connect_timeout).map_err(failed)
+        let provider = self.provider(address, shape.queue).map_err(failed)?;
+        RdmaConnection::connect(provider, address, shape, self.connect_timeout).map_err(failed)
     }
 
     fn in_capsule_max_bytes(controller: &ControllerFacts) -> u32 {
@@ -178,25 +78,25 @@ impl Transport for Rdma {
         controller.in_capsule_max_bytes
     }
 
-    fn line(line: NvmeLine<RdmaConnection>) -> Line {
-        Line::NvmeRdma(line)
-    }
-
-    fn tend(&mut self) -> Option<Duration> {
-        for port in self.shared.values().chain(self.own.values()) {
-            port.tend();
+    fn poll_idle(&mut self) -> Option<Duration> {
+        for provider in self.shared.values().chain(self.own.values()) {
+            provider.poll_idle();
         }
-        Some(Port::TEND_INTERVAL)
+        Some(LockedProvider::IDLE_POLL_INTERVAL)
     }
 }
 
 impl Rdma {
-    /// The port that a queue's connection to `peer` is made from.
-    fn port(&mut self, peer: SocketAddr, queue: QueueName) -> Result<Arc<Port>, RdmaError> {
-        // Where their adapter was removed, they let it go, and it is looked for anew.
-        self.own.retain(|_, port| port.is_usable());
-        if let Some(port) = self.own.get(&queue) {
-            return Ok(Arc::clone(port));
+    /// The provider of a queue's connection to `peer`.
+    fn provider(
+        &mut self,
+        peer: SocketAddr,
+        queue: QueueName,
+    ) -> Result<Arc<LockedProvider>, RdmaError> {
+        // The provider of a removed adapter is dropped, and the adapter is opened again.
+        self.own.retain(|_, provider| provider.is_usable());
+        if let Some(provider) = self.own.get(&queue) {
+            return Ok(Arc::clone(provider));
         }
         let route = match self.local {
             Some(local) => Route::from(local, peer),
@@ -210,12 +110,12 @@ impl Rdma {
                 Route::AnyLoopback { .. } => Box::new(bind_loopback(route.options())?),
             },
         };
-        let port = Arc::new(Port::new(provider, Sharing::Own)?);
-        self.own.insert(queue, Arc::clone(&port));
-        Ok(port)
+        let provider = Arc::new(LockedProvider::new(provider, Sharing::Own)?);
+        self.own.insert(queue, Arc::clone(&provider));
+        Ok(provider)
     }
 
-    /// The adapter that has an address, where one does and is wanted.
+    /// Opens the adapter that has the address `local`, unless `rdma=soft` excludes adapters.
     fn adapter(&self, local: IpAddr) -> Result<Option<Hw>, RdmaError> {
         if self.choice == Choice::Soft {
             return Ok(None);
@@ -227,23 +127,23 @@ impl Rdma {
         }
     }
 
-    /// The socket that all queues at an address share.
+    /// The software provider that all queues at an address share.
     fn shared(
         &mut self,
         local: IpAddr,
         options: &impl Fn(IpAddr) -> SoftOptions,
-    ) -> Result<Arc<Port>, RdmaError> {
-        if let Some(port) = self.shared.get(&local) {
-            return Ok(Arc::clone(port));
+    ) -> Result<Arc<LockedProvider>, RdmaError> {
+        if let Some(provider) = self.shared.get(&local) {
+            return Ok(Arc::clone(provider));
         }
         let soft = Soft::bind(&options(local)).map_err(|error| unbound(local, error))?;
-        let port = Arc::new(Port::new(Box::new(soft), Sharing::Shared)?);
-        self.shared.insert(local, Arc::clone(&port));
-        Ok(port)
+        let provider = Arc::new(LockedProvider::new(Box::new(soft), Sharing::Shared)?);
+        self.shared.insert(local, Arc::clone(&provider));
+        Ok(provider)
     }
 }
 
-/// A provider at an address of loopback that nobody else has.
+/// Binds a provider to a loopback address that is not in use.
 fn bind_loopback(options: impl Fn(IpAddr) -> SoftOptions) -> Result<Soft, RdmaError> {
     for local in route::loopback_addresses() {
         match Soft::bind(&options(local)) {
@@ -256,7 +156,7 @@ fn bind_loopback(options: impl Fn(IpAddr) -> SoftOptions) -> Result<Soft, RdmaEr
     Err(RdmaError::NoLoopback)
 }
 
-/// Why there is no provider at an address of ours.
+/// Converts the failure to bind to a local address.
 fn unbound(local: IpAddr, error: FabricError) -> RdmaError {
     match error {
         FabricError::SoftPort { error: source, .. } => RdmaError::Bind { local, source },

@@ -13,12 +13,10 @@ use nvme::tcp::wire::Dgst;
 use nvme::tcp::{HostConfig, HostError, HostSession};
 use session::{BufferRange, Buffers, SendList};
 
-use super::line::NvmeLine;
 use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::connection::{Connection, Core, Sizes};
 use crate::error::QueueName;
-use crate::line::Line;
-use crate::mailbox::Sever;
+use crate::queue_connection::ConnectionHandle;
 use crate::socket::{self, Interest, sleep};
 use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url};
 
@@ -64,10 +62,6 @@ impl Transport for Tcp {
         };
         Ok(Connection::new(stream, session, sizes, shape.keys))
     }
-
-    fn line(line: NvmeLine<Self::Connection>) -> Line {
-        Line::Nvme(line)
-    }
 }
 
 impl NvmeConnection for Connection<HostSession> {
@@ -94,8 +88,8 @@ impl NvmeConnection for Connection<HostSession> {
         self.outcomes()
     }
 
-    fn handle(&self) -> Weak<dyn Sever> {
-        let stream: Arc<dyn Sever> = Arc::<TcpStream>::clone(self.stream());
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.stream());
         Arc::downgrade(&stream)
     }
 
@@ -103,7 +97,15 @@ impl NvmeConnection for Connection<HostSession> {
         self.descriptor()
     }
 
-    fn doze(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+    fn interest(&self) -> Interest {
+        self.interest()
+    }
+
+    fn signals(&self) -> bool {
+        true
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
         let own = (self.descriptor(), self.interest());
         match also {
             Some(also) => sleep(&[own, (also, Interest::Read)], Some(timeout)),

@@ -1,4 +1,4 @@
-//! What an association asks of its transport.
+//! The transport of an association: connecting queues, and the connection of a queue.
 
 use std::{
     fmt::Debug,
@@ -13,21 +13,19 @@ use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use session::Buffers;
 
 use crate::error::QueueName;
-use crate::line::Line;
-use crate::mailbox::Sever;
+use crate::queue_connection::ConnectionHandle;
+use crate::socket::Interest;
 use crate::{ConnectError, ConnectionError, DeviceOptions, Url};
-
-use super::line::NvmeLine;
 
 /// How the queues of an association are connected.
 pub(crate) trait Transport: Debug + Send + Sized + 'static {
     /// A queue's connection.
-    type Connection: NvmeConnection + Send + 'static;
+    type Connection: NvmeConnection + 'static;
 
     /// The longest data of one command.
     const TRANSFER_MAX_BYTES: u64;
 
-    /// As `url` and `options` have it.
+    /// Creates the transport that `url` and `options` describe.
     fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError>;
 
     /// Connects a queue at `address`.
@@ -42,16 +40,14 @@ pub(crate) trait Transport: Debug + Send + Sized + 'static {
         controller.in_capsule_max_bytes
     }
 
-    /// A connection as a queue's.
-    fn line(line: NvmeLine<Self::Connection>) -> Line;
-
-    /// Does what connections need whose owners do not look at them, and says when to do so again.
-    fn tend(&mut self) -> Option<Duration> {
+    /// Polls the providers of connections whose owners may not poll them. Returns the time until
+    /// the next call is due; `None` if the transport needs none.
+    fn poll_idle(&mut self) -> Option<Duration> {
         None
     }
 }
 
-/// What a queue is to be like.
+/// The parameters of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueShape {
     pub(crate) queue: QueueName,
@@ -68,7 +64,7 @@ pub(crate) struct QueueShape {
 }
 
 /// A queue's connection.
-pub(crate) trait NvmeConnection: Debug {
+pub(crate) trait NvmeConnection: Debug + Send {
     /// See [`nvme::tcp::HostSession::submit`].
     fn submit(
         &mut self,
@@ -80,22 +76,34 @@ pub(crate) trait NvmeConnection: Debug {
     /// How many more commands fit into the controller's queue.
     fn room(&self) -> u16;
 
-    /// Sends what is to be sent and takes what has arrived, without waiting.
+    /// Sends pending output and receives available input, without waiting.
     fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError>;
 
-    /// What has ended since the last call; the vector is the caller's to drain.
+    /// The outcomes of commands. The caller drains the vector.
     fn outcomes(&mut self) -> &mut Vec<Outcome>;
 
-    /// The way to end the connection from another thread.
-    fn handle(&self) -> Weak<dyn Sever>;
+    /// A handle that closes the connection from another thread.
+    fn handle(&self) -> Weak<dyn ConnectionHandle>;
 
-    /// What becomes readable, in some transports, when something arrives.
+    /// The descriptor to wait for before the next [`turn`](Self::turn).
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Sleeps until something arrives, `also` is readable, or `timeout` is over.
-    fn doze(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
+    /// The conditions of [`descriptor`](Self::descriptor) to wait for.
+    fn interest(&self) -> Interest {
+        Interest::Read
+    }
 
-    /// Takes turns until a command has ended, for `timeout` at most.
+    /// Whether input makes [`descriptor`](Self::descriptor) readable.
+    fn signals(&self) -> bool;
+
+    /// Returns buffers that the connection borrowed to the queue. Called when the connection is
+    /// lost.
+    fn release_buffers(&mut self, _buffers: &mut Buffers) {}
+
+    /// Sleeps until input arrives, `also` is readable, or `timeout` expires.
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
+
+    /// Takes turns until a command has ended, for at most `timeout`.
     fn wait_outcome(
         &mut self,
         buffers: &mut Buffers,
@@ -112,7 +120,7 @@ pub(crate) trait NvmeConnection: Debug {
             if left.is_zero() {
                 return Err(ConnectionError::Silent { waited: timeout });
             }
-            self.doze(None, left)?;
+            self.wait_input(None, left)?;
         }
     }
 }

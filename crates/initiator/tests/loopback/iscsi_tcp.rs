@@ -115,7 +115,7 @@ fn a_resize_is_learned_by_a_command_that_meets_it() {
 }
 
 #[test]
-fn sessions_are_independent_and_one_that_is_cut_comes_back_with_its_commands() {
+fn sessions_are_independent_and_a_lost_one_is_restored_with_its_commands() {
     let target = IscsiTarget::start(4096);
     let (_device, mut queues) = attach(&target, 0, "sessions=2");
     assert_eq!(queues.len(), 2);

@@ -215,7 +215,7 @@ pub fn commands_in_flight_fail_where_the_caller_wants_to_know<T: NvmeTarget>() {
     assert_eq!(queue.link(), Link::Up);
 }
 
-pub fn a_target_that_stays_away_is_given_up_and_its_commands_fail<T: NvmeTarget>() {
+pub fn a_target_that_does_not_return_is_given_up_and_its_commands_fail<T: NvmeTarget>() {
     let target = T::start(64);
     let mut options = options();
     options.backoff.give_up_after = Duration::from_millis(200);

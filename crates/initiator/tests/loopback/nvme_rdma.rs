@@ -41,8 +41,8 @@ fn commands_in_flight_fail_where_the_caller_wants_to_know() {
 }
 
 #[test]
-fn a_target_that_stays_away_is_given_up_and_its_commands_fail() {
-    nvme::a_target_that_stays_away_is_given_up_and_its_commands_fail::<RdmaTarget>();
+fn a_target_that_does_not_return_is_given_up_and_its_commands_fail() {
+    nvme::a_target_that_does_not_return_is_given_up_and_its_commands_fail::<RdmaTarget>();
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn nobody_there_is_found_out_in_time() {
+fn an_absent_peer_is_detected_in_time() {
     let mut options = options();
     options.connect_timeout = Duration::from_millis(300);
     let url = "nvme+rdma://127.31.99.1/rd0".parse().unwrap();

@@ -65,8 +65,8 @@ fn commands_in_flight_fail_where_the_caller_wants_to_know() {
 }
 
 #[test]
-fn a_target_that_stays_away_is_given_up_and_its_commands_fail() {
-    nvme::a_target_that_stays_away_is_given_up_and_its_commands_fail::<Target>();
+fn a_target_that_does_not_return_is_given_up_and_its_commands_fail() {
+    nvme::a_target_that_does_not_return_is_given_up_and_its_commands_fail::<Target>();
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_thousand_attachments_leave_no_descriptor_behind() {
 }
 
 #[test]
-fn a_device_shuts_its_controller_down_before_it_goes() {
+fn a_dropped_device_shuts_its_controller_down() {
     let target = Target::start(64);
     let farewells = || target.farewells.load(std::sync::atomic::Ordering::Relaxed);
     let (device, queue) = attach(&target, "");
@@ -88,7 +88,7 @@ fn a_device_shuts_its_controller_down_before_it_goes() {
     drop(device);
     assert_eq!(farewells(), 1);
     drop(queue);
-    // A target that does not answer holds a device up for a second, not for good.
+    // A target that does not answer holds a device up for a second, not permanently.
     let (device, _queue) = attach(&target, "");
     let stalled = target.subsystem.lock().expect("unpoisoned");
     let begin = Instant::now();

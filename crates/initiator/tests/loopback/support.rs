@@ -298,7 +298,7 @@ fn drain_nvme(session: &mut ControllerSession<TestBackend>, backend: &mut TestBa
                 Segment::Place(place) => {
                     let start = bytes.len();
                     bytes.resize(start + place.range.len as usize, 0);
-                    let volume = backend.volume(place.region).expect("a region");
+                    let volume = backend.volume(place.source).expect("a source");
                     let shift = volume.geometry().block_size.shift();
                     let blocks = Blocks(place.range.len >> shift);
                     let extent = Extent::new(Lba(place.range.offset >> shift), blocks);

@@ -65,7 +65,7 @@ fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
 }
 
 #[test]
-fn a_target_that_drops_its_sessions_is_left_alone_for_as_long_as_it_asks() {
+fn a_target_that_drops_its_sessions_is_not_reconnected_before_its_time2wait() {
     // DefaultTime2Wait as it is negotiated.
     const TIME_2_WAIT: Duration = Duration::from_secs(2);
     let rig = Rig::start(16 * MIB);
@@ -81,7 +81,7 @@ fn a_target_that_drops_its_sessions_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[test]
-fn a_session_that_is_ended_by_the_server_comes_back() {
+fn a_session_that_the_server_ends_is_restored() {
     let rig = Rig::start(16 * MIB);
     let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
     // It logs out when it is asked to.

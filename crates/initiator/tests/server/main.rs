@@ -1,5 +1,7 @@
 //! Devices against the real server, with a proxy between that cuts, slows and stalls.
 
+#[path = "../../../server/tests/fixture/mod.rs"]
+mod fixture;
 mod iscsi_tcp;
 mod proxy;
 
@@ -8,17 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::{Access, BlockSize, Blocks, Extent, Lba};
+use block::{Access, Blocks, Extent, Lba};
 use initiator::{
     Backoff, CommandError, Completion, ConnectError, Device, DeviceOptions, Operation, Queue,
     RecordKind, Request, Slot, Url, WaitStrategy, discover,
 };
 use nvme::wire::StatusCode;
 use proxy::{Pace, Proxy};
-use server::{
-    Cores, Force, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
-};
+use server::{ByteSize, Force, HostPolicy, Server, Transport, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,38 +33,12 @@ impl Rig {
     }
 
     fn with_memory(len_bytes: u64, memory_bytes: u64) -> Self {
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(1),
-            memory_bytes: Some(memory_bytes),
-            ..ServerConfig::default()
-        })
-        .unwrap();
-        let volume = VolumeDefinition {
-            name: "vol".parse().unwrap(),
-            len_bytes,
-            block_size: BlockSize::B512,
-            provisioning: Provisioning::Thin,
-        };
-        server.create_volume(volume, &mut |_| {}).unwrap();
-        server
-            .create_target(TargetDefinition {
-                name: "rd0".parse().unwrap(),
-                logins: server::LoginPolicy::default(),
-                hosts: HostPolicy::Any(Access::ReadWrite),
-                namespaces: vec![NamespaceDefinition {
-                    nsid: 1,
-                    volume: "vol".parse().unwrap(),
-                }],
-            })
-            .unwrap();
-        let portal = server
-            .add_portal(PortalDefinition {
-                transport: Transport::NvmeTcp,
-                address: SocketAddr::from(([127, 0, 0, 1], 0)),
-                group: PortalGroup::default(),
-                rdma: RdmaChoice::default(),
-            })
-            .unwrap();
+        let spec = VolumeSpec::thin(ByteSize(len_bytes));
+        let server = fixture::start(fixture::config(1, memory_bytes), "vol", &spec);
+        let hosts = HostPolicy::Any(Access::ReadWrite);
+        fixture::offer(&server, "rd0", "vol", hosts);
+        let portal = fixture::portal(Transport::NvmeTcp, ([127, 0, 0, 1], 0));
+        let portal = server.add_portal(portal).unwrap();
         Self {
             server,
             address: portal.address,
@@ -78,23 +51,9 @@ impl Rig {
 
     /// Offers the volume over iSCSI, too; gives the portal's address.
     fn offer_iscsi(&self, name: &str) -> SocketAddr {
-        self.server
-            .create_target(TargetDefinition {
-                name: name.parse().unwrap(),
-                logins: server::LoginPolicy::default(),
-                hosts: HostPolicy::Any(Access::ReadWrite),
-                namespaces: vec![NamespaceDefinition {
-                    nsid: 0,
-                    volume: "vol".parse().unwrap(),
-                }],
-            })
-            .unwrap();
-        let portal = PortalDefinition {
-            transport: Transport::Iscsi,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            group: PortalGroup::default(),
-            rdma: RdmaChoice::default(),
-        };
+        let hosts = HostPolicy::Any(Access::ReadWrite);
+        fixture::offer(&self.server, name, "vol", hosts);
+        let portal = fixture::portal(Transport::Iscsi, ([127, 0, 0, 1], 0));
         self.server.add_portal(portal).unwrap().address
     }
 }
@@ -140,7 +99,8 @@ fn run(queue: &mut Queue, request: Request) -> Result<(), CommandError> {
     done[0].result
 }
 
-/// Writes and reads in turn, each slot its own stretch, and checks what comes back; calls `disturb` in each round.
+/// Writes and reads in turn, each slot its own stretch, and checks what comes back; calls `disturb`
+/// in each round.
 fn verify(queue: &mut Queue, first_lba: u64, rounds: u64, disturb: impl Fn(u64)) {
     const BLOCKS: u64 = 100;
     let depth = queue.depth();
@@ -180,7 +140,8 @@ fn finish(queue: &mut Queue, done: &mut Vec<Completion>, what: &str) {
     }
 }
 
-/// Verifies on two queues of each client, on blocks of its own, while `proxy` cuts their connections again and again.
+/// Verifies on two queues of each client, on blocks of its own, while `proxy` cuts their
+/// connections again and again.
 fn verify_while_cut<const N: usize>(proxy: &Proxy, clients: [((Device, Vec<Queue>), u64); N]) {
     std::thread::scope(|scope| {
         for ((device, queues), lba) in clients {
@@ -285,7 +246,7 @@ fn discovery_lists_the_target_where_it_was_asked() {
 }
 
 #[test]
-fn a_name_that_is_not_served_is_told_so() {
+fn a_name_that_is_not_served_is_rejected() {
     let rig = Rig::start(MIB);
     let url = url(rig.address, "").with_target("other");
     let error = Device::connect(&url, &options()).unwrap_err();
@@ -312,7 +273,7 @@ fn a_resize_is_seen_while_attached() {
 }
 
 #[test]
-fn memory_that_is_used_up_fails_writes_alone_and_comes_back() {
+fn exhausted_memory_fails_only_writes_until_memory_is_freed() {
     let rig = Rig::with_memory(256 * MIB, 64 * MIB);
     let (_device, mut queues) = rig.attach("");
     let queue = &mut queues[0];

@@ -62,7 +62,7 @@ impl Proxy {
     /// Ends every connection that passes.
     pub fn cut(&self) {
         for stream in self.streams.lock().unwrap().drain(..) {
-            // It fails only where the connection has ended already.
+            // It fails only if the connection has ended already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -15,7 +15,7 @@ use crate::wire::{FINAL, NO_TASK_TAG, response};
 use block::testing::VecVolume;
 use block::{Access, BlockSize, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
-use session::{RegionId, Segment};
+use session::{Segment, SourceId};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -140,11 +140,11 @@ impl Backend for World {
         call(&mut self.device)
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
         self.view = self.device.view(nexus, lun);
         self.view
             .as_ref()
-            .map(|view| (view, RegionId(u32::from(lun))))
+            .map(|view| (view, SourceId(u32::from(lun))))
     }
 
     fn unsaved(&mut self) -> Option<u64> {

@@ -73,6 +73,25 @@ pub enum LoginError {
     Endless,
 }
 
+impl LoginError {
+    /// Whether the person who asked can fix it with another request: another name, secret or option. The target says so by
+    /// status class 2, initiator error.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::Refused { class, .. } => *class == CLASS_INITIATOR_ERROR,
+            Self::NoSecret
+            | Self::TargetNotProven
+            | Self::SameSecrets
+            | Self::OneSided
+            | Self::NoDigest { .. } => true,
+            Self::Moved { .. } | Self::Answer { .. } | Self::Unfit { .. } | Self::Endless => false,
+        }
+    }
+}
+
+/// Status-Class 2, initiator error (RFC 7143 §11.13.5).
+const CLASS_INITIATOR_ERROR: u8 = 2;
+
 /// The shortest that a length in bytes may be negotiated to (RFC 7143 §13.12 and the like).
 const LEN_MIN: u32 = 512;
 

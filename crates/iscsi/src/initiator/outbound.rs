@@ -438,7 +438,7 @@ fn emit_range(digests: Digests, range: BufferRange, buffers: &Buffers, out: &mut
         return;
     }
     let fitted = out.place(Placement {
-        region: Session::REGION,
+        source: Session::REGION,
         range: ByteRange {
             offset: buffers.offset(range),
             len: u64::from(range.len_bytes),

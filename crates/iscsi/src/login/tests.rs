@@ -75,7 +75,7 @@ impl Backend for Gate {
         call(&mut scsi::Device::new(String::new(), Vec::new()))
     }
 
-    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, session::RegionId)> {
+    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, session::SourceId)> {
         None
     }
 

@@ -250,7 +250,7 @@ fn copying_a_hole_leaves_a_hole() {
 }
 
 #[test]
-fn allocation_tells_holes_from_memory_in_runs() {
+fn allocation_distinguishes_holes_from_memory_in_runs() {
     let store = small(1 << 20, 1 << 20, Provision::Thin);
     let told = |offset, len| {
         let told = store.allocation(range(offset, len));

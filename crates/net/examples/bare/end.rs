@@ -76,7 +76,7 @@ impl<'a> End<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What is to be sent now; empty where nothing is owed.
+    /// What is to be sent now; empty if nothing is owed.
     pub fn next_bytes(&mut self) -> &[u8] {
         if self.head == self.tail {
             (self.head, self.tail) = (0, 0);

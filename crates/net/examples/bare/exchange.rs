@@ -40,7 +40,7 @@ pub enum Idle {
     Sleep,
 }
 
-/// Exchanges messages for `time` after a fifth of it has passed unmeasured.
+/// Exchanges messages and measures for `time`, after a warm-up of a fifth of it.
 pub fn exchange(
     case: Case,
     time: Duration,
@@ -72,51 +72,47 @@ pub fn exchange(
     let reply = sizes(Shape::REPLY_BYTES, shape.reply_bytes());
     let server_end = End::new(work, [request, reply], memory_bytes, 0, &requests, &stop);
     let slots_bytes = shape.depth as usize * shape.len_bytes as usize;
-    let client_end = End::new(
-        work,
-        [reply, request],
-        slots_bytes,
-        shape.depth,
-        &replies,
-        &stop,
-    );
+    let sizes = [reply, request];
+    let client_end = End::new(work, sizes, slots_bytes, shape.depth, &replies, &stop);
+    let server_end = Placed {
+        end: server_end,
+        cpu: server_cpu,
+        cpu_ns: &server_cpu_ns,
+    };
+    let client_end = Placed {
+        end: client_end,
+        cpu: client_cpu,
+        cpu_ns: &client_cpu_ns,
+    };
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            let end = Placed {
-                end: server_end,
-                cpu: server_cpu,
-                cpu_ns: &server_cpu_ns,
-            };
-            end.run(&server, calls, server_idle)
-        });
-        let client_handle = scope.spawn(|| {
-            let end = Placed {
-                end: client_end,
-                cpu: client_cpu,
-                cpu_ns: &client_cpu_ns,
-            };
-            end.run(&client, calls, client_idle)
-        });
-        thread::sleep(time / 5);
-        let (begun, first) = (Instant::now(), replies.load(Ordering::Relaxed));
-        thread::sleep(time);
-        let (elapsed, last) = (begun.elapsed(), replies.load(Ordering::Relaxed));
+        let server = scope.spawn(|| server_end.run(&server, calls, server_idle));
+        let client_handle = scope.spawn(|| client_end.run(&client, calls, client_idle));
+        let per_second = replies_per_second(&replies, time);
         stop.store(true, Ordering::Relaxed);
-        // An end that sleeps wakes by this.
+        // Wakes an end that sleeps.
         client.shutdown(std::net::Shutdown::Both)?;
         server.join().expect("the server does not panic")?;
         client_handle.join().expect("the client does not panic")?;
         let all = replies.load(Ordering::Relaxed).max(1) as f64;
         let cpu_us = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64 / 1000.0 / all;
         Ok(Figures {
-            per_second: (last - first) as f64 / elapsed.as_secs_f64(),
+            per_second,
             server_cpu_us: cpu_us(&server_cpu_ns),
             client_cpu_us: cpu_us(&client_cpu_ns),
         })
     })
 }
 
-/// An end and where it runs.
+/// Counts replies for `time`, after a fifth of it has passed.
+fn replies_per_second(replies: &AtomicU64, time: Duration) -> f64 {
+    thread::sleep(time / 5);
+    let (begun, first) = (Instant::now(), replies.load(Ordering::Relaxed));
+    thread::sleep(time);
+    let (elapsed, last) = (begun.elapsed(), replies.load(Ordering::Relaxed));
+    (last - first) as f64 / elapsed.as_secs_f64()
+}
+
+/// An end and the processor that it runs on.
 struct Placed<'a> {
     end: End<'a>,
     cpu: usize,

@@ -10,7 +10,7 @@ use std::time::Instant;
 use block::{
     Admission, BlockSize, Blocks, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket, Volume,
 };
-use session::RegionId;
+use session::SourceId;
 
 use super::*;
 use crate::CloseReason;
@@ -83,11 +83,11 @@ impl Pinned for Changing {
 impl Attachment for Changing {
     fn handle_stalled(&mut self) {}
 
-    fn may_send(&self, _: RegionId) -> bool {
+    fn may_send(&self, _: SourceId) -> bool {
         true
     }
 
-    fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
         Some(self)
     }
 
@@ -111,8 +111,8 @@ fn list(offset: u64) -> SendList {
             offset,
             len: LEN as u64 - offset,
         };
-        let region = RegionId(0);
-        assert!(list.place(Placement { region, range }));
+        let source = SourceId(0);
+        assert!(list.place(Placement { source, range }));
     }
     list
 }
@@ -174,11 +174,11 @@ fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
     impl Attachment for Nothing {
         fn handle_stalled(&mut self) {}
 
-        fn may_send(&self, _: RegionId) -> bool {
+        fn may_send(&self, _: SourceId) -> bool {
             true
         }
 
-        fn memory(&self, _: RegionId) -> Option<&dyn Pinned> {
+        fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
             None
         }
         fn is_admitted(&self) -> bool {

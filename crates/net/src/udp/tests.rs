@@ -87,7 +87,7 @@ fn congestion_marks_are_seen() {
 }
 
 #[test]
-fn datagrams_to_nobody_do_not_disturb_what_comes() {
+fn datagrams_that_cannot_be_delivered_do_not_disturb_receiving() {
     let mut lonely = socket("127.0.0.9:0");
     let gone = socket("127.0.0.8:0").local_addr();
     let run = UdpRun {

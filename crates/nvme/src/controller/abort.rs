@@ -4,8 +4,8 @@
 //!
 //! A command belongs to the connection that carries it, and an Abort comes on another, the admin
 //! queue. So the subsystem keeps the question, wakes the connection, and completes the Abort when
-//! that has answered. Whether the command was aborted is said by bit 0 of DW0: 0 where it was, 1
-//! where it was not.
+//! that has answered. Whether the command was aborted is said by bit 0 of DW0: 0 if it was, 1 if it
+//! was not.
 
 use super::reply::{Answer, Location};
 use super::state::Controller;
@@ -73,8 +73,8 @@ impl Aborts {
         Some((cid, Completion::success(outcome.dw0().into())))
     }
 
-    /// The connection is gone: its own Aborts with it, and what others wanted of it was not done.
-    /// Gives the admin queues that are to hear of that.
+    /// Handles the end of a connection: drops its own Aborts, and reports Aborts of its commands as
+    /// not done. Returns the admin queues to wake.
     pub(super) fn forget(
         &mut self,
         connection: WakeToken,
@@ -127,7 +127,7 @@ impl Subsystem {
     }
 
     /// A command of `connection` that is to be aborted, if there is one; [`Self::answer_abort`]
-    /// tells what became of it.
+    /// reports the result.
     pub(super) fn poll_abort(&self, connection: &Connection) -> Option<Cid> {
         let is_asked = |a: &&Abort| a.carrier == connection.wake && a.state == State::Asked;
         Some(self.aborts.standing.iter().find(is_asked)?.victim)

@@ -1,4 +1,4 @@
-//! Commands of the control path: which there are, what they carry, and who executes them.
+//! Commands of the control path: their opcodes, their data, and the functions that execute them.
 //!
 //! Read first: NVM Express Base 2.0, "Admin Command Set", "Fabrics Command Set".
 
@@ -20,8 +20,8 @@ use crate::wire::{Fuse, Psdt, Sqe, Status, StatusCode, feature, opcode};
 const READY_TIMEOUT_MS: u32 = 500;
 
 /// How many bytes of data a command of the control path carries from the host, as far as its opcode
-/// and fields tell; the transport fetches them before the command is executed, and refuses the
-/// command where its SGL differs.
+/// and fields tell; the transport fetches them before the command is executed, and rejects the
+/// command if its SGL differs.
 pub fn host_data_len(sqe: &Sqe) -> usize {
     match sqe.opcode {
         opcode::SET_FEATURES => feature::host_data_len(sqe),
@@ -191,8 +191,8 @@ impl Subsystem {
         }
     }
 
-    /// Fabrics commands on an I/O queue. After a Disconnect the queue is gone: the transport sends
-    /// the completion and closes the connection.
+    /// Fabrics commands on an I/O queue. A Disconnect ends the queue: the transport sends the
+    /// completion and closes the connection.
     fn io_fabrics(&mut self, connection: &Connection, sqe: &Sqe) -> Answer {
         match sqe.fctype() {
             fctype::DISCONNECT if sqe.cdw10.get() as u16 != ConnectSqe::RECORD_FORMAT => {

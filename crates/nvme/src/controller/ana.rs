@@ -4,33 +4,33 @@
 use std::collections::BTreeMap;
 
 use super::events::Event;
-use super::{PortId, QueueId, Subsystem};
+use super::{PortalNumber, QueueId, Subsystem};
 use crate::wire::log::AnaState;
 
 /// The states that are not [`AnaState::Optimized`].
 #[derive(Debug, Default)]
 pub(super) struct Ana {
-    states: BTreeMap<PortId, AnaState>,
+    states: BTreeMap<PortalNumber, AnaState>,
     change_count: u64,
 }
 
 impl Ana {
-    pub(super) fn state(&self, port: PortId) -> AnaState {
-        self.states.get(&port).copied().unwrap_or_default()
+    pub(super) fn state(&self, portal: PortalNumber) -> AnaState {
+        self.states.get(&portal).copied().unwrap_or_default()
     }
 
     pub(super) fn change_count(&self) -> u64 {
         self.change_count
     }
 
-    fn set(&mut self, port: PortId, state: AnaState) -> bool {
-        if self.state(port) == state {
+    fn set(&mut self, portal: PortalNumber, state: AnaState) -> bool {
+        if self.state(portal) == state {
             return false;
         }
         if state == AnaState::Optimized {
-            self.states.remove(&port);
+            self.states.remove(&portal);
         } else {
-            self.states.insert(port, state);
+            self.states.insert(portal, state);
         }
         self.change_count += 1;
         true
@@ -38,15 +38,15 @@ impl Ana {
 }
 
 impl Subsystem {
-    /// Says how well the portal `port` leads to the namespaces, and tells the hosts that came
-    /// through it.
-    pub fn set_ana_state(&mut self, port: PortId, state: AnaState) {
-        if !self.ana.set(port, state) {
+    /// Sets the ANA state of `portal`, and notifies the hosts that are connected through
+    /// it.
+    pub fn set_ana_state(&mut self, portal: PortalNumber, state: AnaState) {
+        if !self.ana.set(portal, state) {
             return;
         }
         self.generation.advance();
         for controller in self.controllers.values_mut() {
-            if controller.origin.port == port && controller.events.raise(Event::AnaChange) {
+            if controller.origin.portal == portal && controller.events.raise(Event::AnaChange) {
                 self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
             }
         }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use block::{Access, Volume};
-use session::RegionId;
+use session::SourceId;
 
 use super::{Completed, ControllerId, Permit, Subsystem};
 use crate::wire::Nsid;
@@ -34,13 +34,13 @@ pub trait Backend {
     /// only.
     fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R;
 
-    /// The namespace `nsid` as this connection's controller sees it now; `None` where it is not
+    /// The namespace `nsid` as this connection's controller sees it now; `None` if it is not
     /// attached. Takes no lock unless [`Subsystem::generation`] has moved since the last call.
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>>;
 
-    /// Data of commands that wait for their volume take `len_bytes` of memory from now on, in place of what this
-    /// connection said before: charges the memory budget.
-    /// `false` if the budget has no room for that: then the charge stays as it was. Less than before always fits.
+    /// Charges the memory budget with `len_bytes` for data of commands that wait for their volume,
+    /// in place of this connection's former charge. Returns `false` and keeps the former charge if
+    /// the budget is exceeded. A lower charge always succeeds.
     fn charge_input(&mut self, len_bytes: u64) -> bool;
 
     /// An I/O command was completed: for statistics. Called for each, so it must be cheap.
@@ -57,14 +57,14 @@ pub struct Origin {
     /// How it came.
     pub transport: TransportType,
     /// The portal through which it came.
-    pub port: PortId,
+    pub portal: PortalNumber,
     /// How [`Subsystem::poll_wake`] names this connection.
     pub wake: WakeToken,
 }
 
-/// A portal's number (PORTID in the discovery log).
+/// The number of a portal. The discovery log shows it as PORTID, the identifier of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortId(pub u16);
+pub struct PortalNumber(pub u16);
 
 /// A connection by the number that the program around the core gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ pub struct NamespaceRef<'a> {
     /// The volume behind it.
     pub volume: &'a Arc<dyn Volume>,
     /// How placements name the volume on this connection.
-    pub region: RegionId,
+    pub source: SourceId,
     /// What the controller's host may do with it.
     pub permit: Permit,
     /// Whether bytes may be sent from where they lie in the volume ([`Volume::pinned`]).
@@ -92,7 +92,7 @@ pub enum OpenError {
     /// The subsystem does not admit this host.
     #[error("the subsystem does not admit this host")]
     HostNotAllowed,
-    /// The subsystem can't take another connection at present (memory, drain).
+    /// The subsystem cannot take another connection at present (memory, drain).
     #[error("the subsystem accepts no more connections at present")]
     Busy,
 }

@@ -3,7 +3,7 @@
 //! Read first: NVM Express Base 2.0, "Connect Command and Response".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use block::Access;
@@ -36,7 +36,7 @@ impl QueueId {
 pub struct Host {
     /// Its NVMe Qualified Name.
     pub nqn: String,
-    /// Its Host Identifier; all zeros where it has none.
+    /// Its Host Identifier; all zeros if it has none.
     pub id: [u8; 16],
 }
 
@@ -53,6 +53,8 @@ pub struct Connection {
     pub sq_flow: SqFlow,
     /// To be marked whenever commands arrive, for keep alive.
     pub activity: Activity,
+    /// The I/O queues of the controller.
+    pub io_queues: IoQueueCount,
     /// The connection's name towards the subsystem.
     pub wake: WakeToken,
 }
@@ -72,7 +74,7 @@ pub enum SqFlow {
 pub struct Activity(Arc<AtomicBool>);
 
 impl Activity {
-    /// Commands have arrived. Cheap where that is known already.
+    /// Records that commands have arrived. Cheap if that is recorded already.
     pub fn mark(&self) {
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
@@ -82,6 +84,22 @@ impl Activity {
     /// Whether it was marked since the last call.
     pub(super) fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// How many I/O queues a controller has. The subsystem counts; the admin queue, whose end would end
+/// them, reads.
+#[derive(Clone, Debug, Default)]
+pub struct IoQueueCount(Arc<AtomicUsize>);
+
+impl IoQueueCount {
+    /// The number now.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, count: usize) {
+        self.0.store(count, Ordering::Release);
     }
 }
 
@@ -116,7 +134,8 @@ pub fn connect<B: Backend>(
         return Err(StatusCode::ConnectIncompatibleFormat.into());
     }
     let subsystem_nqn = data.subsystem_nqn.name().ok_or(SUBSYSTEM_NQN)?;
-    // Hosts must give a name, but some leave it empty: whether they are served is for the program to say.
+    // Hosts must give a name, but some leave it empty: whether they are served is for the program
+    // to say.
     let host_nqn = data.host_nqn.text().ok_or(HOST_NQN)?;
     if command.queue_id.get() == 0 && data.controller_id.get() != ConnectData::CONTROLLER_ANY {
         return Err(CONTROLLER_ID.into());

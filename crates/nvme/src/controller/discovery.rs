@@ -1,4 +1,4 @@
-//! What the discovery subsystem tells: which subsystems there are, and through which portals.
+//! The discovery subsystem: subsystems and the portals that lead to them.
 //!
 //! Read first: NVM Express Base 2.0, "Discovery Log Page", "Discovery Controller Asynchronous
 //! Event".
@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::events::Event;
 use super::state::Controller;
 use super::subsystem::Role;
-use super::{PortId, QueueId, Subsystem};
+use super::{PortalNumber, QueueId, Subsystem};
 use crate::wire::discovery::{
     AddressFamily, DiscoveryEntry, DiscoveryHeader, RdmaAddress, RdmaProvider, SubsystemType,
     TransportType, text_field,
@@ -38,13 +38,12 @@ pub struct DiscoveryRecord {
     pub transport: TransportType,
     /// What carries RDMA there; without a meaning for other transports.
     pub rdma_provider: RdmaProvider,
-    /// The portal's address. Where it is unspecified, hosts are told the address that they
-    /// themselves came to.
+    /// The portal's address. If it is unspecified, a host gets the address that it connected to.
     pub address: IpAddr,
     /// The portal's port number (TRSVCID).
     pub service_port: u16,
     /// The portal (PORTID).
-    pub port: PortId,
+    pub portal: PortalNumber,
     /// Entries of an admin queue, at most.
     pub admin_queue_depth_max: u16,
     /// Who may see the record; `None` is everybody.
@@ -66,7 +65,7 @@ impl DiscoveryRecord {
             .is_none_or(|filter| filter.admits(host))
     }
 
-    /// The record as a host that came to `local` is told.
+    /// The record for a host that connected to `local`.
     fn entry(&self, local: IpAddr) -> DiscoveryEntry {
         let address = if self.address.is_unspecified() {
             local
@@ -81,7 +80,7 @@ impl DiscoveryRecord {
         } as u8;
         entry.subsystem_type = self.kind as u8;
         entry.requirements = DiscoveryEntry::REQUIREMENTS;
-        entry.port = U16::new(self.port.0);
+        entry.port = U16::new(self.portal.0);
         entry.controller = U16::new(ConnectData::CONTROLLER_ANY);
         entry.admin_sq_entries_max = U16::new(self.admin_queue_depth_max);
         if self.kind == SubsystemType::Current {
@@ -107,7 +106,7 @@ impl DiscoveryRecord {
             && self.rdma_provider == other.rdma_provider
             && self.address == other.address
             && self.service_port == other.service_port
-            && self.port == other.port
+            && self.portal == other.portal
             && self.admin_queue_depth_max == other.admin_queue_depth_max
     }
 }
@@ -169,10 +168,9 @@ impl Directory {
 const _: () = assert!(size_of::<DiscoveryHeader>() == size_of::<DiscoveryEntry>());
 
 impl Subsystem {
-    /// Replaces the records of a discovery subsystem. The generation counter (GENCTR) moves for
-    /// those connected hosts alone whose own log differs from before, and they are told. It goes up
-    /// by as many changes as there were in all, which a host can't tell from changes that were
-    /// undone again.
+    /// Replaces the records of a discovery subsystem. The generation counter (GENCTR) changes only
+    /// for connected hosts whose log differs from before, and these are notified. It increases by
+    /// the total number of changes; a host cannot distinguish that from changes that were undone.
     pub fn set_discovery_records(&mut self, records: Vec<DiscoveryRecord>) {
         let Role::Discovery(directory) = &mut self.role else {
             return;
@@ -191,7 +189,7 @@ impl Subsystem {
     }
 }
 
-/// Whether the host of `controller` is told the same by both.
+/// Whether the host of `controller` gets the same log from both.
 fn shows_the_same(
     before: &[DiscoveryRecord],
     after: &[DiscoveryRecord],

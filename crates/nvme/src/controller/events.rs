@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use super::{Completion, Limits};
 use crate::wire::{Cid, StatusCode};
 
-/// What a controller can tell its host about.
+/// The events that a controller can report to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// Namespaces were added, removed, resized or locked.
@@ -36,7 +36,7 @@ impl Event {
     ];
 
     /// The bit that enables it in Asynchronous Event Configuration and announces it in OAES; none
-    /// where another feature masks it.
+    /// if another feature masks it.
     pub(super) const fn enable_bit(self) -> Option<u32> {
         match self {
             Self::NamespaceAttributeChanged => Some(1 << 8),
@@ -46,7 +46,7 @@ impl Event {
         }
     }
 
-    /// The log page that tells more (LID).
+    /// The log page with details (LID).
     pub(super) const fn log_page(self) -> u8 {
         match self {
             Self::NamespaceAttributeChanged => 0x04,
@@ -146,7 +146,8 @@ impl Events {
         *self = Self::new(self.supported);
     }
 
-    /// The event has happened. `true` where the host is to be told and was not yet about to be.
+    /// Records an event. Returns `true` if the host has to be notified and no notification was
+    /// pending.
     pub(super) fn raise(&mut self, event: Event) -> bool {
         let is_enabled = event
             .enable_bit()

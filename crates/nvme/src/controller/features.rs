@@ -104,14 +104,14 @@ pub(super) struct Features {
     arbitration: u32,
     /// Over and under temperature threshold of the composite temperature, kelvin.
     temperature_k: [u16; 2],
-    /// Time Limited Error Recovery of namespaces where it is not 0, units of 100 ms.
+    /// Time Limited Error Recovery of namespaces if it is not 0, units of 100 ms.
     error_recovery: BTreeMap<Nsid, u16>,
     write_atomicity: u32,
     timestamp: Option<(u64, Instant)>,
     /// Advanced Command Retry Enable and the other bytes of Host Behavior Support that hosts may
     /// set.
     host_behavior: [u8; 512],
-    /// Reservation Notification Mask of namespaces where it is not 0.
+    /// Reservation Notification Mask of namespaces if it is not 0.
     notification_masks: BTreeMap<Nsid, u32>,
 }
 
@@ -135,12 +135,12 @@ impl Features {
         self.temperature_k
     }
 
-    /// Whether the host wants to hear of `notice` on `nsid`.
+    /// Whether the host enabled `notice` on `nsid`.
     pub(super) fn wants(&self, notice: ReservationNotice, nsid: Nsid) -> bool {
         self.notification_masks.get(&nsid).copied().unwrap_or(0) & notice.mask_bit() == 0
     }
 
-    /// The namespace is gone, and its settings with it.
+    /// Removes the settings of a namespace that was removed.
     pub(super) fn forget(&mut self, nsid: Nsid) {
         self.error_recovery.remove(&nsid);
         self.notification_masks.remove(&nsid);
@@ -168,7 +168,7 @@ impl Subsystem {
         let (fid, scope, change) = self.feature(sqe)?;
         let select = match sqe.cdw10.get() >> 8 & 0b111 {
             0 => Select::Current,
-            // There are no saved values, so the default stands for them.
+            // There are no saved values: report the default.
             1 | 2 => Select::Default,
             3 => Select::Capabilities,
             _ => return Err(StatusCode::InvalidField.at(Location::CDW10)),
@@ -384,7 +384,7 @@ impl Controller {
                 self.features.timestamp = Some((ms, now));
             }
             feature::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
-            // Host Identifier: a host says it in Connect and can't change it afterwards.
+            // Host Identifier: a host says it in Connect and cannot change it afterwards.
             _ => return Err(StatusCode::CommandSequenceError.at(Location::CDW10)),
         }
         Ok(())

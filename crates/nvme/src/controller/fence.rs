@@ -46,7 +46,7 @@ impl Fences {
         })
     }
 
-    /// The connection is gone, and with it whatever waited for its own sake.
+    /// Handles the end of a connection: drops what waited for it.
     fn forget(&mut self, connection: WakeToken) {
         self.standing.retain(|fence| fence.issuer != connection);
     }
@@ -71,8 +71,8 @@ impl Subsystem {
             .collect()
     }
 
-    /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once
-    /// where nobody lost any, else when all who did have noticed.
+    /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once if
+    /// no connection lost a permit, otherwise when all connections that did have noticed.
     pub(super) fn fence(
         &mut self,
         issuer: &Connection,
@@ -114,8 +114,9 @@ impl Subsystem {
         Some((cid, Completion::SUCCESS))
     }
 
-    /// The connection was woken, is between two turns, and will look at its namespaces anew before
-    /// it touches them. `false` where it is no queue of its controller any more and must be closed.
+    /// The connection was woken, is between two turns, and will check its namespaces again before
+    /// it accesses them. `false` if it is not a queue of its controller any more and must be
+    /// closed.
     pub fn acknowledge(&mut self, connection: &Connection) -> bool {
         self.wakes.extend(self.fences.acknowledge(connection.wake));
         self.is_connected(connection)

@@ -167,7 +167,7 @@ impl Subsystem {
         structure.fabrics_commands = U16::new(1);
     }
 
-    /// Identify Namespace; zeros where there is no such namespace.
+    /// Identify Namespace; zeros if there is no such namespace.
     fn namespace_structure(&self, controller: &Controller, nsid: Nsid) -> Result<Vec<u8>, Failure> {
         self.check_nsid(nsid)?;
         let mut structure = IdentifyNamespace::new_zeroed();

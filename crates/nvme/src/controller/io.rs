@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use block::{Blocks, Extent, Geometry, Intent, Lba, OpKind, Unmap};
-use session::{Admitted, Leases, RegionId};
+use session::{Admitted, Leases, SourceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -97,10 +97,10 @@ pub(super) struct Command {
     pub(super) extent: Extent,
     /// log2 of the block size in bytes.
     pub(super) block_shift: u32,
-    pub(super) region: RegionId,
+    pub(super) source: SourceId,
     /// Data that move, in bytes.
     pub(super) len_bytes: u32,
-    /// Where data come from; `None` where none come from the host.
+    /// Where data come from; `None` if none come from the host.
     pub(super) from_host: Option<DataPointer>,
     /// Whether bytes may be sent from where they lie in the volume.
     pub(super) may_place: bool,
@@ -179,7 +179,7 @@ fn transfer<B: Backend>(
     }
     let from_host = match (action, pointer) {
         (Action::Read, DataPointer::Remote { .. }) => None,
-        // In-capsule data can't go to the host.
+        // In-capsule data cannot go to the host.
         (Action::Read, DataPointer::InCapsule { .. }) => {
             return Err(StatusCode::SglDescriptorTypeInvalid.into());
         }
@@ -210,7 +210,7 @@ fn flush<B: Backend>(
             action: Action::Hint,
             extent: measured.extent,
             block_shift: 0,
-            region: RegionId(0),
+            source: SourceId(0),
             len_bytes: 0,
             from_host: None,
             may_place: false,
@@ -360,7 +360,7 @@ impl Measured {
             action: self.action,
             extent: self.extent,
             block_shift: geometry.block_size.shift(),
-            region: namespace.region,
+            source: namespace.source,
             len_bytes: self.len_bytes,
             from_host: self.from_host,
             may_place: namespace.is_pinned,
@@ -389,8 +389,8 @@ fn check_pointer(context: &Context<'_>, sqe: &Sqe) -> Result<DataPointer, Status
     }
 }
 
-/// Lists of ranges may stand in a longer buffer (Linux always sends a whole page); only the list is
-/// fetched.
+/// A list of ranges may be shorter than the data (Linux always sends a whole page); only the list
+/// is fetched.
 fn list_pointer(pointer: DataPointer, len_bytes: u32) -> Result<DataPointer, Status> {
     if pointer.len_bytes() < len_bytes {
         return Err(StatusCode::DataSglLengthInvalid.into());

@@ -146,7 +146,7 @@ impl Subsystem {
                 .flat_map(|nsid| nsid.0.to_le_bytes())
                 .collect(),
         };
-        let state = self.ana.state(controller.origin.port);
+        let state = self.ana.state(controller.origin.portal);
         let count = self.ana.change_count();
         let group = AnaGroup::new(ANA_GROUP, (nsids.len() / 4) as u32, count, state);
         let mut page = AnaHeader::new(count, 1).as_bytes().to_vec();
@@ -231,7 +231,7 @@ fn command_effects() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-/// A command that failed, as its entry in the error log tells of it.
+/// A failed command, as its entry in the error log describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedCommand {
     /// Its identifier.
@@ -240,7 +240,7 @@ pub struct FailedCommand {
     pub nsid: Nsid,
     /// Its opcode.
     pub opcode: u8,
-    /// The first block that it named; 0 where it names none.
+    /// The first block that it named; 0 if it names none.
     pub lba: Lba,
 }
 
@@ -290,7 +290,7 @@ impl Errors {
 /// The Changed Namespace List of a controller.
 #[derive(Debug, Default)]
 pub(super) struct ChangedNamespaces {
-    /// At most [`Self::ENTRIES_MAX`] and one, which stands for too many.
+    /// At most [`Self::ENTRIES_MAX`] plus one, which means too many.
     nsids: BTreeSet<Nsid>,
 }
 

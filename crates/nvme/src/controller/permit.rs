@@ -4,7 +4,7 @@ use block::Op;
 
 use crate::wire::StatusCode;
 
-/// Commands as reservations and locks tell them apart.
+/// Classes of commands for reservations and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
     /// Read, Compare, Verify, and the source of a Copy.
@@ -37,7 +37,7 @@ pub enum Gate {
     ReservationConflict,
     /// The access check grants this host no such commands.
     AccessDenied,
-    /// The controller that the queue belonged to is gone; the connection is about to follow.
+    /// The queue's controller was deleted; the connection is about to be closed.
     ControllerGone,
     /// The path is in ANA state Inaccessible.
     PathInaccessible,
@@ -72,7 +72,7 @@ impl Permit {
         }
     }
 
-    /// What passes both; where one is closed, its reason, and the first's where both are.
+    /// The intersection of both. If one is closed, its reason; if both are, that of the first.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let first_closed = |a, b| if a == Gate::Open { b } else { a };

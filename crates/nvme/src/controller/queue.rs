@@ -62,7 +62,7 @@ pub struct Queue {
     in_capsule_max_bytes: u32,
     /// Empty buffers of a block, for pieces of blocks.
     spare: Vec<Vec<u8>>,
-    /// The last instant that was told.
+    /// The last known instant.
     now: Instant,
     /// What commands hold on volumes that take time.
     leases: Leases,
@@ -70,7 +70,7 @@ pub struct Queue {
     input_bytes: u64,
     /// When the keep alive timer runs out; on admin queues only.
     keep_alive_deadline: Option<Instant>,
-    /// The controller is gone, or the host has disconnected.
+    /// The controller was deleted, or the host has disconnected.
     is_ended: bool,
 }
 
@@ -215,7 +215,7 @@ impl Queue {
         self.free.last().copied()
     }
 
-    /// The identifier of the command in `slot` where its data are awaited.
+    /// The identifier of the command in `slot`, if it waits for data.
     pub fn receiving(&self, slot: SlotId) -> Option<Cid> {
         let slot = self.slots.get(slot.index())?;
         matches!(slot.stage(), Stage::Receiving | Stage::Keeping).then_some(slot.cid)
@@ -227,8 +227,8 @@ impl Queue {
         self.turn_cost = 0;
     }
 
-    /// Takes a command in. `pointer` is what its data pointer means to the transport, and matters
-    /// only where the command has data.
+    /// Handles a command. `pointer` is the meaning of its data pointer to the transport, and is
+    /// used only if the command has data.
     pub fn begin<B: Backend>(
         &mut self,
         sqe: &Sqe,
@@ -289,7 +289,7 @@ impl Queue {
     fn start<B: Backend>(&mut self, id: SlotId, command: &Command, backend: &mut B) -> Begun {
         let slot = &mut self.slots[id.index()];
         slot.action = command.action;
-        slot.region = command.region;
+        slot.source = command.source;
         slot.extent = command.extent;
         slot.block_shift = command.block_shift;
         slot.len_bytes = command.len_bytes;
@@ -309,7 +309,8 @@ impl Queue {
         Begun::Done
     }
 
-    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not start now.
+    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not
+    /// start now.
     #[cold]
     fn start_restricted<B: Backend>(
         &mut self,
@@ -320,13 +321,19 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         match command.admitted {
             Admitted::Now => {}
-            Admitted::Leased => slot.flags.may_place = false,
+            Admitted::Leased(until) => {
+                slot.not_before = until;
+                slot.flags.may_place = false;
+            }
             Admitted::NotBefore(until) => slot.not_before = Some(until),
             Admitted::Fail(status, until) => {
                 slot.not_before = until;
                 return Some(self.reject(id, Status::from(status)));
             }
-            Admitted::Filling => return Some(self.start_filling(id, command.from_host, backend)),
+            Admitted::Filling(until) => {
+                slot.not_before = until;
+                return Some(self.start_filling(id, command.from_host, backend));
+            }
         }
         None
     }
@@ -399,10 +406,15 @@ impl Queue {
         self.is_ended
     }
 
-    /// Whether no command is in progress. Those that wait for an event do not count.
+    /// Whether no command is in progress that the end of the connection would end. Those that wait
+    /// for an event do not count. The end of an admin queue also ends the controller's I/O queues,
+    /// so it is idle when they are gone.
     pub fn is_idle(&self) -> bool {
         let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
-        self.slots.iter().all(is_at_rest)
+        let is_needed = self.role.connection().is_some_and(|connection| {
+            connection.queue.is_admin() && connection.io_queues.get() > 0
+        });
+        !is_needed && self.slots.iter().all(is_at_rest)
     }
 
     /// Whether a command is ready.
@@ -439,8 +451,8 @@ impl Queue {
         })
     }
 
-    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Where
-    /// this fails, the command is to be completed with the error.
+    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. If this
+    /// fails, the command must be completed with the error.
     pub fn copy_front<B: Backend>(
         &mut self,
         dest: &mut [u8],
@@ -451,8 +463,8 @@ impl Queue {
             .map(|_| ())
     }
 
-    /// Where the next `len_bytes` bytes of the first ready command, a read, are. Where this fails,
-    /// the command is to be completed with the error.
+    /// The placement of the next `len_bytes` bytes of the first ready command, a read. If this
+    /// fails, the command must be completed with the error.
     pub fn place_front<B: Backend>(
         &mut self,
         len_bytes: u32,
@@ -471,7 +483,7 @@ impl Queue {
         let slot = &mut self.slots[id.index()];
         let extent = slot.next_extent(len_bytes);
         let done = match backend.namespace(slot.nsid) {
-            Some(namespace) if namespace.region == slot.region => namespace
+            Some(namespace) if namespace.source == slot.source => namespace
                 .permit
                 .check(CommandClass::Read)
                 .map_err(Status::from)
@@ -492,7 +504,7 @@ impl Queue {
                     len: u64::from(len_bytes),
                 };
                 Ok(Placement {
-                    region: slot.region,
+                    source: slot.source,
                     range,
                 })
             }

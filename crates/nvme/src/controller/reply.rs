@@ -1,4 +1,4 @@
-//! What comes of a command of the control path.
+//! The result of a command of the control path.
 
 use crate::wire::{Sqe, Status, StatusCode};
 
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// Why a command of the control path failed, and where it was wrong.
+/// Why a command of the control path failed, and the invalid field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) completion: Completion,
@@ -81,7 +81,7 @@ impl Location {
     pub(super) const CDW12: Self = Self::Byte(48);
     pub(super) const CDW14: Self = Self::Byte(56);
 
-    /// As it stands in the error log.
+    /// The entry in the error log.
     pub(super) const fn field(self) -> u16 {
         match self {
             Self::Unspecified => 0xFFFF,
@@ -100,7 +100,7 @@ impl From<StatusCode> for Failure {
 }
 
 impl StatusCode {
-    /// The failure with this status for what stands at `location`.
+    /// The failure with this status for the field at `location`.
     pub(super) fn at(self, location: Location) -> Failure {
         Failure {
             completion: self.into(),

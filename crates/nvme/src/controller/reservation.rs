@@ -1,4 +1,4 @@
-//! Reservations of one namespace: who is registered, who holds what.
+//! Reservations of one namespace: registrants and the holder.
 //!
 //! Read first: NVM Express Base 2.0, "Reservations". A host is its Host Identifier; its controllers
 //! share everything. Reservations live as long as the namespace: they do not persist through power
@@ -34,20 +34,20 @@ pub(super) struct Reservations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     kind: ReservationType,
-    /// The host that acquired it. Where all registrants hold it, each is as good.
+    /// The host that acquired it. If all registrants hold it, any of them.
     by: HostId,
 }
 
-/// Whether a host proves its key.
+/// Whether a command checks the key that its host has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Proof {
-    /// By this Current Reservation Key.
-    Key(u64),
-    /// It need not: Ignore Existing Key.
-    Ignored,
+enum KeyCheck {
+    /// It must be this Current Reservation Key.
+    Current(u64),
+    /// No check: Ignore Existing Key.
+    Skip,
 }
 
-/// Who is to be told of what.
+/// Which hosts get which notices.
 type Notices = Vec<(HostId, ReservationNotice)>;
 
 impl Reservations {
@@ -90,27 +90,27 @@ impl Reservations {
 
     /// Replaces a host's key; where existing keys are ignored, an unregistered host becomes
     /// registered.
-    fn replace(&mut self, host: HostId, proof: Proof, key: u64) -> Result<(), StatusCode> {
-        match proof {
-            Proof::Ignored if !self.keys.contains_key(&host) => return self.register(host, key),
-            Proof::Ignored => {}
-            Proof::Key(_) => self.check(host, proof)?,
+    fn replace(&mut self, host: HostId, key_check: KeyCheck, key: u64) -> Result<(), StatusCode> {
+        match key_check {
+            KeyCheck::Skip if !self.keys.contains_key(&host) => return self.register(host, key),
+            KeyCheck::Skip => {}
+            KeyCheck::Current(_) => self.check(host, key_check)?,
         }
         self.keys.insert(host, key);
         self.advance();
         Ok(())
     }
 
-    fn unregister(&mut self, host: HostId, proof: Proof) -> Result<Notices, StatusCode> {
-        self.check(host, proof)?;
+    fn unregister(&mut self, host: HostId, key_check: KeyCheck) -> Result<Notices, StatusCode> {
+        self.check(host, key_check)?;
         let notices = self.remove(host);
         self.advance();
         Ok(notices)
     }
 
-    /// Acquires the reservation where nobody holds one. Its holder may say the same again.
+    /// Acquires the reservation if no host holds it. Its holder may repeat the command.
     fn acquire(&mut self, host: HostId, key: u64, kind: ReservationType) -> Result<(), StatusCode> {
-        self.check(host, Proof::Key(key))?;
+        self.check(host, KeyCheck::Current(key))?;
         match self.held {
             None => {
                 self.held = Some(Held { kind, by: host });
@@ -129,7 +129,7 @@ impl Reservations {
         victim: u64,
         kind: ReservationType,
     ) -> Result<Notices, StatusCode> {
-        self.check(host, Proof::Key(key))?;
+        self.check(host, KeyCheck::Current(key))?;
         let notices = match self.held {
             Some(held) if held.kind.is_held_by_all() && victim == 0 => {
                 self.take_over(host, held, kind, |_| true)
@@ -202,7 +202,7 @@ impl Reservations {
         key: u64,
         kind: Option<ReservationType>,
     ) -> Result<Notices, StatusCode> {
-        self.check(host, Proof::Key(key))?;
+        self.check(host, KeyCheck::Current(key))?;
         let Some(held) = self.held.filter(|_| self.is_holder(host)) else {
             return Ok(Notices::new());
         };
@@ -220,7 +220,7 @@ impl Reservations {
 
     /// Removes the reservation and every registration.
     fn clear(&mut self, host: HostId, key: u64) -> Result<Notices, StatusCode> {
-        self.check(host, Proof::Key(key))?;
+        self.check(host, KeyCheck::Current(key))?;
         let notices = self
             .others(host, ReservationNotice::ReservationPreempted)
             .collect();
@@ -231,13 +231,13 @@ impl Reservations {
     }
 
     /// The host must be registered and prove it.
-    fn check(&self, host: HostId, proof: Proof) -> Result<(), StatusCode> {
-        let is_proven = match (self.keys.get(&host), proof) {
-            (Some(_), Proof::Ignored) => true,
-            (Some(&key), Proof::Key(said)) => key == said,
+    fn check(&self, host: HostId, key_check: KeyCheck) -> Result<(), StatusCode> {
+        let matches = match (self.keys.get(&host), key_check) {
+            (Some(_), KeyCheck::Skip) => true,
+            (Some(&key), KeyCheck::Current(said)) => key == said,
             (None, _) => false,
         };
-        if is_proven {
+        if matches {
             Ok(())
         } else {
             Err(StatusCode::ReservationConflict)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use block::Access;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::connect::ConnectRequest;
+use super::connect::{ConnectRequest, IoQueueCount};
 use super::events::{Event, Events};
 use super::features::Features;
 use super::logs::{ChangedNamespaces, Errors};
@@ -47,6 +47,7 @@ pub(super) struct Controller {
     pub(super) origin: Origin,
     pub(super) access: Access,
     pub(super) queues: BTreeMap<QueueId, WakeToken>,
+    pub(super) io_queue_count: IoQueueCount,
     pub(super) configuration: Configuration,
     pub(super) status: ControllerStatus,
     pub(super) keep_alive: KeepAlive,
@@ -66,6 +67,7 @@ impl Controller {
             origin: request.origin,
             access: request.access,
             queues: BTreeMap::new(),
+            io_queue_count: IoQueueCount::default(),
             configuration: Configuration::default(),
             status: ControllerStatus::default(),
             keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
@@ -104,6 +106,29 @@ impl Controller {
         transition
     }
 
+    /// A queue has connected.
+    pub(super) fn insert_queue(&mut self, queue: QueueId, wake: WakeToken) {
+        self.queues.insert(queue, wake);
+        self.count_io_queues();
+    }
+
+    /// An I/O queue's connection has ended.
+    pub(super) fn remove_io_queue(&mut self, queue: QueueId) {
+        self.queues.remove(&queue);
+        self.count_io_queues();
+    }
+
+    /// Takes all I/O queues from the controller.
+    pub(super) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
+        let taken = self.queues.split_off(&QueueId(1));
+        self.count_io_queues();
+        taken
+    }
+
+    fn count_io_queues(&self) {
+        self.io_queue_count.set(self.io_queues().count());
+    }
+
     pub(super) fn has_io_queues(&self) -> bool {
         self.io_queues().next().is_some()
     }
@@ -113,8 +138,8 @@ impl Controller {
         self.queues.range(QueueId(1)..).map(|(_, &wake)| wake)
     }
 
-    /// A reservation changed in a way that the host is to hear of. `true` where it must be told
-    /// now.
+    /// Records a change of a reservation that the host must learn of. Returns `true` if it has to
+    /// be notified now.
     pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
         if !self.features.wants(notice, nsid) {
             return false;
@@ -159,8 +184,8 @@ pub(super) struct ReservationNotices {
 impl ReservationNotices {
     const ENTRIES_MAX: usize = 256;
 
-    /// Adds a notice. The oldest falls off where there are too many; its missing number tells the
-    /// host.
+    /// Adds a notice. If there are too many, the oldest is dropped; the host sees the gap in the
+    /// numbers.
     fn push(&mut self, notice: ReservationNotice, nsid: Nsid) {
         if self.notices.len() == Self::ENTRIES_MAX {
             self.notices.pop_front();
@@ -169,7 +194,7 @@ impl ReservationNotices {
         self.notices.push_back((self.count, notice, nsid));
     }
 
-    /// Removes the oldest; `true` where others are left.
+    /// Removes the oldest; `true` if others are left.
     fn pop(&mut self) -> bool {
         self.notices.pop_front();
         !self.notices.is_empty()
@@ -230,7 +255,7 @@ impl KeepAlive {
         self.deadline
     }
 
-    /// Whether the timer has run out by `now`; restarts it where there was traffic meanwhile.
+    /// Whether the timer has expired at `now`. Restarts it if there was traffic.
     pub(super) fn is_expired(&mut self, now: Instant) -> bool {
         match self.deadline {
             Some(deadline) if deadline <= now => {

@@ -57,7 +57,7 @@ pub struct Subsystem {
 pub(super) enum Role {
     /// It has namespaces.
     Nvm(Box<dyn Statistics>),
-    /// It tells what other subsystems there are.
+    /// The discovery subsystem.
     Discovery(Directory),
 }
 
@@ -104,7 +104,8 @@ impl NamespaceIds {
         for (at, byte) in seed.into_iter().enumerate() {
             eui64[at % 8] ^= byte.rotate_left(at as u32 / 8 * 3);
         }
-        // Locally administered, so that it can't be taken for one that a manufacturer was assigned.
+        // Locally administered, so that it cannot be taken for one that a manufacturer was
+        // assigned.
         eui64[0] = eui64[0] & !0b01 | 0b10;
         Self {
             uuid: seed,
@@ -114,7 +115,7 @@ impl NamespaceIds {
     }
 }
 
-/// Why a namespace can't be added.
+/// Why a namespace cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// Not from 1 to [`Limits::namespaces_max`].
@@ -162,12 +163,12 @@ impl Subsystem {
         &self.config
     }
 
-    /// The number that moves when connections must look at their namespaces anew.
+    /// The generation number, which changes when connections must check their namespaces again.
     pub fn generation(&self) -> Generation {
         self.generation.clone()
     }
 
-    /// Adds a namespace and tells the hosts.
+    /// Adds a namespace and notifies the hosts.
     pub fn add_namespace(
         &mut self,
         nsid: Nsid,
@@ -185,18 +186,19 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace and tells the hosts.
+    /// Removes a namespace, tells the hosts, and wakes their I/O queues, whose commands may wait for its volume.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
         self.reservations.remove(&nsid);
         for controller in self.controllers.values_mut() {
             controller.features.forget(nsid);
+            self.wakes.extend(controller.io_queues());
         }
         self.namespace_changed(nsid);
         Some(removed)
     }
 
-    /// The namespace's volume was resized, locked or unlocked: tells the hosts.
+    /// Notifies the hosts that the namespace's volume was resized, locked or unlocked.
     pub fn namespace_changed(&mut self, nsid: Nsid) {
         self.generation.advance();
         for controller in self.controllers.values_mut() {
@@ -226,7 +228,7 @@ impl Subsystem {
         if !self.namespaces.contains_key(&nsid) {
             return Permit::closed(Gate::AccessDenied);
         }
-        let by_path = match self.ana.state(controller.origin.port) {
+        let by_path = match self.ana.state(controller.origin.portal) {
             AnaState::Optimized | AnaState::NonOptimized => Permit::ALL,
             AnaState::Inaccessible => Permit::closed(Gate::PathInaccessible),
             AnaState::PersistentLoss => Permit::closed(Gate::PathLost),
@@ -245,8 +247,9 @@ impl Subsystem {
             .and(self.reservation_permit(controller.host.id, nsid))
     }
 
-    /// Changes what a controller's host may do with the namespaces. Hosts are told that namespaces
-    /// changed, since they show it as write protection; [`Access::Denied`] ends the controller.
+    /// Changes what a controller's host may do with the namespaces. Hosts are notified that
+    /// namespaces changed, since they show it as write protection; [`Access::Denied`] ends the
+    /// controller.
     pub fn set_access(&mut self, controller: ControllerId, access: Access) {
         if access == Access::Denied {
             return self.delete_controller(controller);
@@ -266,7 +269,7 @@ impl Subsystem {
         }
     }
 
-    /// The next connection to be woken: something has changed that it must look at. Ask until
+    /// The next connection to wake because shared state has changed. Call this until it returns
     /// `None` after every use of the subsystem.
     pub fn poll_wake(&mut self) -> Option<WakeToken> {
         self.wakes.pop_first()
@@ -285,7 +288,7 @@ impl Subsystem {
         self.controllers.get(&controller)?.keep_alive.deadline()
     }
 
-    /// Ends the controller where its Keep Alive Timer has run out.
+    /// Ends the controller if its Keep Alive Timer has expired.
     pub fn handle_timeout(&mut self, now: Instant, controller: ControllerId) {
         let is_expired = self
             .controllers
@@ -305,7 +308,7 @@ impl Subsystem {
         }
     }
 
-    /// Ends every controller: the subsystem goes away.
+    /// Ends every controller, because the subsystem is removed.
     pub fn delete_all_controllers(&mut self) {
         while let Some((&controller, _)) = self.controllers.first_key_value() {
             self.delete_controller(controller);
@@ -317,7 +320,11 @@ impl Subsystem {
         if connection.queue.is_admin() {
             self.delete_controller(connection.controller);
         } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
-            controller.queues.remove(&connection.queue);
+            controller.remove_io_queue(connection.queue);
+            if !controller.has_io_queues() {
+                // The admin queue may have waited for that to close.
+                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            }
             self.fences.leave(std::iter::once(connection.wake));
         }
     }
@@ -351,7 +358,7 @@ impl Subsystem {
             .controllers
             .get_mut(&id)
             .expect("just created or found");
-        controller.queues.insert(queue, wake);
+        controller.insert_queue(queue, wake);
         controller.keep_alive.activity.mark();
         Ok(Connection {
             controller: id,
@@ -359,6 +366,7 @@ impl Subsystem {
             sq_entries,
             sq_flow,
             activity: controller.keep_alive.activity.clone(),
+            io_queues: controller.io_queue_count.clone(),
             wake,
         })
     }
@@ -386,8 +394,7 @@ impl Subsystem {
         Ok(id)
     }
 
-    /// The next free controller ID after the last one given out, so that one is not soon used
-    /// again.
+    /// The next free controller ID after the last assigned one, so that IDs are not reused soon.
     fn free_controller_id(&self) -> Option<ControllerId> {
         const LAST: u16 = 0xFFEF;
         let after = self.last_controller.0;
@@ -431,7 +438,7 @@ impl Subsystem {
     pub(super) fn end_io_queues(&mut self, controller: ControllerId) {
         if let Some(controller) = self.controllers.get_mut(&controller) {
             self.fences.leave(controller.io_queues());
-            let io = controller.queues.split_off(&QueueId(1));
+            let io = controller.take_io_queues();
             self.wakes.extend(io.into_values());
         }
     }

@@ -71,7 +71,7 @@ fn origin(wake: u64) -> Origin {
         transport: TransportType::Tcp,
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-        port: PortId(1),
+        portal: PortalNumber(1),
         wake: WakeToken(wake),
     }
 }

@@ -1,5 +1,5 @@
-//! Reading a discovery log: head, entries, head again; anew where the generation has changed
-//! meanwhile.
+//! Reading a discovery log: header, entries, header again. If the generation has changed, the log
+//! is read again.
 //!
 //! Read first: NVM Express Base 2.0, "Discovery Log Page".
 
@@ -57,7 +57,7 @@ pub enum DiscoveryError {
     /// The log changed each time that it was read.
     #[error("the discovery log changed {restarts} times while it was read")]
     Unstable {
-        /// How often it was read anew.
+        /// How often it was read again.
         restarts: u32,
     },
 }
@@ -73,7 +73,7 @@ enum Phase {
 impl LogReader {
     /// The most entries that are read.
     pub const ENTRIES_MAX: u64 = 16 * 1024;
-    /// How often a log is read anew before that is given up.
+    /// How often a log is read again before that is given up.
     pub const RESTARTS_MAX: u32 = 16;
     /// The least that the buffer holds.
     pub const BUFFER_MIN_BYTES: usize = size_of::<DiscoveryHeader>();

@@ -36,7 +36,7 @@ pub struct Setup {
     facts: Facts,
 }
 
-/// The wait for CSTS.RDY: looks and pauses in turn, a look first.
+/// The wait for CSTS.RDY: reads and pauses in turn.
 #[derive(Debug, Default)]
 struct ReadyWait {
     timeout_ms: u32,
@@ -116,7 +116,7 @@ pub struct ControllerFacts {
     pub firmware: String,
     /// The subsystem's name (SUBNQN).
     pub subsystem_nqn: String,
-    /// The most bytes of one command (from MDTS); none where there is no limit.
+    /// The most bytes of one command (from MDTS); none if there is no limit.
     pub transfer_max_bytes: Option<u64>,
     /// The most data inside a command capsule of an I/O queue (from IOCCSZ).
     pub in_capsule_max_bytes: u32,
@@ -149,9 +149,9 @@ pub struct NamespaceFacts {
     pub nsid: Nsid,
     /// Block size and capacity.
     pub geometry: Geometry,
-    /// Namespace Globally Unique Identifier (NGUID); zeros where it has none.
+    /// Namespace Globally Unique Identifier (NGUID); zeros if it has none.
     pub nguid: [u8; 16],
-    /// Universally unique identifier, where it has one.
+    /// Universally unique identifier, if it has one.
     pub uuid: Option<[u8; 16]>,
 }
 
@@ -169,7 +169,7 @@ pub enum SetupError {
     /// The controller refused a command.
     #[error("{phase} failed: {status}")]
     Refused {
-        /// Where the set-up was.
+        /// The state of the set-up.
         phase: Phase,
         /// The command's status.
         status: Status,
@@ -206,7 +206,7 @@ pub enum SetupError {
     NoQueues,
 }
 
-/// Where a set-up is.
+/// The state of a set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Connecting the admin queue.
@@ -245,7 +245,7 @@ impl Setup {
     pub const SLOT: u16 = 0;
     /// What that buffer has to hold.
     pub const BUFFER_BYTES: usize = DATA_BYTES;
-    /// Between two looks at CSTS.RDY.
+    /// The pause between two reads of CSTS.RDY.
     const READY_POLL_MS: u32 = 10;
 
     /// At the first step.
@@ -259,7 +259,7 @@ impl Setup {
         }
     }
 
-    /// Where the set-up is.
+    /// The state of the set-up.
     pub fn phase(&self) -> Phase {
         self.phase
     }

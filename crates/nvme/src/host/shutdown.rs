@@ -11,7 +11,7 @@ use crate::wire::fabrics::{Configuration, ControllerStatus, Property, PropertySq
 #[derive(Debug)]
 pub struct Shutdown {
     next: Next,
-    /// Looks at the status so far.
+    /// Reads of the status so far.
     looks: u32,
 }
 
@@ -43,9 +43,9 @@ const NORMAL: u8 = 1;
 impl Shutdown {
     /// The key of every command: that of the set-up, which is over.
     pub const KEY: CommandKey = Setup::KEY;
-    /// Between two looks at the status.
+    /// The pause between two reads of the status.
     const POLL_MS: u32 = 20;
-    /// Looks at the status before the host leaves all the same.
+    /// Reads of the status before the host disconnects anyway.
     const LOOKS_MAX: u32 = 50;
 
     /// Of a controller that is ready.

@@ -45,7 +45,7 @@ pub enum UpkeepEvent {
     DiscoveryLog,
 }
 
-/// Why the association is of no more use.
+/// Why the association has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpkeepError {
     /// The controller did not answer a keep-alive within the timeout.
@@ -112,7 +112,7 @@ impl Upkeep {
         upkeep
     }
 
-    /// The next command to submit, where there is one.
+    /// The next command to submit, if any.
     pub fn poll_command(&mut self, now: Instant) -> Option<(CommandKey, Command)> {
         match self.keep_alive {
             KeepAlive::Due { at } if at <= now => {

@@ -77,7 +77,7 @@ pub enum SessionError {
 pub struct Accepted<B> {
     /// The session.
     pub session: ControllerSession<B>,
-    /// What the host is told.
+    /// The response to the host.
     pub reply: ConnectReply,
     /// Receives to keep posted.
     pub receives: u16,
@@ -126,8 +126,8 @@ impl<B> ControllerSession<B> {
     /// The most RDMA READs at once.
     const READS_MAX: u8 = 64;
 
-    /// Looks at the private data of a request for a connection by a host that answers `reads_max`
-    /// RDMA READs at once. Bytes behind the record are padding.
+    /// Checks the private data of a connection request by a host that supports `reads_max`
+    /// outstanding RDMA READs. Bytes after the record are padding.
     pub fn accept(
         now: Instant,
         config: &ControllerConfig,
@@ -311,7 +311,7 @@ impl<B: Backend> ControllerSession<B> {
                 len_bytes: message.len(),
             });
         };
-        // Where there is no slot, beginning says so.
+        // If no slot is free, `begin` reports it.
         let index = self.queue.next_slot().map_or(0, |slot| slot.0.into());
         if self.places.len() <= index {
             self.places.resize_with(index + 1, Places::default);

@@ -4,12 +4,12 @@
 //! Read first: NVMe RDMA Transport 1.0, the sections on capsules and data transfer; NVM Express
 //! Base 2.0, "SGL Descriptor" (keyed data blocks).
 //!
-//! Each command with data opens exactly its bytes of the queue's buffers to the controller, in one
-//! direction, under a key of its own, which nobody can guess. The controller is asked to make the
-//! key worthless with the response (remote invalidation), and where it does not, the session does
-//! before the outcome is given out. So whatever comes late by RDMA meets no memory. One key to all
-//! buffers would save the registration, and let a controller write into buffers that the caller
-//! uses for something else.
+//! Each command with data registers exactly its bytes of the queue's buffers, for one direction,
+//! under an unpredictable key of its own. The controller is asked to invalidate the key with the
+//! response (remote invalidation). If it does not, the session invalidates the key before it
+//! reports the outcome. So late RDMA requests cannot access memory. One key for all buffers would
+//! save the registrations, but would let a controller write into buffers that the caller has
+//! reused.
 //!
 //! Flow control by SQHD is not used: never more commands are in flight than the controller's queue
 //! takes.
@@ -68,15 +68,15 @@ pub enum Reach {
 /// What a session asks of its queue pair and of the memory behind it.
 pub trait HostWork {
     /// Opens the data of command `key`, a range of the queue's buffers, to the controller; `None`
-    /// where that is not possible now.
+    /// if that is not possible now.
     fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
 
-    /// Makes a key worthless. When this returns, nothing reaches the range any more.
+    /// Invalidates a key. When this returns, the range cannot be accessed any more.
     fn close(&mut self, key: RemoteKey);
 
-    /// Posts a command capsule, `sqe` and a copy of the bytes of `data` behind it, and whether
-    /// there was room. A capsule may have to be sent again although its command has been answered,
-    /// so it does not look at the buffers later.
+    /// Posts a command capsule: `sqe` and a copy of the bytes of `data`. Returns whether there was
+    /// room. A capsule may have to be retransmitted after its command has completed, so it does not
+    /// refer to the buffers.
     fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool;
 }
 
@@ -98,7 +98,7 @@ pub enum HostError {
     /// It is not the key of the command that is completed.
     #[error("the controller invalidated key {:#x}, which does not belong to command {:#06x}", key.0, cid.0)]
     WrongKey {
-        /// The key that was made worthless.
+        /// The key that was invalidated.
         key: RemoteKey,
         /// The command's identifier (CID).
         cid: Cid,
@@ -142,8 +142,8 @@ impl HostSession {
         self.config.in_capsule_batch_max = commands;
     }
 
-    /// Takes a command. Panics where `key` is out of range or in flight, or where the data are
-    /// longer than [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
+    /// Takes a command. Panics if `key` is out of range or in flight, or if the data are longer
+    /// than [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
     pub fn submit(&mut self, key: CommandKey, command: &Command) -> Result<(), NoRoom> {
         if self.state == State::Closed {
             return Err(NoRoom::Closed);
@@ -191,8 +191,8 @@ impl HostSession {
         }
     }
 
-    /// Takes a message in, with the key that the controller made worthless by it, and appends to
-    /// `done` what has ended. Where this fails, the connection is to be closed.
+    /// Handles a message and the key that the controller invalidated with it. Appends outcomes to
+    /// `done`. If this fails, the connection must be closed.
     pub fn handle_message<W: HostWork + ?Sized>(
         &mut self,
         message: &[u8],
@@ -210,7 +210,7 @@ impl HostSession {
         result
     }
 
-    /// The connection has ended: every key that is left is made worthless. No outcome is given out
+    /// Handles the end of the connection: invalidates the remaining keys. No outcome is reported
     /// any more.
     pub fn handle_close<W: HostWork + ?Sized>(&mut self, work: &mut W) {
         self.state = State::Closed;

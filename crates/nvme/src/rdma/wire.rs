@@ -24,7 +24,7 @@ pub struct ConnectRequest {
     /// RDMA QP Host Send Queue Size (HSQSIZE): commands that the host may have sent, 0's based as
     /// SQSIZE is.
     pub host_sends_minus_1: U16,
-    /// Controller ID (CNTLID) of an I/O queue; 0 where it is not said.
+    /// Controller ID (CNTLID) of an I/O queue; 0 if it is not said.
     pub controller: U16,
     reserved: [u8; 22],
 }
@@ -77,7 +77,7 @@ impl ConnectReply {
         }
     }
 
-    /// What private data say; `None` where they are too short or of another record format.
+    /// What private data say; `None` if they are too short or of another record format.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         let (reply, _) = Self::read_from_prefix(private_data).ok()?;
         (reply.record_format.get() == RECORD_FORMAT).then_some(reply)
@@ -107,8 +107,7 @@ impl ConnectReject {
         }
     }
 
-    /// What private data say; `None` where they are too short. A refusal is one in any record
-    /// format.
+    /// What private data say; `None` if they are too short. A refusal is one in any record format.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(private_data).ok()?.0)
     }
@@ -124,7 +123,7 @@ pub enum RejectStatus {
     /// The record format is not known.
     #[error("its record format (RECFMT) is not 0")]
     InvalidRecordFormat = 2,
-    /// There can't be such a queue.
+    /// The queue ID is invalid.
     #[error("its queue ID (QID) exceeds the controller's queues")]
     InvalidQueueId = 3,
     /// The submission queue is too short or too long.
@@ -148,7 +147,7 @@ pub enum RejectStatus {
 }
 
 impl RejectStatus {
-    /// The status of this number, where it is known.
+    /// The status with this number, if it is known.
     pub fn from_wire(status: u16) -> Option<Self> {
         let known = [
             Self::InvalidLength,

@@ -37,10 +37,9 @@ pub struct ControllerConfig {
     pub cpda: Pda,
     /// The most data of one H2CData (MAXH2CDATA): a multiple of 4, at least 4096.
     pub maxh2cdata_bytes: u32,
-    /// The most data that one R2T asks for, of a host that takes several R2Ts of a command at once;
-    /// a multiple of 4096. Longer commands need several, of which as many are outstanding as the
-    /// host takes. A host that takes one at a time is asked for everything at once, since every
-    /// further R2T would cost it a round trip.
+    /// The most data that one R2T requests if the host supports several outstanding R2Ts per
+    /// command; a multiple of 4096. Longer commands need several R2Ts. A host that supports one R2T
+    /// at a time gets one R2T for all data, since every further R2T would cost a round trip.
     pub r2t_max_bytes: u32,
     /// Reads of at least this many bytes are placed into the send list; shorter ones are copied.
     pub place_min_bytes: u32,
@@ -247,8 +246,8 @@ impl<B: Backend> Session for ControllerSession<B> {
 }
 
 impl<B> ControllerSession<B> {
-    /// Ends the connection, with a last word where the host is to blame and has not had the last
-    /// word itself.
+    /// Ends the connection. Sends C2HTermReq if the host caused the error and has not sent
+    /// H2CTermReq itself.
     fn close(&mut self, error: SessionError) {
         self.stage = Stage::Closing;
         let violation = match error {

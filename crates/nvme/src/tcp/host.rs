@@ -20,7 +20,7 @@ mod table;
 
 use std::collections::VecDeque;
 
-use session::{RegionId, SendList};
+use session::{SendList, SourceId};
 
 use self::inbound::Inbound;
 use self::outbound::{Answer, LastWord};
@@ -122,8 +122,8 @@ enum Hello {
 impl HostSession {
     /// The most R2Ts outstanding for one command that the host takes (MAXR2T), 1's based.
     pub const R2TS_MAX: u8 = 4;
-    /// The region of every placement: the queue's buffers.
-    pub const REGION: RegionId = RegionId(0);
+    /// The source of every placement: the queue's buffers.
+    pub const SOURCE: SourceId = SourceId(0);
     /// Reads from this length on are worth being received in place.
     pub const BULK_MIN_BYTES: u32 = 16 * 1024;
 
@@ -152,8 +152,8 @@ impl HostSession {
         }
     }
 
-    /// Takes a command; it is emitted when the connection is ready. Panics where `key` is out of
-    /// range or in flight, or where the command's data lie outside of `buffers`.
+    /// Takes a command; it is emitted when the connection is ready. Panics if `key` is out of range
+    /// or in flight, or if the command's data lie outside of `buffers`.
     pub fn submit(
         &mut self,
         key: CommandKey,
@@ -179,9 +179,9 @@ impl HostSession {
             .saturating_sub(self.table.in_flight())
     }
 
-    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends what has ended
-    /// to `done`. Where this fails, what [`poll_transmit`](Self::poll_transmit) gives next is the
-    /// last word, and the connection is to be closed after it.
+    /// Handles all of `input`, in any chunking. Puts data into `buffers` and appends outcomes to
+    /// `done`. If this fails, the next output of [`poll_transmit`](Self::poll_transmit) is the
+    /// last, and the connection must be closed after it.
     pub fn handle_bytes(
         &mut self,
         input: &[u8],
@@ -219,7 +219,7 @@ impl HostSession {
         self.table.expects_bulk()
     }
 
-    /// Puts as much as fits of what is to be sent into `out`.
+    /// Adds pending output to `out`, as much as fits.
     pub fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
         self.emit(buffers, out);
     }
@@ -264,8 +264,8 @@ impl HostSession {
         }
     }
 
-    /// Ends a command. Its outcome waits where its data are still in the send list, since the
-    /// caller may use the buffer again as soon as it has the outcome.
+    /// Ends a command. Its outcome waits if its data are still in the send list, since the caller
+    /// may use the buffer again as soon as it has the outcome.
     fn end(&mut self, key: u16, outcome: Outcome, done: &mut Vec<Outcome>) {
         let ended = self.table.remove(key);
         if ended.has_open_r2ts {

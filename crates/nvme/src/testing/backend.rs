@@ -4,11 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{Access, Volume};
-use session::RegionId;
+use session::SourceId;
 
 use crate::controller::{
     Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
-    OpenError, Origin, Permit, PortId, Statistics, Subsystem, SubsystemConfig, Usage, WakeToken,
+    OpenError, Origin, Permit, PortalNumber, Statistics, Subsystem, SubsystemConfig, Usage,
+    WakeToken,
 };
 use crate::wire::Nsid;
 use crate::wire::discovery::TransportType;
@@ -54,7 +55,7 @@ pub struct TestBackend {
     seen: Option<u64>,
     controller: Option<ControllerId>,
     namespaces: Vec<Known>,
-    regions: u32,
+    sources: u32,
     wake: WakeToken,
     /// How the connection came.
     pub transport: TransportType,
@@ -71,7 +72,7 @@ pub struct TestBackend {
 struct Known {
     nsid: Nsid,
     volume: Arc<dyn Volume>,
-    region: RegionId,
+    source: SourceId,
     permit: Permit,
     is_pinned: bool,
 }
@@ -86,7 +87,7 @@ impl TestBackend {
             seen: None,
             controller: None,
             namespaces: Vec::new(),
-            regions: 0,
+            sources: 0,
             wake: WakeToken(wake),
             transport: TransportType::Tcp,
             completed: Vec::new(),
@@ -101,12 +102,12 @@ impl TestBackend {
         Arc::clone(&self.subsystem)
     }
 
-    /// The volume in a region.
-    pub fn volume(&self, region: RegionId) -> Option<&Arc<dyn Volume>> {
+    /// The volume in a source.
+    pub fn volume(&self, source: SourceId) -> Option<&Arc<dyn Volume>> {
         let known = self
             .namespaces
             .iter()
-            .find(|known| known.region == region)?;
+            .find(|known| known.source == source)?;
         Some(&known.volume)
     }
 
@@ -126,15 +127,15 @@ impl TestBackend {
         });
         for (nsid, volume, permit) in found {
             let known = old.iter().find(|known| Arc::ptr_eq(&known.volume, &volume));
-            let region = known.map_or(RegionId(self.regions), |known| known.region);
+            let source = known.map_or(SourceId(self.sources), |known| known.source);
             if known.is_none() {
-                self.regions += 1;
+                self.sources += 1;
             }
             self.namespaces.push(Known {
                 nsid,
                 is_pinned: volume.pinned().is_some(),
                 volume,
-                region,
+                source,
                 permit,
             });
         }
@@ -147,7 +148,7 @@ impl Backend for TestBackend {
             transport: self.transport,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             local: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: PortId(1),
+            portal: PortalNumber(1),
             wake: self.wake,
         }
     }
@@ -176,7 +177,7 @@ impl Backend for TestBackend {
         let known = self.namespaces.iter().find(|known| known.nsid == nsid)?;
         Some(NamespaceRef {
             volume: &known.volume,
-            region: known.region,
+            source: known.source,
             permit: known.permit,
             is_pinned: known.is_pinned,
         })

@@ -175,7 +175,7 @@ struct Run {
 }
 
 impl Run {
-    /// Does the next step; `None` where the script or the connection is at its end.
+    /// Does the next step; `None` if the script or the connection is at its end.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {

@@ -175,7 +175,7 @@ impl Peer {
                 match segment {
                     Segment::Bytes(bytes) => self.received.extend_from_slice(bytes),
                     Segment::Place(placement) => {
-                        let volume = self.backend.volume(placement.region).expect("a region");
+                        let volume = self.backend.volume(placement.source).expect("a source");
                         let start = self.received.len();
                         self.received
                             .resize(start + placement.range.len as usize, 0);
@@ -274,7 +274,7 @@ impl Peer {
     }
 
     /// Sends one command and gives its data and status. Data for the controller go in the capsule
-    /// where the command says so, else R2Ts are answered with H2CData of up to `piece` bytes.
+    /// if the command says so; otherwise R2Ts are answered with H2CData of up to `piece` bytes.
     pub fn command(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> (Vec<u8>, Status) {
         let bytes = self.capsule(sqe, in_capsule);
         self.send(&bytes).expect("a good capsule");

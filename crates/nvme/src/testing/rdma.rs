@@ -26,7 +26,7 @@ use crate::wire::{Cid, Cqe, Invalidate, Sgl, Sqe, Status};
 pub struct Response {
     /// The completion in it.
     pub cqe: Cqe,
-    /// The key that it made worthless.
+    /// The key that it invalidated.
     pub invalidated: Option<u32>,
 }
 

@@ -87,12 +87,12 @@ impl DiscoveryEntry {
     /// [`Self::flags`]: the discovery subsystem takes explicit persistent connections.
     pub const FLAG_PERSISTENT: u16 = 0b10;
 
-    /// The transport address, where it is UTF-8 and ended by a zero byte.
+    /// The transport address, if it is UTF-8 and ended by a zero byte.
     pub fn address(&self) -> Option<&str> {
         text(&self.address)
     }
 
-    /// The transport service, where it is UTF-8 and ended by a zero byte.
+    /// The transport service, if it is UTF-8 and ended by a zero byte.
     pub fn service(&self) -> Option<&str> {
         text(&self.service)
     }
@@ -138,7 +138,7 @@ impl RdmaAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RdmaProvider {
-    /// Nobody says.
+    /// Not stated.
     NotSpecified = 1,
     /// InfiniBand.
     InfiniBand = 2,
@@ -146,7 +146,7 @@ pub enum RdmaProvider {
     RoceV2 = 4,
 }
 
-/// `text` in a field of `LEN` bytes, ended by a zero byte; cut where it is longer.
+/// `text` in a field of `LEN` bytes, ended by a zero byte; cut if it is longer.
 pub fn text_field<const LEN: usize>(text: &str) -> [u8; LEN] {
     let mut field = [0; LEN];
     let len = text.len().min(LEN - 1);

@@ -148,7 +148,7 @@ impl NqnField {
     /// The longest name, in bytes, without the zero byte that ends it.
     pub const NAME_MAX_BYTES: usize = 223;
 
-    /// The field holding `name`, or `None` where it is longer than [`Self::NAME_MAX_BYTES`].
+    /// The field holding `name`, or `None` if it is longer than [`Self::NAME_MAX_BYTES`].
     pub fn new(name: &str) -> Option<Self> {
         if name.len() > Self::NAME_MAX_BYTES {
             return None;
@@ -158,12 +158,12 @@ impl NqnField {
         Some(Self(bytes))
     }
 
-    /// The name; `None` where no zero byte ends it in time, it is empty, or not UTF-8.
+    /// The name; `None` if no zero byte ends it in time, it is empty, or not UTF-8.
     pub fn name(&self) -> Option<&str> {
         self.text().filter(|name| !name.is_empty())
     }
 
-    /// The name, which may be empty; `None` where no zero byte ends it in time, or it is not UTF-8.
+    /// The name, which may be empty; `None` if no zero byte ends it in time, or it is not UTF-8.
     pub fn text(&self) -> Option<&str> {
         let len = self.0[..=Self::NAME_MAX_BYTES]
             .iter()
@@ -172,7 +172,7 @@ impl NqnField {
     }
 }
 
-/// Where a Connect was wrong: DW0 of its completion with Connect Invalid Parameters.
+/// The invalid field of a Connect: DW0 of its completion with Connect Invalid Parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidParameter {
     /// In the command, at this byte.
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_parameter_tells_command_from_data() {
+    fn invalid_parameter_distinguishes_command_from_data() {
         assert_eq!(InvalidParameter::Data(256).dw0(), 0x1_0100);
         for place in [InvalidParameter::Data(512), InvalidParameter::Command(42)] {
             assert_eq!(InvalidParameter::from_dw0(place.dw0()), place);

@@ -120,7 +120,7 @@ pub struct ErrorEntry {
     pub cid: U16,
     /// Status Field, above the phase tag.
     pub status: U16,
-    /// Parameter Error Location: byte in bits 7:0, bit in bits 10:8; all ones where it is no single
+    /// Parameter Error Location: byte in bits 7:0, bit in bits 10:8; all ones if it is not a single
     /// field.
     pub location: U16,
     /// LBA.

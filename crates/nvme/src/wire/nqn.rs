@@ -4,7 +4,7 @@
 
 use super::fabrics::NqnField;
 
-/// Why a name can't be used at all.
+/// Why a name cannot be used at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     /// It is empty.

@@ -160,7 +160,8 @@ const _: () = assert!(size_of::<RegisteredController>() == 64);
 const _: () = assert!(std::mem::offset_of!(RegisteredController, host_id) == 16);
 
 impl RegisteredController {
-    /// [`Self::controller`] of a registered host, which may have any number of dynamic controllers at any time.
+    /// [`Self::controller`] of a registered host, which may have any number of dynamic controllers
+    /// at any time.
     pub const DYNAMIC_CONTROLLER: u16 = 0xFFFF;
 
     /// The entry of a host; `status` is [`Self::status`].

@@ -128,7 +128,7 @@ impl Sqe {
         Nsid(self.nsid.get())
     }
 
-    /// The Fabrics Command Type (FCTYPE), where the opcode is [`Self::OPCODE_FABRICS`].
+    /// The Fabrics Command Type (FCTYPE), if the opcode is [`Self::OPCODE_FABRICS`].
     pub fn fctype(&self) -> u8 {
         self.nsid.get() as u8
     }
@@ -230,7 +230,7 @@ pub enum SglKind {
     Other(u8),
 }
 
-/// Whether the completion makes a key worthless.
+/// Whether the completion invalidates a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidate {
     /// It does not.

@@ -14,7 +14,7 @@ impl Status {
     const MORE: u16 = 1 << 13;
     const DNR: u16 = 1 << 14;
 
-    /// The status of 15 bits, as it stands above the phase tag.
+    /// The status of 15 bits, as it is encoded above the phase tag.
     pub const fn from_field(field: u16) -> Self {
         Self(field & 0x7FFF)
     }
@@ -30,7 +30,7 @@ impl Status {
         Self(self.0 & !Self::DNR)
     }
 
-    /// The same with More (M) set: the error log tells more.
+    /// The same with More (M) set: the error log has details.
     #[must_use]
     pub const fn with_more(self) -> Self {
         Self(self.0 | Self::MORE)
@@ -51,7 +51,7 @@ impl Status {
         self.0 & Self::CODE
     }
 
-    /// The code, where it is one of those known here.
+    /// The code, if it is known.
     pub fn code(self) -> Option<StatusCode> {
         StatusCode::from_raw(self.raw_code())
     }
@@ -187,8 +187,8 @@ pub enum StatusCode {
     CommandSetNotSupported = 0x129,
     /// Invalid I/O command set.
     InvalidCommandSet = 0x12c,
-    // NVM and Fabrics command specific status; the two share numbers, and the command tells which
-    // is meant.
+    // NVM and Fabrics command specific status; the two share numbers, and the command determines
+    // the meaning.
     /// Connect: incompatible format; or conflicting attributes.
     ConnectIncompatibleFormat = 0x180,
     /// Connect: controller busy; or invalid protection information.

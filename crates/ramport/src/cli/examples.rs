@@ -6,7 +6,7 @@ Examples:
   An NVMe/TCP portal; RAM is allocated on write, up to 80 % of available memory:
     ramport serve --nvme-tcp 192.0.2.1
   Both protocols, at most 50 GiB, pinned to two cores:
-    ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 2,3
+    ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 0,1
   Without root, with all files in one directory:
     ramport serve --state rd/state --socket rd/socket
   Scratch space: after a restart, serve empty volumes without an acknowledgement:
@@ -33,9 +33,9 @@ Examples:
 
 pub(crate) const PORTAL_CREATE: &str = "\
 Examples:
-  NVMe/TCP on one address, and on every address of the machine:
+  NVMe/TCP on one address, and at another port on every address of the machine:
     ramport portal create nvme+tcp://192.0.2.1:4420
-    ramport portal create nvme+tcp://[::]:4420
+    ramport portal create nvme+tcp://[::]:4421
   iSCSI, in portal group 2:
     ramport portal create iscsi://192.0.2.1:3260,2
   NVMe over RDMA:
@@ -88,6 +88,12 @@ A file:
   hosts = { \"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\" = \"read_write\" }
   [hosts.\"nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6\"]
   addresses = [\"192.0.2.0/24\"]";
+
+/// The file in [`APPLY`], indented.
+pub(crate) fn definitions_example() -> &'static str {
+    let (_, file) = APPLY.split_once("A file:\n").expect("the help has a file");
+    file
+}
 
 pub(crate) const EXPORT: &str = "\
 Examples:

@@ -1,11 +1,12 @@
-//! The options that set the identifiers of a volume.
+//! Options that set the identifiers of a volume.
 
 use clap::Args;
 use control::{Identity, Text};
 use server::{DiskUuid, Eui64, Naa, Nguid, SerialNumber};
 
-/// Identifiers by which hosts tell a disk apart. Those that are not given are derived from the
-/// UUID, or else from those that are; without any, from this machine, the target and the name.
+/// Identifiers by which hosts distinguish disks. Identifiers that are absent are derived: from the
+/// UUID, otherwise from those that are set; if none is set, from this machine, the target and the
+/// volume's name.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Identity")]
 pub(crate) struct IdentityArgs {

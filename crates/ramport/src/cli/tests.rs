@@ -5,7 +5,7 @@ fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }
 
-fn parse(line: &str) -> Result<Cli, clap::Error> {
+pub(super) fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(std::iter::once("ramport").chain(line.split(' ')))
 }
 
@@ -45,7 +45,7 @@ fn a_token_is_needed_for_tcp() {
 }
 
 #[test]
-fn json_may_stand_before_and_after_a_verb() {
+fn json_is_accepted_before_and_after_a_verb() {
     for line in [
         "--json volume list",
         "volume list --json",
@@ -91,7 +91,7 @@ fn the_examples_in_the_help_are_taken_as_they_stand() {
 
 #[test]
 fn the_file_in_the_help_is_one_that_apply_takes() {
-    let (_, file) = examples::APPLY.split_once("A file:\n").expect("a file");
+    let file = examples::definitions_example();
     let definitions = control::Definitions::from_toml(file).expect("definitions");
     assert_eq!(
         (definitions.volumes.len(), definitions.targets.len()),
@@ -100,7 +100,7 @@ fn the_file_in_the_help_is_one_that_apply_takes() {
 }
 
 #[test]
-fn the_examples_stand_in_the_help_and_in_the_manual() {
+fn the_examples_are_in_the_help_and_in_the_manual() {
     let mut whole = Cli::command();
     whole.build();
     for (verb, text) in EXAMPLES {
@@ -109,13 +109,9 @@ fn the_examples_stand_in_the_help_and_in_the_manual() {
         });
         let help = command.render_long_help().to_string();
         assert!(help.contains(text), "{verb:?}:\n{help}");
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command.clone())
-            .render(&mut page)
-            .expect("rendered");
-        let page = String::from_utf8(page).expect("text").replace("\\-", "-");
+        let page = crate::manual::page(command, None).replace("\\-", "-");
         let page = page.replace("\\*(Aq", "'").replace("\\\\", "\\");
-        for line in text.lines().map(str::trim) {
+        for line in text.lines().skip(1).map(str::trim) {
             assert!(page.contains(line), "{verb:?}: {line:?}");
         }
     }

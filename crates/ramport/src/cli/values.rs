@@ -148,7 +148,7 @@ pub(super) fn parse_period(text: &str) -> Result<Period, control::TextFault> {
     parse(text)
 }
 
-/// How long to wait: a number alone is of seconds.
+/// A time to wait. A number without a unit is in seconds.
 pub(super) fn parse_wait(text: &str) -> Result<Period, control::TextFault> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number {

@@ -37,13 +37,13 @@ fn check_levels(filter: &str) -> Result<(), Failure> {
     }
 }
 
-/// The log at work. Lines are written as long as it lives.
+/// The running log. Lines are written until it is dropped.
 pub(super) struct Log {
     limit: PeerLimit,
     _writer: WorkerGuard,
 }
 
-/// What lines look like.
+/// The form of lines.
 #[derive(Clone, Copy)]
 struct Style {
     form: LogForm,
@@ -77,7 +77,7 @@ pub(super) fn start(form: LogForm, filter: &str) -> Result<Log, Failure> {
 }
 
 impl Log {
-    /// Logs how many lines about peers were suppressed, each time a window ends. Never returns.
+    /// At the end of each window, logs how many lines about peers were suppressed. Never returns.
     pub(super) async fn report_suppressed(&self) {
         let mut windows = tokio::time::interval(limit::WINDOW);
         loop {
@@ -88,7 +88,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// The last window ends with the log.
+    /// Ends the last window.
     fn drop(&mut self) {
         self.limit.end_window();
     }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// The end of the log that tests read.
+    /// A writer whose output tests read.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -163,7 +163,7 @@ mod tests {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The lines of text that `log` causes.
+    /// The lines of text that `log` writes.
     pub(super) fn limited_lines_of(limit: &PeerLimit, log: impl FnOnce()) -> Vec<String> {
         let style = Style {
             form: LogForm::Text,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_alone_has_to_be_a_level() {
+    fn a_single_word_has_to_be_a_level() {
         for filter in ["error", "WARN", "off", "info,server=debug", "server=trace"] {
             assert!(check_levels(filter).is_ok(), "{filter}");
         }

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_dropped_or_refused_is_told_by_cause_and_nothing_else() {
+    fn drops_and_rejections_are_counted_by_cause() {
         let causes = |causes: &[(&str, u64)]| {
             let causes = causes.iter();
             causes.map(|(cause, n)| ((*cause).to_owned(), *n)).collect()

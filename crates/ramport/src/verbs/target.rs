@@ -1,6 +1,7 @@
 //! `ramport target`.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::num::NonZeroU16;
 
 use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
@@ -57,7 +58,8 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
     }
 }
 
-/// The number of the volume that is to be detached. A text that is a number is one, even if a volume has such a name.
+/// The number of the volume to detach. A decimal number is a number, even if a volume has that
+/// name.
 fn number_of(daemon: &Daemon, args: &DetachArgs) -> Result<u32, Failure> {
     if let Ok(number) = args.what.parse() {
         return Ok(number);
@@ -97,20 +99,22 @@ fn protocol_of(target: &str) -> Protocol {
 fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
     let says_who = args.local || !args.access.is_empty();
     let chap = &args.access.chap;
-    let says_how = !args.access.portal_group.is_empty()
+    let says_how = !args.access.luns.is_empty()
+        || !args.access.portal_group.is_empty()
         || args.any_portal_group
         || chap.no_chap
         || chap.chap_secret_file.is_some();
     if !says_who && !says_how {
         return Err(Failure::Mistake(anyhow::anyhow!(
-            "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local; or for iSCSI how: --portal-group GROUP, --any-portal-group, --chap-secret-file FILE or --no-chap"
+            "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local; or for iSCSI how: --luns HOST=LUN:NUMBER, --portal-group GROUP, --any-portal-group, --chap-secret-file FILE or --no-chap"
         )));
     }
     let before: TargetView = daemon.client.get(&path(&args.name))?;
     let mut access = access_of(&args.access)?;
     if !says_who {
         (access.any_host, access.hosts) = (before.any_host, before.hosts);
-        access.luns = before.luns;
+        let said = mem::replace(&mut access.luns, before.luns);
+        access.luns.extend(said);
     }
     if args.access.portal_group.is_empty() && !args.any_portal_group {
         let groups = before.portal_groups.into_iter();

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Identity, Size, Task, Volume, VolumePatch,
-    VolumeState, VolumeView, path_part, readable,
+    BlockLen, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Volume,
+    VolumePatch, VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -73,7 +73,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let definition = Volume {
         size: args.size,
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
-        kind: args.kind(),
+        kind: KindFields(args.kind()),
         identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
@@ -169,7 +169,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
 
 /// What is worth knowing of a volume beside its size, in words.
 pub(super) fn remarks(volume: &VolumeView) -> String {
-    let mut words = vec![volume.kind.to_string()];
+    let mut words = vec![volume.kind.0.to_string()];
     if volume.read_only {
         words.push("read-only".to_owned());
     }

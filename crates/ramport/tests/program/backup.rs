@@ -142,7 +142,7 @@ fn secrets_are_not_written_where_others_can_read_them() {
 }
 
 #[test]
-fn a_secret_may_stand_in_a_file_beside_the_definitions() {
+fn a_secret_may_be_in_a_file_beside_the_definitions() {
     let daemon = Daemon::start("secret-files");
     let site = daemon.folder.join("site.toml");
     let site_text = site.display().to_string();

@@ -3,7 +3,7 @@
 use crate::iscsi::{GOOD, Initiator, TARGET, served};
 
 #[test]
-fn what_hosts_use_or_wrote_is_destroyed_with_force_alone() {
+fn used_or_written_volumes_are_destroyed_only_with_force() {
     let (daemon, portal) = served("guards");
     let mut host = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
     host.ready();

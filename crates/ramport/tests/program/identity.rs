@@ -12,7 +12,7 @@ const UUID: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";
 const NGUID: &str = "0123456789abcdef0123456789abcdef";
 const NAA: &str = "60014050000000000000000000000001";
 
-/// What the targets of a volume show to hosts.
+/// The identifiers that hosts see in the targets of a volume.
 fn seen(daemon: &Daemon, volume: &str) -> Vec<Value> {
     let shown = daemon.json(&["volume", "show", volume]);
     let places = shown["attachments"].as_array().expect("a list").clone();
@@ -72,7 +72,8 @@ fn a_disk_keeps_its_identity_on_another_machine_and_shares_it_with_no_other() {
     assert_fixed_and_unique(&second, file);
 }
 
-/// Asserts that the identifiers of `rd0` cannot change, and that no other disk may have one of them. `file` defines it.
+/// Asserts that the identifiers of `rd0` cannot change, and that no other disk may share one.
+/// `file` defines it.
 fn assert_fixed_and_unique(second: &Daemon, file: &str) {
     let changed = fs::read_to_string(file)
         .expect("read")

@@ -296,7 +296,7 @@ fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
 }
 
 #[test]
-fn initiators_are_told_before_they_are_dropped() {
+fn initiators_are_notified_before_they_are_disconnected() {
     let (mut daemon, portal) = served("farewell");
     let name = "iqn.2025-01.io.ramport:a";
     // The one that was there before may be on its way out.

@@ -1,4 +1,4 @@
-//! What the daemon logs: who changed what, what peers cause, and what the memory budget cannot give.
+//! What the daemon logs: who changed what, what peers cause, and what the memory budget rejects.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::daemon::{Daemon, ramport};
 
-/// How long a line may take to be written.
+/// The maximum time until a line is written.
 const LINE_TIME: Duration = Duration::from_secs(30);
 const SECRET: &str = "open sesame, please";
 
@@ -52,7 +52,7 @@ impl Logged {
         fs::read_to_string(&self.log).expect("the log")
     }
 
-    /// The first line with all of `parts`, when it is there.
+    /// Waits for the first line with all of `parts`.
     fn line(&self, parts: &[&str]) -> String {
         let begin = Instant::now();
         loop {
@@ -114,7 +114,7 @@ fn changes_are_logged_with_their_sender_and_outcome_and_without_secrets() {
     let host = "iqn.2025-01.com.example:h";
     daemon.ok(&["host", "create", host, "--chap-secret-file", file]);
     has(&["changed", host, "secret (hidden)"]);
-    // A body that is not understood is told to its sender alone.
+    // The error of an invalid body goes only to its sender.
     let wrong = format!(r#"{{"hosts": {{"{host}": {{"chap": "{SECRET}"}}}}}}"#);
     let answer = put(daemon, &wrong);
     assert!(answer.contains(SECRET), "it says what is wrong: {answer}");
@@ -194,20 +194,33 @@ fn changes_over_tcp_are_logged_with_address_and_token() {
 fn rejected_hosts_cost_a_line_per_cause_and_cannot_forge_one() {
     let logged = Logged::start("rejected", &["--memory", "256M", "--iscsi", "127.0.0.1:0"]);
     let portals = logged.daemon.json(&["portal", "list"]);
-    let urls = portals.as_array().expect("a list").iter();
-    let url = urls
-        .filter_map(|portal| portal["url"].as_str())
-        .find(|url| url.starts_with("iscsi"))
-        .expect("the portal");
-    for number in 0..20 {
-        let name = format!("{url}/iqn.2025-01.com.example:none-{number}/0");
-        let output = logged.daemon.run(&["bench", &name, "--runtime", "1"]);
-        assert_eq!(output.status.code(), Some(2));
+    let portals = portals.as_array().expect("a list");
+    for (scheme, target, event) in [
+        (
+            "iscsi",
+            "iqn.2025-01.com.example:none",
+            "a login was refused",
+        ),
+        (
+            "nvme+tcp",
+            "nqn.2025-01.com.example:none",
+            "a connect was rejected",
+        ),
+    ] {
+        let urls = portals.iter().filter_map(|portal| portal["url"].as_str());
+        let url = urls.filter(|url| url.starts_with(scheme)).next();
+        let url = url.expect("the portal");
+        for number in 0..20 {
+            let name = format!("{url}/{target}-{number}");
+            let output = logged.daemon.run(&["bench", &name, "--runtime", "1"]);
+            assert_eq!(output.status.code(), Some(2));
+        }
+        let first = format!("target=\"{target}-0\"");
+        let line = logged.line(&[event, &first]);
+        assert!(line.starts_with("<4>"), "{line}");
+        let text = logged.text();
+        assert_eq!(text.matches(event).count(), 1, "{text}");
     }
-    let line = logged.line(&["a login was refused", "example:none-0"]);
-    assert!(line.starts_with("<4>"), "{line}");
-    let text = logged.text();
-    assert_eq!(text.matches("a login was refused").count(), 1, "{text}");
 }
 
 #[test]

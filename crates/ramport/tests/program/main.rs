@@ -4,6 +4,7 @@ mod apply;
 mod backup;
 mod bench;
 mod daemon;
+mod exit;
 mod fabric;
 mod guards;
 mod identity;
@@ -12,6 +13,7 @@ mod logs;
 mod lost;
 mod rdma;
 mod start;
+mod target;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -128,7 +130,7 @@ fn filters_and_sizes_are_shown_in_words() {
 }
 
 #[test]
-fn errors_are_json_where_json_is_asked_for() {
+fn errors_are_json_with_the_json_flag() {
     let daemon = Daemon::start("json-errors");
     daemon.ok(&["volume", "create", "a", "--size", "4M"]);
     for (args, kind, message, needs_force) in [
@@ -199,7 +201,7 @@ fn a_daemon_does_not_start_with_a_budget_or_level_that_cannot_be() {
 }
 
 #[test]
-fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
+fn secrets_are_the_first_line_of_a_file_that_only_its_owner_can_read() {
     use std::os::unix::fs::PermissionsExt;
     let daemon = Daemon::start("secrets");
     let file = daemon.folder.join("secret");
@@ -223,7 +225,7 @@ fn secrets_are_the_first_line_of_a_file_for_its_owner_alone() {
 }
 
 #[test]
-fn mistakes_are_told_with_a_hint_and_status_2() {
+fn mistakes_get_a_hint_and_exit_status_2() {
     let daemon = Daemon::start("mistakes");
     for (args, hint) in [
         (
@@ -289,7 +291,7 @@ fn mistakes_are_told_with_a_hint_and_status_2() {
 }
 
 #[test]
-fn wrong_names_and_ports_are_told_with_a_hint() {
+fn wrong_names_and_ports_get_a_hint() {
     let daemon = Daemon::start("names");
     for (args, hint) in [
         (
@@ -362,7 +364,7 @@ fn failures_have_the_same_status_over_every_protocol() {
 }
 
 #[test]
-fn without_a_daemon_the_way_to_start_one_is_told() {
+fn without_a_daemon_the_error_says_how_to_start_one() {
     let args = ["--socket", "/nonexistent/socket", "ls"];
     let output = ramport().args(args).output().expect("the program runs");
     assert!(mistake(&output, &args).contains("`ramport serve`"));
@@ -379,7 +381,7 @@ fn a_target_for_this_machine_is_not_opened_to_the_network() {
 }
 
 #[test]
-fn hosts_that_discover_are_referred_to_other_services_until_that_is_taken_back() {
+fn discovery_lists_referrals_until_they_are_removed() {
     let mut daemon = Daemon::start("referral");
     let portals = daemon.json(&["portal", "list"]);
     let portal = portals[0]["url"].as_str().expect("a URL").to_owned();

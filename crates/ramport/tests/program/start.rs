@@ -42,7 +42,7 @@ fn failed(state: &Path, socket: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
-fn a_failed_start_leaves_the_state_file_as_it_was() {
+fn a_failed_start_leaves_the_state_file_unchanged() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address").to_string();
     let folder = Folder::new("failed-start");

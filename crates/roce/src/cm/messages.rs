@@ -55,7 +55,7 @@ impl Manager {
         None
     }
 
-    /// Handles due deadlines: retransmits, gives up, forgets.
+    /// Handles due deadlines: retransmits, gives up, drops ended connections.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.deadlines.pop_due(now) {
             let Some(conn) = self.conns.get_mut(&id.0) else {
@@ -259,8 +259,8 @@ impl Manager {
         Some(Replied { id, connection })
     }
 
-    /// The reply names a queue pair that another connection of ours has: that one is stale, and
-    /// this one is not made.
+    /// The reply names a queue pair that another connection uses: that connection is stale, and
+    /// this one is rejected.
     fn on_stale_rep(
         &mut self,
         now: Instant,
@@ -431,7 +431,7 @@ impl Manager {
         self.send_again(now, id);
     }
 
-    /// The connection has ended: remember its numbers for a while.
+    /// The connection has ended: keep its numbers for the time-wait.
     fn end(&mut self, now: Instant, id: CommId) {
         let Some(conn) = self.conns.get_mut(&id.0) else {
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use session::Placement;
+use crate::memory::MemoryRange;
 
 use super::requester::Requester;
 use super::{Context, Dropped, QpFailure};
@@ -185,14 +185,14 @@ impl Requester {
 /// Copies received data to their destination.
 fn scatter<B: Backend>(
     payload: &[u8],
-    places: impl Iterator<Item = Placement>,
+    places: impl Iterator<Item = MemoryRange>,
     backend: &mut B,
 ) -> Result<(), MemoryFault> {
     let mut rest = payload;
     for place in places {
         let (bytes, after) = rest.split_at(place.range.len as usize);
         rest = after;
-        backend.write(place.region, place.range.offset, bytes)?;
+        backend.write(place.memory, place.range.offset, bytes)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use session::Placement;
+use crate::memory::MemoryRange;
 
 use super::retry::Retry;
 use super::window::Window;
@@ -33,7 +33,7 @@ pub enum PostError {
     /// It has failed.
     #[error("the queue pair has failed")]
     Failed,
-    /// As many requests are outstanding as it was made for.
+    /// The send queue is full.
     #[error("the queue is full")]
     Full,
     /// The peer answers no RDMA READ.
@@ -276,7 +276,7 @@ impl Requester {
         self.sent_end = self.sent_end.max(self.sending);
     }
 
-    /// How many packets are on their way.
+    /// The number of packets in flight.
     fn open_packets(&self) -> u64 {
         self.sending_packet - self.oldest_packet()
     }
@@ -321,7 +321,7 @@ impl Requester {
     /// the request said.
     pub(super) fn complete_head(
         &mut self,
-        at: Option<Placement>,
+        at: Option<MemoryRange>,
         completions: &mut VecDeque<Completion>,
     ) {
         let Some(wqe) = self.queue.front() else {

@@ -1,22 +1,23 @@
 //! The responder: requests of the peer's, in order.
 //!
-//! The checks stand in the architecture's order: sequence number, sequence of opcodes, rights of
-//! the queue pair, resources, length, key, execution.
+//! The checks are in the architecture's order: sequence number, sequence of opcodes, rights of the
+//! queue pair, resources, length, key, execution.
+
+mod responses;
 
 use std::collections::VecDeque;
 
-use block::ByteRange;
-use session::Placement;
-
-use super::responses::Responses;
 use super::{Context, Dropped, QpConfig, QpFailure, first_sequence, rnr_timer};
 use crate::backend::{AtomicOp, Backend};
+use crate::memory::MemoryRange;
 use crate::region::Right;
 use crate::wire::{
     AtomicEth, AtomicOpcode, Extended, NakCode, Opcode, Packet, PathMtu, Position, Psn, Qpn, Reth,
     Rkey, Syndrome,
 };
 use crate::work::{Completion, RecvRequest, WorkId, WorkKind, WorkStatus};
+use block::ByteRange;
+use responses::Responses;
 
 #[derive(Debug)]
 pub(super) struct Responder {
@@ -28,7 +29,7 @@ pub(super) struct Responder {
     /// Messages completed (MSN).
     pub(super) completed: u32,
     message: Message,
-    /// Whether the peer was told to retransmit from `expected`.
+    /// Whether the peer was asked to retransmit from `expected`.
     asked_to_go_back: bool,
     /// The completion of a receive whose message has begun.
     refused_with: WorkStatus,
@@ -45,7 +46,8 @@ enum Message {
         recv: RecvRequest,
         done_bytes: u32,
     },
-    /// An RDMA WRITE: where the next byte goes, how many bytes are missing, and how many there are.
+    /// An RDMA WRITE: the address of the next byte, the number of missing bytes, and the total
+    /// number.
     Write {
         va: u64,
         rkey: Rkey,
@@ -57,7 +59,7 @@ enum Message {
 /// Why a request is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// Refused for good.
+    /// Refused permanently.
     Nak(NakCode),
     /// No receive is posted.
     NotReady,
@@ -146,7 +148,7 @@ impl Responder {
         }
     }
 
-    /// Refuses the packet at `expected` for good. A receive that its message had begun to fill
+    /// Refuses the packet at `expected` permanently. A receive that its message had begun to fill
     /// completes with `status`.
     fn refuse(&mut self, code: NakCode, status: WorkStatus) -> QpFailure {
         self.refused_with = status;
@@ -250,7 +252,7 @@ impl Responder {
             let offset = recv.into.range.offset + u64::from(done_bytes);
             context
                 .backend
-                .write(recv.into.region, offset, packet.payload)
+                .write(recv.into.memory, offset, packet.payload)
                 .map_err(|_| Refusal::FAULT)?;
         }
         let done_bytes = done_bytes + len;
@@ -322,7 +324,7 @@ impl Responder {
             let place = self.resolve(Right::Write, rkey, va, left_bytes, context)?;
             context
                 .backend
-                .write(place.region, place.range.offset, packet.payload)
+                .write(place.memory, place.range.offset, packet.payload)
                 .map_err(|_| Refusal::FAULT)?;
         }
         if !position.is_last() {
@@ -335,6 +337,17 @@ impl Responder {
             return Ok(());
         }
         self.message = Message::None;
+        self.complete_write(len_bytes, immediate, context);
+        Ok(())
+    }
+
+    /// Completes an RDMA WRITE of `len_bytes` bytes. Immediate data consume a receive.
+    fn complete_write<B: Backend>(
+        &mut self,
+        len_bytes: u32,
+        immediate: Option<u32>,
+        context: &mut Context<'_, B>,
+    ) {
         self.complete_message();
         if let (Some(data), Some(recv)) = (immediate, immediate.and(self.recvs.front().copied())) {
             self.recvs.pop_front();
@@ -342,7 +355,6 @@ impl Responder {
             completion.immediate = Some(data);
             context.completions.push_back(completion);
         }
-        Ok(())
     }
 
     fn on_read<B: Backend>(
@@ -386,7 +398,7 @@ impl Responder {
         let place = self.resolve(Right::Atomic, rkey, va, 8, context)?;
         let original = context
             .backend
-            .atomic(place.region, place.range.offset, atomic_op(code, &atomic))
+            .atomic(place.memory, place.range.offset, atomic_op(code, &atomic))
             .map_err(|_| Refusal::FAULT)?;
         self.complete_message();
         self.responses
@@ -426,7 +438,7 @@ impl Responder {
         va: u64,
         len_bytes: u32,
         context: &Context<'_, B>,
-    ) -> Result<Placement, Refusal> {
+    ) -> Result<MemoryRange, Refusal> {
         context
             .regions
             .resolve(self.config.domain, right, rkey, va, len_bytes)
@@ -495,9 +507,9 @@ fn atomic_op(code: AtomicOpcode, header: &AtomicEth) -> AtomicOp {
 }
 
 /// The placement of one packet of an RDMA READ response.
-pub(super) const fn part(place: Placement, offset: u32, len: u32) -> Placement {
-    Placement {
-        region: place.region,
+const fn part(place: MemoryRange, offset: u32, len: u32) -> MemoryRange {
+    MemoryRange {
+        memory: place.memory,
         range: ByteRange {
             offset: place.range.offset + offset as u64,
             len: len as u64,

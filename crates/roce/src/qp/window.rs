@@ -1,4 +1,4 @@
-//! How many packets may be on their way.
+//! The window: how many packets may be in flight.
 
 /// A congestion window in packets: it halves on loss and grows by one per window that is
 /// acknowledged.
@@ -9,8 +9,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The most packets on their way, and how many there may be at first: peers that buffer in a
-    /// socket hold as many.
+    /// The maximum of the window and its initial value: the socket buffers of peers hold this many
+    /// packets.
     const PACKETS_MAX: u32 = 256;
     const PACKETS_FIRST: u32 = 128;
     const PACKETS_MIN: u32 = 4;

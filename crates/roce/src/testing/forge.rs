@@ -1,4 +1,4 @@
-//! Datagrams that no end of ours would send.
+//! Datagrams that `roce` never sends.
 
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -21,8 +21,8 @@ pub use cm::connection_manager;
 
 const ADDRESSES: [&str; 2] = ["fd09::1", "fd09::2"];
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
-/// The memory of an end: a source that nobody may write, the region that peers reach, receives, and
-/// a rest that nobody may write.
+/// The memory of an end: a read-only source, the region that peers access, receives, and a
+/// read-only rest.
 const MEMORY_BYTES: usize = 16 << 10;
 const REGION: std::ops::Range<u64> = 4096..8192;
 const RECVS: std::ops::Range<u64> = 8192..12_288;

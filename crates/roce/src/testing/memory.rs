@@ -1,7 +1,7 @@
 //! Memory that is a vector.
 
+use crate::memory::{MemoryId, MemoryRange};
 use block::ByteRange;
-use session::{Placement, RegionId};
 
 use crate::backend::{AtomicOp, Backend, MemoryFault};
 use crate::wire::Icrc;
@@ -13,7 +13,7 @@ pub struct TestMemory {
     pub bytes: Vec<u8>,
     /// Whether every access fails.
     pub is_broken: bool,
-    /// What stayed where it came, where that is allowed: parts of region 1, by number.
+    /// Data left in place, if that is enabled: parts of region 1, by number.
     pub stayed: Option<Vec<Vec<u8>>>,
     state: u64,
 }
@@ -37,21 +37,21 @@ impl TestMemory {
     }
 
     /// The placement of some of the bytes.
-    pub const fn place(offset: u64, len: u64) -> Placement {
-        Placement {
-            region: RegionId(0),
+    pub const fn place(offset: u64, len: u64) -> MemoryRange {
+        MemoryRange {
+            memory: MemoryId(0),
             range: ByteRange { offset, len },
         }
     }
 
     /// The bytes of a placement.
-    pub fn at(&self, place: Placement) -> &[u8] {
+    pub fn at(&self, place: MemoryRange) -> &[u8] {
         let start = place.range.offset as usize;
         &self.bytes[start..start + place.range.len as usize]
     }
 
-    fn access(&self, region: RegionId) -> Result<(), MemoryFault> {
-        if self.is_broken || region != RegionId(0) {
+    fn access(&self, region: MemoryId) -> Result<(), MemoryFault> {
+        if self.is_broken || region != MemoryId(0) {
             return Err(MemoryFault);
         }
         Ok(())
@@ -59,18 +59,18 @@ impl TestMemory {
 }
 
 impl Backend for TestMemory {
-    fn write(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+    fn write(&mut self, region: MemoryId, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         self.access(region)?;
         let start = offset as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
-    fn leave(&mut self, bytes: &[u8]) -> Option<Placement> {
+    fn leave(&mut self, bytes: &[u8]) -> Option<MemoryRange> {
         let stayed = self.stayed.as_mut()?;
         stayed.push(bytes.to_vec());
-        Some(Placement {
-            region: RegionId(1),
+        Some(MemoryRange {
+            memory: MemoryId(1),
             range: ByteRange {
                 offset: stayed.len() as u64 - 1,
                 len: bytes.len() as u64,
@@ -78,13 +78,13 @@ impl Backend for TestMemory {
         })
     }
 
-    fn hash(&mut self, placement: Placement, icrc: &mut Icrc) -> Result<(), MemoryFault> {
-        self.access(placement.region)?;
+    fn hash(&mut self, placement: MemoryRange, icrc: &mut Icrc) -> Result<(), MemoryFault> {
+        self.access(placement.memory)?;
         icrc.update(self.at(placement));
         Ok(())
     }
 
-    fn atomic(&mut self, region: RegionId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
+    fn atomic(&mut self, region: MemoryId, offset: u64, op: AtomicOp) -> Result<u64, MemoryFault> {
         self.access(region)?;
         let start = offset as usize;
         let slot = &mut self.bytes[start..start + 8];

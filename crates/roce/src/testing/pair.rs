@@ -1,17 +1,18 @@
-//! Two ends in virtual time, with a network between them that misbehaves as it is told.
+//! Two ends in virtual time, with a network between them that injects faults.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use session::Segment;
+use crate::Piece;
 
 use super::TestMemory;
 use crate::Flow;
 use crate::backend::Backend;
 use crate::cm::ConnectParams;
-use crate::endpoint::{Endpoint, EndpointConfig, Received};
+use crate::config::EndpointConfig;
+use crate::endpoint::{Endpoint, Received};
 use crate::event::Event;
 use crate::qp::QpConfig;
 use crate::transmit::TransmitList;
@@ -69,8 +70,8 @@ pub struct Pair {
     pub faults: Faults,
     /// Datagrams that were put on the network.
     pub sent: u64,
-    /// Damaged datagrams that pass where their identification is not known, as one in some 65,536
-    /// does. It was told here.
+    /// Damaged datagrams that pass the check without their identification, as one in about 65,536
+    /// does.
     pub unseen: u64,
     network: BinaryHeap<Reverse<InFlight>>,
     list: TransmitList,
@@ -355,7 +356,7 @@ impl End {
 /// IPv4 identification, bytes.
 ///
 /// # Panics
-/// Where a batch is not what segmentation offload takes.
+/// If a batch does not meet the rules of segmentation offload.
 pub fn drain(
     list: &mut TransmitList,
     memory: &TestMemory,
@@ -365,8 +366,8 @@ pub fn drain(
         let mut bytes = Vec::with_capacity(batch.len_bytes as usize);
         for part in batch.parts() {
             match part {
-                Segment::Bytes(own) => bytes.extend_from_slice(own),
-                Segment::Place(place) => bytes.extend_from_slice(memory.at(place)),
+                Piece::Bytes(own) => bytes.extend_from_slice(own),
+                Piece::Memory(place) => bytes.extend_from_slice(memory.at(place)),
             }
         }
         assert_eq!(bytes.len(), batch.len_bytes as usize);

@@ -1,4 +1,4 @@
-//! Acknowledgements that nobody hurries for are asked for with later packets, or after a while.
+//! Acknowledgements that are not urgent are requested with later packets or after a delay.
 
 use super::*;
 use crate::wire::Packet;
@@ -107,7 +107,7 @@ fn silent_requests_are_acknowledged_now_and_then_or_after_a_while() {
 }
 
 #[test]
-fn a_read_whose_answer_is_late_is_asked_for_again_itself() {
+fn a_read_whose_response_is_late_is_retried_itself() {
     for answers_lost in 0..=PACKETS {
         let mut both = sent(|_| true);
         let remote = both.register(1, place(SOURCE, LEN), EVERYTHING);
@@ -141,7 +141,7 @@ fn a_read_whose_answer_is_late_is_asked_for_again_itself() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_given_up() {
+fn a_lost_peer_is_given_up() {
     let mut both = sent(|_| true);
     both.pair.faults.loss = 100;
     let done = both.complete(0, MESSAGES as usize);

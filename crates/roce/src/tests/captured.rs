@@ -19,7 +19,7 @@ const IPV4_HEADER_LEN_BYTES: usize = 20;
 const IPV6_HEADER_LEN_BYTES: usize = 40;
 const UDP_HEADER_LEN_BYTES: usize = 8;
 
-/// A packet as it was captured.
+/// A captured packet.
 pub(super) struct Captured {
     /// From its sender to its receiver.
     pub(super) flow: Flow,
@@ -84,7 +84,7 @@ impl Captured {
     }
 }
 
-/// The bytes of a word: hexadecimal digits, or so many zeros.
+/// The bytes of a word: hexadecimal digits, or a number of zeros.
 fn expand(word: &str) -> Vec<u8> {
     match word.strip_prefix("00*") {
         Some(count) => vec![0; count.parse().unwrap()],

@@ -319,7 +319,7 @@ fn a_peer_that_does_not_answer_is_unreachable() {
 }
 
 #[test]
-fn the_first_packet_stands_for_a_lost_answer() {
+fn a_first_packet_acknowledges_a_lost_reply() {
     let mut pair = pair();
     let (_, client) = pair.connect(config(), PathMtu::B1024);
     pair.run(SECOND, |p| !p.ends[1].events.is_empty());
@@ -351,7 +351,7 @@ fn the_first_packet_stands_for_a_lost_answer() {
 }
 
 #[test]
-fn a_peer_that_starts_anew_gets_rid_of_its_stale_connection() {
+fn a_restarted_peer_replaces_its_stale_connection() {
     let mut pair = pair();
     let old = Message::Req(request(&pair, 5, 17));
     ask(&mut pair, &old);
@@ -498,7 +498,7 @@ fn floods_of_requests_are_bounded_and_pass() {
         refused
     );
     assert_eq!(pair.ends[1].endpoint.connections(), 8);
-    // Nobody answers these requests, so they are forgotten, and others are taken.
+    // These requests are not answered, so they are dropped and others are accepted.
     pair.run(31 * SECOND, |_| false);
     assert_eq!(pair.ends[1].endpoint.connections(), 0);
     let req = Message::Req(request(&pair, 1, 50));

@@ -67,7 +67,7 @@ fn a_lost_acknowledgement_repeats_nothing() {
 }
 
 #[test]
-fn the_rest_of_a_read_is_asked_for_from_where_responses_end() {
+fn the_rest_of_a_read_is_requested_from_the_end_of_its_responses() {
     let mut both = Connected::new(PathMtu::B256);
     let remote = both.register(1, place(SOURCE, 4096), EVERYTHING);
     let into = Gather::new(&[place(SINK, 1000)]).unwrap();
@@ -94,7 +94,7 @@ fn the_rest_of_a_read_is_asked_for_from_where_responses_end() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_left_alone_for_a_while() {
+fn a_receiver_that_is_not_ready_gets_a_pause() {
     let mut both = Connected::new(PathMtu::B1024);
     both.post(0, 1, SendOp::Send(inline(b"first")));
     both.post(0, 2, SendOp::Send(inline(b"second")));
@@ -156,7 +156,7 @@ fn a_dead_peer_is_noticed_and_everything_flushed() {
 }
 
 impl Connected {
-    /// End 0 is told so often that its packets meet congestion.
+    /// End 0 gets this many congestion notifications.
     fn congest(&mut self, count: u32) {
         let cnp = Bth::new(0x81, self.qpns[0], Psn::new(0));
         let datagram = forge::datagram(&self.pair.flow(1), cnp, &[], &[0; 16]);
@@ -202,7 +202,7 @@ fn marked_packets_are_answered_by_one_notification_at_a_time() {
     let cnp = Packet::parse(&answers[0].2).unwrap();
     assert_eq!(cnp.bth.congestion, Bth::BECN);
     assert_eq!(cnp.payload, [0; 16]);
-    // That it met congestion as well is not told.
+    // It is not reported that it met congestion as well.
     let (flow, _, bytes) = &answers[0];
     let received = Received {
         flow: *flow,

@@ -11,7 +11,7 @@ use crate::wire::{
 };
 use crate::{Flow, QpState, Received};
 
-/// End 1, attacked by whoever has end 0's numbers.
+/// End 1, attacked by a peer that knows end 0's numbers.
 struct Victim {
     both: Connected,
     psn: u32,
@@ -483,7 +483,7 @@ fn atomics_of_a_wrong_length_are_dropped() {
 }
 
 #[test]
-fn a_read_that_is_asked_for_again_after_its_key_went_is_not_answered() {
+fn a_repeated_read_whose_key_was_invalidated_is_not_answered() {
     let mut victim = Victim::new();
     let reth = victim.reth(0, 4);
     victim.next(Opcode::ReadRequest, reth.as_bytes(), b"");
@@ -681,8 +681,7 @@ fn truncated_datagrams_are_dropped_at_every_length() {
     assert_eq!(victim.sink()[..256], [1; 256]);
 }
 
-/// Packets that answer one packet of a peer's at most: data where it reads what the region has,
-/// else one.
+/// The maximum number of response packets to one packet: the data of a READ, otherwise one.
 fn answers_max(code: u8, len: u32) -> u32 {
     match Opcode::from_wire(code) {
         Some(Opcode::ReadRequest) if len <= REGION_BYTES => PathMtu::B256.packets(len),

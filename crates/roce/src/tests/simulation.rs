@@ -30,8 +30,8 @@ const UNSEEN_MAX: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     /// Where it was sent from.
-    from: Placement,
-    /// The slot that it was written to; `None` where it goes to the receive.
+    from: MemoryRange,
+    /// The slot that it was written to; `None` if it goes to the receive.
     written_to: Option<u64>,
     immediate: Option<u32>,
     invalidated: Option<Rkey>,
@@ -41,8 +41,8 @@ struct Arrival {
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Send,
-    Write { from: Placement, slot: u64 },
-    Read { from: Placement, slot: u64 },
+    Write { from: MemoryRange, slot: u64 },
+    Read { from: MemoryRange, slot: u64 },
 }
 
 struct Side {
@@ -72,7 +72,7 @@ impl Side {
     }
 }
 
-fn slot_place(slot: u64, len: u64) -> Placement {
+fn slot_place(slot: u64, len: u64) -> MemoryRange {
     place(SINK + slot * SLOT_BYTES, len)
 }
 
@@ -114,7 +114,7 @@ impl World {
         crate::Backend::random(&mut self.random) % bound
     }
 
-    /// Posts a random request where the end has room for one.
+    /// Posts a random request if the end has room.
     fn post_one(&mut self, end: usize) {
         let len = match self.below(4) {
             0 => self.below(100),
@@ -144,8 +144,8 @@ impl World {
         self.both.post_signaled(end, id, op, signal);
     }
 
-    /// A SEND: plain, with immediate data, or one that makes a key of the peer's worthless.
-    fn draw_send(&mut self, end: usize, kind: u64, from: Placement) -> (SendOp, Work) {
+    /// A SEND: plain, with immediate data, or with invalidation of a key of the peer.
+    fn draw_send(&mut self, end: usize, kind: u64, from: MemoryRange) -> (SendOp, Work) {
         let mut arrival = Arrival {
             from,
             written_to: None,
@@ -170,8 +170,8 @@ impl World {
         (op, Work::Send)
     }
 
-    /// An RDMA WRITE, with immediate data or without, where a slot is free.
-    fn draw_write(&mut self, end: usize, kind: u64, from: Placement) -> Option<(SendOp, Work)> {
+    /// An RDMA WRITE, with or without immediate data, if a slot is free.
+    fn draw_write(&mut self, end: usize, kind: u64, from: MemoryRange) -> Option<(SendOp, Work)> {
         let immediate = self.below(1 << 30) as u32;
         let side = &mut self.sides[end];
         let slot = side.free_writes.pop()?;
@@ -191,8 +191,8 @@ impl World {
         Some((op, Work::Write { from, slot }))
     }
 
-    /// An RDMA READ, where a slot is free.
-    fn draw_read(&mut self, end: usize, from: Placement) -> Option<(SendOp, Work)> {
+    /// An RDMA READ, if a slot is free.
+    fn draw_read(&mut self, end: usize, from: MemoryRange) -> Option<(SendOp, Work)> {
         let side = &mut self.sides[end];
         let slot = side.free_reads.pop()?;
         let into = slot_place(READ_SLOT + slot, from.range.len);

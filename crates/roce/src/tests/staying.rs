@@ -1,7 +1,7 @@
 //! What may stay where it came.
 
+use crate::memory::MemoryId;
 use block::ByteRange;
-use session::RegionId;
 
 use super::*;
 
@@ -19,11 +19,11 @@ fn both(may_stay: bool) -> Connected {
     both
 }
 
-/// What stayed at an end, and where the first of it is.
-fn stayed(both: &Connected, end: usize) -> (&[Vec<u8>], Option<Placement>) {
+/// The data that an end left in place, and the range of the first.
+fn stayed(both: &Connected, end: usize) -> (&[Vec<u8>], Option<MemoryRange>) {
     let stayed = both.pair.ends[end].memory.stayed.as_deref().unwrap();
-    let first = stayed.first().map(|bytes| Placement {
-        region: RegionId(1),
+    let first = stayed.first().map(|bytes| MemoryRange {
+        memory: MemoryId(1),
         range: ByteRange {
             offset: 0,
             len: bytes.len() as u64,

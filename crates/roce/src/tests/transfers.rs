@@ -140,8 +140,8 @@ fn large_writes_leave_in_runs_of_equal_packets_without_a_copy() {
         .batches()
         .flat_map(|b| b.parts().collect::<Vec<_>>())
         .map(|part| match part {
-            session::Segment::Bytes(bytes) => bytes.len(),
-            session::Segment::Place(_) => 0,
+            crate::Piece::Bytes(bytes) => bytes.len(),
+            crate::Piece::Memory(_) => 0,
         })
         .sum();
     assert_eq!(own, 25 * 32, "headers and checksums only");

@@ -187,7 +187,7 @@ const UNWIND_BYTES: [u32; UNWIND_STRIDE] = powers(byte_backwards());
 const UNWIND_STRIDES: [u32; Packet::LEN_MAX_BYTES / UNWIND_STRIDE + 2] =
     powers(multiply(UNWIND_BYTES[UNWIND_STRIDE - 1], byte_backwards()));
 
-/// The CRC of the 8 bytes 0xFF that stand for the local route header.
+/// The CRC of the 8 bytes 0xFF in place of the local route header.
 const SEED: u32 = 0x2144_DF1C;
 const UDP_HEADER_LEN_BYTES: u16 = 8;
 const IPV4_HEADER_LEN_BYTES: u16 = 20;

@@ -149,7 +149,7 @@ impl Opcode {
     /// The code.
     ///
     /// # Panics
-    /// For a first or middle packet with a tail, which no code stands for.
+    /// A first or middle packet with a tail has no code.
     #[inline]
     pub const fn to_wire(self) -> u8 {
         use Position::{First, Last, Middle, Only};

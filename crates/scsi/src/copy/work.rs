@@ -16,15 +16,15 @@ use block::{Blocks, Extent, Intent, Lba, Op, OpKind, ReadDest, Settled, Status, 
 use session::{Admitted, Leases, Resumed};
 
 use super::{CopyRecord, CopySegment, CopyState, SEGMENTS_MAX};
-use crate::device::Response;
 use crate::medium::{TRANSFER_LEN_BYTES_MAX, piece};
+use crate::response::Response;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
-/// An EXTENDED COPY on its way. The ends of its segments were looked up when it began. One that is
-/// dropped before its end has failed.
+/// An EXTENDED COPY in progress. The source and destination of its segments were looked up when it
+/// began. If it is dropped before its end, it has failed.
 pub struct CopyWork {
-    /// What is left to do: the ends of a segment, or why it can't be done.
+    /// What is left to do: the ends of a segment, or why it cannot be done.
     segments: VecDeque<Result<SegmentEnds, Sense>>,
     /// Bytes of the first of these that are done.
     done_bytes: u64,
@@ -65,7 +65,7 @@ pub struct CopySlots {
     pub destination: usize,
 }
 
-/// From where to where one segment is copied.
+/// The source and destination of a segment.
 pub(crate) struct SegmentEnds {
     source: Arc<dyn Volume>,
     from: Extent,
@@ -282,8 +282,12 @@ impl CopyWork {
                 len_bytes,
             };
             match leases.admit(slot, volume, now, &intent) {
-                Admitted::Now | Admitted::Leased => {}
-                Admitted::Filling => awaited += 1,
+                Admitted::Now => {}
+                Admitted::Leased(at) => self.not_before = self.not_before.max(at),
+                Admitted::Filling(at) => {
+                    self.not_before = self.not_before.max(at);
+                    awaited += 1;
+                }
                 Admitted::NotBefore(at) => self.not_before = self.not_before.max(Some(at)),
                 Admitted::Fail(status, at) => {
                     self.not_before = self.not_before.max(at);

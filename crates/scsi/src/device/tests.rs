@@ -78,7 +78,7 @@ fn write_10() -> [u8; 16] {
 }
 
 #[test]
-fn a_unit_attention_is_told_once_and_inquiry_does_not_clear_it() {
+fn a_unit_attention_is_reported_once_and_inquiry_does_not_clear_it() {
     let mut bed = Bed::new();
     bed.device.capacity_changed(0);
     let inquiry = cdb(&[0x12, 0, 0, 0, 96]);
@@ -130,7 +130,7 @@ fn a_lun_that_does_not_exist_answers_inquiry_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_persistent_reservation_keeps_writers_out_and_preempt_tells_them() {
+fn a_persistent_reservation_excludes_writers_and_preempt_notifies_them() {
     let mut bed = Bed::new();
     bed.register(bed.a, 1);
     bed.register(bed.b, 2);

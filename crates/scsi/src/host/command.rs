@@ -83,7 +83,7 @@ pub enum CommandFailure {
 }
 
 impl CommandFailure {
-    /// The sense data, where there are any.
+    /// The sense data, if there are any.
     pub fn sense(&self) -> Option<&ReceivedSense> {
         match self {
             Self::Status { sense, .. } => sense.as_ref(),

@@ -21,7 +21,7 @@ const BYTE_CHECK: u8 = 0x02;
 /// UNMAP of WRITE SAME.
 const WRITE_SAME_UNMAP: u8 = 0x08;
 
-/// READ (10), or READ (16) where the extent does not fit into it.
+/// READ (10), or READ (16) if the extent does not fit.
 pub fn read(extent: Extent, data: BufferRange) -> Command {
     Command {
         cdb: ten_or_sixteen([0x28, 0x88], extent),
@@ -29,7 +29,7 @@ pub fn read(extent: Extent, data: BufferRange) -> Command {
     }
 }
 
-/// WRITE (10), or WRITE (16) where the extent does not fit into it.
+/// WRITE (10), or WRITE (16) if the extent does not fit.
 pub fn write(extent: Extent, data: BufferRange) -> Command {
     Command {
         cdb: ten_or_sixteen([0x2A, 0x8A], extent),

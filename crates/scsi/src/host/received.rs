@@ -13,7 +13,7 @@ pub struct ReceivedSense {
     pub key: u8,
     /// ADDITIONAL SENSE CODE and its qualifier.
     pub asc: Asc,
-    /// INFORMATION, where it is valid.
+    /// INFORMATION, if it is valid.
     pub information: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ const BECOMING_READY: Asc = Asc(0x0401);
 const INQUIRY_DATA_CHANGED: Asc = Asc(0x3F03);
 
 impl ReceivedSense {
-    /// Reads sense data; `None` where they are too short or of a format that SPC does not know.
+    /// Reads sense data; `None` if they are too short or of a format that SPC does not know.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? & 0x7F {
             0x70 | 0x71 => Self::parse_fixed(bytes),
@@ -85,8 +85,7 @@ impl ReceivedSense {
         })
     }
 
-    /// Whether this is a unit attention, which tells of an event and says nothing about the
-    /// command: that was not executed.
+    /// Whether this is a unit attention. It reports an event; the command was not executed.
     pub fn attention(&self) -> Option<Attention> {
         (self.key == UNIT_ATTENTION).then_some(match self.asc {
             Asc::CAPACITY_CHANGED | INQUIRY_DATA_CHANGED => Attention::Capacity,
@@ -146,10 +145,10 @@ fn reason(asc: Asc) -> Option<&'static str> {
         Asc::INVALID_OPCODE => "the command is not supported",
         Asc::LBA_OUT_OF_RANGE => "beyond the end of the logical unit",
         Asc::INVALID_FIELD_IN_CDB => "invalid field in CDB",
-        Asc::LUN_NOT_SUPPORTED => "there is no such logical unit",
+        Asc::LUN_NOT_SUPPORTED => "the logical unit does not exist",
         Asc::INVALID_FIELD_IN_PARAMETERS => "invalid field in parameter list",
         Asc::WRITE_PROTECTED | Asc::SOFTWARE_WRITE_PROTECTED => "write protected",
-        Asc::SPACE_ALLOCATION_FAILED => "the target has no memory left for new blocks",
+        Asc::SPACE_ALLOCATION_FAILED => "the target has no free memory for new blocks",
         Asc::POWER_ON_OR_RESET => "power on or reset",
         Asc::DEVICE_RESET => "the logical unit was reset",
         Asc::NEXUS_LOSS => "the nexus was lost",

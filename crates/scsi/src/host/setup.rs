@@ -1,5 +1,4 @@
-//! Finding out what is behind a LUN: whether it is a disk that is ready, how large, and what it
-//! takes in one command.
+//! Setting a LUN up: whether it is a disk and ready, its size, and its limits per command.
 //!
 //! Read first: SPC-5, "INQUIRY command", "Vital product data parameters"; SBC-4, "READ CAPACITY
 //! (16) command".
@@ -53,10 +52,10 @@ pub struct UnitFacts {
     pub product: String,
     /// PRODUCT REVISION LEVEL.
     pub revision: String,
-    /// The unit serial number page, where there is one.
+    /// The unit serial number page, if any.
     pub serial: String,
-    /// The unit's worldwide designator: NAA, else EUI-64, else vendor identification; empty where
-    /// it has none.
+    /// The unit's worldwide designator: NAA, else EUI-64, else vendor identification; empty if it
+    /// has none.
     pub designator: Vec<u8>,
     /// Block size and capacity; always there after [`SetupStep::Done`].
     pub geometry: Option<Geometry>,
@@ -64,8 +63,8 @@ pub struct UnitFacts {
     pub limits: Limits,
 }
 
-/// The most blocks of one command, by command; 0 where the command is not supported, `u64::MAX`
-/// where no limit is reported.
+/// The most blocks of one command, by command; 0 if the command is not supported, `u64::MAX` if no
+/// limit is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// READ, WRITE, VERIFY.
@@ -417,7 +416,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What follows the header of a vital product data page, where it is the page that was asked for.
+/// The data after the header of a vital product data page, if it is the requested page.
 fn page(code: u8, data: &[u8]) -> Option<&[u8]> {
     let &[_, came, high, low] = data.first_chunk::<4>()?;
     let len = usize::from(u16::from_be_bytes([high, low])).min(data.len() - 4);
@@ -487,7 +486,7 @@ fn luns(data: &[u8]) -> Vec<Lun> {
         .collect()
 }
 
-/// The big-endian number of `N` bytes at `offset`, where it is there.
+/// The big-endian number of `N` bytes at `offset`, if the data contain it.
 fn number<const N: usize>(data: &[u8], offset: usize) -> Option<u64> {
     let field = data.get(offset..offset + N)?;
     Some(field.iter().fold(0, |n, &byte| n << 8 | u64::from(byte)))

@@ -1,13 +1,13 @@
-//! The execution of medium commands whose data-out, where they have any, have come whole.
+//! The execution of medium commands whose data-out, if any, have been received completely.
 
 use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest, Unmap, Volume};
 
 use super::{Medium, UNMAP_DESCRIPTORS_MAX, VerifyMode, in_range};
-use crate::device::Response;
+use crate::response::Response;
 use crate::sense::{Asc, Sense};
 use crate::turn::{Step, Turn};
 
-/// A command on its way: those that may cover much of a volume are executed in pieces.
+/// A command in progress. Commands that may cover much of a volume are executed in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Execution {
     command: Medium,
@@ -110,12 +110,12 @@ fn range_of(command: Medium, data: &[u8], number: usize) -> Option<Extent> {
 const PATTERN_LEN_BYTES: u64 = 64 << 10;
 /// Bytes of zeros that are written at once.
 const ZEROS_LEN_BYTES: u64 = 1 << 20;
-/// Bytes that are discarded at once. Pieces end at multiples of this, since memory is given back in
+/// Bytes that are discarded at once. Pieces end at multiples of this, since memory is freed in
 /// aligned slabs.
 const DISCARD_LEN_BYTES: u64 = 16 << 20;
 /// How many bytes may be discarded at the cost of writing one.
 const DISCARD_PER_COST: u64 = 4;
-/// The same where there is no memory.
+/// The same if there is no memory.
 const HOLE_PER_COST: u64 = 8 << 10;
 
 /// Does the first piece of what is left of a range; how many blocks that were.
@@ -235,7 +235,7 @@ fn for_each_block(
     (0..extent.blocks.0).try_for_each(|i| each(Extent::new(Lba(extent.lba.0 + i), Blocks(1))))
 }
 
-/// How often an or is tried anew because another nexus wrote the block in between.
+/// How often an or is tried again because another nexus wrote the block in between.
 const OR_ATTEMPTS_MAX: usize = 64;
 
 /// Ors `mask` into one block, atomically by compare-and-write.
@@ -279,7 +279,8 @@ fn check_unmap(command: Medium, list: &[u8], volume: &dyn Volume) -> Result<(), 
     unmapped(list).try_for_each(|extent| in_range(extent, geometry).map(drop))
 }
 
-/// The ranges in UNMAP's parameter list, as they stand there: neither their number nor their place is checked.
+/// The ranges in UNMAP's parameter list, as they stand there: neither their number nor their place
+/// is checked.
 pub fn unmapped(list: &[u8]) -> impl Iterator<Item = Extent> {
     let announced = list
         .get(2..4)

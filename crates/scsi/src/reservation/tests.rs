@@ -73,7 +73,7 @@ fn a_wrong_key_conflicts_everywhere() {
 }
 
 #[test]
-fn unregistering_the_holder_releases_and_tells_registrants() {
+fn unregistering_the_holder_releases_and_notifies_registrants() {
     let mut state = registered(&[("a", 1), ("b", 2)]);
     state.reserve(&ports("a"), 1, 5).expect("free");
     let ask = Register {

@@ -226,7 +226,7 @@ fn failure_mode_is_left_where_that_was_allowed() {
 }
 
 #[test]
-fn one_that_never_began_leaves_all_as_it_was() {
+fn an_operation_that_never_began_changes_nothing() {
     let mut bed = Bed::new();
     drop(bed.sanitize(BLOCK_ERASE));
     assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));

@@ -46,7 +46,7 @@ impl Run {
         }
     }
 
-    /// Does the next step; `None` where the script is at its end.
+    /// Does the next step; `None` if the script is at its end.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [kind, detail] = take(script)?;
         let (index, lun) = (usize::from(kind & 1), Lun::from(kind >> 1 & 3));

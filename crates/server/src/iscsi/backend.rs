@@ -13,15 +13,15 @@ use iscsi::{
     Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
-use nvme::controller::PortId;
+use nvme::controller::PortalNumber;
 use rustix::rand::{GetRandomFlags, getrandom};
 use scsi::{Device, Lun, NexusId, SanitizeWork, View};
-use session::RegionId;
+use session::SourceId;
 use volume::Charge;
 
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
-use crate::backend::tell_of_end;
+use crate::backend::log_end;
 use crate::registry;
 use crate::server::Core;
 use crate::views::{Done, Views};
@@ -30,7 +30,7 @@ use crate::{HostName, PortalGroup, Transport};
 /// The portal that a connection came through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IscsiPortalId {
-    pub(crate) port: PortId,
+    pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
     pub(crate) group: PortalGroup,
 }
@@ -277,7 +277,7 @@ impl Backend for IscsiBackend {
             .with_device(call)
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, RegionId)> {
+    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
         self.refresh();
         let target = &self.binding.as_ref()?.target;
         let found = self.views.find(lun, || target.view(nexus, lun))?;
@@ -345,13 +345,13 @@ impl Backend for IscsiBackend {
 }
 
 impl Attachment for IscsiBackend {
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
         self.views.memory(region)
     }
 
     /// A session that was ended may be sent nothing more. What a reservation forbids since is
     /// another matter: it does not touch commands that have begun.
-    fn may_send(&self, _: RegionId) -> bool {
+    fn may_send(&self, _: SourceId) -> bool {
         let Some(binding) = &self.binding else {
             return false;
         };
@@ -383,7 +383,7 @@ impl Attachment for IscsiBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        tell_of_end(&self.accepted, reason);
+        log_end(&self.accepted, reason);
     }
 }
 

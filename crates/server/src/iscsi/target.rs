@@ -12,10 +12,10 @@ use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, View};
 use uuid::Uuid;
 
 use crate::access::Grant;
-use crate::keeper::{Keeper, UnsavedReservations};
-use crate::offered::VolumeHandle;
-use crate::tally::Totals;
+use crate::counters::Totals;
+use crate::reservation_saves::{SaveQueue, UnsavedReservations};
 use crate::views::Found;
+use crate::volume_handle::VolumeHandle;
 use crate::{LoginPolicy, PortalGroup, TargetName};
 
 /// A target as its connections reach it.
@@ -26,7 +26,7 @@ pub(crate) struct IscsiTarget {
     generation: AtomicU64,
     totals: Arc<Totals>,
     handle: ReactorHandle,
-    keeper: Arc<Keeper>,
+    save_queue: Arc<SaveQueue>,
 }
 
 struct Inner {
@@ -87,7 +87,11 @@ const ABORTS_MAX: usize = 2 * scsi::UNITS_MAX;
 
 impl IscsiTarget {
     /// A target without LUNs.
-    pub(crate) fn new(name: &TargetName, handle: ReactorHandle, keeper: Arc<Keeper>) -> Self {
+    pub(crate) fn new(
+        name: &TargetName,
+        handle: ReactorHandle,
+        save_queue: Arc<SaveQueue>,
+    ) -> Self {
         let device = Device::new(name.as_str().to_owned(), Vec::new());
         Self {
             name: name.clone(),
@@ -105,7 +109,7 @@ impl IscsiTarget {
             }),
             totals: Arc::default(),
             handle,
-            keeper,
+            save_queue,
         }
     }
 
@@ -399,7 +403,7 @@ impl IscsiTarget {
             let kept = &self.lock().kept;
             (kept.saved < kept.number).then_some(kept.number)
         };
-        number.filter(|_| self.keeper.is_kept())
+        number.filter(|_| self.save_queue.is_served())
     }
 
     /// Whether the reservations of a number have been saved.
@@ -439,8 +443,8 @@ impl IscsiTarget {
         let identity = volume.identity.unit(volume.place(machine, &self.name));
         self.with(|inner, _| {
             inner.volumes.insert(lun, volume.clone());
-            let ram = Arc::clone(&volume.ram);
-            inner.device.insert_unit(lun, ram, identity);
+            let unit = volume.volume.clone();
+            inner.device.insert_unit(lun, unit, identity);
         });
     }
 
@@ -503,7 +507,7 @@ impl IscsiTarget {
             }
         }
         if inner.has_new_reservations() {
-            self.keeper.post(&self.name);
+            self.save_queue.post(&self.name);
         }
         let generation = inner.device.generation() + inner.changes;
         self.generation.store(generation, Ordering::Release);
@@ -676,7 +680,7 @@ impl Connected {
 const _: () = assert!(scsi::NEXUSES_MAX < u16::MAX as usize);
 
 fn is_volume(volume: &VolumeHandle, view: &View) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(&volume.ram), Arc::as_ptr(&view.volume))
+    std::ptr::addr_eq(Arc::as_ptr(&volume.volume), Arc::as_ptr(&view.volume))
 }
 
 /// An ISID as a number of 48 bits.

@@ -12,7 +12,7 @@ use iscsi::{
     Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
 };
 use net::{Accepted, Acceptor, DrivenStream, drive};
-use nvme::controller::PortId;
+use nvme::controller::PortalNumber;
 
 use super::targets::{Service, TargetEntry};
 use super::{Core, Server, State};
@@ -215,7 +215,7 @@ impl Server {
 
     /// Drops the connections that came through an iSCSI portal, and waits until they have been
     /// told, for [`FAREWELL_PATIENCE`] at the most.
-    pub(super) fn drop_through(&self, portal: PortId) {
+    pub(super) fn drop_through(&self, portal: PortalNumber) {
         let registry = &self.core().registry;
         for (connection, session) in registry.iscsi_connections(portal) {
             session.drop_out(Some(connection));

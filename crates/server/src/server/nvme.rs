@@ -1,4 +1,4 @@
-//! NVMe: its portals, and what its discovery service tells.
+//! NVMe: its portals, and what its discovery service reports.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use fabric::LinkLayer;
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, DrivenStream, drive};
-use nvme::controller::{DiscoveryRecord, Limits, PortId};
+use nvme::controller::{DiscoveryRecord, Limits, PortalNumber};
 use nvme::rdma::wire::ConnectReject;
 use nvme::wire::discovery::{RdmaProvider, SubsystemType};
 use nvme::wire::fabrics::NqnField;
@@ -27,7 +27,7 @@ pub(super) struct NvmePortal {
 }
 
 impl NvmePortal {
-    /// `None` where the budget has no room for another connection.
+    /// `None` if the budget has no room for another connection.
     fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
         let charge = self.core.charge_connection(CONNECTION_BYTES)?;
         let core = Arc::clone(&self.core);
@@ -71,7 +71,7 @@ impl MessageAcceptor for NvmePortal {
 }
 
 impl Core {
-    /// Makes the discovery log tell of the targets and portals as they are now.
+    /// Updates the discovery log to the targets and portals as they are now.
     pub(super) fn publish_to_nvme(&self, state: &State) {
         let mut records = Vec::new();
         let portals = state.portals.iter();
@@ -85,7 +85,7 @@ impl Core {
                 rdma_provider: provider_type(entry.rdma()),
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
-                port: entry.port,
+                portal: entry.port,
                 admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
                 visible_to: None,
             };
@@ -106,8 +106,8 @@ impl Core {
             rdma_provider: provider_type(None),
             address: referral.address.ip(),
             service_port: referral.address.port(),
-            // Another machine's portals have numbers of their own, which are not known here.
-            port: PortId(0),
+            // The port numbers of another machine are not known here.
+            portal: PortalNumber(0),
             admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
             visible_to: None,
         }));
@@ -116,8 +116,8 @@ impl Core {
     }
 }
 
-/// What NVMe calls a provider of RDMA. The kernel's connection manager takes RoCEv2 where an
-/// adapter can do several kinds.
+/// The RDMA provider type of the discovery log. The kernel's connection manager chooses RoCEv2 if
+/// an adapter supports several kinds.
 fn provider_type(rdma: Option<&RdmaInfo>) -> RdmaProvider {
     match rdma.and_then(|rdma| rdma.link_layer.as_ref()) {
         Some(LinkLayer::InfiniBand) => RdmaProvider::InfiniBand,

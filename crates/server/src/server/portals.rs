@@ -1,11 +1,11 @@
-//! Portals: where protocols listen, and what makes sessions of the connections that come there.
+//! Portals: where protocols listen, and what creates sessions for their connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fabric::runtime::MessageAcceptor;
 use net::{Acceptor, ListenerId};
-use nvme::controller::PortId;
+use nvme::controller::PortalNumber;
 
 use super::iscsi::IscsiPortal;
 use super::nvme::NvmePortal;
@@ -17,21 +17,21 @@ use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Tra
 
 /// An open portal.
 pub(super) struct PortalEntry {
-    pub(super) port: PortId,
+    pub(super) port: PortalNumber,
     listening: Listening,
 }
 
-/// What takes a portal's connections.
+/// What accepts a portal's connections.
 #[derive(Debug)]
 enum Listening {
     /// The reactors.
     Tcp(ListenerId),
-    /// The threads for RDMA of its address.
+    /// The RDMA threads of its address.
     Rdma(RdmaBinding),
 }
 
 impl PortalEntry {
-    /// What carries RDMA; none for transports that have none.
+    /// The RDMA provider; `None` for transports without RDMA.
     pub(super) fn rdma(&self) -> Option<&RdmaInfo> {
         self.binding().map(|binding| &binding.info)
     }
@@ -48,8 +48,8 @@ impl PortalEntry {
 const PORTALS_MAX: usize = 256;
 
 impl Server {
-    /// Opens a portal and returns it as it is (port 0 has become a real one). An address that other
-    /// machines reach is refused while a target has no host list.
+    /// Opens a portal and returns it with its real port (port 0 lets the system choose). Fails for
+    /// an address that other machines can reach while a target has no host list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
         if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
             return Err(ServerError::NoRdma(portal));
@@ -63,8 +63,8 @@ impl Server {
         let (listening, address) = self.listen(&portal, port)?;
         let portal = PortalDefinition { address, ..portal };
         let mut state = self.state();
-        // What was so before the socket was opened may have changed meanwhile. Reactors are never
-        // spoken to under the lock, since they may be waiting for it.
+        // The state may have changed while the socket was opened. Do not call reactors under the
+        // lock, since they may be waiting for it.
         if let Err(error) = state.check_new_portal(&portal) {
             drop(state);
             self.unlisten(&portal, &listening);
@@ -77,7 +77,7 @@ impl Server {
         Ok(portal)
     }
 
-    /// Closes a portal; the connections that came through it end.
+    /// Closes a portal and ends its connections.
     pub fn remove_portal(&self, portal: PortalDefinition) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -94,7 +94,7 @@ impl Server {
     fn listen(
         &self,
         portal: &PortalDefinition,
-        port: PortId,
+        port: PortalNumber,
     ) -> Result<(Listening, SocketAddr), ServerError> {
         let core = Arc::clone(self.core());
         let iscsi = |core| IscsiPortal {
@@ -148,13 +148,13 @@ impl Server {
         }
     }
 
-    /// Forgets portals whose provider of RDMA has failed, as adapters do that are taken away:
-    /// nobody listens there.
+    /// Removes portals whose RDMA provider has failed, for example because the adapter was removed:
+    /// they no longer listen.
     fn forget_failed_portals(&self) {
         let over_rdma: Vec<_> = (self.state().portals.iter())
             .filter_map(|(portal, entry)| Some((*portal, entry.binding()?.id)))
             .collect();
-        // Threads are never asked under the state's lock, since they may be waiting for it.
+        // Do not call threads under the state's lock, since they may be waiting for it.
         let rdma = &self.shared.rdma;
         let mut failed = over_rdma;
         failed.retain(|(portal, id)| !rdma.is_serving(portal.address.ip(), *id));
@@ -206,12 +206,12 @@ impl State {
         Self::check_exposure(targets, std::iter::once(portal))
     }
 
-    /// A number that no portal has, and none had of late.
-    fn take_port(&mut self) -> PortId {
+    /// A number that no portal has, and that no portal had recently.
+    fn take_port(&mut self) -> PortalNumber {
         let is_taken = |port| self.portals.values().any(|entry| entry.port == port);
         let after = self.last_port;
         let port = (1..=u16::MAX)
-            .map(|step| PortId(after.wrapping_add(step)))
+            .map(|step| PortalNumber(after.wrapping_add(step)))
             .find(|&port| port.0 != 0 && !is_taken(port))
             .expect("there are more numbers than portals");
         self.last_port = port.0;

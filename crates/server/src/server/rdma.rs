@@ -1,8 +1,8 @@
-//! Threads for RDMA: some per local address, which all portals at that address share.
+//! RDMA threads: all portals at one local address share the threads of that address.
 //!
-//! RoCEv2 has one UDP port. What listens there belongs to an address, not to a portal: connections
-//! to portals of several protocols and ports come in together and are told apart by the connection
-//! manager.
+//! RoCEv2 has one UDP port. Its sockets belong to an address, not to a portal: connections to
+//! portals of several protocols and ports arrive at the same sockets, and the connection manager
+//! distinguishes them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerConfig, 
 /// The UDP port of RoCEv2.
 const ROCE_UDP_PORT: u16 = 4791;
 
-/// The most threads per address, where nobody says how many.
+/// The most threads per address by default.
 const THREADS_DEFAULT_MAX: usize = 4;
 
 /// The threads, by address.
@@ -36,14 +36,13 @@ struct Served {
     last: ServingId,
 }
 
-/// The threads of an address, and what its portals know of them.
+/// The threads of an address, and their description for its portals.
 struct Serving {
     group: RuntimeGroup,
     binding: RdmaBinding,
 }
 
-/// What carries RDMA at an address: the number of its threads, what their provider is, and what
-/// they count.
+/// The RDMA service of an address: the number of its threads, their provider and their counters.
 #[derive(Clone, Debug)]
 pub(super) struct RdmaBinding {
     pub(super) id: ServingId,
@@ -51,8 +50,8 @@ pub(super) struct RdmaBinding {
     pub(super) meter: Meter,
 }
 
-/// The number of an address's threads, never used twice: a portal's may have failed, and others
-/// serve its address.
+/// Identifies the threads of an address. It is never used twice, because the threads of a portal
+/// may have failed and others may serve its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServingId(u64);
 
@@ -72,9 +71,9 @@ impl Rdma {
         }
     }
 
-    /// Takes connections to a portal from now on. The first portal at an address starts its
-    /// threads, with the provider that it asks for; those that follow take that one, or are
-    /// refused.
+    /// Accepts connections to a portal from now on. The first portal at an address starts its
+    /// threads with the provider that it requests; later portals use that provider, or are
+    /// rejected.
     pub(super) fn listen(
         &self,
         portal: &PortalDefinition,
@@ -115,7 +114,8 @@ impl Rdma {
         Ok(told)
     }
 
-    /// Ends what came through a portal. With the last one at an address end its threads.
+    /// Ends the connections of a portal, and the threads of its address if it was the last portal
+    /// there.
     pub(super) fn unlisten(&self, address: SocketAddr, id: ServingId) {
         let mut served = self.served();
         let ip = address.ip();
@@ -137,7 +137,7 @@ impl Rdma {
         serving.is_some_and(|serving| serving.binding.id == id && !serving.group.has_ended())
     }
 
-    /// Stops all threads, as [`Runtime::stop`].
+    /// Stops all threads, like [`Runtime::stop`].
     pub(super) fn stop(&self, patience: Duration) {
         let served = self.served();
         std::thread::scope(|scope| {
@@ -174,7 +174,7 @@ impl Rdma {
         Ok((group, info))
     }
 
-    /// Each change of the map is one call.
+    /// Each change of the map is one call, so a poisoned lock is used.
     fn served(&self) -> MutexGuard<'_, Served> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,14 +189,14 @@ impl Served {
     }
 }
 
-/// Half of the cores: the others' are the reactors' and the system's, which works as much for each
-/// packet as we do.
+/// Half of the cores. The rest is for the reactors and the system, which spends as much time per
+/// packet as these threads.
 fn threads_by_cores() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).clamp(1, THREADS_DEFAULT_MAX)
 }
 
-/// Whether a portal takes a provider that is there already.
+/// Whether a portal accepts a provider that exists already.
 fn suits(asked: RdmaChoice, there: RdmaProvider) -> bool {
     match asked {
         RdmaChoice::Auto => true,

@@ -1,5 +1,5 @@
-//! Referrals: other discovery services, which the discovery log names beside this server's own
-//! targets.
+//! Referrals: other discovery services, which the discovery log lists besides the targets of this
+//! server.
 
 use super::{Server, State};
 use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
@@ -8,8 +8,8 @@ use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
 const REFERRALS_MAX: usize = 256;
 
 impl Server {
-    /// Refers hosts that discover to the discovery service at `referral`, too. Persistent ones are
-    /// told.
+    /// Adds the discovery service at `referral` to the discovery log, and notifies persistent
+    /// discovery controllers.
     pub fn add_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -19,7 +19,7 @@ impl Server {
         Ok(())
     }
 
-    /// Refers hosts there no more.
+    /// Removes a referral.
     pub fn remove_referral(&self, referral: PortalDefinition) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;

@@ -14,9 +14,9 @@ impl Server {
             .collect()
     }
 
-    /// Ends a session: its connections are closed. An iSCSI initiator is asked to log out before,
-    /// for which it has three seconds, and is dropped at once where it was asked already. The host
-    /// may come again, unless it is no longer allowed.
+    /// Ends a session and closes its connections. An iSCSI initiator is first asked to log out
+    /// within three seconds; if it was asked before, it is disconnected at once. The host may
+    /// connect again if it is still allowed.
     pub fn end_session(&self, id: SessionId) -> Result<(), ServerError> {
         let session = self
             .core()

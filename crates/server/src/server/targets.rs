@@ -6,16 +6,17 @@ use uuid::Uuid;
 
 use super::{Core, Server, State};
 use crate::access::AccessList;
+use crate::counters::Totals;
 use crate::iscsi::IscsiTarget;
-use crate::offered::{Offered, VolumeHandle, namespaces_max};
-use crate::tally::Totals;
+use crate::nvme_target::{NvmeTarget, namespaces_max};
+use crate::volume_handle::VolumeHandle;
 use crate::{
     ChapDefinition, ChapOwner, Force, HostPolicy, LoginPolicy, NamespaceDefinition, Protocol,
     ServerError, TargetDefinition, TargetInfo, TargetName, VolumeName, Warning,
 };
 
-/// A target: what was defined, with its namespaces in the order of their numbers, and what became
-/// of it.
+/// A target: its definition, with its namespaces in the order of their numbers, and the service at
+/// work.
 #[derive(Clone)]
 pub(super) struct TargetEntry {
     pub(super) definition: TargetDefinition,
@@ -26,7 +27,7 @@ pub(super) struct TargetEntry {
 /// A target as its protocol's connections reach it.
 #[derive(Clone)]
 pub(super) enum Service {
-    Nvme(Arc<Offered>),
+    Nvme(Arc<NvmeTarget>),
     Iscsi(Arc<IscsiTarget>),
 }
 
@@ -35,12 +36,12 @@ impl Service {
         let handle = core.handle.clone();
         match name.protocol() {
             Protocol::Nvme => {
-                let offered = Offered::target(name, machine, &core.budget, handle);
-                Self::Nvme(Arc::new(offered))
+                let target = NvmeTarget::named(name, machine, &core.budget, handle);
+                Self::Nvme(Arc::new(target))
             }
             Protocol::Iscsi => {
-                let keeper = Arc::clone(&core.keeper);
-                Self::Iscsi(Arc::new(IscsiTarget::new(name, handle, keeper)))
+                let save_queue = Arc::clone(&core.save_queue);
+                Self::Iscsi(Arc::new(IscsiTarget::new(name, handle, save_queue)))
             }
         }
     }
@@ -51,7 +52,7 @@ impl Service {
 
     fn totals(&self) -> &Arc<Totals> {
         match self {
-            Self::Nvme(offered) => offered.totals(),
+            Self::Nvme(target) => target.totals(),
             Self::Iscsi(target) => target.totals(),
         }
     }
@@ -59,8 +60,8 @@ impl Service {
     /// Ends every session for good.
     fn remove(&self) {
         match self {
-            Self::Nvme(offered) => {
-                offered.with(nvme::controller::Subsystem::delete_all_controllers);
+            Self::Nvme(target) => {
+                target.with(nvme::controller::Subsystem::delete_all_controllers);
             }
             Self::Iscsi(target) => target.remove(),
         }
@@ -69,23 +70,23 @@ impl Service {
     /// Makes a volume a namespace or LUN. The number is free and within bounds.
     fn attach(&self, number: u32, volume: &VolumeHandle, machine: Uuid) {
         match self {
-            Self::Nvme(offered) => offered.attach(number, volume, machine),
+            Self::Nvme(target) => target.attach(number, volume, machine),
             Self::Iscsi(target) => target.attach(lun(number), volume, machine),
         }
     }
 
-    /// Takes a namespace or LUN away.
+    /// Removes a namespace or LUN.
     pub(super) fn detach(&self, number: u32) {
         match self {
-            Self::Nvme(offered) => offered.detach(number),
+            Self::Nvme(target) => target.detach(number),
             Self::Iscsi(target) => target.detach(lun(number)),
         }
     }
 
-    /// Tells hosts that a volume has changed.
-    pub(super) fn tell(&self, number: u32, change: VolumeChange) {
+    /// Notifies hosts that a volume has changed.
+    pub(super) fn notify(&self, number: u32, change: VolumeChange) {
         match (self, change) {
-            (Self::Nvme(offered), _) => offered.namespace_changed(number),
+            (Self::Nvme(target), _) => target.namespace_changed(number),
             (Self::Iscsi(target), VolumeChange::Capacity) => target.capacity_changed(lun(number)),
             (Self::Iscsi(target), VolumeChange::Lock) => target.protection_changed(lun(number)),
             (Self::Iscsi(target), VolumeChange::Ready) => target.became_ready(lun(number)),
@@ -93,7 +94,7 @@ impl Service {
     }
 }
 
-/// What has changed of a volume.
+/// How a volume has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VolumeChange {
     Capacity,
@@ -104,7 +105,7 @@ pub(super) enum VolumeChange {
 
 /// The LUN of a number in an iSCSI target.
 fn lun(number: u32) -> scsi::Lun {
-    scsi::Lun::try_from(number).expect("numbers are checked where they come in")
+    scsi::Lun::try_from(number).expect("numbers are checked before they become LUNs")
 }
 
 fn check_logins(name: &TargetName, logins: &LoginPolicy) -> Result<(), ServerError> {
@@ -122,7 +123,7 @@ fn check_logins(name: &TargetName, logins: &LoginPolicy) -> Result<(), ServerErr
 const TARGETS_MAX: usize = 4096;
 
 impl Server {
-    /// Creates a target. Names that are not in NQN form are taken with a warning.
+    /// Creates a target. A name that is not in NQN form is accepted with a warning.
     pub fn create_target(
         &self,
         mut definition: TargetDefinition,
@@ -142,7 +143,7 @@ impl Server {
         let service = Service::new(&name, core, state.machine);
         for namespace in &definition.namespaces {
             let volume = state.volume(&namespace.volume)?;
-            service.attach(namespace.nsid, &volume.handle, state.machine);
+            service.attach(namespace.nsid, volume, state.machine);
         }
         let entry = TargetEntry {
             access: Arc::new(AccessList::new(&definition.hosts, &state.hosts)),
@@ -154,7 +155,7 @@ impl Server {
         Ok(warnings)
     }
 
-    /// Names for an iSCSI target, without end: made of this machine and `word`, numbered from the
+    /// Endless names for an iSCSI target, made of this machine and `word`, and numbered from the
     /// second on.
     pub fn iscsi_names(&self, word: &str) -> impl Iterator<Item = TargetName> + use<> {
         let machine = self.state().machine.simple().to_string();
@@ -195,8 +196,8 @@ impl Server {
         Ok(())
     }
 
-    /// Changes how an iSCSI target takes logins. Sessions through portals by which it is no longer
-    /// reached end; others need prove nothing anew.
+    /// Changes how an iSCSI target accepts logins. Sessions end if their portal no longer reaches
+    /// the target; others are not authenticated again.
     pub fn set_target_logins(
         &self,
         name: &TargetName,
@@ -214,7 +215,7 @@ impl Server {
         Ok(())
     }
 
-    /// Removes a target; refused while it has sessions, unless forced, which ends them.
+    /// Removes a target. While it has sessions this fails, unless forced, which ends them.
     pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -227,8 +228,8 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a volume a namespace of a target, with the lowest free number where none is given.
-    /// Returns the number. Attached hosts are told.
+    /// Makes a volume a namespace of a target, with the lowest free number if none is given, and
+    /// notifies attached hosts. Returns the number.
     pub fn attach_volume(
         &self,
         target: &TargetName,
@@ -247,7 +248,7 @@ impl Server {
             volume: volume.clone(),
         };
         let at = place_of(&entry.definition, &namespace)?;
-        let handle = state.volume(volume)?.handle.clone();
+        let handle = state.volume(volume)?.clone();
         let machine = state.machine;
         let entry = state.target_mut(target)?;
         entry.definition.namespaces.insert(at, namespace);
@@ -255,8 +256,8 @@ impl Server {
         Ok(nsid)
     }
 
-    /// Takes a namespace from a target; refused while the target has sessions, unless forced.
-    /// Attached hosts are told.
+    /// Removes a namespace from a target, and notifies attached hosts. While the target has
+    /// sessions this fails, unless forced.
     pub fn detach_volume(
         &self,
         target: &TargetName,
@@ -329,7 +330,7 @@ impl State {
             .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
     }
 
-    /// Makes the access list of a target follow its policy and the hosts.
+    /// Updates the access list of a target from its policy and the hosts.
     pub(super) fn renew_access(&mut self, name: &TargetName) {
         if let Some(target) = self.targets.get_mut(name) {
             target.access = Arc::new(AccessList::new(&target.definition.hosts, &self.hosts));
@@ -363,8 +364,8 @@ impl State {
         }
     }
 
-    /// The namespaces in the order of their numbers, which are within bounds and not given twice;
-    /// their volumes exist.
+    /// The namespaces in the order of their numbers. Checks that numbers are within bounds and
+    /// unique, and that the volumes exist.
     fn sort_namespaces(
         &self,
         target: &TargetDefinition,
@@ -382,7 +383,7 @@ impl State {
     }
 }
 
-/// Where a new namespace belongs in the order of numbers.
+/// The index of a new namespace in the order of numbers.
 fn place_of(
     target: &TargetDefinition,
     namespace: &NamespaceDefinition,

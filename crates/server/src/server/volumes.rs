@@ -1,86 +1,114 @@
 //! Volumes.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use block::Volume as _;
+use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, MemoryError, Progress, Provision, RamSpec, RamVolume, SpecError,
-    VolumeError, WriteLock,
+    Availability, ByteSize, Charge, ManagedVolume, MemoryError, Progress, VolumeError, VolumeSpec,
+    WriteLock,
 };
 
 use super::targets::VolumeChange;
 use super::{Server, State};
 use crate::capacity::VOLUME_BYTES;
 use crate::info::list;
-use crate::offered::VolumeHandle;
-use crate::{
-    Attachment, Force, Lock, Provisioning, ServerError, VolumeDefinition, VolumeIdentity,
-    VolumeInfo, VolumeName,
-};
-
-/// A volume: what was defined, and what became of it.
-#[derive(Clone)]
-pub(super) struct VolumeEntry {
-    /// As created; the size is the volume's own.
-    definition: VolumeDefinition,
-    pub(super) handle: VolumeHandle,
-}
+use crate::volume_handle::VolumeHandle;
+use crate::{Attachment, Force, ServerError, VolumeIdentity, VolumeInfo, VolumeName};
 
 /// The most volumes.
 const VOLUMES_MAX: usize = 65_536;
 
 impl Server {
-    /// Creates a volume whose identifiers are derived. A thick one takes its memory from the budget
-    /// at once, which may take a second for a few GiB; `progress` hears of it, and other calls go on
-    /// meanwhile.
+    /// Creates a volume whose identifiers are derived from this machine, the target and its name.
+    /// See [`create_volume_as`](Self::create_volume_as).
+    ///
+    /// # Errors
+    /// Those of [`create_volume_as`](Self::create_volume_as).
     pub fn create_volume(
         &self,
-        definition: VolumeDefinition,
+        name: VolumeName,
+        spec: &VolumeSpec,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        self.create_volume_as(VolumeIdentity::default(), definition, progress)
+        self.create_volume_as(name, VolumeIdentity::default(), spec, progress)
     }
 
-    /// As [`create_volume`](Self::create_volume), with identifiers of its own, which no other volume
-    /// has.
+    /// Creates a volume with identifiers of its own, which no other volume may have. A kind that
+    /// allocates all its memory now takes a second for a few GiB; it reports to `progress`, and
+    /// other calls go on meanwhile.
+    ///
+    /// # Errors
+    /// If the name is taken, the specification is invalid, there are too many volumes, or memory
+    /// could not be allocated.
     pub fn create_volume_as(
         &self,
+        name: VolumeName,
         identity: VolumeIdentity,
-        definition: VolumeDefinition,
+        spec: &VolumeSpec,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let name = definition.name.clone();
-        self.state().check_new_volume(&name)?;
-        let budget = &self.core().budget;
-        let charge = budget.reserve(VOLUME_BYTES).map_err(VolumeError::from);
-        let created = charge.and_then(|charge| {
-            let ram = RamVolume::with_progress(spec(&definition), budget, &mut |p| {
+        self.insert_volume(name, identity, spec, |server| {
+            volume::create(spec, &server.core().budget, &mut |p| {
                 progress(p);
                 ControlFlow::Continue(())
-            })?;
-            Ok((ram, charge))
-        });
-        let mut state = self.state();
-        state.coming.remove(&name);
-        let (ram, charge) = created.map_err(|error| volume_error(error, &definition))?;
-        let entry = VolumeEntry {
-            definition,
-            handle: VolumeHandle {
-                name: name.clone(),
-                identity: Arc::new(identity),
-                ram,
-                totals: Arc::default(),
-                _charge: Arc::new(charge),
-            },
+            })
+        })
+    }
+
+    /// Adds a volume that the caller has created. Its identifiers are derived. A volume that
+    /// answers later reports to [`Self::completions`].
+    ///
+    /// # Errors
+    /// If the name is taken, there are too many volumes, or the memory budget has no room for its
+    /// entry.
+    pub fn add_volume(
+        &self,
+        name: VolumeName,
+        volume: Arc<dyn ManagedVolume>,
+    ) -> Result<(), ServerError> {
+        let spec = volume.storage().spec();
+        self.insert_volume(name, VolumeIdentity::default(), &spec, |_| Ok(volume))
+    }
+
+    /// Where volumes report completions of commands that they made wait.
+    pub fn completions(&self) -> Arc<dyn Completions> {
+        Arc::new(self.core().handle.clone())
+    }
+
+    /// Reserves the name while `create` runs, which may take time.
+    fn insert_volume(
+        &self,
+        name: VolumeName,
+        identity: VolumeIdentity,
+        spec: &VolumeSpec,
+        create: impl FnOnce(&Self) -> Result<Arc<dyn ManagedVolume>, VolumeError>,
+    ) -> Result<(), ServerError> {
+        self.state().check_new_volume(&name)?;
+        let create = || -> Result<(Arc<dyn ManagedVolume>, Charge), VolumeError> {
+            let charge = self.core().budget.reserve(VOLUME_BYTES)?;
+            Ok((create(self)?, charge))
         };
-        state.volumes.insert(name, entry);
+        let created = create();
+        let mut state = self.state();
+        state.reserved_names.remove(&name);
+        let (volume, charge) = created.map_err(|error| volume_error(error, &name, spec))?;
+        let handle = VolumeHandle {
+            name: name.clone(),
+            identity: Arc::new(identity),
+            volume,
+            totals: Arc::default(),
+            _charge: Arc::new(charge),
+        };
+        state.volumes.insert(name, handle);
         Ok(())
     }
 
-    /// Grows or shrinks a volume while it is attached. Shrinking needs force, since it cuts data
-    /// off. Attached hosts are told. A thick one that grows takes its memory as at creation.
+    /// Grows or shrinks a volume while it is attached, and notifies attached hosts. A shrink
+    /// discards data and so needs force. A kind that allocates all its memory at creation also does
+    /// so for what it grows by.
     pub fn resize_volume(
         &self,
         name: &VolumeName,
@@ -88,58 +116,53 @@ impl Server {
         force: Force,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let definition = {
-            let state = self.state();
-            state.check_running()?;
-            state.volume(name)?.definition_now()
+        let volume = self.running_volume(name)?;
+        let spec = volume.storage().spec();
+        let wanted = VolumeSpec {
+            size: ByteSize(len_bytes),
+            ..spec.clone()
         };
-        if len_bytes < definition.len_bytes && force == Force::No {
+        if wanted.size < spec.size && force == Force::No {
             return Err(ServerError::ShrinkLosesData {
                 volume: name.clone(),
-                from_bytes: definition.len_bytes,
+                from_bytes: spec.size.0,
                 to_bytes: len_bytes,
             });
         }
-        let wanted = VolumeDefinition {
-            len_bytes,
-            ..definition
-        };
-        let ram = Arc::clone(&self.state().volume(name)?.handle.ram);
-        let resized = ram.resize(ByteSize(len_bytes), &mut |p| {
+        let resized = volume.resize(wanted.size, &mut |p| {
             progress(p);
             ControlFlow::Continue(())
         });
-        resized.map_err(|error| volume_error(error, &wanted))?;
-        self.state().tell_hosts(name, VolumeChange::Capacity);
+        resized.map_err(|error| volume_error(error, name, &wanted))?;
+        self.state().notify_hosts(name, VolumeChange::Capacity);
         Ok(())
     }
 
-    /// Makes every block of a volume read as zeros and gives its memory back.
+    /// Makes every block of a volume read as zeros and frees its memory.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
-        let ram = {
-            let state = self.state();
-            state.check_running()?;
-            Arc::clone(&state.volume(name)?.handle.ram)
-        };
-        ram.erase();
+        self.running_volume(name)?.storage().erase();
         Ok(())
     }
 
-    /// Locks a volume against writes, or unlocks it. Attached hosts are told.
-    pub fn set_volume_lock(&self, name: &VolumeName, lock: Lock) -> Result<(), ServerError> {
+    /// A volume, unless the server is stopping.
+    fn running_volume(&self, name: &VolumeName) -> Result<Arc<dyn ManagedVolume>, ServerError> {
         let state = self.state();
         state.check_running()?;
-        let volume = state.volume(name)?;
-        volume.handle.ram.set_write_lock(match lock {
-            Lock::ReadOnly => WriteLock::ReadOnly,
-            Lock::Unlocked => WriteLock::Writable,
-        });
-        state.tell_hosts(name, VolumeChange::Lock);
+        Ok(Arc::clone(&state.volume(name)?.volume))
+    }
+
+    /// Locks a volume against writes, or unlocks it, and notifies attached hosts.
+    pub fn set_volume_lock(&self, name: &VolumeName, lock: WriteLock) -> Result<(), ServerError> {
+        let state = self.state();
+        state.check_running()?;
+        let controls = state.volume(name)?.volume.controls();
+        controls.set_write_lock(lock);
+        state.notify_hosts(name, VolumeChange::Lock);
         Ok(())
     }
 
-    /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached hosts are told when
-    /// it comes online.
+    /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached
+    /// hosts are notified when it comes online.
     pub fn set_volume_availability(
         &self,
         name: &VolumeName,
@@ -147,11 +170,11 @@ impl Server {
     ) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
-        let ram = &state.volume(name)?.handle.ram;
-        let was_ready = ram.is_ready();
-        ram.set_availability(availability);
-        if !was_ready && ram.is_ready() {
-            state.tell_hosts(name, VolumeChange::Ready);
+        let volume = &state.volume(name)?.volume;
+        let was_ready = volume.is_ready();
+        volume.controls().set_availability(availability);
+        if !was_ready && volume.is_ready() {
+            state.notify_hosts(name, VolumeChange::Ready);
         }
         Ok(())
     }
@@ -164,12 +187,13 @@ impl Server {
     ) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
-        state.volume(name)?.handle.ram.set_filters(filters);
+        let controls = state.volume(name)?.volume.controls();
+        controls.set_filters(filters);
         Ok(())
     }
 
-    /// Removes a volume and its data; refused while it is attached, unless forced, which detaches
-    /// it everywhere.
+    /// Removes a volume and its data. While it is attached this fails, unless forced, which
+    /// detaches it everywhere.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -193,16 +217,16 @@ impl Server {
                 target.service.detach(place.nsid);
             }
         }
-        if let Some(volume) = state.volumes.remove(name) {
+        if let Some(handle) = state.volumes.remove(name) {
             drop(state);
-            volume.handle.ram.mark_gone();
+            handle.volume.remove();
         }
         Ok(())
     }
 
     /// Every volume, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
-        // Counters are summed without the lock, for which connecting hosts may wait.
+        // Counters are summed without the lock, since connecting hosts wait for it.
         let (volumes, mut attachments) = {
             let state = self.state();
             let volumes: Vec<_> = state.volumes.values().cloned().collect();
@@ -211,7 +235,7 @@ impl Server {
         let volumes = volumes.iter();
         volumes
             .map(|volume| {
-                let places = attachments.remove(&volume.handle.name);
+                let places = attachments.remove(&volume.name);
                 volume.info(places.unwrap_or_default())
             })
             .collect()
@@ -225,54 +249,39 @@ impl Server {
     }
 }
 
-impl VolumeEntry {
-    /// What was defined, with the present size.
-    fn definition_now(&self) -> VolumeDefinition {
-        VolumeDefinition {
-            len_bytes: self.handle.ram.geometry().len_bytes(),
-            ..self.definition.clone()
-        }
-    }
-
+impl VolumeHandle {
     fn info(&self, attachments: Vec<Attachment>) -> VolumeInfo {
-        let ram = &self.handle.ram;
+        let (storage, controls) = (self.volume.storage(), self.volume.controls());
         VolumeInfo {
-            definition: self.definition_now(),
-            used_bytes: ram.allocated_bytes(),
-            lock: if ram.is_read_only() {
-                Lock::ReadOnly
-            } else {
-                Lock::Unlocked
-            },
-            availability: if ram.is_ready() {
-                Availability::Online
-            } else {
-                Availability::Offline
-            },
-            filters: ram.filters(),
+            name: self.name.clone(),
+            spec: storage.spec(),
+            used_bytes: storage.used_bytes(),
+            lock: controls.write_lock(),
+            availability: controls.availability(),
+            filters: controls.filters(),
             attachments,
-            statistics: self.handle.totals.sum(),
+            statistics: self.totals.sum(),
         }
     }
 }
 
 impl State {
-    pub(super) fn volume(&self, name: &VolumeName) -> Result<&VolumeEntry, ServerError> {
+    pub(super) fn volume(&self, name: &VolumeName) -> Result<&VolumeHandle, ServerError> {
         self.volumes
             .get(name)
             .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
     }
 
-    /// Keeps the name for a volume whose memory is about to be taken.
+    /// Reserves the name of a volume that is about to be created.
     fn check_new_volume(&mut self, name: &VolumeName) -> Result<(), ServerError> {
         self.check_running()?;
-        if self.volumes.len() + self.coming.len() >= VOLUMES_MAX {
+        if self.volumes.len() + self.reserved_names.len() >= VOLUMES_MAX {
             return Err(ServerError::TooMany {
                 what: "volumes",
                 max: VOLUMES_MAX,
             });
         }
-        if self.volumes.contains_key(name) || !self.coming.insert(name.clone()) {
+        if self.volumes.contains_key(name) || !self.reserved_names.insert(name.clone()) {
             return Err(ServerError::VolumeExists(name.clone()));
         }
         Ok(())
@@ -284,8 +293,8 @@ impl State {
     }
 
     /// Where each volume is attached.
-    fn all_attachments(&self) -> std::collections::BTreeMap<VolumeName, Vec<Attachment>> {
-        let mut places = std::collections::BTreeMap::<_, Vec<_>>::new();
+    fn all_attachments(&self) -> BTreeMap<VolumeName, Vec<Attachment>> {
+        let mut places = BTreeMap::<_, Vec<_>>::new();
         for (target, entry) in &self.targets {
             for namespace in &entry.definition.namespaces {
                 let of_volume = places.entry(namespace.volume.clone()).or_default();
@@ -298,38 +307,25 @@ impl State {
         places
     }
 
-    /// Tells the hosts that a volume has changed.
-    fn tell_hosts(&self, name: &VolumeName, change: VolumeChange) {
+    /// Notifies the hosts of a volume that it has changed.
+    fn notify_hosts(&self, name: &VolumeName, change: VolumeChange) {
         for place in self.attachments(name) {
             if let Some(target) = self.targets.get(&place.target) {
-                target.service.tell(place.nsid, change);
+                target.service.notify(place.nsid, change);
             }
         }
     }
 }
 
-fn spec(definition: &VolumeDefinition) -> RamSpec {
-    RamSpec {
-        size: ByteSize(definition.len_bytes),
-        block_size: definition.block_size,
-        provision: match definition.provisioning {
-            Provisioning::Thin => Provision::Thin,
-            Provisioning::Thick => Provision::Thick,
-        },
-    }
-}
-
-fn volume_error(error: VolumeError, wanted: &VolumeDefinition) -> ServerError {
-    let volume = wanted.name.clone();
+fn volume_error(error: VolumeError, name: &VolumeName, wanted: &VolumeSpec) -> ServerError {
+    let volume = name.clone();
     match error {
-        VolumeError::Spec(SpecError::SizeOutOfRange { .. } | SpecError::NotWholeBlocks { .. }) => {
-            ServerError::VolumeSize {
-                len_bytes: wanted.len_bytes,
-                block_bytes: wanted.block_size.bytes(),
-                min_bytes: RamSpec::SIZE_MIN.0,
-                max_bytes: RamSpec::SIZE_MAX.0,
-            }
-        }
+        VolumeError::Spec(_) => ServerError::VolumeSize {
+            len_bytes: wanted.size.0,
+            block_bytes: wanted.block_size.bytes(),
+            min_bytes: VolumeSpec::SIZE_MIN.0,
+            max_bytes: VolumeSpec::SIZE_MAX.0,
+        },
         VolumeError::Memory(MemoryError::OverBudget {
             wanted_bytes,
             free_bytes,

@@ -1,5 +1,7 @@
 //! iSCSI portals of the server: what one host does while another is served by the same core.
 
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod hostile;
 mod raw;
 
@@ -7,7 +9,7 @@ use std::time::Instant;
 
 use initiator::Operation;
 use raw::{BLOCKS, Fixture, MIB, Peer, run, wait_until};
-use server::Provisioning;
+use server::{ByteSize, VolumeSpec};
 
 const WRITE: u8 = 0xA0;
 const NO_DATA: u8 = 0x80;
@@ -45,7 +47,10 @@ fn fill(peer: &mut Peer) {
 
 #[test]
 fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
-    let fixture = Fixture::new(LEN_BYTES + 128 * MIB, Provisioning::Thick, LEN_BYTES);
+    let fixture = Fixture::new(
+        LEN_BYTES + 128 * MIB,
+        &VolumeSpec::thick(ByteSize(LEN_BYTES)),
+    );
     let (_device, mut queue) = fixture.attach();
     let mut peer = Peer::log_in(fixture.address, "long", "");
     // The power-on unit attention.
@@ -80,7 +85,10 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
 
 #[test]
 fn a_session_that_ends_takes_what_it_had_begun_with_it() {
-    let fixture = Fixture::new(LEN_BYTES + 128 * MIB, Provisioning::Thin, LEN_BYTES);
+    let fixture = Fixture::new(
+        LEN_BYTES + 128 * MIB,
+        &VolumeSpec::thin(ByteSize(LEN_BYTES)),
+    );
     let before = fixture.server.capacity().used_bytes;
     let mut peer = Peer::log_in(fixture.address, "long", "");
     peer.command(0, NO_DATA, &[0; 6], 0, &[]);
@@ -108,7 +116,7 @@ const HALF_OPEN_MAX: u64 = 512;
 
 #[test]
 fn half_open_logins_are_bounded_and_disturb_no_session() {
-    let fixture = Fixture::new(128 * MIB, Provisioning::Thin, MIB);
+    let fixture = Fixture::new(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
     let (_device, mut queue) = fixture.attach();
     run(&mut queue, Operation::Write, 0).expect("written");
     let before = fixture.server.capacity().used_bytes;

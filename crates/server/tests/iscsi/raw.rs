@@ -4,14 +4,13 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba};
 use initiator::{
     CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, Request, Slot, WaitStrategy,
 };
-use server::{
-    Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, Provisioning,
-    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeDefinition,
-};
+use server::{ByteSize, HostPolicy, Server, Transport, VolumeSpec};
+
+use super::fixture;
 
 pub const MIB: u64 = 1 << 20;
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,43 +26,17 @@ pub struct Fixture {
 
 impl Fixture {
     /// A server of one core, with a target of one LUN of 16 MiB, and another of one LUN as given.
-    pub fn new(memory_bytes: u64, others: Provisioning, others_bytes: u64) -> Self {
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(1),
-            memory_bytes: Some(memory_bytes),
-            ..ServerConfig::default()
-        })
-        .expect("the server starts");
-        let targets = [
-            (OWN, Provisioning::Thin, 16 * MIB),
-            (OTHERS, others, others_bytes),
-        ];
-        for (number, (name, provisioning, len_bytes)) in targets.into_iter().enumerate() {
-            let volume = VolumeDefinition {
-                name: format!("rd{number}").parse().expect("a name"),
-                len_bytes,
-                block_size: BlockSize::B512,
-                provisioning,
-            };
-            let namespaces = vec![NamespaceDefinition {
-                nsid: 0,
-                volume: volume.name.clone(),
-            }];
-            server.create_volume(volume, &mut |_| {}).expect("room");
-            let target = TargetDefinition {
-                name: name.parse().expect("a name"),
-                logins: server::LoginPolicy::default(),
-                hosts: HostPolicy::Local,
-                namespaces,
-            };
-            assert_eq!(server.create_target(target).expect("a target"), []);
+    pub fn new(memory_bytes: u64, others: &VolumeSpec) -> Self {
+        let spec = VolumeSpec::thin(ByteSize(16 * MIB));
+        let server = fixture::start(fixture::config(1, memory_bytes), "rd0", &spec);
+        let second = "rd1".parse().expect("a name");
+        server
+            .create_volume(second, others, &mut |_| {})
+            .expect("room");
+        for (target, volume) in [(OWN, "rd0"), (OTHERS, "rd1")] {
+            fixture::offer(&server, target, volume, HostPolicy::Local);
         }
-        let portal = PortalDefinition {
-            transport: Transport::Iscsi,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            group: PortalGroup::default(),
-            rdma: RdmaChoice::default(),
-        };
+        let portal = fixture::portal(Transport::Iscsi, ([127, 0, 0, 1], 0));
         let portal = server.add_portal(portal).expect("a free port");
         Self {
             server,

@@ -1,5 +1,7 @@
 //! iSER portals of the server, reached by a small initiator over RoCEv2 in user space on loopback.
 
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod harm;
 mod hostile;
 mod peer;
@@ -9,14 +11,13 @@ mod ports;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use block::{Access, BlockSize};
+use block::Access;
 use iscsi::iser::wire::Tag;
 use iscsi::wire::{NO_TASK_TAG, request, response};
 use peer::{Addresses, GOOD, Peer, READ, WRITE, cdb_10};
 use server::{
-    AllowedHost, Cores, HostDefinition, HostPolicy, NamespaceDefinition, PortalDefinition,
-    PortalGroup, Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol,
-    TargetDefinition, ToldBy, Transport, VolumeDefinition,
+    AllowedHost, ByteSize, HostDefinition, HostPolicy, PortalDefinition, Server, ServerConfig,
+    ServerError, SessionProtocol, ToldBy, Transport, VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -33,32 +34,14 @@ impl Fixture {
     /// A server with a volume of 16 MiB behind LUN 0, at an iSER portal.
     fn new() -> Self {
         let udp_port = ports::free_udp_port();
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(1),
-            memory_bytes: Some(256 * MIB),
+        let config = ServerConfig {
             rdma_udp_port: Some(udp_port),
             rdma_threads: Some(2),
-            ..ServerConfig::default()
-        })
-        .expect("the server starts");
-        let volume = VolumeDefinition {
-            name: "disk".parse().expect("a name"),
-            len_bytes: 16 * MIB,
-            block_size: BlockSize::B512,
-            provisioning: Provisioning::Thin,
+            ..fixture::config(1, 256 * MIB)
         };
-        server.create_volume(volume, &mut |_| {}).expect("room");
-        server
-            .create_target(TargetDefinition {
-                name: IQN.parse().expect("a name"),
-                hosts: HostPolicy::Local,
-                logins: server::LoginPolicy::default(),
-                namespaces: vec![NamespaceDefinition {
-                    nsid: 0,
-                    volume: "disk".parse().expect("a name"),
-                }],
-            })
-            .expect("a target");
+        let spec = VolumeSpec::thin(ByteSize(16 * MIB));
+        let server = fixture::start(config, "disk", &spec);
+        fixture::offer(&server, IQN, "disk", HostPolicy::Local);
         let portal = server.add_portal(portal(3260)).expect("a portal");
         Self {
             server,
@@ -105,12 +88,7 @@ impl Fixture {
 }
 
 fn portal(port: u16) -> PortalDefinition {
-    PortalDefinition {
-        transport: Transport::Iser,
-        address: SocketAddr::new(Ipv4Addr::new(127, 36, 0, 1).into(), port),
-        group: PortalGroup::default(),
-        rdma: RdmaChoice::default(),
-    }
+    fixture::portal(Transport::Iser, (Ipv4Addr::new(127, 36, 0, 1), port))
 }
 
 fn command(

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Access, Completion, Data, Event, Gather, PostError, ProtectionDomain, QpConfig, Qpn,
-    RecvRequest, Region, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+    Access, Completion, Data, Event, Gather, MemoryId, MemoryRange, PostError, ProtectionDomain,
+    QpConfig, Qpn, RecvRequest, Region, Rkey, SendOp, SendRequest, Signal, WorkId, WorkKind,
+    WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use iscsi::iser::wire::{Layout, Tag};
 use iscsi::testing::{IserInitiator, Received, laid_out};
 use iscsi::wire::response;
-use session::{Placement, RegionId};
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
 const DATA_BYTES: usize = 1 << 20;
@@ -34,9 +34,9 @@ pub struct Peer {
     soft: Soft,
     qpn: Qpn,
     /// The data that commands name, the messages that come, and those that go.
-    data: RegionId,
-    receives: RegionId,
-    sends: RegionId,
+    data: MemoryId,
+    receives: MemoryId,
+    sends: MemoryId,
     sent: u64,
     inbox: VecDeque<Received>,
     addresses: Addresses,
@@ -270,13 +270,13 @@ const ACCESS: Access = Access {
     invalidate: true,
 };
 
-fn one(part: Placement) -> Gather {
+fn one(part: MemoryRange) -> Gather {
     Gather::new(&[part]).expect("one part")
 }
 
-fn place(region: RegionId, offset: u64, len: u64) -> Placement {
-    Placement {
-        region,
+fn place(memory: MemoryId, offset: u64, len: u64) -> MemoryRange {
+    MemoryRange {
+        memory,
         range: ByteRange { offset, len },
     }
 }

@@ -1,5 +1,7 @@
 //! NVMe/RDMA portals of the server, reached by a small host over RoCEv2 in user space on loopback.
 
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod harm;
 mod hostile;
 mod peer;
@@ -9,7 +11,7 @@ mod ports;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, OpKind};
+use block::OpKind;
 use nvme::wire::discovery::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
 use nvme::wire::fabrics::{
     Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
@@ -17,9 +19,8 @@ use nvme::wire::fabrics::{
 use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
 use peer::{Peer, Refused, transfer};
 use server::{
-    Cores, Force, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition, PortalGroup,
-    Provisioning, RdmaChoice, Server, ServerConfig, ServerError, SessionProtocol, TargetDefinition,
-    Transport, VolumeDefinition,
+    ByteSize, Force, HostPolicy, PortalDefinition, Server, ServerConfig, ServerError,
+    SessionProtocol, Transport, VolumeSpec,
 };
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -39,32 +40,14 @@ impl Fixture {
     /// A server with a volume of 16 MiB as namespace 1, at a portal over RDMA.
     fn new() -> Self {
         let udp_port = ports::free_udp_port();
-        let server = Server::start(ServerConfig {
-            cores: Cores::Count(1),
-            memory_bytes: Some(256 * MIB),
+        let config = ServerConfig {
             rdma_udp_port: Some(udp_port),
             rdma_threads: Some(2),
-            ..ServerConfig::default()
-        })
-        .expect("the server starts");
-        let volume = VolumeDefinition {
-            name: "disk".parse().expect("a name"),
-            len_bytes: 16 * MIB,
-            block_size: BlockSize::B512,
-            provisioning: Provisioning::Thin,
+            ..fixture::config(1, 256 * MIB)
         };
-        server.create_volume(volume, &mut |_| {}).expect("room");
-        server
-            .create_target(TargetDefinition {
-                name: NQN.parse().expect("a name"),
-                hosts: HostPolicy::Local,
-                logins: LoginPolicy::default(),
-                namespaces: vec![NamespaceDefinition {
-                    nsid: 1,
-                    volume: "disk".parse().expect("a name"),
-                }],
-            })
-            .expect("a target");
+        let spec = VolumeSpec::thin(ByteSize(16 * MIB));
+        let server = fixture::start(config, "disk", &spec);
+        fixture::offer(&server, NQN, "disk", HostPolicy::Local);
         let portal = server.add_portal(portal(4420)).expect("a portal");
         Self {
             server,
@@ -102,12 +85,7 @@ impl Fixture {
 }
 
 fn portal(port: u16) -> PortalDefinition {
-    PortalDefinition {
-        transport: Transport::NvmeRdma,
-        address: SocketAddr::new(LOOPBACK.into(), port),
-        group: PortalGroup::default(),
-        rdma: RdmaChoice::default(),
-    }
+    fixture::portal(Transport::NvmeRdma, (LOOPBACK, port))
 }
 
 fn connect_queue(peer: &mut Peer, nqn: &str, queue: u16, controller: u16) -> Cqe {

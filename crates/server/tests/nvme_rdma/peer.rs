@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use fabric::verbs::{
-    Access, Completion, Data, Event, Gather, Inline, ProtectionDomain, QpConfig, Qpn, RecvRequest,
-    Region, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
+    Access, Completion, Data, Event, Gather, Inline, MemoryId, MemoryRange, ProtectionDomain,
+    QpConfig, Qpn, RecvRequest, Region, Remote, SendOp, SendRequest, Signal, WorkId, WorkKind,
+    WorkStatus,
 };
 use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use nvme::rdma::wire::ConnectRequest;
 use nvme::wire::{Cid, Cqe, Invalidate, Nsid, Sgl, Sqe};
-use session::{Placement, RegionId};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -33,9 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Peer {
     soft: Soft,
     qpn: Qpn,
-    data: RegionId,
+    data: MemoryId,
     data_at: Remote,
-    receives: RegionId,
+    receives: MemoryId,
     responses: VecDeque<Cqe>,
     is_gone: bool,
     /// Its queue pair has failed.
@@ -213,9 +213,9 @@ pub fn transfer(opcode: u8, cid: u16, len: usize) -> Sqe {
     sqe
 }
 
-fn place(region: RegionId, offset: u64, len: u64) -> Placement {
-    Placement {
-        region,
+fn place(memory: MemoryId, offset: u64, len: u64) -> MemoryRange {
+    MemoryRange {
+        memory,
         range: ByteRange { offset, len },
     }
 }

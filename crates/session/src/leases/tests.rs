@@ -26,7 +26,7 @@ fn a_write_fills_then_settles_then_is_released() {
     let mut leases = Leases::new(CONNECTION);
     assert_eq!(
         admit(&mut leases, 3, &volume, OpKind::Write),
-        Admitted::Filling
+        Admitted::Filling(None)
     );
     let ticket = late.waiting()[0];
     assert_eq!((ticket.connection, ticket.slot), (CONNECTION, 3));
@@ -49,7 +49,7 @@ fn a_read_never_settles() {
     let mut leases = Leases::new(CONNECTION);
     assert_eq!(
         admit(&mut leases, 0, &volume, OpKind::Read),
-        Admitted::Leased
+        Admitted::Leased(None)
     );
     assert_eq!(leases.settle(0), Ok(Settled::Done));
     assert!(late.waiting().is_empty());
@@ -150,8 +150,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever the order, the volume sees each lease released once (it panics otherwise), and both sides agree on how many
-    /// there are.
+    /// Whatever the order, the volume sees each lease released once (it panics otherwise), and both
+    /// sides agree on how many there are.
     #[test]
     fn leases_and_volume_agree_after_any_events(events in prop::collection::vec((0_usize..4, event()), 0..200)) {
         let (late, volume) = late();

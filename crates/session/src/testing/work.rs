@@ -14,7 +14,7 @@ pub enum Work {
     },
     /// An RDMA READ.
     Read {
-        /// What its data are to be given back with.
+        /// The tag that is returned with its data.
         tag: u64,
         /// Where from.
         from: RemoteBuffer,
@@ -23,7 +23,7 @@ pub enum Work {
     Send {
         /// What.
         message: Vec<u8>,
-        /// The key that it makes worthless.
+        /// The key that it invalidates.
         invalidate: Option<RemoteKey>,
     },
 }

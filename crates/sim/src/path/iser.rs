@@ -24,7 +24,7 @@ pub(crate) struct IserPath {
     bed: IserBed,
     initiator: IserInitiator,
     buffers: Vec<Vec<u8>>,
-    /// Messages on their way to the target.
+    /// Messages in flight to the target.
     outbox: VecDeque<Vec<u8>>,
 }
 

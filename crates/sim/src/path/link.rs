@@ -1,4 +1,5 @@
-//! A connection between a host session and a target session that exchange bytes: two queues of bytes.
+//! A connection between a host session and a target session that exchange bytes: two queues of
+//! bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) trait HostEnd {
     fn handle_bytes(&mut self, bytes: &[u8], buffers: &mut Buffers, done: &mut Vec<Self::Outcome>);
 }
 
-/// Both ends of one connection, and what is on its way between them.
+/// Both ends of one connection, and the data in flight.
 pub(super) struct Link<H: HostEnd, S: StreamSession> {
     pub(super) host: H,
     pub(super) buffers: Buffers,
@@ -133,7 +134,7 @@ impl<H: HostEnd, S: StreamSession> Link<H, S> {
         result.expect("completions end no connection");
     }
 
-    /// The target learns that the connection is gone.
+    /// Notifies the target that the connection is closed.
     pub(super) fn cut(&mut self, now: Instant) {
         self.target.handle_close(now, &mut self.backend);
     }

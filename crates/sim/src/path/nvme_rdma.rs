@@ -21,7 +21,7 @@ const ADMIN_ENTRIES: u16 = 32;
 pub(crate) struct NvmeRdmaPath {
     admin: RdmaHost,
     io: RdmaHost,
-    /// Capsules on their way to the target.
+    /// Capsules in flight to the target.
     outbox: VecDeque<Sqe>,
 }
 

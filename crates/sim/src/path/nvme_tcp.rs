@@ -101,7 +101,7 @@ impl NvmeTcpPath {
         self.io().expect("requests are made while the path is up")
     }
 
-    /// One step of the set-up, where the last one has been answered.
+    /// One step of the set-up, if the last one has completed.
     fn set_up(&mut self, now: Instant) {
         let Stage::Admin(setup) = &mut self.stage else {
             return;

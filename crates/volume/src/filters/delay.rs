@@ -1,4 +1,4 @@
-//! Makes a volume slower: a latency per kind of command, and a bandwidth.
+//! Slows a volume down: a latency per kind of command, and a bandwidth.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use block::OpKind;
 
 use super::meter::Meter;
 
-/// How much slower a volume gets.
+/// By how much a volume is slowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
     /// Added to each command.
     pub latency: Latency,
-    /// Data of reads and writes (copies among them) pass through a pipe this wide, one after the
-    /// other. Discards carry no data.
+    /// Data of reads and writes (including copies) are transferred one after the other at this
+    /// rate. Discards carry no data.
     pub bytes_per_second: Option<NonZeroU64>,
 }
 
@@ -22,7 +22,7 @@ pub struct Delay {
 pub struct Latency {
     /// Of reads, verifies, compares.
     pub read: Duration,
-    /// Of whatever writes.
+    /// Of all commands that write.
     pub write: Duration,
     /// Of discards.
     pub discard: Duration,

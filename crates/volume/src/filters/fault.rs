@@ -19,7 +19,7 @@ pub struct Fault {
 /// Some commands that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// The kind of command; every kind where there is none.
+    /// The kind of command; every kind if absent.
     pub kind: Option<OpKind>,
     /// How they fail.
     pub status: FaultStatus,
@@ -58,7 +58,7 @@ pub struct Chance(u32);
 /// What is wrong with the description of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
-    /// More rules than a volume takes.
+    /// More rules than a volume can have.
     #[error("{given} fault rules are too many; a volume has at most {RULES_MAX}")]
     TooManyRules {
         /// How many there were.
@@ -73,7 +73,7 @@ pub enum FaultError {
 }
 
 impl Fault {
-    /// Faults by these rules, of which the first that applies to a command counts.
+    /// Faults by these rules. The first rule that applies to a command decides.
     pub fn new(seed: u64, rules: Vec<FaultRule>) -> Result<Self, FaultError> {
         if rules.len() > RULES_MAX {
             return Err(FaultError::TooManyRules { given: rules.len() });
@@ -81,7 +81,7 @@ impl Fault {
         Ok(Self { seed, rules })
     }
 
-    /// Where the generator starts.
+    /// The seed of the generator.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -122,7 +122,7 @@ impl From<FaultStatus> for Status {
 #[derive(Debug)]
 pub(super) struct FaultState {
     random: u64,
-    /// Each rule, and how many commands of its kind came.
+    /// Each rule with the number of commands of its kind so far.
     rules: Vec<(FaultRule, u64)>,
 }
 
@@ -134,10 +134,10 @@ impl FaultState {
         }
     }
 
-    /// How a command of this kind fails, where it does.
+    /// How a command of this kind fails, if it fails.
     pub(super) fn admit(&mut self, kind: OpKind) -> Option<FaultStatus> {
         let mut failure = None;
-        // Every rule counts every command of its kind, whatever the others say.
+        // Every rule counts every command of its kind, whatever the other rules decide.
         for (rule, count) in &mut self.rules {
             if rule.kind.is_some_and(|own| own != kind) {
                 continue;

@@ -1,10 +1,10 @@
-//! What delay and rate limit share: a clock that runs ahead of time by what has been spent.
+//! A token bucket, which delay and rate limit share.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// The longest that a command is held back, so that an absurd rate does not look like a lost
-/// connection for ever.
+/// The longest time for which a command is held back, so that an extreme rate does not look like a
+/// lost connection for ever.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
@@ -15,7 +15,7 @@ const PICOS_PER_NANO: u128 = 1_000;
 #[derive(Debug)]
 pub(super) struct Meter {
     per_second: NonZeroU64,
-    /// How far spending may run ahead of the rate before anyone waits.
+    /// How far spending may run ahead of the rate before a command waits.
     credit_ps: u128,
     /// Instants are counted from the first one seen.
     origin: Option<Instant>,
@@ -34,12 +34,13 @@ impl Meter {
         }
     }
 
-    /// Spends `units` at `now`; the instant at which they are covered, `now` where credit suffices.
+    /// Spends `units` at `now`. Returns the instant at which they are covered: `now` if the credit
+    /// suffices.
     pub(super) fn spend(&mut self, now: Instant, units: u64) -> Instant {
         self.spend_at_most(now, units, WAIT_MAX)
     }
 
-    /// The same, where they cost no more than `max` of time.
+    /// The same, but the units cost at most `max` of time.
     pub(super) fn spend_at_most(&mut self, now: Instant, units: u64, max: Duration) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let now_ps = now.saturating_duration_since(origin).as_nanos() * PICOS_PER_NANO;
@@ -65,13 +66,14 @@ mod tests {
         for _ in 0..3_000_000 {
             last = meter.spend(start, 1000);
         }
-        // Each costs 333⅓ ns; the third, lost 3,000,000 times, would be a millisecond.
+        // Each costs 333⅓ ns. A third of a nanosecond, lost 3,000,000 times, would be a
+        // millisecond.
         let early = (start + Duration::from_secs(1)).duration_since(last);
         assert!(early < Duration::from_micros(2), "{early:?}");
     }
 
     #[test]
-    fn credit_comes_back_with_time_and_no_further() {
+    fn credit_is_restored_over_time_up_to_its_limit() {
         let rate = NonZeroU64::new(1000).expect("not 0");
         let mut meter = Meter::new(rate, Duration::from_millis(10));
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Bounds what a volume does per second: commands, bytes; reads, writes, both together.
+//! Limits what a volume does per second: commands and bytes, of reads, of writes and of both.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -7,17 +7,16 @@ use block::OpKind;
 
 use super::meter::Meter;
 
-/// What may be done beyond the rate after a pause, as time at that rate. At least one command
-/// always is.
+/// What may exceed the rate after a pause, as time at that rate. At least one command always may.
 const CREDIT: Duration = Duration::from_millis(10);
 
-/// What the bytes of one discard cost at most, as time at the rate. A file system is made with
-/// discards of the whole volume; charged in full, one of them would be held back for longer than
-/// hosts wait for any command.
+/// What the bytes of one discard cost at most, as time at the rate. Creating a file system discards
+/// the whole volume; charged in full, such a discard would be held back for longer than hosts wait
+/// for any command.
 const DISCARD_MAX: Duration = Duration::from_secs(1);
 
-/// Bounds per second. Flushes are not counted. Discards count as writes; the bytes of one discard
-/// count as what may be written in a second, at most.
+/// Limits per second. Flushes are not counted. Discards count as writes; the bytes of one discard
+/// count at most as what may be written in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimit {
     /// Reads alone.
@@ -28,7 +27,7 @@ pub struct RateLimit {
     pub all: Rate,
 }
 
-/// One bound, or two.
+/// A limit of commands, of bytes, or of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Commands per second (IOPS).

@@ -32,12 +32,15 @@ fn constants<const N: usize>(values: [(&str, u64); N]) -> Vec<Fact> {
 fn layouts_are_those_of_the_headers() {
     let facts: Vec<Fact> = [
         whole_types(),
+        devices(),
         objects(),
-        work(),
+        work_requests(),
+        completions(),
         queue_pair_attributes(),
         connections(),
         requests_and_states(),
-        events_and_flags(),
+        flags(),
+        events(),
     ]
     .concat();
     let Some(printed) = print_in_c(&facts) else {
@@ -74,7 +77,7 @@ fn whole_types() -> Vec<Fact> {
     ]
 }
 
-fn objects() -> Vec<Fact> {
+fn devices() -> Vec<Fact> {
     [
         offsets(
             "struct ibv_context_ops",
@@ -118,6 +121,12 @@ fn objects() -> Vec<Fact> {
                 ("phys_port_cnt", offset_of!(ibv_device_attr, phys_port_cnt)),
             ],
         ),
+    ]
+    .concat()
+}
+
+fn objects() -> Vec<Fact> {
+    [
         offsets(
             "struct ibv_mr",
             [
@@ -152,7 +161,7 @@ fn objects() -> Vec<Fact> {
     .concat()
 }
 
-fn work() -> Vec<Fact> {
+fn work_requests() -> Vec<Fact> {
     [
         offsets(
             "struct ibv_send_wr",
@@ -200,6 +209,12 @@ fn work() -> Vec<Fact> {
                 ("lkey", offset_of!(ibv_sge, lkey)),
             ],
         ),
+    ]
+    .concat()
+}
+
+fn completions() -> Vec<Fact> {
+    [
         offsets(
             "struct ibv_wc",
             [
@@ -344,7 +359,7 @@ fn requests_and_states() -> Vec<Fact> {
     ])
 }
 
-fn events_and_flags() -> Vec<Fact> {
+fn flags() -> Vec<Fact> {
     let mask = |value: c_int| u64::from(value.unsigned_abs());
     constants([
         ("IBV_ACCESS_LOCAL_WRITE", access::LOCAL_WRITE.into()),
@@ -383,6 +398,11 @@ fn events_and_flags() -> Vec<Fact> {
             "IBV_DEVICE_MEM_WINDOW_TYPE_2B",
             device_cap::MEM_WINDOW_TYPE_2B.into(),
         ),
+    ])
+}
+
+fn events() -> Vec<Fact> {
+    constants([
         ("IBV_EVENT_CQ_ERR", async_event::CQ_ERR.into()),
         ("IBV_EVENT_QP_FATAL", async_event::QP_FATAL.into()),
         ("IBV_EVENT_QP_REQ_ERR", async_event::QP_REQ_ERR.into()),

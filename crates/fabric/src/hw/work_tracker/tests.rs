@@ -138,7 +138,7 @@ fn completions_that_are_not_taken_fill_the_queue() {
 }
 
 #[test]
-fn what_the_adapter_never_saw_fails_alone() {
+fn a_request_that_the_adapter_rejected_fails_only_itself() {
     let mut tracker = tracker(8);
     let status = WorkStatus::LocalMemory;
     for id in [1, 2] {

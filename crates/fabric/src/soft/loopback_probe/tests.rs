@@ -213,7 +213,7 @@ fn a_packet_that_is_lost_once_is_sent_again() {
 }
 
 #[test]
-fn what_peers_send_meanwhile_neither_helps_nor_harms() {
+fn packets_of_peers_do_not_affect_the_probe() {
     for probe in proofs() {
         let stranger = LoopbackProbe {
             nonce: !probe.nonce,

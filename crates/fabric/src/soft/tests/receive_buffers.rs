@@ -14,13 +14,13 @@ struct Ends {
     from: Soft,
     to: Soft,
     qpn: Qpn,
-    source: RegionId,
-    receives: RegionId,
+    source: MemoryId,
+    receives: MemoryId,
 }
 
-fn place(region: RegionId, index: u64) -> Placement {
-    Placement {
-        region,
+fn place(memory: MemoryId, index: u64) -> MemoryRange {
+    MemoryRange {
+        memory,
         range: ByteRange {
             offset: index * LEN,
             len: LEN,
@@ -116,7 +116,7 @@ fn messages_stay_until_they_are_taken_and_the_next_wait_for_room() {
         while let Some(done) = ends.to.next_completion() {
             assert_eq!((done.id.0, done.status), (taken, WorkStatus::Success));
             let at = done.at.expect("it stays where it came");
-            let bytes = &ends.to.bytes(at.region)[at.range.offset as usize..][..LEN as usize];
+            let bytes = &ends.to.bytes(at.memory)[at.range.offset as usize..][..LEN as usize];
             assert!(bytes.iter().all(|byte| u64::from(*byte) == taken + 1));
             taken += 1;
         }

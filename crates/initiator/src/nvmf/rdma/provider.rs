@@ -4,7 +4,8 @@ use fabric::{Hw, Provider, Soft};
 
 /// A provider that may use the host's own buffers.
 pub(super) trait HostProvider: Provider {
-    /// The provider in software, which can borrow the host's buffers. Adapters reach only memory that they have allocated.
+    /// The provider in software, which can borrow the host's buffers. Adapters reach only memory
+    /// that they have allocated.
     fn software(&mut self) -> Option<&mut Soft>;
 }
 

@@ -1,4 +1,5 @@
-//! From which address of this machine a controller is reached, and how long packets may be on the way.
+//! From which address of this machine a controller is reached, and how long packets may be on the
+//! way.
 
 use std::{
     io,
@@ -16,7 +17,8 @@ use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 pub(super) enum Route {
     /// From this address.
     Address { local: IpAddr, path_mtu: PathMtu },
-    /// Through loopback, from any address of it but the controller's own; the system would take `local`.
+    /// Through loopback, from any address of it but the controller's own; the system would take
+    /// `local`.
     AnyLoopback { local: IpAddr, path_mtu: PathMtu },
 }
 
@@ -81,7 +83,8 @@ pub(super) fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// The address that datagrams to `peer` come from, and the longest payload of RDMA packets that fits on the way.
+/// The address that datagrams to `peer` come from, and the longest payload of RDMA packets that
+/// fits on the way.
 fn probe(local: IpAddr, peer: SocketAddr) -> io::Result<(IpAddr, PathMtu)> {
     let socket = UdpSocket::bind((local, 0))?;
     socket.connect(peer)?;

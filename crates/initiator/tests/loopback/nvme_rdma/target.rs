@@ -24,7 +24,6 @@ use nvme::rdma::{ControllerConfig, ControllerSession};
 use nvme::testing::{TestBackend, subsystem};
 use nvme::wire::Nsid;
 use nvme::wire::discovery::TransportType;
-use session::RegionId;
 use zerocopy::IntoBytes as _;
 
 use crate::nvme::NvmeTarget;
@@ -203,13 +202,13 @@ impl Backend for Served {
 }
 
 impl Attachment for Served {
-    fn memory(&self, region: RegionId) -> Option<&dyn Pinned> {
+    fn memory(&self, region: session::SourceId) -> Option<&dyn Pinned> {
         self.backend
             .volume(region)
             .and_then(|volume| volume.pinned())
     }
 
-    fn may_send(&self, _region: RegionId) -> bool {
+    fn may_send(&self, _region: session::SourceId) -> bool {
         true
     }
 

@@ -153,7 +153,7 @@ impl Queue {
         self.renew_deadline(backend);
     }
 
-    /// Gives up the commands that the admin queue wants aborted, where they can be.
+    /// Aborts the commands that the admin queue asked to abort, if possible.
     fn abort_asked<B: Backend>(&mut self, backend: &mut B) {
         while let Some(connection) = self.role.connection() {
             let Some(cid) = backend.with_subsystem(|subsystem| subsystem.poll_abort(connection))
@@ -167,8 +167,8 @@ impl Queue {
         }
     }
 
-    /// Completes a command with Command Abort Requested where it is held back, worked on, or waits for its volume. One
-    /// whose data are on their way goes on, in either direction.
+    /// Completes a command with Command Abort Requested if it is delayed, in work, or waits for its
+    /// volume. A command whose data are being transferred continues.
     fn abort<B: Backend>(&mut self, cid: Cid, backend: &mut B) -> Outcome {
         let is_victim = |slot: &Slot| {
             slot.cid == cid
@@ -212,7 +212,7 @@ impl Queue {
         }
     }
 
-    /// The connection has ended: the subsystem forgets it, and volumes forget its commands.
+    /// Handles the end of the connection: removes it from the subsystem and releases its leases.
     pub fn handle_close<B: Backend>(&mut self, backend: &mut B) {
         self.leases.release_all();
         if let Some(connection) = self.role.connection() {

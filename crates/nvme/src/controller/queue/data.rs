@@ -39,8 +39,7 @@ impl Queue {
         }
     }
 
-    /// Data were lost on the way (a digest was wrong): the command fails, whatever else comes of
-    /// it.
+    /// Data were damaged (a digest was wrong): the command fails in any case.
     pub fn data_lost(&mut self, id: SlotId) {
         self.slots[id.index()].fail(StatusCode::TransientTransportError);
     }
@@ -123,11 +122,11 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// Does `op` on the command's volume, as long as that still is the one for which the command
-    /// was checked, and the host has not lost its right to it meanwhile.
+    /// Executes `op` on the command's volume, if it is still the volume for which the command was
+    /// checked and the host still has access to it.
     pub(super) fn execute_op<B: Backend>(&mut self, op: Op<'_>, backend: &mut B) {
         match backend.namespace(self.nsid) {
-            Some(namespace) if namespace.region == self.region => {
+            Some(namespace) if namespace.source == self.source => {
                 let class = CommandClass::of(&op);
                 if let Err(code) = namespace.permit.check(class) {
                     self.fail(code);

@@ -79,7 +79,7 @@ impl Queue {
         begun
     }
 
-    /// The first command of a pair fails; where its data have yet to come, they are still taken.
+    /// The first command of a pair fails. If its data have not arrived, they are still received.
     fn abort_first<B: Backend>(&mut self, id: SlotId, code: StatusCode, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.fail(code);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use block::{Blocks, Extent, Lba, OpKind};
-use session::RegionId;
+use session::SourceId;
 
 use crate::controller::FailedCommand;
 use crate::controller::io::Action;
@@ -19,12 +19,13 @@ impl SlotId {
     }
 }
 
-/// Where a slot's command is.
+/// The stage of a slot's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// There is none.
     Free,
-    /// Its volume brings the blocks into memory. Data that are not in the capsule were not asked for.
+    /// Its volume brings the blocks into memory. Data that are not in the capsule were not asked
+    /// for.
     Filling,
     /// The same, while the data of its capsule are coming: they are kept.
     Keeping,
@@ -92,11 +93,11 @@ pub(super) struct Slot {
     pub(super) kind: Option<OpKind>,
     pub(super) cid: Cid,
     pub(super) opcode: u8,
-    /// Starting LBA (SLBA), where the command has one.
+    /// Starting LBA (SLBA), if the command has one.
     pub(super) lba: Lba,
     pub(super) flags: SlotFlags,
     pub(super) nsid: Nsid,
-    pub(super) region: RegionId,
+    pub(super) source: SourceId,
     pub(super) extent: Extent,
     pub(super) block_shift: u32,
     /// Data that move between host and controller, in bytes.
@@ -146,7 +147,7 @@ impl Slot {
             lba: Lba(0),
             flags: SlotFlags::default(),
             nsid: Nsid::NONE,
-            region: RegionId(0),
+            source: SourceId(0),
             extent: Extent::new(Lba(0), Blocks(0)),
             block_shift: 0,
             len_bytes: 0,
@@ -186,13 +187,13 @@ impl Slot {
         self.partner = None;
     }
 
-    /// Where the command is.
+    /// The stage of the command.
     pub(super) fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Moves on to `stage`. Tests, fuzz targets and simulations check that it may follow; in a release build that would
-    /// cost each command a dozen instructions.
+    /// Moves on to `stage`. Tests, fuzz targets and simulations check that it may follow; in a
+    /// release build that would cost each command a dozen instructions.
     pub(super) fn enter(&mut self, stage: Stage) {
         debug_assert!(
             self.stage.next().contains(&stage),
@@ -206,7 +207,7 @@ impl Slot {
         !self.status.is_success()
     }
 
-    /// What the error log tells of it.
+    /// Its entry in the error log.
     pub(super) fn failed_command(&self) -> FailedCommand {
         FailedCommand {
             cid: self.cid,
@@ -240,7 +241,7 @@ impl CidSet {
         Self(vec![0; (1 << 16) / 64].into_boxed_slice())
     }
 
-    /// Puts `cid` in; `false` where it was in already.
+    /// Puts `cid` in; `false` if it was in already.
     pub(super) fn insert(&mut self, cid: Cid) -> bool {
         let (word, bit) = Self::place(cid);
         let was_in = self.0[word] & bit != 0;

@@ -1,8 +1,9 @@
-//! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and until their effects
-//! are safe ([`Stage::Settling`]).
+//! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and
+//! until their effects are safe ([`Stage::Settling`]).
 //!
-//! While the volume is not ready, the host is not asked for data, so that nothing need be kept. Only data that came in
-//! the capsule are kept, charged to the memory budget, and written when the volume is ready.
+//! While the volume is not ready, the host is not asked for data, so that nothing need be kept.
+//! Only data that came in the capsule are kept, charged to the memory budget, and written when the
+//! volume is ready.
 
 use std::time::Instant;
 
@@ -16,8 +17,8 @@ use crate::controller::{Backend, DataPointer};
 use crate::wire::{Status, StatusCode};
 
 impl Queue {
-    /// A volume is done with a command that it made wait. The transport does with the answer as with that of
-    /// [`Queue::begin`].
+    /// A volume is done with a command that it made wait. The transport does with the answer as
+    /// with that of [`Queue::begin`].
     pub fn handle_completion<B: Backend>(
         &mut self,
         now: Instant,
@@ -82,7 +83,7 @@ impl Queue {
                 slot.enter(Stage::Receiving);
                 false
             }
-            // It failed meanwhile: its data were lost.
+            // It has failed: its data were damaged.
             _ => return Begun::Done,
         };
         if let Err(status) = result {
@@ -139,8 +140,8 @@ impl Queue {
         self.finish(id);
     }
 
-    /// Completes a command that is not yet done with this status, whatever it waits for. What a late answer of its volume
-    /// says about it is ignored from now on.
+    /// Completes a command that is not yet done with this status, whatever it waits for. What a
+    /// late answer of its volume says about it is ignored from now on.
     pub(super) fn give_up<B: Backend>(
         &mut self,
         id: SlotId,
@@ -170,7 +171,7 @@ impl Queue {
                 continue;
             }
             let namespace = backend.namespace(slot.nsid);
-            if namespace.is_none_or(|namespace| namespace.region != slot.region) {
+            if namespace.is_none_or(|namespace| namespace.source != slot.source) {
                 let status = StatusCode::InvalidNamespaceOrFormat;
                 self.give_up(SlotId(index as u16), status, backend);
             }

@@ -38,13 +38,17 @@ impl Queue {
         slot.range_index = 0;
         slot.range_blocks = 0;
         match slot.admit_ranges(id, self.now, &mut self.leases, backend) {
-            Admitted::Now | Admitted::Leased => {}
+            Admitted::Now => {}
+            Admitted::Leased(until) => slot.not_before = until,
             Admitted::NotBefore(until) => slot.not_before = Some(until),
             Admitted::Fail(status, until) => {
                 slot.not_before = until;
                 slot.fail(status);
             }
-            Admitted::Filling => return slot.enter(Stage::Filling),
+            Admitted::Filling(until) => {
+                slot.not_before = until;
+                return slot.enter(Stage::Filling);
+            }
         }
         self.working.push_back(id);
         self.work(backend);
@@ -65,8 +69,8 @@ impl Queue {
 }
 
 impl Slot {
-    /// Checks all ranges before the first is touched, and notes where they fail. A command that brought its ranges is
-    /// admitted to its volume now; the others were when they began.
+    /// Checks all ranges before the first is executed, and records where they fail. A command that
+    /// brought its ranges is admitted to its volume now; the others were when they began.
     fn admit_ranges<B: Backend>(
         &mut self,
         id: SlotId,

@@ -3,7 +3,7 @@
 use block::Access;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{HostId, Notices, Proof, Reservations};
+use super::{HostId, KeyCheck, Notices, Reservations};
 use crate::controller::reply::{self, Answer, Failure, Location};
 use crate::controller::{Connection, Permit, QueueId, Subsystem};
 use crate::wire::reservation::{
@@ -57,15 +57,15 @@ impl Reservations {
         }
         let keys = keys(data)?;
         let key = keys.other.get();
-        let proof = if sqe.cdw10.get() & IGNORE_EXISTING_KEY == 0 {
-            Proof::Key(keys.current.get())
+        let key_check = if sqe.cdw10.get() & IGNORE_EXISTING_KEY == 0 {
+            KeyCheck::Current(keys.current.get())
         } else {
-            Proof::Ignored
+            KeyCheck::Skip
         };
         match action(sqe) {
             register_action::REGISTER => self.register(host, key).map(|()| Notices::new()),
-            register_action::UNREGISTER => self.unregister(host, proof),
-            register_action::REPLACE => self.replace(host, proof, key).map(|()| Notices::new()),
+            register_action::UNREGISTER => self.unregister(host, key_check),
+            register_action::REPLACE => self.replace(host, key_check, key).map(|()| Notices::new()),
             _ => return Err(invalid()),
         }
         .map_err(Failure::from)
@@ -143,7 +143,7 @@ impl Subsystem {
             return Err(StatusCode::AccessDenied.into());
         }
         if host == [0; 16] {
-            // Without an identifier it can't be told from another host.
+            // Without an identifier it cannot be distinguished from other hosts.
             return Err(StatusCode::OperationDenied.into());
         }
         let before = self.permits(nsid);

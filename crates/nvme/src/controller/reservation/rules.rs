@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_stand_in_the_order_of_the_types_numbers() {
+    fn rules_are_in_the_order_of_the_types_numbers() {
         for (at, (kind, _)) in RULES.iter().enumerate() {
             assert_eq!(*kind as usize, at + 1);
         }

@@ -52,13 +52,16 @@ fn registrants_are_bounded() {
 #[test]
 fn replace_needs_the_current_key_or_ignores_it() {
     let mut state = registered();
-    assert_eq!(state.replace(A, Proof::Key(KEY_B), 1), Err(CONFLICT));
-    assert_eq!(state.replace(A, Proof::Key(KEY_A), 1), Ok(()));
-    assert_eq!(state.replace(A, Proof::Ignored, 2), Ok(()));
+    assert_eq!(state.replace(A, KeyCheck::Current(KEY_B), 1), Err(CONFLICT));
+    assert_eq!(state.replace(A, KeyCheck::Current(KEY_A), 1), Ok(()));
+    assert_eq!(state.replace(A, KeyCheck::Skip, 2), Ok(()));
     assert_eq!(state.keys[&A], 2);
     let newcomer = [0xD; 16];
-    assert_eq!(state.replace(newcomer, Proof::Key(0), 3), Err(CONFLICT));
-    assert_eq!(state.replace(newcomer, Proof::Ignored, 3), Ok(()));
+    assert_eq!(
+        state.replace(newcomer, KeyCheck::Current(0), 3),
+        Err(CONFLICT)
+    );
+    assert_eq!(state.replace(newcomer, KeyCheck::Skip, 3), Ok(()));
     assert_eq!(state.keys[&newcomer], 3);
     assert_eq!(state.generation, 6);
 }
@@ -66,20 +69,20 @@ fn replace_needs_the_current_key_or_ignores_it() {
 #[test]
 fn unregister_needs_registration_and_key() {
     let mut state = registered();
-    assert_eq!(state.unregister(A, Proof::Key(1)), Err(CONFLICT));
-    assert_eq!(state.unregister(A, Proof::Key(KEY_A)), Ok(vec![]));
-    assert_eq!(state.unregister(A, Proof::Key(KEY_A)), Err(CONFLICT));
-    assert_eq!(state.unregister(B, Proof::Ignored), Ok(vec![]));
+    assert_eq!(state.unregister(A, KeyCheck::Current(1)), Err(CONFLICT));
+    assert_eq!(state.unregister(A, KeyCheck::Current(KEY_A)), Ok(vec![]));
+    assert_eq!(state.unregister(A, KeyCheck::Current(KEY_A)), Err(CONFLICT));
+    assert_eq!(state.unregister(B, KeyCheck::Skip), Ok(vec![]));
 }
 
 #[test]
-fn unregistering_the_holder_releases_and_tells_registrants_where_they_had_access() {
+fn unregistering_the_holder_notifies_registrants_that_had_access() {
     let mut state = held(WriteExclusive);
-    assert_eq!(state.unregister(A, Proof::Key(KEY_A)), Ok(vec![]));
+    assert_eq!(state.unregister(A, KeyCheck::Current(KEY_A)), Ok(vec![]));
     assert_eq!(state.held, None);
     let mut state = held(WriteExclusiveRegistrantsOnly);
     let told = vec![(B, ReservationReleased), (C, ReservationReleased)];
-    assert_eq!(state.unregister(A, Proof::Key(KEY_A)), Ok(told));
+    assert_eq!(state.unregister(A, KeyCheck::Current(KEY_A)), Ok(told));
     assert_eq!(state.held, None);
 }
 
@@ -87,11 +90,11 @@ fn unregistering_the_holder_releases_and_tells_registrants_where_they_had_access
 fn a_reservation_of_all_registrants_ends_with_the_last() {
     let mut state = held(ExclusiveAccessAllRegistrants);
     for (host, key) in [(A, KEY_A), (B, KEY_B)] {
-        assert_eq!(state.unregister(host, Proof::Key(key)), Ok(vec![]));
+        assert_eq!(state.unregister(host, KeyCheck::Current(key)), Ok(vec![]));
         assert!(state.held.is_some());
     }
     assert!(state.is_holder(C));
-    assert_eq!(state.unregister(C, Proof::Key(KEY_C)), Ok(vec![]));
+    assert_eq!(state.unregister(C, KeyCheck::Current(KEY_C)), Ok(vec![]));
     assert_eq!(state.held, None);
 }
 
@@ -149,7 +152,7 @@ fn release_is_the_holders_and_must_name_the_type() {
 }
 
 #[test]
-fn clear_removes_everything_and_tells_the_others() {
+fn clear_removes_everything_and_notifies_the_others() {
     let mut state = held(WriteExclusive);
     let generation = state.generation;
     assert_eq!(state.clear(B, KEY_A), Err(CONFLICT));
@@ -177,7 +180,7 @@ fn preempting_the_holder_takes_reservation_and_registration() {
 }
 
 #[test]
-fn preempting_a_holder_whose_type_favoured_registrants_tells_those_left() {
+fn preempting_a_holder_whose_type_favoured_registrants_notifies_the_others() {
     let mut state = held(WriteExclusiveRegistrantsOnly);
     let told = vec![
         (A, ReservationPreempted),

@@ -143,7 +143,7 @@ fn a_discovery_controller_without_keep_alive_lasts_two_minutes() {
 }
 
 #[test]
-fn a_command_for_a_controller_that_is_gone_fails_without_harm() {
+fn a_command_for_a_deleted_controller_fails() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     fixture.subsystem.delete_controller(admin.controller);

@@ -69,7 +69,7 @@ fn failure(result: Result<Connection, Completion>) -> (StatusCode, u64) {
 }
 
 #[test]
-fn an_admin_connect_makes_a_controller_and_tells_its_id() {
+fn an_admin_connect_creates_a_controller_and_returns_its_id() {
     let server = Server::new();
     let first = server.admin(1);
     let second = server.admin(2);

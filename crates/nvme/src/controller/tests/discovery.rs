@@ -27,7 +27,7 @@ fn record(kind: SubsystemType, name: &str, address: IpAddr) -> DiscoveryRecord {
         rdma_provider: RdmaProvider::NotSpecified,
         address,
         service_port: 4420,
-        port: PortId(1),
+        portal: PortalNumber(1),
         admin_queue_depth_max: 128,
         visible_to: None,
     }
@@ -189,7 +189,7 @@ fn loopback_portals_are_shown_to_hosts_that_came_by_loopback() {
 }
 
 #[test]
-fn the_generation_moves_when_records_do_and_hosts_are_told() {
+fn the_generation_changes_with_the_records_and_hosts_are_notified() {
     const LOG_CHANGED: u64 = 0x0070_F002;
     let mut fixture = Fixture::discovery();
     let admin = fixture.host();

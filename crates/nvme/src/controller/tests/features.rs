@@ -182,7 +182,7 @@ fn keep_alive_can_be_changed_and_rounds_up() {
 }
 
 #[test]
-fn the_host_identifier_is_that_of_connect_for_good() {
+fn the_host_identifier_of_connect_cannot_be_changed() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     let mut extended = get(feature::HOST_IDENTIFIER, 0);

@@ -174,7 +174,7 @@ fn the_firmware_slot_is_the_one_there_is() {
 fn ana_shows_the_state_of_the_portal_that_the_host_came_through() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
-    let elsewhere = fixture.host_with(|request| request.origin.port = PortId(2));
+    let elsewhere = fixture.host_with(|request| request.origin.portal = PortalNumber(2));
     let state = |fixture: &mut Fixture, connection: &Connection| {
         let bytes = fixture.log(connection, lid::ANA, 64);
         assert_eq!((u16_at(&bytes, 8), u32_at(&bytes, 16)), (1, 1), "one group");
@@ -188,7 +188,7 @@ fn ana_shows_the_state_of_the_portal_that_the_host_came_through() {
     );
     fixture
         .subsystem
-        .set_ana_state(PortId(1), AnaState::Inaccessible);
+        .set_ana_state(PortalNumber(1), AnaState::Inaccessible);
     assert_eq!(state(&mut fixture, &admin), (1, 3));
     assert_eq!(state(&mut fixture, &elsewhere), (1, 1));
     let permit = |fixture: &Fixture, connection: &Connection| {
@@ -203,7 +203,7 @@ fn ana_shows_the_state_of_the_portal_that_the_host_came_through() {
 }
 
 #[test]
-fn ana_gives_groups_alone_on_request() {
+fn ana_returns_groups_without_namespaces_on_request() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     let mut sqe = log_sqe(lid::ANA, 0, 64, RetainEvent::Clear);

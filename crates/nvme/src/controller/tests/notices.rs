@@ -6,7 +6,7 @@ const NAMESPACE_CHANGED: u64 = 0x0004_0002;
 const ANA_CHANGED: u64 = 0x000C_0302;
 
 #[test]
-fn adding_resizing_and_removing_a_namespace_is_told_once_until_the_log_is_read() {
+fn adding_resizing_and_removing_a_namespace_is_reported_once_until_the_log_is_read() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     fixture.request_events(&admin, 4);
@@ -32,6 +32,17 @@ fn adding_resizing_and_removing_a_namespace_is_told_once_until_the_log_is_read()
     assert_eq!(fixture.events(&admin), [NAMESPACE_CHANGED]);
     let changed = fixture.log(&admin, lid::CHANGED_NAMESPACES, 4096);
     assert_eq!([u32_at(&changed, 0), u32_at(&changed, 4)], [5, 0]);
+}
+
+#[test]
+fn removing_a_namespace_wakes_io_queues_whose_commands_may_wait_for_it() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    let io = fixture.io_queue(&admin, 1);
+    fixture.wakes();
+    let removed = fixture.subsystem.remove_namespace(Nsid(1));
+    removed.expect("it was there");
+    assert!(fixture.wakes().contains(&io.wake.0));
 }
 
 #[test]
@@ -63,7 +74,7 @@ fn a_log_read_that_fails_clears_nothing() {
 }
 
 #[test]
-fn every_controller_is_told_and_each_has_its_own_list() {
+fn every_controller_is_notified_and_has_its_own_list() {
     let mut fixture = Fixture::new();
     let (first, second) = (fixture.host(), fixture.host());
     fixture.wakes();
@@ -75,7 +86,7 @@ fn every_controller_is_told_and_each_has_its_own_list() {
 }
 
 #[test]
-fn a_host_that_does_not_want_an_event_is_not_told() {
+fn a_host_gets_no_event_that_it_has_not_enabled() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
     let mut set = sqe(
@@ -91,24 +102,24 @@ fn a_host_that_does_not_want_an_event_is_not_told() {
     assert_eq!(fixture.wakes(), []);
     fixture
         .subsystem
-        .set_ana_state(PortId(1), AnaState::NonOptimized);
+        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
     assert_eq!(fixture.events(&admin), [ANA_CHANGED]);
 }
 
 #[test]
-fn an_ana_change_is_told_to_hosts_of_that_portal_only() {
+fn an_ana_change_notifies_only_hosts_of_that_portal() {
     let mut fixture = Fixture::new();
     let here = fixture.host();
-    let elsewhere = fixture.host_with(|request| request.origin.port = PortId(2));
+    let elsewhere = fixture.host_with(|request| request.origin.portal = PortalNumber(2));
     fixture.request_events(&here, 1);
     fixture.request_events(&elsewhere, 1);
     fixture.wakes();
     fixture
         .subsystem
-        .set_ana_state(PortId(1), AnaState::NonOptimized);
+        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
     fixture
         .subsystem
-        .set_ana_state(PortId(1), AnaState::NonOptimized);
+        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
     assert_eq!(fixture.wakes(), [here.wake.0]);
     assert_eq!(fixture.events(&here), [ANA_CHANGED]);
     assert_eq!(fixture.events(&elsewhere), []);
@@ -147,7 +158,7 @@ fn the_generation_moves_with_everything_that_a_snapshot_shows() {
     moved("remove");
     fixture
         .subsystem
-        .set_ana_state(PortId(1), AnaState::PersistentLoss);
+        .set_ana_state(PortalNumber(1), AnaState::PersistentLoss);
     moved("ANA");
     fixture.subsystem.delete_controller(admin.controller);
     moved("controller");

@@ -112,7 +112,7 @@ fn a_reservation_excludes_the_other_host_and_the_generation_moves() {
 }
 
 #[test]
-fn a_preempted_host_is_told_why() {
+fn a_preempted_host_gets_the_reason() {
     for action in [PREEMPT, PREEMPT_AND_ABORT] {
         let mut pair = Pair::registered();
         let victim = pair.admin[0].clone();
@@ -362,7 +362,7 @@ fn a_command_whose_connection_ends_is_not_waited_for() {
 }
 
 #[test]
-fn a_register_that_asks_for_persistence_is_executed_and_told_that_there_is_none() {
+fn a_register_that_asks_for_persistence_succeeds_without_it() {
     const PERSIST: u32 = 0b11 << 30;
     const RESERVED: u32 = 0b01 << 30;
     let mut pair = Pair::new();

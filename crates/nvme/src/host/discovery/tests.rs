@@ -40,7 +40,7 @@ const OK: Outcome = Outcome {
     result: 0,
 };
 
-/// Carries one command out; `false` where there is none.
+/// Carries one command out; `false` if there is none.
 fn step(reader: &mut LogReader, log: &Log) -> Result<bool, DiscoveryError> {
     let LogStep::Submit(command) = reader.poll() else {
         return Ok(false);
@@ -87,7 +87,7 @@ fn only_the_last_read_lets_the_next_change_be_reported() {
 }
 
 #[test]
-fn a_log_that_changes_while_it_is_read_is_read_anew() {
+fn a_log_that_changes_while_it_is_read_is_read_again() {
     let mut log = Log::new(6);
     let mut reader = LogReader::new(0, BUFFER_BYTES);
     step(&mut reader, &log).unwrap();

@@ -121,7 +121,7 @@ const IO: Purpose = Purpose::Io {
 };
 
 #[test]
-fn the_phases_stand_in_order() {
+fn the_phases_are_in_order() {
     let (facts, phases) = Controller::new().run(IO);
     assert!(facts.is_ok());
     assert_eq!(

@@ -158,7 +158,7 @@ fn a_namespace_without_blocks_is_gone() {
 }
 
 #[test]
-fn a_change_of_the_discovery_log_is_told() {
+fn a_change_of_the_discovery_log_is_reported() {
     let mut rig = Rig::new(TIMEOUT);
     rig.opcodes();
     assert_eq!(

@@ -12,7 +12,7 @@ use crate::controller::SlotId;
 pub(super) struct Inbound {
     /// Not yet wholly asked for, in the order of the commands.
     asks: VecDeque<Ask>,
-    /// Bytes that have not come, by slot; 0 where there are none to come.
+    /// Bytes that have not come, by slot; 0 if there are none to come.
     left_bytes: Vec<u32>,
 }
 
@@ -62,7 +62,7 @@ impl Inbound {
         }
     }
 
-    /// Data have come: whose, and whether they are all there. `None` where none were asked for.
+    /// Data have come: whose, and whether they are all there. `None` if none were asked for.
     pub(super) fn received(&mut self, tag: u64, len: usize) -> Option<(SlotId, bool)> {
         let slot = SlotId(u16::try_from(tag).ok()?);
         let left_bytes = self.left_bytes.get_mut(usize::from(slot.0))?;

@@ -169,7 +169,7 @@ impl Outbound {
         }
     }
 
-    /// Writes of `data` what lies in one stretch; how much that was, 0 where there was no room.
+    /// Writes of `data` what lies in one stretch; how much that was, 0 if there was no room.
     fn write(&mut self, data: &[u8], places: &Places, out: &mut dyn WorkList) -> u32 {
         let len_max_bytes = out.piece_bytes(data.len() as u32);
         let to = places
@@ -183,7 +183,7 @@ impl Outbound {
         to.len_bytes
     }
 
-    /// The first ready command is done but for its response.
+    /// The first ready command is complete except for its response.
     fn respond<B: Backend>(
         &mut self,
         now: Instant,

@@ -17,7 +17,7 @@ pub(super) struct Places {
     remote: Vec<RemoteBuffer>,
     /// In the capsule: offset and length in bytes.
     in_capsule: (usize, usize),
-    /// The key that the response makes worthless.
+    /// The key that the response invalidates.
     pub(super) invalidate: Option<RemoteKey>,
 }
 
@@ -105,7 +105,8 @@ impl Places {
             return Err(StatusCode::DataSglLengthInvalid);
         }
         if invalidate {
-            // A response can make one key worthless. Hosts see which, and do the rest themselves.
+            // A response can invalidate one key. Hosts see which one, and invalidate the others
+            // themselves.
             self.invalidate = Some(buffer.key);
         }
         self.remote.push(buffer);

@@ -118,7 +118,7 @@ fn the_response_makes_the_key_worthless_where_the_host_says_so() {
 }
 
 #[test]
-fn wrong_descriptors_fail_their_command_alone() {
+fn wrong_descriptors_fail_only_their_command() {
     let (mut io, _admin) = rdma_host(&[volume()], 16);
     let two = [RdmaHost::keyed(0, 256), Sgl::in_capsule(0, 256)];
     let many = [RdmaHost::keyed(0, 32); 17];
@@ -344,7 +344,7 @@ fn a_host_that_acknowledges_no_response_is_ended() {
 }
 
 #[test]
-fn data_that_were_not_asked_for_end_the_connection() {
+fn unrequested_data_end_the_connection() {
     let (mut io, _admin) = rdma_host(&[volume()], 4);
     let result = io
         .session
@@ -353,7 +353,7 @@ fn data_that_were_not_asked_for_end_the_connection() {
 }
 
 #[test]
-fn connect_must_be_for_the_queue_that_was_asked_for() {
+fn connect_must_be_for_the_requested_queue() {
     let entries = 16;
     let cases = [
         (1, 1, 32, true),
@@ -403,7 +403,7 @@ fn a_host_that_does_not_connect_in_time_is_ended() {
 }
 
 #[test]
-fn a_controller_that_is_gone_ends_its_connections() {
+fn a_deleted_controller_ends_its_connections() {
     let (mut io, _admin) = rdma_host(&[volume()], 4);
     let controller = io
         .session

@@ -39,7 +39,7 @@ enum Phase {
 
 /// A command that a controller may complete.
 pub(super) struct InFlight {
-    /// The key to its data, where it has any outside of the capsule.
+    /// The key to its data, if it has any outside of the capsule.
     pub(super) open: Option<RemoteKey>,
 }
 
@@ -93,7 +93,7 @@ impl Table {
         true
     }
 
-    /// The command that a controller names; `None` where that is not in flight.
+    /// The command that a controller names; `None` if that is not in flight.
     pub(super) fn find(&self, cid: Cid) -> Option<InFlight> {
         let entry = self.entries.get(usize::from(CommandKey::of(cid).0))?;
         (entry.phase == Phase::Active && entry.sqe.cid() == cid)

@@ -1,8 +1,8 @@
 //! From bytes to PDUs, in any chunking, and from PDUs to commands and data.
 //!
-//! A header that lies whole in the input is looked at where it lies; only one that is cut is put
-//! together first. Data go on to the queue straight from the input. With data digests, data of a
-//! PDU that is cut are put together, since nothing is executed before its digest was checked.
+//! A header that is complete in the input is parsed in place; a header that is split is assembled
+//! first. Data are passed to the queue straight from the input. With data digests, data of a PDU
+//! that is split are assembled, since nothing is executed before its digest was checked.
 
 use std::time::Instant;
 
@@ -122,7 +122,7 @@ impl<B: Backend> ControllerSession<B> {
         }
     }
 
-    /// Takes the header of the next PDU from `input`; `false` where it has not come whole.
+    /// Takes the header of the next PDU from `input`; `false` if it has not come whole.
     fn take_header(&mut self, input: &mut &[u8], backend: &mut B) -> Result<bool, SessionError> {
         if self.receiver.header_len == 0 && input.len() >= CH_BYTES {
             let (ch, _) = CommonHeader::read_from_prefix(input).expect("8 bytes are there");
@@ -162,7 +162,7 @@ impl<B: Backend> ControllerSession<B> {
         result
     }
 
-    /// Looks at a whole header with its digest.
+    /// Checks a complete header and its digest.
     fn on_header(
         &mut self,
         shape: PduShape,
@@ -370,8 +370,7 @@ impl<B: Backend> ControllerSession<B> {
     }
 }
 
-/// Looks at the capsules further on in the input, so that the memory that they write is on its way
-/// before it is needed.
+/// Prefetches the memory that capsules further on in the input write.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ahead {
     /// Where in the input the next PDU is that was not looked at.
@@ -381,7 +380,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// How many PDUs ahead it looks.
+    /// The number of PDUs to prefetch for.
     const PDUS_MAX: usize = 8;
 
     /// The next PDU is at `at`: gives commands behind it that have data in their capsule to `each`.

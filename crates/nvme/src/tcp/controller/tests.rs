@@ -116,7 +116,7 @@ fn a_host_that_does_not_connect_in_time_is_dropped() {
 }
 
 #[test]
-fn success_stands_for_the_response_only_where_flow_control_is_off() {
+fn success_replaces_the_response_only_if_flow_control_is_off() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);
     assert_eq!(io.session.queue().sq_flow(), SqFlow::Disabled);

@@ -319,7 +319,7 @@ impl Transmitter {
     }
 }
 
-/// A header and, where there is room for it, its digest.
+/// A header and, if there is room for it, its digest.
 fn write_header(header: &[u8], room: &mut [u8]) {
     let (start, digest) = room.split_at_mut(header.len());
     start.copy_from_slice(header);
@@ -334,7 +334,7 @@ struct Piece {
     cid: Cid,
     offset_bytes: u32,
     left_bytes: u32,
-    /// Whether the last of them may stand for the response.
+    /// Whether the last of them may replace the response.
     is_plain: bool,
 }
 

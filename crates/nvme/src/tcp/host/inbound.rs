@@ -71,7 +71,7 @@ impl Inbound {
 }
 
 impl HostSession {
-    /// Takes bytes at a PDU's start or inside of its header; gives back what it did not need.
+    /// Handles bytes at a PDU's start or inside its header. Returns the rest of the input.
     pub(super) fn on_header_bytes<'a>(
         &mut self,
         input: &'a [u8],
@@ -99,7 +99,7 @@ impl HostSession {
         Ok(rest)
     }
 
-    /// Looks at the stash where it holds a whole header.
+    /// Handles the stashed header if it is complete.
     fn on_stash(&mut self, done: &mut Vec<Outcome>) -> Result<(), HostError> {
         if self.inbound.stash_len < size_of::<CommonHeader>() {
             return Ok(());
@@ -316,8 +316,8 @@ impl HostSession {
         Ok(())
     }
 
-    /// Takes bytes of the data of a C2HData, of the padding before or the digest behind them; gives
-    /// back what comes after.
+    /// Handles bytes of a C2HData's data, of the padding before them or the digest after them.
+    /// Returns the rest of the input.
     pub(super) fn on_payload<'a>(
         &mut self,
         input: &'a [u8],
@@ -367,7 +367,7 @@ impl HostSession {
         self.finish_payload(done);
     }
 
-    /// Ends the arriving C2HData where all of it is there.
+    /// Completes the arriving C2HData if all of it has been received.
     fn finish_payload(&mut self, done: &mut Vec<Outcome>) {
         let Some(payload) = &self.inbound.payload else {
             return;

@@ -222,7 +222,7 @@ fn emit_data(layout: Layout, range: BufferRange, buffers: &Buffers, out: &mut Se
     let data = buffers.range(range);
     let fitted = if range.len_bytes > COPY_MAX_BYTES {
         out.place(Placement {
-            region: HostSession::REGION,
+            source: HostSession::SOURCE,
             range: ByteRange {
                 offset: buffers.offset(range),
                 len: u64::from(range.len_bytes),

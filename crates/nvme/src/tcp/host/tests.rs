@@ -269,7 +269,7 @@ fn a_pdu_out_of_sequence_is_fatal() {
 }
 
 #[test]
-fn a_violation_is_told_with_the_header_of_the_offending_pdu() {
+fn a_violation_is_reported_with_the_header_of_the_offending_pdu() {
     let mut rig = Rig::ready(Dgst::NONE);
     let response = rig.response(9, Status::SUCCESS);
     assert_eq!(
@@ -384,7 +384,7 @@ fn an_r2t_is_answered_in_pieces_of_maxh2cdata() {
 }
 
 #[test]
-fn an_r2t_outside_of_what_may_be_asked_for_is_fatal() {
+fn an_r2t_outside_of_the_commands_data_is_fatal() {
     let violation = |make: fn(&Rig, u16) -> Vec<u8>| {
         let mut rig = Rig::ready(Dgst::NONE);
         let cid = rig.write(1, 16384).cid.get();
@@ -453,7 +453,7 @@ fn data_land_in_their_buffer_in_order_and_success_completes() {
 }
 
 #[test]
-fn data_outside_of_what_was_asked_for_are_fatal() {
+fn data_outside_of_the_requested_range_are_fatal() {
     let violation = |make: fn(&Rig, u16) -> Vec<u8>| {
         let mut rig = Rig::ready(Dgst::NONE);
         let cid = rig.read(1, 1024).cid.get();
@@ -544,7 +544,7 @@ fn a_completion_of_the_slots_last_command_is_fatal() {
 }
 
 #[test]
-fn a_wrong_data_digest_fails_its_command_alone() {
+fn a_wrong_data_digest_fails_only_its_command() {
     let mut rig = Rig::ready(Dgst::DATA);
     let (bad, good) = (rig.read(0, 512).cid.get(), rig.read(1, 512).cid.get());
     let mut bytes = rig.data(bad, LAST_AND_SUCCESS, 0, &[1; 512]);
@@ -561,7 +561,7 @@ fn a_wrong_data_digest_fails_its_command_alone() {
 }
 
 #[test]
-fn a_wrong_header_digest_is_fatal_and_told() {
+fn a_wrong_header_digest_is_fatal_and_reported() {
     let mut rig = Rig::ready(Dgst::HEADER);
     let cid = rig.read(0, 512).cid.get();
     let mut bytes = rig.response(cid, Status::SUCCESS);
@@ -695,7 +695,7 @@ fn garbage_never_panics_and_ends_in_an_error_or_nothing() {
         let mut rig = Rig::ready(Dgst::NONE);
         let cids = [rig.read(0, 4096).cid.get(), rig.write(1, 16384).cid.get()];
         let cid = cids[round % 2];
-        // PDUs that are good but for a few bytes reach further than noise does.
+        // PDUs that are good except for a few bytes reach further than noise does.
         let mut bytes = [
             rig.r2t(cids[1], 1, 0, 4096),
             rig.data(cid, PduFlags::LAST, 0, &[1; 4096]),

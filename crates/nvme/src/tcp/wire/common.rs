@@ -22,8 +22,8 @@ pub struct CommonHeader {
     pub flags: PduFlags,
     /// Header length (HLEN) in bytes, this common header included, header digest and padding not.
     pub hlen: u8,
-    /// PDU data offset (PDO): bytes from the start of the PDU to its data; 0 where it has none or
-    /// its type has no such field.
+    /// PDU data offset (PDO): bytes from the start of the PDU to its data; 0 if it has none or its
+    /// type has no such field.
     pub pdo: u8,
     /// PDU length (PLEN) in bytes: header, digests, padding and data.
     pub plen: U32,
@@ -99,7 +99,7 @@ pub enum PduType {
 }
 
 impl PduType {
-    /// The type with this number, where there is one.
+    /// The type with this number, if any.
     pub const fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
             0x00 => Self::IcReq,
@@ -307,7 +307,7 @@ pub struct PduShape {
     pub pdu_type: PduType,
     /// Header and header digest in bytes: what has to be there before the PDU is looked at.
     pub header_bytes: usize,
-    /// Where the data start, in bytes from the start of the PDU; where there is no data, its end.
+    /// Where the data start, in bytes from the start of the PDU; if there is no data, its end.
     pub data_offset_bytes: usize,
     /// Length of the data in bytes, padding and digest not counted.
     pub data_len_bytes: usize,

@@ -75,7 +75,7 @@ pub enum Fes {
 }
 
 impl Fes {
-    /// The status with this number, where there is one.
+    /// The status with this number, if any.
     pub const fn from_u16(number: u16) -> Option<Self> {
         Some(match number {
             0x01 => Self::InvalidPduHeaderField,

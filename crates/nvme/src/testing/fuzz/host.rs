@@ -1,4 +1,4 @@
-//! The host's end: a session against a controller that says what the input tells it to, and the
+//! The host's end: a session against a controller that sends what the input determines, and the
 //! reader of discovery logs.
 
 use block::{Blocks, Extent, Lba};
@@ -25,8 +25,8 @@ const SLOT_BYTES: usize = 65_536;
 const MAXH2CDATA: u32 = 8192;
 
 /// A host session that gets everything at once, and one that gets the same in pieces, partly in
-/// place: both must do the same. The input tells digests, alignment, the length of pieces, and what
-/// the controller sends.
+/// place: both must do the same. The input determines digests, alignment, the length of pieces, and
+/// what the controller sends.
 pub fn host_session(input: &[u8]) {
     let Some(([terms, chunk], script)) = input.split_first_chunk() else {
         return;

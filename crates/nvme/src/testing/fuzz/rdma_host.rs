@@ -1,4 +1,4 @@
-//! The host's end over RDMA: a session against a controller that says what the input tells it to.
+//! The host's end over RDMA: a session against a controller that sends what the input determines.
 
 use std::collections::HashMap;
 
@@ -120,7 +120,7 @@ struct Pair {
     has_keys: bool,
     keys_made: u32,
     open: HashMap<u32, BufferRange>,
-    /// Keys that the controller made worthless.
+    /// Keys that the controller invalidated.
     gone: Vec<u32>,
     cids: [u16; KEYS as usize],
 }

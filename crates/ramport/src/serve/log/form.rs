@@ -1,5 +1,5 @@
-//! How lines look: values in quotes, so that text from peers forges neither fields nor lines, and the priorities of
-//! syslog(3), which systemd's journal reads.
+//! The form of lines: values are quoted, so that text from peers cannot forge fields or lines, and
+//! lines for systemd's journal begin with their syslog(3) priority.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Debug, Write as _};
@@ -12,8 +12,9 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Writes fields as `name=value`. Texts stand in quotes; what is no text does if it has a space, a quote or another
-/// character that could be taken for the end of the value. Control characters are escaped everywhere.
+/// Writes fields as `name=value`. Strings are quoted. Other values are quoted if they contain a
+/// space, a quote or another character that could be mistaken for the end of the value. Control
+/// characters are escaped everywhere.
 pub(super) struct QuotedFields;
 
 impl<'writer> FormatFields<'writer> for QuotedFields {
@@ -70,7 +71,7 @@ impl Visit for FieldWriter<'_> {
     }
 }
 
-/// A text with its control characters escaped.
+/// Text with its control characters escaped.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -85,7 +86,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A form of lines that puts the priority before each line if the journal reads it.
+/// Writes the priority before each line if the journal reads it.
 pub(super) struct Prioritized<F> {
     pub(super) form: F,
     pub(super) is_journal: bool,
@@ -124,8 +125,8 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Whether `stream` is what systemd connected to the journal. The value of `JOURNAL_STREAM`, if it is set, is the device
-/// and the inode of that.
+/// Whether `stream` is the one that systemd connected to the journal. `JOURNAL_STREAM`, if set,
+/// holds the device and inode of that stream.
 pub(super) fn is_journal(stream: impl AsFd, journal_stream: Option<&OsStr>) -> bool {
     let journal = journal_stream.and_then(OsStr::to_str);
     let Some((device, inode)) = journal.and_then(|text| text.split_once(':')) else {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_told_by_device_and_inode() {
+    fn the_journal_is_recognized_by_device_and_inode() {
         let file = std::fs::File::open("/dev/null").expect("it exists");
         let data = file.metadata().expect("it has metadata");
         let is = |text: String| is_journal(&file, Some(OsStr::new(&text)));

@@ -1,5 +1,5 @@
-//! Bounds the lines that remote peers can cause: in each window, one line per cause and source. Further ones are counted,
-//! and the counts are logged when the window ends.
+//! Limits the lines that remote peers can cause: one line per window for each cause and source.
+//! Further lines are counted, and the counts are logged when the window ends.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -12,29 +12,31 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// How long a window lasts.
+/// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// The most sources that are told apart in a window.
+/// The maximum number of sources that are distinguished in a window.
 const SOURCES_MAX: usize = 256;
-/// The most causes per source that are told apart in a window.
+/// The maximum number of causes per source that are distinguished in a window.
 const CAUSES_MAX: usize = 8;
-/// The most bytes of a text that are kept to tell causes apart.
+/// The maximum number of bytes of a text that are compared to distinguish causes.
 const TEXT_MAX_BYTES: usize = 256;
 
-/// Fields that name where an event came from. Events without them are not limited.
+/// Fields that name the source of an event. Events without them are not limited.
 const SOURCES: [&str; 2] = ["peer", "listener"];
-/// Fields that say why, among those of an event with a source. Others may have any value that the peer chooses.
+/// Fields that hold the cause of an event with a source. Peers can choose the values of other
+/// fields.
 const CAUSES: [&str; 3] = ["error", "reason", "status"];
 
-/// Drops events of a cause and a source that were logged in this window already. All clones are the same.
+/// Drops events whose cause and source were logged in this window already. All clones share one
+/// window.
 #[derive(Clone, Default)]
 pub(super) struct PeerLimit(Arc<Mutex<Window>>);
 
 #[derive(Default)]
 struct Window {
     sources: HashMap<String, Vec<Dropped>>,
-    /// Lines that were dropped because there were too many sources or causes to tell apart.
+    /// Lines that were dropped because there were too many sources or causes to distinguish.
     others: u64,
 }
 
@@ -51,7 +53,7 @@ struct Cause {
 }
 
 impl PeerLimit {
-    /// Logs how many lines were dropped since the last call, and begins another window.
+    /// Logs how many lines were dropped since the last call, and starts another window.
     pub(super) fn end_window(&self) {
         let Window { sources, others } = std::mem::take(&mut *self.lock());
         for (source, causes) in sources {
@@ -68,7 +70,7 @@ impl PeerLimit {
         }
     }
 
-    /// A panic under this lock would have left whole values, so it is taken all the same.
+    /// A panic under this lock leaves whole values, so a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Window> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +111,7 @@ impl Window {
     }
 }
 
-/// Where an event came from, and why.
+/// The source and cause of an event.
 #[derive(Default)]
 struct Origin {
     source: String,
@@ -131,7 +133,8 @@ impl Visit for Origin {
     }
 }
 
-/// An address without its port. Of IPv6 it is the network of 64 bits, within which a host chooses its addresses.
+/// An address without its port. For IPv6 it is the /64 network, within which a host chooses its
+/// addresses.
 fn source(text: &str) -> String {
     let with_port = text.parse::<SocketAddr>().map(|address| address.ip());
     match with_port
@@ -167,7 +170,7 @@ mod tests {
         let limit = PeerLimit::default();
         let lines = limited_lines_of(&limit, || {
             for port in 0..100 {
-                // What the peer chooses does not make another line.
+                // Values that the peer chooses do not cause another line.
                 refuse(&format!("192.0.2.7:{port}"), "full", &format!("host{port}"));
             }
             refuse("192.0.2.7:1", "too many half open", "h");

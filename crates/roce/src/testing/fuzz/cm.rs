@@ -31,7 +31,7 @@ pub fn connection_manager(input: &[u8]) {
         world.step(step);
         world.check();
     }
-    // Whatever was done, time brings the manager to rest but for connections that are made.
+    // Whatever was done, time brings the manager to rest except for connections that are made.
     world.pair.run(Duration::from_secs(200), |_| false);
     let endpoint = &world.pair.ends[1].endpoint;
     let unmade = world.known.iter().filter(|id| {

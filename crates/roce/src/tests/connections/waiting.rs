@@ -41,7 +41,7 @@ fn receipt(end: usize, id: CommId, time: TimeCode) -> Message {
 }
 
 #[test]
-fn a_peer_that_asks_for_time_is_left_alone_that_long_once() {
+fn an_mra_delays_the_retry_once() {
     let capped = Duration::from_secs(70);
     let long = TimeCode::new(22);
     for (time, wait) in [(long, long.duration()), (TimeCode::new(31), capped)] {
@@ -66,7 +66,7 @@ fn a_peer_that_asks_for_time_is_left_alone_that_long_once() {
 }
 
 #[test]
-fn a_peer_that_asks_for_less_time_than_it_has_hastens_nothing() {
+fn an_mra_with_a_shorter_time_changes_nothing() {
     for (end, repeat) in REPEAT.into_iter().enumerate() {
         let (mut pair, id) = waiting(end);
         ask_for_time(&mut pair, end, id, TimeCode::new(3));
@@ -78,7 +78,7 @@ fn a_peer_that_asks_for_less_time_than_it_has_hastens_nothing() {
 }
 
 #[test]
-fn an_answer_ends_the_time_that_was_asked_for() {
+fn a_reply_ends_the_time_of_an_mra() {
     for end in 0..2 {
         let (mut pair, id) = waiting(end);
         ask_for_time(&mut pair, end, id, TimeCode::new(22));
@@ -101,7 +101,7 @@ fn an_answer_ends_the_time_that_was_asked_for() {
 }
 
 #[test]
-fn nobody_else_asks_for_time() {
+fn an_mra_of_another_peer_is_ignored() {
     for (end, repeat) in REPEAT.into_iter().enumerate() {
         let (mut pair, id) = waiting(end);
         let own = pair.ends[end].address;

@@ -41,7 +41,7 @@ pub struct IpCmHeader {
     pub ip_version: u8,
     /// The requester's port.
     pub source_port: U16,
-    /// The requester's address; one of IPv4 stands in the last 4 bytes.
+    /// The requester's address; an IPv4 address is in the last 4 bytes.
     pub source: [u8; 16],
     /// The requested address.
     pub dest: [u8; 16],

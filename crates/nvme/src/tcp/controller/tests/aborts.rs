@@ -38,7 +38,7 @@ pub(super) fn abort_result(io: &mut Peer, admin: &mut Peer, victim: u16) -> u32 
 }
 
 #[test]
-fn a_command_that_is_held_back_is_aborted_and_abort_says_so() {
+fn a_delayed_command_is_aborted_and_abort_reports_it() {
     let volume = volume();
     let (mut io, mut admin) = peer(&volume);
     let later = io.now + Duration::from_secs(3600);

@@ -149,7 +149,7 @@ fn prps_are_invalid() {
 }
 
 #[test]
-fn protection_information_is_refused_for_good() {
+fn protection_information_is_rejected_with_do_not_retry() {
     let (mut io, _admin) = peer(&volume());
     let mut sqe = read(1, 0, 1);
     sqe.cdw12 = U32::new(1 << 29);
@@ -169,7 +169,7 @@ fn transfers_beyond_mdts_are_invalid() {
 }
 
 #[test]
-fn compare_tells_equal_from_different() {
+fn compare_distinguishes_equal_from_different() {
     for chunks in [Chunks::Whole, Chunks::Of(100)] {
         let volume = volume();
         let (mut io, _admin) = peer(&volume);
@@ -188,7 +188,7 @@ fn compare_tells_equal_from_different() {
 }
 
 #[test]
-fn write_zeroes_zeroes_its_blocks_alone() {
+fn write_zeroes_zeroes_only_its_blocks() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);
     let before = volume.contents();
@@ -203,7 +203,7 @@ fn write_zeroes_zeroes_its_blocks_alone() {
 }
 
 #[test]
-fn long_work_is_done_in_turns_and_keeps_nobody_waiting() {
+fn long_work_is_done_in_turns_and_does_not_delay_others() {
     let volume = Arc::new(VecVolume::new(BlockSize::B4096, 8192));
     volume.fill(0, &vec![1; 8192 * 4096]);
     let (mut io, _admin) = io_peer(ControllerConfig::default(), &[Arc::clone(&volume)], 128);
@@ -235,7 +235,7 @@ fn deallocate_takes_256_ranges() {
 }
 
 #[test]
-fn a_list_of_ranges_may_stand_in_a_longer_buffer() {
+fn a_list_of_ranges_may_be_shorter_than_the_data() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);
     let ranges = [dataset_range(5, 1)];
@@ -300,7 +300,7 @@ fn copy_puts_ranges_one_behind_the_other() {
 }
 
 #[test]
-fn copy_beyond_its_limits_is_refused_for_good() {
+fn copy_beyond_its_limits_is_rejected_with_do_not_retry() {
     const LIMIT: u16 = 0x4183;
     let (mut io, _admin) = peer(&volume());
     let ranges = [copy_range(0, COPY_RANGE_BLOCKS_MAX + 1)];

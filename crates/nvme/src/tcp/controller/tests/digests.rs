@@ -16,7 +16,7 @@ fn digests_are_granted_as_asked_and_configured() {
 }
 
 #[test]
-fn a_wrong_header_digest_is_fatal_and_told_with_the_digest_that_came() {
+fn a_wrong_header_digest_is_fatal_and_reported_with_the_received_digest() {
     let volume = volume();
     for chunks in [Chunks::Whole, Chunks::Of(1)] {
         let (mut io, _admin) = digested(&volume, Dgst::HEADER, Pda(0));
@@ -38,7 +38,7 @@ fn a_wrong_header_digest_is_fatal_and_told_with_the_digest_that_came() {
 }
 
 #[test]
-fn a_wrong_data_digest_in_a_capsule_fails_that_command_alone() {
+fn a_wrong_data_digest_in_a_capsule_fails_only_that_command() {
     for chunks in [Chunks::Whole, Chunks::Of(1), Chunks::Of(500)] {
         let volume = volume();
         let (mut io, _admin) = digested(&volume, Dgst::DATA, Pda(0));

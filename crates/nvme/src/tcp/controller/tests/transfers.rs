@@ -56,7 +56,7 @@ fn as_many_r2ts_are_outstanding_as_the_host_takes() {
 }
 
 #[test]
-fn a_host_that_takes_one_r2t_at_a_time_is_asked_for_everything_at_once() {
+fn a_host_that_takes_one_r2t_at_a_time_gets_one_for_all_data() {
     let volume = volume();
     let (mut io, _admin) = pieces(&volume, 1);
     let capsule = io.capsule(&write_by_r2t(1, 0, 48), &[]);
@@ -68,7 +68,7 @@ fn a_host_that_takes_one_r2t_at_a_time_is_asked_for_everything_at_once() {
 }
 
 #[test]
-fn by_default_a_mebibyte_is_asked_for_by_four_r2ts_at_once() {
+fn by_default_a_mebibyte_is_requested_by_four_r2ts_at_once() {
     let volume = volume();
     let (_, admin) = peer(&volume);
     let mut io = Peer::new(ControllerConfig::default(), admin.backend.subsystem(), 3);
@@ -196,7 +196,7 @@ fn violation_of_empty() -> Violation {
 }
 
 #[test]
-fn the_last_flag_belongs_to_the_last_data_alone() {
+fn only_the_last_data_have_the_last_flag() {
     let early = violation(|io, ttag| io.h2c_data(Cid(1), ttag, 0, PduFlags::LAST, &[0; 512]));
     assert_eq!(early, invalid(1));
     let missing = violation(|io, ttag| io.h2c_data(Cid(1), ttag, 0, PduFlags::NONE, &[0; 4096]));
@@ -204,7 +204,7 @@ fn the_last_flag_belongs_to_the_last_data_alone() {
 }
 
 #[test]
-fn h2c_data_that_no_r2t_asked_for_is_fatal() {
+fn h2c_data_without_an_r2t_is_fatal() {
     let (mut io, _admin) = peer(&volume());
     let bytes = io.h2c_data(Cid(1), 0, 0, PduFlags::LAST, &[0; 512]);
     assert_eq!(io.send(&bytes), Err(SessionError::Violation(invalid(10))));

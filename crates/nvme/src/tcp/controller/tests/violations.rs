@@ -79,7 +79,7 @@ fn a_wrong_icreq_is_answered_with_the_field() {
 }
 
 #[test]
-fn the_offending_header_comes_back() {
+fn the_offending_header_is_returned() {
     let bytes = icreq(|pdu| pdu.pfv.set(9));
     let mut io = fresh();
     io.send(&bytes).expect_err("an unknown version");

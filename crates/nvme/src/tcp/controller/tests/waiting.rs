@@ -56,7 +56,7 @@ fn a_read_is_answered_when_its_blocks_are_in_memory() {
 }
 
 #[test]
-fn data_are_asked_for_when_the_volume_is_ready_and_answered_when_they_are_safe() {
+fn data_are_requested_when_the_volume_is_ready_and_acknowledged_when_they_are_safe() {
     let (volume, mut io, _admin) = late();
     submit(&mut io, &write_by_r2t(1, 8, 8), &[]);
     assert!(io.pdus().is_empty(), "no R2T yet");

@@ -1,0 +1,70 @@
+//! The state that the state file holds: definitions, and reservations of iSCSI targets.
+
+use std::collections::BTreeMap;
+
+use server::{Reservations, TargetName};
+
+use crate::change::Change;
+use crate::definitions::Definitions;
+use crate::reservations::TargetReservations;
+use crate::text::Text;
+
+/// The contents of the state file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SavedState {
+    pub(crate) definitions: Definitions,
+    pub(crate) reservations: SavedReservations,
+}
+
+/// Reservations by target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SavedReservations(BTreeMap<Text<TargetName>, TargetReservations>);
+
+impl SavedState {
+    /// Applies a change.
+    pub(crate) fn make(&mut self, change: Change) {
+        self.reservations.make(&change);
+        self.definitions.make(change);
+    }
+
+    /// The changes that lead from an empty state to this one.
+    pub(crate) fn as_changes(&self) -> Vec<Change> {
+        let mut changes = self.definitions.as_changes();
+        changes.extend(self.reservations.as_changes());
+        changes
+    }
+}
+
+impl SavedReservations {
+    /// Applies a change, if it concerns reservations.
+    pub(crate) fn make(&mut self, change: &Change) {
+        match change {
+            Change::SetReservations(target, luns) if !luns.is_empty() => {
+                self.0.insert(target.clone(), luns.clone());
+            }
+            Change::SetReservations(target, _) | Change::RemoveTarget(target) => {
+                self.0.remove(target);
+            }
+            _ => {}
+        }
+    }
+
+    /// The changes that lead from no reservations to these.
+    fn as_changes(&self) -> impl Iterator<Item = Change> {
+        let all = self.0.iter();
+        all.map(|(target, luns)| Change::SetReservations(target.clone(), luns.clone()))
+    }
+
+    pub(crate) fn of(&self, target: &TargetName) -> TargetReservations {
+        let of_target = self.0.get(&Text(target.clone()));
+        of_target.cloned().unwrap_or_default()
+    }
+
+    /// All reservations in the server's form, without those whose type is unknown.
+    pub(crate) fn to_server(&self) -> impl Iterator<Item = (&TargetName, u32, Reservations)> {
+        self.0.iter().flat_map(|(target, luns)| {
+            let luns = luns.iter();
+            luns.filter_map(|(lun, saved)| Some((&target.0, lun.0, saved.to_server()?)))
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! The thread that restores a device's sessions after a loss.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use scsi::host::UnitFacts;
+
+use super::login::Plan;
+use super::queue_connection::IscsiQueueConnection;
+use crate::backoff::{BackoffDelays, sleep_while_running};
+use crate::device_state::DeviceState;
+use crate::mailbox::{Mailbox, Update};
+use crate::socket::{Interest, sleep};
+use crate::{ConnectError, QueueError};
+
+/// The state of the supervisor's thread.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    plan: Plan,
+    shared: Arc<DeviceState>,
+    sessions: Vec<QueueSession>,
+    /// The logical unit as first attached.
+    facts: UnitFacts,
+}
+
+/// The present session of a queue.
+#[derive(Debug)]
+struct QueueSession {
+    mailbox: Arc<Mailbox>,
+    /// The number of the session, from 1.
+    generation: u64,
+    has_ended: bool,
+}
+
+impl Supervisor {
+    /// The number of a queue's first session.
+    pub(crate) const FIRST_GENERATION: u64 = 1;
+
+    pub(crate) fn new(
+        plan: Plan,
+        shared: Arc<DeviceState>,
+        mailboxes: Vec<Arc<Mailbox>>,
+        facts: UnitFacts,
+    ) -> Self {
+        let sessions = mailboxes.into_iter().map(|mailbox| QueueSession {
+            mailbox,
+            generation: Self::FIRST_GENERATION,
+            has_ended: false,
+        });
+        Self {
+            plan,
+            shared,
+            sessions: sessions.collect(),
+            facts,
+        }
+    }
+
+    /// Restores lost sessions until the device is dropped.
+    pub(crate) fn run(mut self) {
+        loop {
+            self.shared.supervisor.clear();
+            if self.shared.is_stopping() {
+                break;
+            }
+            if self.sessions.iter().any(QueueSession::needs_session) {
+                self.restore();
+                continue;
+            }
+            // If waiting fails, poll instead.
+            if sleep(
+                &[(self.shared.supervisor.descriptor(), Interest::Read)],
+                None,
+            )
+            .is_err()
+            {
+                sleep_while_running(&self.shared, Duration::from_millis(100));
+            }
+        }
+        for session in &mut self.sessions {
+            session.mailbox.close_connection();
+            session.end(&QueueError::Detached);
+        }
+    }
+
+    /// Logs in again for each queue that has lost its session. Returns when all have a session, the
+    /// device is dropped, or [`crate::Backoff::give_up_after`] has passed.
+    fn restore(&mut self) {
+        let began = Instant::now();
+        let generation = self.sessions.iter().map(|session| session.generation).sum();
+        let backoff = self.plan.options.backoff;
+        let mut delays = BackoffDelays::new(backoff, generation);
+        let lost = self
+            .sessions
+            .iter()
+            .filter(|session| session.needs_session());
+        let hold_offs = lost.map(|session| session.mailbox.take_hold_off(began));
+        if let Some(longest) = hold_offs.max().filter(|it| !it.is_zero()) {
+            // RFC 7143 §11.9: not before Time2Wait.
+            sleep_while_running(&self.shared, longest);
+            if self.shared.is_stopping() {
+                return;
+            }
+        }
+        while let Err(error) = self.restore_once() {
+            let tried_for = began.elapsed();
+            if tried_for >= backoff.give_up_after {
+                let gave_up = QueueError::GaveUp {
+                    tried_for,
+                    last: error.to_string(),
+                };
+                let sessions = self
+                    .sessions
+                    .iter_mut()
+                    .filter(|session| session.needs_session());
+                sessions.for_each(|session| session.end(&gave_up));
+                return;
+            }
+            sleep_while_running(&self.shared, delays.next());
+            if self.shared.is_stopping() {
+                return;
+            }
+        }
+    }
+
+    fn restore_once(&mut self) -> Result<(), ConnectError> {
+        for index in 0..self.sessions.len() {
+            if !self.sessions[index].needs_session() {
+                continue;
+            }
+            let attached = self.plan.attach(index as u16)?;
+            let (before, now) = (&self.facts, &attached.facts);
+            let block_size = |facts: &UnitFacts| facts.geometry.map(|it| it.block_size);
+            let is_same = before.designator == now.designator
+                && before.serial == now.serial
+                && block_size(before) == block_size(now);
+            if !is_same {
+                return Err(ConnectError::ReplacedUnit {
+                    address: attached.address,
+                    lun: self.plan.lun(),
+                });
+            }
+            if let Some(geometry) = now.geometry {
+                self.shared.set_blocks(geometry.blocks);
+            }
+            let options = &self.plan.options;
+            let connection =
+                IscsiQueueConnection::new(attached.connection, self.plan.lun(), options.depth);
+            let session = &mut self.sessions[index];
+            session.generation += 1;
+            session.mailbox.deliver(Update::Connection {
+                connection: Box::new(connection),
+                generation: session.generation,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl QueueSession {
+    fn needs_session(&self) -> bool {
+        !self.has_ended && !self.mailbox.is_abandoned() && self.mailbox.is_lost(self.generation)
+    }
+
+    fn end(&mut self, error: &QueueError) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.mailbox.deliver(Update::End(error.clone()));
+        }
+    }
+}

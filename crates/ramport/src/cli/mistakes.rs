@@ -1,0 +1,64 @@
+//! What people are told of command lines that cannot be understood.
+
+use block::every_variant;
+use block::testing::messages;
+
+use super::tests::parse;
+use super::values::ValueError;
+
+/// Command lines, each with a mistake of its own.
+const LINES: [&str; 30] = [
+    "volum ls",
+    "volume creat rd0",
+    "volume create",
+    "volume create rd0",
+    "volume create rd0 --size 50X",
+    "volume create rd0 --size 1.3K",
+    "volume create rd0 --size 1G --kind disk",
+    "volume acknowledge",
+    "volume acknowledge rd0 --all",
+    "volume filter set rd0",
+    "volume filter set rd0 --delay soon",
+    "volume filter set rd0 --fault read:broken",
+    "volume filter clear rd0 everything",
+    "target create",
+    "target create nqn.2025-01.com.example:rd0 --volume rd0=x",
+    "target create nqn.2025-01.com.example:rd0 --host a --allow-any-host",
+    "target create iqn.2025-01.com.example:rd0 --luns a",
+    "target set a --chap-user a",
+    "host create a --address nowhere",
+    "host create a --told-by-address",
+    "portal create localhost",
+    "portal create nfs://192.0.2.1",
+    "portal set nvme+tcp://192.0.2.1 --rdma maybe",
+    "serve --cores none",
+    "serve --memory 120%",
+    "serve --api-listen 127.0.0.1:8080",
+    "serve --drain 5x",
+    "--api 127.0.0.1:8080 ls",
+    "session show first",
+    "discover 192.0.2.1",
+];
+
+#[test]
+fn messages_of_mistakes() {
+    let told = LINES.map(|line| {
+        let error = parse(line).expect_err(line);
+        assert_eq!(error.exit_code(), 2, "{line}");
+        format!("$ ramport {line}\n{error}")
+    });
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn messages_of_values_that_cannot_be() {
+    let text = || "x".to_owned();
+    let errors = every_variant!(ValueError {
+        ValueError::Nsid(_) => [ValueError::Nsid(text())],
+        ValueError::LunMap(_) => [ValueError::LunMap(text())],
+        ValueError::Memory(_) => [ValueError::Memory(text())],
+        ValueError::Cores(_) => [ValueError::Cores(text())],
+        ValueError::Fault(_) => [ValueError::Fault(text())],
+    });
+    insta::assert_snapshot!(messages(&errors));
+}

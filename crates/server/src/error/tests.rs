@@ -1,0 +1,170 @@
+//! What people are told by the errors of this crate.
+
+use block::every_variant;
+use block::testing::messages;
+
+use super::*;
+use crate::{
+    AddressRangeFault, ChapFault, ChapOwner, IdentityFault, NameFault, PortalGroup, Transport,
+};
+
+fn volume() -> VolumeName {
+    "rd0".parse().expect("a name")
+}
+
+fn target() -> TargetName {
+    "iqn.2025-01.com.example:rd0".parse().expect("a name")
+}
+
+fn host() -> HostName {
+    "iqn.1993-08.org.debian:01:9b8e2c".parse().expect("a name")
+}
+
+fn portal(transport: Transport, rdma: RdmaChoice) -> PortalDefinition {
+    PortalDefinition {
+        transport,
+        address: SocketAddr::from(([192, 0, 2, 1], 4420)),
+        group: PortalGroup::default(),
+        rdma,
+    }
+}
+
+fn tcp() -> PortalDefinition {
+    portal(Transport::NvmeTcp, RdmaChoice::Auto)
+}
+
+fn in_use() -> io::Error {
+    io::Error::other("Address already in use")
+}
+
+fn volume_size() -> ServerError {
+    ServerError::VolumeSize {
+        len_bytes: 1 << 10,
+        block_bytes: 512,
+        min_bytes: 1 << 20,
+        max_bytes: 64 << 40,
+    }
+}
+
+fn volume_in_use() -> ServerError {
+    ServerError::VolumeInUse {
+        volume: volume(),
+        targets: target().to_string(),
+        sessions: 2,
+    }
+}
+
+fn shrink_loses_data() -> ServerError {
+    ServerError::ShrinkLosesData {
+        volume: volume(),
+        from_bytes: 2 << 30,
+        to_bytes: 1 << 30,
+    }
+}
+
+#[test]
+fn messages_of_rejected_requests() {
+    let rdma = |rdma| ServerError::Rdma {
+        portal: portal(Transport::NvmeRdma, rdma),
+        source: Box::new(fabric::runtime::RuntimeError::Silent),
+    };
+    let errors = every_variant!(ServerError {
+        ServerError::UnknownVolume(_) => [ServerError::UnknownVolume(volume())],
+        ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())],
+        ServerError::UnknownHost(_) => [ServerError::UnknownHost(host())],
+        ServerError::UnknownPortal(_) => [ServerError::UnknownPortal(tcp())],
+        ServerError::UnknownReferral(_) => [ServerError::UnknownReferral(tcp())],
+        ServerError::UnknownSession(_) => [ServerError::UnknownSession(SessionId(3))],
+        ServerError::UnknownNamespace { .. } => [ServerError::UnknownNamespace { target: target(), nsid: 7 }],
+        ServerError::VolumeExists(_) => [ServerError::VolumeExists(volume())],
+        ServerError::TargetExists(_) => [ServerError::TargetExists(target())],
+        ServerError::HostExists(_) => [ServerError::HostExists(host())],
+        ServerError::PortalExists(_) => [ServerError::PortalExists(tcp())],
+        ServerError::ReferralExists(_) => [ServerError::ReferralExists(tcp())],
+        ServerError::ReferralToSelf(_) => [ServerError::ReferralToSelf(tcp())],
+        ServerError::ReferralProtocol(_) => [ServerError::ReferralProtocol(portal(Transport::Iscsi, RdmaChoice::Auto))],
+        ServerError::ReferralAddress(_) => [ServerError::ReferralAddress(tcp())],
+        ServerError::NamespaceExists { .. } => [ServerError::NamespaceExists { target: target(), nsid: 1, volume: volume() }],
+        ServerError::NamespaceId { .. } => [ServerError::NamespaceId { nsid: 0, min: 1, max: 1024 }],
+        ServerError::NamespacesFull { .. } => [ServerError::NamespacesFull { target: target(), max: 1024 }],
+        ServerError::VolumeSize { .. } => [volume_size()],
+        ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
+        ServerError::Memory { .. } => [ServerError::Memory {
+            volume: volume(),
+            source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
+        }],
+        ServerError::VolumeInUse { .. } => [volume_in_use()],
+        ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
+        ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
+        ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
+        ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
+        ServerError::Chap { .. } => [ServerError::Chap {
+            owner: ChapOwner::Host(host()),
+            fault: ChapFault::SecretLength,
+        }],
+        ServerError::LoginPolicy(_) => [ServerError::LoginPolicy("nqn.2025-01.com.example:rd0".parse().expect("a name"))],
+        ServerError::HostWithoutAddress(_) => [ServerError::HostWithoutAddress(host())],
+        ServerError::Listen { .. } => [ServerError::Listen { address: tcp().address, source: in_use() }],
+        ServerError::RdmaPort(_) => [ServerError::RdmaPort(portal(Transport::NvmeRdma, RdmaChoice::Auto))],
+        ServerError::Rdma { .. } => [rdma(RdmaChoice::Auto), rdma(RdmaChoice::Hw)],
+        ServerError::RdmaProvider { .. } => [ServerError::RdmaProvider {
+            portal: portal(Transport::Iser, RdmaChoice::Hw),
+            served: RdmaProvider::Soft,
+        }],
+        ServerError::NoRdma(_) => [ServerError::NoRdma(portal(Transport::NvmeRdma, RdmaChoice::Hw))],
+        ServerError::MachineInUse => [ServerError::MachineInUse],
+        ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],
+        ServerError::Stopping => [ServerError::Stopping],
+    });
+    insta::assert_snapshot!(messages(&errors));
+}
+
+#[test]
+fn messages_of_failed_starts() {
+    let errors = every_variant!(StartError {
+        StartError::Reactors(_) => [
+            StartError::Reactors(net::StartError::ThreadCount { count: 0 }),
+            StartError::Reactors(net::StartError::Core { core: 99, source: io::Error::other("Invalid argument") }),
+            StartError::Reactors(net::StartError::Thread(io::Error::other("Too many open files"))),
+        ],
+        StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
+    });
+    let warnings = every_variant!(Warning {
+        Warning::NotAnNqn(_) => [Warning::NotAnNqn("nvmet-rd0".parse().expect("a name"))],
+    });
+    insta::assert_snapshot!(messages(&errors) + &messages(&warnings));
+}
+
+#[test]
+fn messages_of_values_that_cannot_be() {
+    let names = every_variant!(NameFault {
+        NameFault::Empty => [NameFault::Empty],
+        NameFault::TooLong { .. } => [NameFault::TooLong { max_bytes: 64 }],
+        NameFault::Character { .. } => [NameFault::Character { character: '/', allowed: "letters and digits" }],
+        NameFault::NotAnIqn => [NameFault::NotAnIqn],
+        NameFault::Reserved => [NameFault::Reserved],
+    });
+    let chap = every_variant!(ChapFault {
+        ChapFault::SecretLength => [ChapFault::SecretLength],
+        ChapFault::UserLength => [ChapFault::UserLength],
+        ChapFault::SameSecret => [ChapFault::SameSecret],
+    });
+    let ranges = every_variant!(AddressRangeFault {
+        AddressRangeFault::Address => [AddressRangeFault::Address],
+        AddressRangeFault::Prefix { .. } => [AddressRangeFault::Prefix { max_bits: 32 }],
+    });
+    let identities = every_variant!(IdentityFault {
+        IdentityFault::Uuid => [IdentityFault::Uuid],
+        IdentityFault::Digits { .. } => [IdentityFault::Digits { digits: 16 }],
+        IdentityFault::Zero => [IdentityFault::Zero],
+        IdentityFault::Naa => [IdentityFault::Naa],
+        IdentityFault::Serial => [IdentityFault::Serial],
+    });
+    let all = [
+        messages(&names),
+        messages(&chap),
+        messages(&ranges),
+        messages(&identities),
+    ];
+    insta::assert_snapshot!(all.concat());
+}

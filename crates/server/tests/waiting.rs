@@ -1,0 +1,450 @@
+//! Commands that wait for their volume, through the whole server: what becomes of them if someone
+//! changes or removes the volume, the target or the session, or stops the server. Each outcome
+//! comes within a bound, and no acknowledged write is lost.
+
+mod fixture;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use block::testing::{LateVolume, Lateness};
+use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Status};
+use initiator::{
+    Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, Request, Slot,
+    WaitStrategy,
+};
+use scsi::Sense;
+use scsi::host::CommandFailure;
+use server::{
+    Availability, ByteSize, Force, HostPolicy, Server, Transport, VolumeName, VolumeSpec, WriteLock,
+};
+use volume::Managed;
+use volume::filters::{Delay, FilterSpec, Latency};
+
+const MIB: u64 = 1 << 20;
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough that a command which should wait would have been answered.
+const MOMENT: Duration = Duration::from_millis(100);
+const NQN: &str = "nqn.2026-11.com.example:late";
+const IQN: &str = "iqn.2026-11.com.example:late";
+/// The blocks of all commands, which a volume of 1 MiB does not have.
+const LBA: u64 = 3000;
+const BLOCKS: u64 = 8;
+const LEN_BYTES: usize = BLOCKS as usize * 512;
+
+/// A server that offers a volume which answers late, a volume in memory beside it, and a host of
+/// the late one.
+struct Fixture {
+    server: Server,
+    late: Arc<Managed<LateVolume>>,
+    target: &'static str,
+    /// None once it has gone.
+    host: Option<(Device, Queue)>,
+}
+
+impl Fixture {
+    fn new(transport: Transport) -> Self {
+        let target = match transport {
+            Transport::Iscsi | Transport::Iser => IQN,
+            Transport::NvmeTcp | Transport::NvmeRdma => NQN,
+        };
+        let spec = VolumeSpec::thin(ByteSize(MIB));
+        let server = fixture::start(fixture::config(1, 64 * MIB), "ram", &spec);
+        let late = Arc::new(Managed::new(LateVolume::new(
+            BlockSize::B512,
+            2 * MIB / 512,
+        )));
+        late.volume().set_lateness(Lateness::Never);
+        let volume = Arc::clone(&late);
+        server.add_volume(name(), volume).expect("a new name");
+        fixture::offer(&server, target, "late", HostPolicy::Local);
+        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+        let portal = server.add_portal(portal).expect("a free port");
+        let query = if target == IQN { "/0" } else { "?ns=1" };
+        let url = format!("{portal}/{target}{query}").parse().expect("a URL");
+        let options = DeviceOptions {
+            depth: 8,
+            buffer_bytes: 64 << 10,
+            on_loss: OnLoss::Fail,
+            backoff: Backoff {
+                first: Duration::from_millis(1),
+                max: Duration::from_millis(20),
+                give_up_after: Duration::from_secs(2),
+                ..Backoff::default()
+            },
+            ..DeviceOptions::default()
+        };
+        let mut device = Device::connect(&url, &options).expect("attaches");
+        let queue = device.take_queues().remove(0);
+        late.volume().set_lateness(Lateness::Both);
+        Self {
+            server,
+            late,
+            target,
+            host: Some((device, queue)),
+        }
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        &mut self.host.as_mut().expect("the host is there").1
+    }
+
+    /// Submits a command on the first blocks, and sends it.
+    fn submit(&mut self, slot: u16, operation: Operation) {
+        let request = Request {
+            slot: Slot(slot),
+            operation,
+            extent: Extent::new(Lba(LBA), Blocks(BLOCKS)),
+        };
+        self.queue().submit(request).expect("the slot is free");
+        let mut done = Vec::new();
+        let polled = self.queue().poll(Instant::now(), &mut done);
+        polled.expect("connected");
+        assert_eq!(done, [], "the volume makes commands wait");
+    }
+
+    /// Submits a write of `byte`, which now waits for its blocks.
+    fn write(&mut self, slot: u16, byte: u8) {
+        self.queue().buffer_mut(Slot(slot))[..LEN_BYTES].fill(byte);
+        let waiting = self.late.volume().waiting().len();
+        self.submit(slot, Operation::Write);
+        let end = Instant::now() + PATIENCE;
+        while self.late.volume().waiting().len() == waiting {
+            assert!(Instant::now() < end, "the write waits");
+            // The target may first have something to say, such as another capacity.
+            self.assert_waits_for(Duration::from_millis(1));
+        }
+    }
+
+    /// The command that has waited longest goes on.
+    fn complete(&self, result: Result<(), Status>) {
+        let late = self.late.volume();
+        let ticket = late.waiting()[0];
+        let completion = late.complete(ticket, result);
+        self.server.completions().done(completion);
+    }
+
+    /// The write in `slot`, which waits for its blocks, is executed and now waits until its effects
+    /// are safe.
+    fn fill(&mut self, byte: u8) {
+        self.complete(Ok(()));
+        let is_written = |it: &Self| it.blocks() == [byte; LEN_BYTES];
+        self.until("the write is executed", is_written);
+        self.until("it settles", |it| it.late.volume().waiting().len() == 1);
+    }
+
+    /// The outcomes of all commands, which are `N`.
+    fn outcomes<const N: usize>(&mut self) -> [Result<(), CommandError>; N] {
+        let mut done = Vec::new();
+        while done.len() < N {
+            let waited = self.queue().wait(WaitStrategy::Sleep, PATIENCE, &mut done);
+            assert!(waited.expect("the queue lives") > 0, "no outcome");
+        }
+        assert_eq!(done.len(), N, "one outcome for each command");
+        std::array::from_fn(|at| done[at].result)
+    }
+
+    fn outcome(&mut self) -> Result<(), CommandError> {
+        let [outcome] = self.outcomes();
+        outcome
+    }
+
+    fn stop_meanwhile(&self) -> thread::JoinHandle<()> {
+        let server = self.server.clone();
+        thread::spawn(move || server.stop(PATIENCE))
+    }
+
+    /// Asserts that two commands end with their connection.
+    fn assert_both_lost(&mut self) {
+        assert_eq!(self.outcomes(), [Err(CommandError::ConnectionLost); 2]);
+    }
+
+    /// Asserts that no command ends for so long.
+    fn assert_waits_for(&mut self, time: Duration) {
+        let mut done = Vec::new();
+        let waited = self.queue().wait(WaitStrategy::Sleep, time, &mut done);
+        assert_eq!((waited, &done[..]), (Ok(0), &[][..]));
+    }
+
+    fn assert_waits(&mut self) {
+        self.assert_waits_for(MOMENT);
+    }
+
+    /// What the volume holds in the blocks of the commands.
+    fn blocks(&self) -> Vec<u8> {
+        self.late.volume().disk().bytes(ByteRange {
+            offset: LBA * 512,
+            len: LEN_BYTES as u64,
+        })
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < end, "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Asserts that nothing is left of commands and sessions, and that the server still serves
+    /// others.
+    fn assert_nothing_is_left(&self) {
+        self.until("leases end", |it| it.late.volume().leases() == 0);
+        self.until("sessions end", |it| it.server.sessions().is_empty());
+        // What the volume says late is about commands that no longer exist.
+        while !self.late.volume().waiting().is_empty() {
+            self.complete(Ok(()));
+        }
+        let ram = self.server.volume(&"ram".parse().expect("a name"));
+        assert_eq!(ram.expect("it exists").used_bytes, 0);
+    }
+}
+
+fn name() -> VolumeName {
+    "late".parse().expect("a name")
+}
+
+/// Runs a test over each protocol.
+fn over_each_protocol(test: impl Fn(&mut Fixture)) {
+    for transport in [Transport::NvmeTcp, Transport::Iscsi] {
+        test(&mut Fixture::new(transport));
+    }
+}
+
+/// Asserts that a command failed with what its protocol says for `status` of a volume.
+fn assert_failed(result: Result<(), CommandError>, status: Status) {
+    match result {
+        Err(CommandError::Status(given)) => assert_eq!(given, status.into()),
+        Err(CommandError::Scsi(CommandFailure::Status { sense, .. })) => {
+            let expected = Sense::of_volume(status);
+            let given = sense.expect("CHECK CONDITION has sense data");
+            assert_eq!((given.key, given.asc), (expected.key as u8, expected.asc));
+        }
+        other => panic!("{other:?} instead of {status:?}"),
+    }
+}
+
+#[test]
+fn a_command_is_answered_when_its_volume_allows() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.assert_waits();
+        assert_eq!(it.blocks(), [0; LEN_BYTES], "its blocks are not in memory");
+        it.fill(7);
+        it.assert_waits();
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+        it.queue().buffer_mut(Slot(0)).fill(0);
+        it.submit(0, Operation::Read);
+        it.until("the read waits", |it| it.late.volume().waiting().len() == 1);
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+        assert_eq!(it.queue().buffer(Slot(0))[..LEN_BYTES], [7; LEN_BYTES]);
+        it.write(0, 8);
+        it.complete(Err(Status::WriteError));
+        assert_failed(it.outcome(), Status::WriteError);
+        it.until("leases end", |it| it.late.volume().leases() == 0);
+    });
+}
+
+#[test]
+fn a_filter_holds_back_an_answer_that_comes_late() {
+    let latency = Duration::from_millis(200);
+    over_each_protocol(|it| {
+        let delay = Some(Delay {
+            latency: Latency::same(latency),
+            bytes_per_second: None,
+        });
+        let filters = FilterSpec {
+            delay,
+            ..FilterSpec::default()
+        };
+        let set = it.server.set_volume_filters(&name(), filters);
+        set.expect("it exists");
+        let started = Instant::now();
+        it.write(0, 7);
+        it.fill(7);
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+        assert!(started.elapsed() >= latency, "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn stopping_waits_for_the_volume_and_answers() {
+    let it = &mut Fixture::new(Transport::NvmeTcp);
+    it.write(0, 7);
+    let stopping = it.stop_meanwhile();
+    it.assert_waits();
+    assert!(!stopping.is_finished(), "a command waits");
+    it.fill(7);
+    it.complete(Ok(()));
+    assert_eq!(it.outcome(), Ok(()));
+    let answered = Instant::now();
+    stopping.join().expect("no panic");
+    assert!(answered.elapsed() < PATIENCE / 2, "it ends at once");
+    assert_eq!(
+        it.blocks(),
+        [7; LEN_BYTES],
+        "what was acknowledged is there"
+    );
+    it.assert_nothing_is_left();
+}
+
+/// Our initiator logs out as soon as it is asked to, which ends its commands.
+#[test]
+fn stopping_does_not_wait_for_commands_of_an_initiator_that_logs_out() {
+    let it = &mut Fixture::new(Transport::Iscsi);
+    it.write(0, 7);
+    it.fill(7);
+    it.write(1, 8);
+    let started = Instant::now();
+    let stopping = it.stop_meanwhile();
+    it.assert_both_lost();
+    stopping.join().expect("no panic");
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+    it.assert_nothing_is_left();
+}
+
+#[test]
+fn stopping_cuts_off_a_command_whose_volume_never_answers() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.fill(7);
+        it.write(1, 8);
+        let started = Instant::now();
+        it.server.stop(Duration::from_millis(300));
+        assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+        it.assert_both_lost();
+        assert_eq!(it.blocks(), [7; LEN_BYTES]);
+        it.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn a_shrink_does_not_wait_and_fails_what_lies_beyond_the_end() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.server
+            .resize_volume(&name(), MIB, Force::Yes, &mut |_| {})
+            .expect("it shrinks");
+        it.complete(Ok(()));
+        assert_failed(it.outcome(), Status::LbaOutOfRange);
+        it.server
+            .resize_volume(&name(), 2 * MIB, Force::No, &mut |_| {})
+            .expect("it grows");
+        it.write(0, 8);
+        it.fill(8);
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+    });
+}
+
+#[test]
+fn a_lock_fails_a_write_that_waits() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.server
+            .set_volume_lock(&name(), WriteLock::ReadOnly)
+            .expect("it exists");
+        it.complete(Ok(()));
+        assert_failed(it.outcome(), Status::WriteProtected);
+        assert_eq!(it.blocks(), [0; LEN_BYTES]);
+        it.until("leases end", |it| it.late.volume().leases() == 0);
+    });
+}
+
+#[test]
+fn a_volume_taken_offline_fails_a_command_that_waits() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.server
+            .set_volume_availability(&name(), Availability::Offline)
+            .expect("it exists");
+        it.complete(Ok(()));
+        assert_failed(it.outcome(), Status::NotReady);
+        assert_eq!(it.blocks(), [0; LEN_BYTES]);
+        it.until("leases end", |it| it.late.volume().leases() == 0);
+    });
+}
+
+#[test]
+fn an_erase_comes_before_a_write_that_waits_for_its_blocks() {
+    over_each_protocol(|it| {
+        it.late
+            .volume()
+            .disk()
+            .fill(LBA as usize * 512, &[9; LEN_BYTES]);
+        it.write(0, 7);
+        it.server.erase_volume(&name()).expect("it exists");
+        assert_eq!(it.blocks(), [0; LEN_BYTES]);
+        it.fill(7);
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+        assert_eq!(it.blocks(), [7; LEN_BYTES], "it was acknowledged after");
+    });
+}
+
+#[test]
+fn a_removed_volume_fails_commands_without_waiting_for_it() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.fill(7);
+        it.write(1, 8);
+        it.server
+            .remove_volume(&name(), Force::Yes)
+            .expect("by force");
+        for result in it.outcomes::<2>() {
+            let is_answer = matches!(result, Err(CommandError::Status(_) | CommandError::Scsi(_)));
+            assert!(is_answer, "{result:?}");
+        }
+        it.host = None;
+        it.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn a_removed_target_ends_its_sessions_at_once() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.fill(7);
+        it.write(1, 8);
+        let target = it.target.parse().expect("a name");
+        it.server
+            .remove_target(&target, Force::Yes)
+            .expect("by force");
+        it.assert_both_lost();
+        it.assert_nothing_is_left();
+        assert_eq!(it.blocks(), [7; LEN_BYTES], "the volume stays");
+    });
+}
+
+#[test]
+fn a_session_that_is_ended_takes_its_commands_with_it() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.fill(7);
+        it.write(1, 8);
+        let session = it.server.sessions()[0].id;
+        it.server.end_session(session).expect("it exists");
+        it.assert_both_lost();
+        it.until("the session ends", |it| {
+            it.server.sessions().iter().all(|now| now.id != session)
+        });
+        it.until("leases end", |it| it.late.volume().leases() == 0);
+    });
+}
+
+#[test]
+fn a_host_that_goes_away_leaves_nothing_behind() {
+    over_each_protocol(|it| {
+        it.write(0, 7);
+        it.fill(7);
+        it.write(1, 8);
+        it.host = None;
+        it.assert_nothing_is_left();
+        assert_eq!(it.blocks(), [7; LEN_BYTES]);
+    });
+}

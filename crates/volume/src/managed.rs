@@ -1,0 +1,327 @@
+//! What a manager does with a volume of any kind: it locks the volume, takes it offline, sets
+//! filters, resizes, erases and removes it.
+//!
+//! ```text
+//!  sessions ──► Managed: block::Volume ──► Controls (flags, filters) ──► the kind: block::Volume
+//!  manager ───► Managed: ManagedVolume ─┬► Controls
+//!                                       └► the kind: Storage
+//! ```
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use block::{
+    Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Pinned, Settled,
+    Status, Ticket, Volume,
+};
+use memory::Progress;
+
+use crate::filters::{FilterSpec, Filters};
+use crate::{ByteSize, VolumeError, VolumeSpec};
+
+/// The volume was removed.
+const GONE: u8 = 1;
+/// Writes are refused.
+const READ_ONLY: u8 = 1 << 1;
+/// At least one filter is set.
+const FILTERED: u8 = 1 << 2;
+/// Nothing is executed.
+const OFFLINE: u8 = 1 << 3;
+
+/// What a kind of volume implements besides [`Volume`], so that it can be managed.
+pub trait Storage: Send + Sync + Debug {
+    /// What the volume is, with its present size.
+    fn spec(&self) -> VolumeSpec;
+
+    /// Memory or space that its blocks take, in bytes.
+    fn used_bytes(&self) -> u64;
+
+    /// Changes the capacity while the volume is in use. `size` is valid for the volume. Blocks
+    /// beyond a smaller size are lost. A kind that allocates the added memory now reports to
+    /// `progress`, which may cancel the resize.
+    ///
+    /// # Errors
+    /// If memory could not be allocated. The capacity is then unchanged.
+    fn resize(
+        &self,
+        size: ByteSize,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), VolumeError>;
+
+    /// Makes all blocks read as zeros, and frees what they took if the kind can.
+    fn erase(&self);
+
+    /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
+    /// executed any more.
+    fn close(&self);
+}
+
+/// A volume with the controls of its manager, whatever its kind. Implemented by [`Managed`].
+pub trait ManagedVolume: Volume + Debug {
+    /// What the kind of the volume implements.
+    fn storage(&self) -> &dyn Storage;
+
+    /// Lock, availability and filters.
+    fn controls(&self) -> &Controls;
+
+    /// Changes the capacity while the volume is in use; see [`Storage::resize`].
+    ///
+    /// # Errors
+    /// If no volume can have this size, if memory could not be allocated, or if the volume
+    /// was removed.
+    fn resize(
+        &self,
+        size: ByteSize,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), VolumeError> {
+        let wanted = VolumeSpec {
+            size,
+            ..self.storage().spec()
+        };
+        wanted.check()?;
+        if self.controls().has(GONE) {
+            return Err(VolumeError::Gone);
+        }
+        self.storage().resize(size, progress)
+    }
+
+    /// Removes the volume: every later command fails with [`Status::Gone`], and its memory is free
+    /// at once, even while sessions still refer to it.
+    fn remove(&self) {
+        self.controls().raise(GONE);
+        self.storage().close();
+    }
+}
+
+/// Whether a volume refuses writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteLock {
+    /// Reads and writes are executed.
+    #[default]
+    Writable,
+    /// Writes are refused.
+    ReadOnly,
+}
+
+/// Whether a volume executes commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Availability {
+    /// It does.
+    #[default]
+    Online,
+    /// Every command fails with [`Status::NotReady`].
+    Offline,
+}
+
+/// What the manager of a volume has set: lock, availability and filters.
+#[derive(Debug, Default)]
+pub struct Controls {
+    flags: AtomicU8,
+    filters: Mutex<Filters>,
+}
+
+impl Controls {
+    /// Refuses writes from now on, or executes them again.
+    pub fn set_write_lock(&self, lock: WriteLock) {
+        match lock {
+            WriteLock::ReadOnly => self.raise(READ_ONLY),
+            WriteLock::Writable => self.lower(READ_ONLY),
+        }
+    }
+
+    /// Whether writes are refused.
+    pub fn write_lock(&self) -> WriteLock {
+        if self.has(READ_ONLY) {
+            WriteLock::ReadOnly
+        } else {
+            WriteLock::Writable
+        }
+    }
+
+    /// Executes no command from now on, or executes them again.
+    pub fn set_availability(&self, availability: Availability) {
+        match availability {
+            Availability::Offline => self.raise(OFFLINE),
+            Availability::Online => self.lower(OFFLINE),
+        }
+    }
+
+    /// Whether commands are executed.
+    pub fn availability(&self) -> Availability {
+        if self.has(OFFLINE) {
+            Availability::Offline
+        } else {
+            Availability::Online
+        }
+    }
+
+    /// Replaces all filters; those that were set forget what they counted.
+    pub fn set_filters(&self, spec: FilterSpec) {
+        let mut filters = self.lock_filters();
+        if spec.is_empty() {
+            self.lower(FILTERED);
+        } else {
+            self.raise(FILTERED);
+        }
+        *filters = Filters::new(spec);
+    }
+
+    /// The filters that are set.
+    pub fn filters(&self) -> FilterSpec {
+        self.lock_filters().spec().clone()
+    }
+
+    /// What lock, availability and filters say about a command. Never [`Admission::Later`] or
+    /// [`Admission::NowThenSettle`].
+    fn admit(&self, now: Instant, intent: &Intent<'_>) -> Admission {
+        let flags = self.flags();
+        let writes = matches!(intent.kind, OpKind::Write | OpKind::Discard);
+        if flags & GONE != 0 {
+            Admission::Fail(Status::Gone, None)
+        } else if flags & OFFLINE != 0 {
+            Admission::Fail(Status::NotReady, None)
+        } else if flags & READ_ONLY != 0 && writes {
+            Admission::Fail(Status::WriteProtected, None)
+        } else if flags & FILTERED != 0 {
+            self.lock_filters()
+                .admit(now, intent.kind, intent.len_bytes)
+        } else {
+            Admission::Now
+        }
+    }
+
+    /// Refuses what the flags forbid.
+    #[cold]
+    fn check(&self, op: &Op<'_>) -> Result<(), Status> {
+        if self.has(GONE) {
+            return Err(Status::Gone);
+        }
+        if self.has(OFFLINE) {
+            return Err(Status::NotReady);
+        }
+        match op {
+            Op::Write { .. }
+            | Op::WriteZeroes { .. }
+            | Op::Discard { .. }
+            | Op::CompareAndWrite { .. }
+            | Op::Copy { .. }
+                if self.has(READ_ONLY) =>
+            {
+                Err(Status::WriteProtected)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags() & flag != 0
+    }
+
+    fn flags(&self) -> u8 {
+        self.flags.load(Ordering::Acquire)
+    }
+
+    fn raise(&self, flag: u8) {
+        self.flags.fetch_or(flag, Ordering::Release);
+    }
+
+    fn lower(&self, flag: u8) {
+        self.flags.fetch_and(!flag, Ordering::Release);
+    }
+
+    fn lock_filters(&self) -> MutexGuard<'_, Filters> {
+        // Filters are replaced whole and change by single steps, so none is half done after a
+        // panic.
+        self.filters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A volume of the kind `V` with the controls of its manager. Sessions see both as one [`Volume`].
+#[derive(Debug)]
+pub struct Managed<V> {
+    controls: Controls,
+    volume: V,
+}
+
+impl<V: Volume + Storage> Managed<V> {
+    /// `volume`, writable, online and without filters.
+    pub fn new(volume: V) -> Self {
+        Self {
+            controls: Controls::default(),
+            volume,
+        }
+    }
+
+    /// The volume below the controls.
+    pub fn volume(&self) -> &V {
+        &self.volume
+    }
+}
+
+impl<V: Volume + Storage> ManagedVolume for Managed<V> {
+    fn storage(&self) -> &dyn Storage {
+        &self.volume
+    }
+
+    fn controls(&self) -> &Controls {
+        &self.controls
+    }
+}
+
+impl<V: Volume + Storage> Volume for Managed<V> {
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.controls.has(READ_ONLY) || self.volume.is_read_only()
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.controls.has(OFFLINE) && self.volume.is_ready()
+    }
+
+    fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        if self.controls.flags() == 0 {
+            return self.volume.admit(now, intent, ticket);
+        }
+        match self.controls.admit(now, intent) {
+            Admission::NotBefore(due) => self.volume.admit(now, intent, ticket).held_until(due),
+            failed @ Admission::Fail(..) => failed,
+            _ => self.volume.admit(now, intent, ticket),
+        }
+    }
+
+    fn execute(&self, op: Op<'_>) -> Result<(), Status> {
+        if self.controls.has(GONE | OFFLINE | READ_ONLY) {
+            self.controls.check(&op)?;
+        }
+        self.volume.execute(op)
+    }
+
+    fn allocation(&self, range: ByteRange) -> Allocation {
+        self.volume.allocation(range)
+    }
+
+    fn prefetch(&self, extent: Extent) {
+        self.volume.prefetch(extent);
+    }
+
+    fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
+        self.volume.settle(ticket)
+    }
+
+    fn release(&self, ticket: Ticket) {
+        self.volume.release(ticket);
+    }
+
+    fn pinned(&self) -> Option<&dyn Pinned> {
+        self.volume.pinned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! What a volume is to be, and how one is created from that.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use block::{BlockSize, Blocks, Geometry};
+use memory::{Budget, MemoryError, Progress, Provision};
+
+use crate::{ByteSize, Managed, ManagedVolume, RamVolume};
+
+/// What a volume is to be, or is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Its capacity: whole blocks, from [`VolumeSpec::SIZE_MIN`] to [`VolumeSpec::SIZE_MAX`].
+    pub size: ByteSize,
+    /// The size of its blocks.
+    pub block_size: BlockSize,
+    /// What its blocks are kept in.
+    pub kind: VolumeKind,
+}
+
+/// What a volume's blocks are kept in, with the settings of that kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeKind {
+    /// Memory of this machine.
+    Ram {
+        /// When the memory is allocated.
+        provision: Provision,
+    },
+}
+
+/// What is wrong with the specification of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Too small or too large.
+    #[error(
+        "size {given} is out of range; choose a size from {} to {}",
+        VolumeSpec::SIZE_MIN,
+        VolumeSpec::SIZE_MAX
+    )]
+    SizeOutOfRange {
+        /// The size asked for.
+        given: ByteSize,
+    },
+    /// Not a whole number of blocks.
+    #[error(
+        "size {given} is not a multiple of the block size of {block_bytes} bytes; the next valid size is {next}"
+    )]
+    NotWholeBlocks {
+        /// The size asked for.
+        given: ByteSize,
+        /// The block size.
+        block_bytes: u64,
+        /// The next larger valid size.
+        next: ByteSize,
+    },
+}
+
+/// Why a volume was not created or resized.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The specification is invalid.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// Its memory could not be allocated.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// It was removed meanwhile.
+    #[error("the volume was removed")]
+    Gone,
+}
+
+/// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such
+/// as thick RAM, takes about a second for a few GiB. It reports to `progress`, which may cancel it.
+///
+/// # Errors
+/// If the specification is invalid, or if memory could not be allocated.
+pub fn create(
+    spec: &VolumeSpec,
+    budget: &Arc<Budget>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    spec.check()?;
+    match spec.kind {
+        VolumeKind::Ram { provision } => {
+            let ram = RamVolume::new(spec.geometry(), provision, budget, progress)?;
+            Ok(Arc::new(Managed::new(ram)))
+        }
+    }
+}
+
+impl VolumeSpec {
+    /// The smallest volume.
+    pub const SIZE_MIN: ByteSize = ByteSize(1 << 20);
+    /// The largest volume.
+    pub const SIZE_MAX: ByteSize = ByteSize(64 << 40);
+
+    /// A RAM volume with blocks of 512 bytes that allocates memory as it is written.
+    pub const fn thin(size: ByteSize) -> Self {
+        Self::ram(size, Provision::Thin)
+    }
+
+    /// A RAM volume with blocks of 512 bytes that allocates all its memory at creation.
+    pub const fn thick(size: ByteSize) -> Self {
+        Self::ram(size, Provision::Thick)
+    }
+
+    const fn ram(size: ByteSize, provision: Provision) -> Self {
+        Self {
+            size,
+            block_size: BlockSize::B512,
+            kind: VolumeKind::Ram { provision },
+        }
+    }
+
+    /// Checks that a volume can have this size.
+    ///
+    /// # Errors
+    /// If the size is out of range or not a multiple of the block size.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let given = self.size;
+        if !(Self::SIZE_MIN..=Self::SIZE_MAX).contains(&given) {
+            return Err(SpecError::SizeOutOfRange { given });
+        }
+        let block_bytes = self.block_size.bytes();
+        if given.0 % block_bytes != 0 {
+            return Err(SpecError::NotWholeBlocks {
+                given,
+                block_bytes,
+                next: ByteSize(given.0.next_multiple_of(block_bytes)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Block size and capacity. A size that is not a multiple of the block size is rounded down.
+    pub const fn geometry(&self) -> Geometry {
+        let blocks = self.size.0 >> self.block_size.shift();
+        Geometry::new(self.block_size, Blocks(blocks))
+    }
+
+    /// The memory that creating the volume takes from the budget for its blocks, in bytes.
+    pub const fn reserved_bytes(&self) -> u64 {
+        match self.kind {
+            VolumeKind::Ram { provision } => match provision {
+                Provision::Thin => 0,
+                Provision::Thick => self.size.0,
+            },
+        }
+    }
+}
+
+impl VolumeKind {
+    /// Whether a volume holds something that was written, judged by the memory that it uses and by
+    /// the bytes that hosts wrote since it was created.
+    pub const fn holds_data(&self, used_bytes: u64, written_bytes: u64) -> bool {
+        match self {
+            Self::Ram { provision } => match provision {
+                Provision::Thin => used_bytes > 0,
+                // All its memory is in use from the beginning.
+                Provision::Thick => written_bytes > 0,
+            },
+        }
+    }
+}
+
+/// In words, such as `ram, thin`.
+impl fmt::Display for VolumeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ram { provision } => write!(f, "ram, {provision}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn sizes_that_no_volume_has_are_refused_with_a_hint() {
+        let check = |size, block_size| {
+            let spec = VolumeSpec {
+                block_size,
+                ..VolumeSpec::thin(ByteSize(size))
+            };
+            spec.check()
+        };
+        assert_eq!(check(MIB, BlockSize::B4096), Ok(()));
+        assert_eq!(check(64 << 40, BlockSize::B512), Ok(()));
+        let small = check(MIB - 512, BlockSize::B512).expect_err("too small");
+        assert_eq!(
+            small.to_string(),
+            "size 1048064 B is out of range; choose a size from 1 MiB to 64 TiB"
+        );
+        assert!(check((64 << 40) + 512, BlockSize::B512).is_err());
+        let uneven = check(MIB + 512, BlockSize::B4096).expect_err("no whole blocks");
+        assert!(
+            uneven
+                .to_string()
+                .ends_with("the next valid size is 1028 KiB")
+        );
+    }
+
+    #[test]
+    fn a_created_volume_is_what_was_specified() {
+        let budget = Arc::new(Budget::new(4 * MIB));
+        let spec = VolumeSpec {
+            block_size: BlockSize::B4096,
+            ..VolumeSpec::thick(ByteSize(2 * MIB))
+        };
+        let mut reported_bytes = 0;
+        let volume = create(&spec, &budget, &mut |progress| {
+            reported_bytes = progress.done_bytes;
+            ControlFlow::Continue(())
+        });
+        let volume = volume.expect("fits");
+        assert_eq!(volume.storage().spec(), spec);
+        assert_eq!(volume.geometry(), spec.geometry());
+        assert_eq!(reported_bytes, spec.reserved_bytes());
+        assert_eq!(volume.storage().used_bytes(), spec.reserved_bytes());
+        let invalid = VolumeSpec::thin(ByteSize(1));
+        let refused = create(&invalid, &budget, &mut |_| ControlFlow::Continue(()));
+        assert!(matches!(refused, Err(VolumeError::Spec(_))));
+    }
+}
