@@ -43,60 +43,6 @@ refused() {
   }
 }
 
-# clean_up: brings this machine back to what its suite starts with, by CLEAN_STEPS, which the suite's guest.sh lists, in order; they
-# start few processes where there is nothing to do.
-CLEAN_STEPS=()
-# Programs that a suite starts once, and that stay.
-LASTING_PROGRAMS=()
-
-clean_up() {
-  local step
-  for step in end_processes release_disks "${CLEAN_STEPS[@]}"; do
-    "$step" || {
-      echo "clean_up: $step failed" >&2
-      return 1
-    }
-  done
-}
-
-# end_processes: all but the first one, those that this script runs in, and LASTING_PROGRAMS.
-end_processes() {
-  local -A ours=([1]=1)
-  local pid=$$
-  while [ "$pid" -gt 1 ]; do
-    ours[$pid]=1
-    read -r _ _ _ pid _ < "/proc/$pid/stat"
-  done
-  eventually 10 others_are_ended
-}
-
-# Ends those that are there; fails when there were some. A process of the kernel's has no program.
-others_are_ended() {
-  local dir name status=0
-  for dir in /proc/[0-9]*; do
-    [ -z "${ours[${dir#/proc/}]:-}" ] || continue
-    [ -e "$dir/exe" ] || continue
-    read -r name < "$dir/comm" || continue
-    [[ " ${LASTING_PROGRAMS[*]} " != *" $name "* ]] || continue
-    echo "$name runs still"
-    kill -KILL "${dir#/proc/}" || :
-    status=1
-  done
-  return "$status"
-}
-
-# release_disks: what is mounted, and what device-mapper and md have made of disks.
-release_disks() {
-  local directory array
-  while read -r _ directory _; do
-    case $directory in /mnt/*) umount "$directory" ;; esac
-  done < <(tac /proc/mounts)
-  [ ! -e /sys/block/dm-0 ] || DM_DISABLE_UDEV=1 dmsetup remove_all --force
-  for array in /sys/block/md*; do
-    [ ! -e "$array" ] || mdadm --stop "/dev/${array##*/}"
-  done
-}
-
 # same A B [WHAT]
 same() {
   [ "$1" = "$2" ] || {

@@ -108,7 +108,7 @@ E
 # Nobody tells of an address that is taken from one device and given to another later.
 test_an_address_that_goes_to_another_adapter_is_served_there() {
   guest << 'E'
-MOVES=$MOVING_ADDRESS
+MOVES=10.77.0.99
 portal=nvme+rdma://$MOVES:4440
 answers() { nvme discover -t rdma -a "$MOVES" -s 4440; }
 ip address add "$MOVES/32" dev eth0
