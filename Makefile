@@ -1,12 +1,12 @@
 # ramport: `make run` serves a RAM disk and measures it; `make test` runs all checks; `make test-adapters` repeats the RDMA suites
-# with adapters.
+# with adapters; `make test-long` runs the long variants.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 BINARY = target/release/ramport
 
-.PHONY: run build test test-adapters install clean
+.PHONY: run build test test-adapters test-long install clean
 
 # A RAM disk on loopback: checked, measured, then served until Ctrl-C.
 run: build
@@ -32,6 +32,16 @@ test: build
 test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
+
+# Takes hours: 500 seeds of the simulation, 10,000 cases of each property, 10,000 connections by each transport, and a minute of
+# each fuzz target.
+test-long: build
+	@scripts/deps.sh test
+	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
+	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric iscsi memory roce session volume)
+	$(CARGO) build --package server --examples
+	ROUNDS=1000 RAMPORT_VM_TEST_LIMIT_S=6000 tests/vm/run --jobs 2 --only '90-*/many*' nvme-tcp nvme-rdma iser
+	tests/fuzz/run
 
 install: build
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport

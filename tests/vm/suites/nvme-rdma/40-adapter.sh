@@ -62,11 +62,12 @@ test_a_host_beside_hostile_peers_notices_nothing() {
 register_not
 connect "$ADDRESS"
 dmesg --clear
-io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
+io_started beside "$(device 1)" timed_for_a_while beside "$(device 1)"
 E
   harm_from_the_wire hostile_peers 10.77.0.11:4430
   here << 'E'
 io_ended beside 60
+not_delayed beside "$(device 1)"
 nothing_was_lost
 disconnect
 register_memory
