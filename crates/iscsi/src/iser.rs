@@ -8,16 +8,11 @@
 //!
 //! What is left out: sessions of several connections, and digests, which RFC 7145 leaves to the RDMA transport.
 
-mod keys;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transmit;
 pub mod wire;
 
-pub use keys::RdmaKeys;
+pub use crate::params::rdma::{RdmaKeys, SEGMENT_LEN_MAX_BYTES};
 pub use session::{Accepted, PeerError, TargetConfig, TargetSession, accept};
-
-/// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login at the most, and what
-/// initiators post their receives for.
-pub const SEGMENT_LEN_MAX_BYTES: u32 = 8192;

@@ -17,31 +17,25 @@
 
 mod backend;
 mod chap;
-mod command;
-mod connection;
-mod control;
 pub mod initiator;
 pub mod iser;
 mod login;
-mod order;
 pub mod params;
-mod task;
+mod target;
+mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
-mod transmit;
-mod waiting;
 mod window;
 pub mod wire;
-mod work;
 
 pub use backend::{Abort, AbortScope, Saved, Standing, TargetAddress, TargetRecord};
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
-pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 pub use login::{LoggedIn, LoginStatus, SessionKind};
 pub use params::{Digest, Parameters, Phase, Unacceptable};
-pub use task::COMMANDS_MAX;
+pub use target::COMMANDS_MAX;
+pub use tcp::SEND_LIST_MIN_BYTES;
+pub use tcp::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 pub use text::TextBuilder;
-pub use transmit::SEND_LIST_MIN_BYTES;
 pub use window::SharedSession;

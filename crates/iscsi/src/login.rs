@@ -10,7 +10,7 @@
 
 use crate::backend::{Authentication, Backend, OpenError, Opened, SessionEnds};
 use crate::chap::{Algorithm, CHALLENGE_LEN, Challenge};
-use crate::iser::RdmaKeys;
+use crate::params::rdma::RdmaKeys;
 use crate::params::{Parameters, Phase};
 use crate::text::{self, TEXT_LEN_MAX, TextBuilder};
 use crate::window::SharedSession;

@@ -2,7 +2,9 @@
 //!
 //! Read first: RFC 7143 §6.2, "Text Mode Negotiation", and §13, "Login/Text Operational Text Keys".
 
-use crate::iser::{self, RdmaKeys};
+pub(crate) mod rdma;
+
+use self::rdma::RdmaKeys;
 use crate::text::{TextBuilder, parse_number};
 
 /// Whether a digest is in use.
@@ -271,7 +273,7 @@ impl Parameters {
     /// The longest data segment that the target receives.
     pub fn recv_segment_len_max(&self) -> u32 {
         match &self.rdma {
-            Some(_) => iser::SEGMENT_LEN_MAX_BYTES,
+            Some(_) => rdma::SEGMENT_LEN_MAX_BYTES,
             None => RECV_SEGMENT_LEN_MAX,
         }
     }

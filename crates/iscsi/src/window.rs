@@ -3,16 +3,18 @@
 //! Read first: RFC 7143 §4.2.2.1, "Command Numbering and Acknowledging".
 //!
 //! Commands of a session with several connections come in any order, since each connection delivers on its own.
-//! ExpCmdSN moves over what has come without a gap; what has come is begun in order ([`crate::order`]).
+//! ExpCmdSN moves over what has come without a gap; what has come is begun in order ([`order`]).
+
+pub(crate) mod order;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scsi::Lun;
 
 use crate::backend::AbortScope;
-use crate::order::{Attribute, Line, Member, Place};
 use crate::params::Parameters;
-use crate::task::COMMANDS_MAX;
+use crate::target::task::COMMANDS_MAX;
+use crate::window::order::{Attribute, Line, Member, Place};
 use crate::wire::sn_before;
 
 /// What the connections of one session share.

@@ -421,12 +421,12 @@ fn has_room(out: &SendList, copied_bytes: usize) -> bool {
 
 fn emit_header(digests: Digests, header: &[u8], out: &mut SendList) {
     debug_assert!(Bhs::ref_from_bytes(header).is_ok());
-    crate::transmit::push_header(header, digests.header, out);
+    crate::tcp::transmit::push_header(header, digests.header, out);
 }
 
 /// Emits a data segment that is copied.
 fn emit_copy(digests: Digests, segment: &[u8], out: &mut SendList) {
-    crate::transmit::push_segment(segment, digests.data, out);
+    crate::tcp::transmit::push_segment(segment, digests.data, out);
 }
 
 /// Emits a data segment from a command's buffer.
@@ -445,5 +445,5 @@ fn emit_range(digests: Digests, range: BufferRange, buffers: &Buffers, out: &mut
         },
     });
     assert!(fitted, "has_room was asked for these data");
-    crate::transmit::push_end_of_segment(data, digests.data, out);
+    crate::tcp::transmit::push_end_of_segment(data, digests.data, out);
 }

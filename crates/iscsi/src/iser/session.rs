@@ -17,15 +17,15 @@ use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 use zerocopy::FromBytes;
 
 use super::SEGMENT_LEN_MAX_BYTES;
-use super::keys::{RdmaKeys, UNEXPECTED_PDUS_MAX};
 use super::wire::{
     CmHeader, ControlHeader, HEADER_LEN, HelloReply, Layout, Malformed, Message, Tag,
 };
 use crate::backend::Backend;
-use crate::connection::{self, AHS_LEN_MAX, Connection, Stage};
 use crate::login::Login;
 use crate::params::Parameters;
-use crate::task::Advertised;
+use crate::params::rdma::{RdmaKeys, UNEXPECTED_PDUS_MAX};
+use crate::target::task::Advertised;
+use crate::tcp::session::{AHS_LEN_MAX, Connection, Stage};
 use crate::wire::BHS_LEN;
 use crate::wire::command::ScsiCommand;
 
@@ -34,7 +34,7 @@ use crate::wire::command::ScsiCommand;
 pub enum PeerError {
     /// As over TCP.
     #[error(transparent)]
-    Iscsi(#[from] connection::PeerError),
+    Iscsi(#[from] crate::tcp::session::PeerError),
     /// A message that is none of iSER's.
     #[error(transparent)]
     Malformed(#[from] Malformed),

@@ -16,10 +16,10 @@ use zerocopy::big_endian::U32;
 use super::session::TargetSession;
 use super::wire::{ControlHeader, Layout};
 use crate::backend::Backend;
-use crate::command::fail;
-use crate::connection::Stage;
-use crate::task::{BURSTS_MAX, Progress, Task, Work};
-use crate::transmit::{Sent, read_next, scsi_response, sense_segment};
+use crate::target::command::fail;
+use crate::target::task::{BURSTS_MAX, Progress, Task, Work};
+use crate::tcp::session::Stage;
+use crate::tcp::transmit::{Sent, read_next, scsi_response, sense_segment};
 
 /// DATA PHASE ERROR (4Bh/00h): the command names no buffer for its data, or one that they don't fit.
 const DATA_PHASE_ERROR: scsi::Asc = scsi::Asc(0x4B00);

@@ -13,16 +13,16 @@ use session::{SendList, Session, StreamSession};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backend::{Backend, Opened};
-use crate::control::{Managing, Reply};
 use crate::login::{LoggedIn, Login, SessionKind};
-use crate::order::Place;
 use crate::params::{Digest, Parameters, RECV_SEGMENT_LEN_MAX};
-use crate::task::{Advertised, COMMANDS_MAX, Due, Tasks};
+use crate::target::control::{Managing, Reply};
+use crate::target::task::{Advertised, COMMANDS_MAX, Due, Tasks};
+use crate::target::work::Workload;
 use crate::text::TEXT_LEN_MAX;
 use crate::window::Window;
+use crate::window::order::Place;
 use crate::wire::other::reason;
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, request};
-use crate::work::Workload;
 
 /// The longest additional header segments that are read. None is needed: CDBs have 16 bytes, and bidirectional
 /// commands are not offered.
@@ -665,6 +665,3 @@ impl<B: Backend> Session for Connection<B> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

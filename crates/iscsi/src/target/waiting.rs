@@ -13,10 +13,10 @@ use scsi::{Medium, NexusId, Response, ScsiStatus, Sense};
 use session::{Admitted, Leases, Resumed};
 
 use crate::backend::Backend;
-use crate::command::{finish, kind_of};
-use crate::connection::{Connection, Full, Stage};
-use crate::task::{LeaseHolder, Progress, Task, Work};
-use crate::work::Execution;
+use crate::target::command::{finish, kind_of};
+use crate::target::task::{LeaseHolder, Progress, Task, Work};
+use crate::target::work::Execution;
+use crate::tcp::session::{Connection, Full, Stage};
 
 /// How a new task is admitted to its volume.
 pub(crate) struct Admitting<'a> {

@@ -8,7 +8,7 @@ use block::testing::VecVolume;
 use proptest::prelude::*;
 use session::{Session as _, StreamSession as _};
 
-use crate::connection::GAP_TIMEOUT;
+use crate::tcp::session::GAP_TIMEOUT;
 use crate::testing::{TestBackend, TestTarget};
 use crate::text::TextBuilder;
 use crate::wire::command::{function, function_response};

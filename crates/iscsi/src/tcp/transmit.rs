@@ -11,9 +11,9 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use crate::backend::Backend;
-use crate::connection::{Connection, Full, Stage};
 use crate::params::Digest;
-use crate::task::{Progress, Task, Work};
+use crate::target::task::{Progress, Task, Work};
+use crate::tcp::session::{Connection, Full, Stage};
 use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};

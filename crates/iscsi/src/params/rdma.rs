@@ -2,12 +2,14 @@
 //!
 //! Read first: RFC 7145 §6.
 
-use super::SEGMENT_LEN_MAX_BYTES;
 use crate::params::{Parameters, Unacceptable};
 use crate::text::{TextBuilder, parse_number};
 
+/// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login at the most, and what
+/// initiators post their receives for.
+pub const SEGMENT_LEN_MAX_BYTES: u32 = 8192;
 /// How many unexpected PDUs (of immediate delivery) the target has receives for, beyond its command window.
-pub(super) const UNEXPECTED_PDUS_MAX: u16 = 16;
+pub(crate) const UNEXPECTED_PDUS_MAX: u16 = 16;
 
 /// What RFC 7145 §6 adds to a session's parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl RdmaKeys {
     /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out unless an initiator
     /// declares otherwise. Initiators on InfiniBand and RoCE (Linux's, libiscsi) declare nothing and count from the first
     /// solicited byte; they are told by what their connection request says: no zero-based addresses.
-    pub(super) fn new(counts_all_data: bool) -> Self {
+    pub(crate) fn new(counts_all_data: bool) -> Self {
         Self {
             extensions: None,
             target_recv_segment_len_max: SEGMENT_LEN_MAX_BYTES,

@@ -8,12 +8,12 @@ use scsi::{CopyWork, Lun, Medium, Response};
 use session::{Leases, RemoteBuffer, SourceId};
 
 use crate::backend::{AbortScope, Backend};
-use crate::order::{Attribute, Place};
 use crate::params::OUTSTANDING_R2T_MAX;
+use crate::target::work::Execution;
+use crate::window::order::{Attribute, Place};
 use crate::window::{Arrival, Window};
 use crate::wire::command::ScsiCommand;
 use crate::wire::{Bhs, NO_TASK_TAG};
-use crate::work::Execution;
 
 /// How many commands a session may have outstanding (its command window) at the most.
 pub const COMMANDS_MAX: usize = 256;

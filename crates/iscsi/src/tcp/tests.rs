@@ -1,21 +1,29 @@
+mod order;
 mod waiting;
+mod work;
 
-use super::*;
+use std::time::{Duration, Instant};
+
+use super::session::*;
 use crate::Saved;
 use crate::backend::{Abort, AbortScope, Standing};
 use crate::backend::{
     Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
 };
+use crate::backend::{Backend, Opened};
+use crate::login::LoggedIn;
 use crate::login::LoginStatus;
 use crate::text::TextBuilder;
 use crate::window::SharedSession;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
+use crate::wire::other::reason;
 use crate::wire::{FINAL, NO_TASK_TAG, response};
 use block::testing::VecVolume;
 use block::{Access, BlockSize, Volume};
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
 use session::{Segment, SourceId};
+use session::{SendList, Session, StreamSession};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 

@@ -12,9 +12,9 @@ use scsi::{
 use session::{Admitted, Leases, Resumed};
 
 use crate::backend::Backend;
-use crate::connection::{Connection, Stage};
-use crate::task::{Due, LeaseHolder, Progress, Task, Work};
-use crate::waiting::{Admitting, is_settled, restrict};
+use crate::target::task::{Due, LeaseHolder, Progress, Task, Work};
+use crate::target::waiting::{Admitting, is_settled, restrict};
+use crate::tcp::session::{Connection, Stage};
 
 /// PERSISTENT RESERVE OUT.
 const PERSISTENT_RESERVE_OUT: u8 = 0x5F;
@@ -401,6 +401,3 @@ fn begin<B: Backend>(task: &mut Task, nexus: NexusId, backend: &mut B) -> Begun 
     }
     Begun::Done
 }
-
-#[cfg(test)]
-mod tests;

@@ -247,6 +247,3 @@ impl Line {
         self.condemned.iter().any(is_meant)
     }
 }
-
-#[cfg(test)]
-mod tests;

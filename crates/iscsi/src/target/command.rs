@@ -9,18 +9,18 @@ use scsi::{Begin, CopyWork, Medium, NexusId, Response, ScsiStatus, Sense, SenseK
 use session::SourceId;
 
 use crate::backend::{Backend, Completed, Saved};
-use crate::connection::{Connection, Full, Sink, Stage};
-use crate::order::{Attribute, Place};
 use crate::params::Parameters;
-use crate::task::{Advertised, Bursts, Early, Held, Progress, Task, Work};
-use crate::transmit::COPY_LEN_MAX;
-use crate::waiting::Admitting;
+use crate::target::task::{Advertised, Bursts, Early, Held, Progress, Task, Work};
+use crate::target::waiting::Admitting;
+use crate::target::work::Execution;
+use crate::tcp::session::{Connection, Full, Sink, Stage};
+use crate::tcp::transmit::COPY_LEN_MAX;
 use crate::window::Arrival;
+use crate::window::order::{Attribute, Place};
 use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
 use crate::wire::other::reason;
 use crate::wire::{NO_TASK_TAG, parse_lun, sn_before};
-use crate::work::Execution;
 
 /// PROTOCOL SERVICE CRC ERROR (47h/05h): data came with a wrong digest.
 const PROTOCOL_SERVICE_CRC_ERROR: scsi::Asc = scsi::Asc(0x4705);
