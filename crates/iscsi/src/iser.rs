@@ -4,9 +4,9 @@
 //!
 //! A control-type PDU travels as a message: an iSER header, the PDU's basic header segment, its data. Data-In PDUs become
 //! RDMA WRITEs into the buffer that the command named, R2Ts become RDMA READs out of it; neither is ever sent. Everything else
-//! (login, tasks, task management, text) is that of [`Connection`](crate::Connection), which does not know the difference.
+//! (login, tasks, task management, text) is that of the core (`target`), which does not know the difference.
 //!
-//! What is left out: sessions of several connections, and digests, which RFC 7145 leaves to the RDMA transport.
+//! Not supported: sessions of several connections, and digests, which RFC 7145 leaves to the RDMA transport.
 
 mod session;
 #[cfg(test)]

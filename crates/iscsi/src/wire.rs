@@ -87,6 +87,12 @@ impl Bhs {
         self.opcode & 0x40 != 0
     }
 
+    /// CmdSN, which every numbered request has here.
+    pub fn cmd_sn(&self) -> u32 {
+        let [_, _, _, _, a, b, c, d, ..] = self.specific_20;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// Whether F is set.
     pub fn is_final(&self) -> bool {
         self.flags & FINAL != 0

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::iscsi::{Opened, Standing};
+use ::iscsi::{Opened, SessionState};
 use net::{ConnectionId, ReactorHandle};
 
 pub(crate) use backend::{IscsiBackend, IscsiPortalId};
@@ -61,15 +61,15 @@ impl Member {
         }
     }
 
-    /// How the session stands.
+    /// The state of the session.
     pub(crate) fn state(&self) -> IscsiState {
         match self {
-            Self::Normal(target, opened) => match target.session_standing(*opened) {
-                Standing::Good => IscsiState::LoggedIn,
-                Standing::Leaving(_) => IscsiState::LogoutRequested,
-                Standing::SessionDropped | Standing::ConnectionDropped | Standing::Ended => {
-                    IscsiState::Dropped
-                }
+            Self::Normal(target, opened) => match target.session_state(*opened) {
+                SessionState::Active => IscsiState::LoggedIn,
+                SessionState::LogoutRequested(_) => IscsiState::LogoutRequested,
+                SessionState::SessionDropped
+                | SessionState::ConnectionDropped
+                | SessionState::Ended => IscsiState::Dropped,
             },
             Self::Discovery(..) => IscsiState::LoggedIn,
         }

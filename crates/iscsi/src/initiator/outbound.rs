@@ -9,13 +9,14 @@ use zerocopy::{FromBytes as _, IntoBytes};
 
 use super::table::{Phase, abort_tag};
 use super::{Session, State};
+use crate::framing::{OVERHEAD_MAX, push_end_of_segment, push_header, push_segment};
 use crate::params::Digest;
 use crate::text::TextBuilder;
 use crate::wire::command::{ScsiCommand, TaskManagementRequest, function};
 use crate::wire::data::DataOut;
 use crate::wire::login::{LoginRequest, LogoutRequest, TextRequest};
 use crate::wire::other::NopOut;
-use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, request};
+use crate::wire::{BHS_LEN, Bhs, FINAL, NO_TASK_TAG, U24, request};
 
 /// A sequence of data-out that has not been sent in full.
 #[derive(Debug)]
@@ -39,9 +40,6 @@ pub(super) struct Control {
 
 /// Data up to this length are copied next to their header; longer ones are gathered from their buffer.
 pub(super) const COPY_MAX_BYTES: u32 = 4096;
-
-/// What a PDU takes beside its data: header, both digests, padding.
-const OVERHEAD_BYTES: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
 
 /// Parts of a list that one PDU takes: head, data, padding and digest.
 const PDU_PARTS: usize = 3;
@@ -416,17 +414,17 @@ fn copied_bytes(len_bytes: u32) -> usize {
 
 /// Whether a PDU surely fits.
 fn has_room(out: &SendList, copied_bytes: usize) -> bool {
-    out.free_parts() >= PDU_PARTS && out.free_bytes() >= OVERHEAD_BYTES + copied_bytes
+    out.free_parts() >= PDU_PARTS && out.free_bytes() >= OVERHEAD_MAX + copied_bytes
 }
 
 fn emit_header(digests: Digests, header: &[u8], out: &mut SendList) {
     debug_assert!(Bhs::ref_from_bytes(header).is_ok());
-    crate::tcp::transmit::push_header(header, digests.header, out);
+    push_header(header, digests.header, out);
 }
 
 /// Emits a data segment that is copied.
 fn emit_copy(digests: Digests, segment: &[u8], out: &mut SendList) {
-    crate::tcp::transmit::push_segment(segment, digests.data, out);
+    push_segment(segment, digests.data, out);
 }
 
 /// Emits a data segment from a command's buffer.
@@ -445,5 +443,5 @@ fn emit_range(digests: Digests, range: BufferRange, buffers: &Buffers, out: &mut
         },
     });
     assert!(fitted, "has_room was asked for these data");
-    crate::tcp::transmit::push_end_of_segment(data, digests.data, out);
+    push_end_of_segment(data, digests.data, out);
 }

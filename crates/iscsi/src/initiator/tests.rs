@@ -8,9 +8,10 @@ use scsi::host::{CommandFailure, Setup, SetupStep, io};
 use session::{Segment, StreamSession as _};
 
 use super::*;
+use crate::PeerError;
 use crate::backend::Authentication;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
-use crate::{Connection, PeerError};
 
 mod hostile;
 
@@ -50,7 +51,7 @@ struct Pair {
     session: Session,
     buffers: Buffers,
     list: SendList,
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     done: Vec<Outcome>,
     now: Instant,
@@ -64,7 +65,7 @@ impl Pair {
             session: Session::new(config).expect("a sensible configuration"),
             buffers: Buffers::new(SLOTS, SLOT_BYTES),
             list: SendList::with_capacity(64 * 1024),
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             backend: target.backend(),
             done: Vec::new(),
             now: Instant::now(),

@@ -2,30 +2,28 @@ mod order;
 mod waiting;
 mod work;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::session::*;
-use crate::Saved;
-use crate::backend::{Abort, AbortScope, Standing};
+use block::testing::VecVolume;
+use block::{Access, BlockSize, Volume};
+use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
+use session::{Segment, SendList, Session, SourceId, StreamSession};
+use zerocopy::IntoBytes;
+
+use super::{SEND_LIST_MIN_BYTES, TargetSession};
 use crate::backend::{
-    Authentication, Completed, OpenError, SessionEnds, TargetAddress, TargetRecord,
+    Abort, Authentication, Backend, Completed, LoggedIn, OpenError, Opened, Saved, SessionEnds,
+    SessionState, TargetAddress, TargetRecord,
 };
-use crate::backend::{Backend, Opened};
-use crate::login::LoggedIn;
-use crate::login::LoginStatus;
 use crate::text::TextBuilder;
-use crate::window::SharedSession;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t};
 use crate::wire::other::reason;
 use crate::wire::{FINAL, NO_TASK_TAG, response};
-use block::testing::VecVolume;
-use block::{Access, BlockSize, Volume};
-use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, View};
-use session::{Segment, SourceId};
-use session::{SendList, Session, StreamSession};
-use std::sync::Arc;
-use zerocopy::IntoBytes;
+use crate::{
+    AbortScope, CommandWindow, LoginStatus, PING_AFTER, PING_TIMEOUT, Parameters, PeerError,
+};
 
 /// Blocks of the disk.
 const BLOCKS: u64 = 2048;
@@ -37,10 +35,11 @@ struct World {
     secret: Option<crate::Credentials>,
     completed: usize,
     gather_max: u64,
-    standing: Standing,
+    state: SessionState,
     unsaved: Option<u64>,
     saved: Saved,
-    shared: Option<(Opened, SharedSession)>,
+    opened: Option<Opened>,
+    shared: Option<(Parameters, CommandWindow)>,
     aborts: Vec<Abort>,
 }
 
@@ -59,9 +58,10 @@ impl World {
             secret: None,
             completed: 0,
             gather_max: u64::MAX,
-            standing: Standing::Good,
+            state: SessionState::Active,
             unsaved: None,
             saved: Saved::Pending,
+            opened: None,
             shared: None,
             aborts: Vec::new(),
         }
@@ -96,11 +96,13 @@ impl Backend for World {
             .device
             .open_nexus(ports, LunMap::All, Access::ReadWrite);
         let nexus = nexus.ok_or(OpenError::OutOfResources)?;
-        Ok(Opened { tsih: 1, nexus })
+        let opened = Opened { tsih: 1, nexus };
+        self.opened = Some(opened);
+        Ok(opened)
     }
 
-    fn share(&mut self, opened: Opened, session: &SharedSession, _: u16) {
-        self.shared = Some((opened, session.clone()));
+    fn share(&mut self, parameters: &Parameters, window: CommandWindow, _: u16) {
+        self.shared = Some((parameters.clone(), window));
     }
 
     fn join(
@@ -108,21 +110,28 @@ impl Backend for World {
         _: SessionEnds<'_>,
         _: u16,
         _: u16,
-    ) -> Result<(Opened, SharedSession), OpenError> {
-        self.shared.clone().ok_or(OpenError::NoSession)
+    ) -> Result<(Opened, Parameters), OpenError> {
+        let (parameters, _) = self.shared.as_ref().ok_or(OpenError::NoSession)?;
+        let opened = self.opened.ok_or(OpenError::NoSession)?;
+        Ok((opened, parameters.clone()))
     }
 
-    fn end_others(&mut self, _: Opened, cid: Option<u16>) -> usize {
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        let (_, window) = self.shared.as_mut().expect("the session is shared");
+        call(window)
+    }
+
+    fn end_others(&mut self, cid: Option<u16>) -> usize {
         usize::from(cid == Some(7))
     }
 
-    fn abort_on_others(&mut self, _: Opened, _: AbortScope, _: u32) {}
+    fn abort_on_others(&mut self, _: AbortScope, _: u32) {}
 
-    fn aborts_done(&mut self, _: Opened) -> bool {
+    fn aborts_done(&mut self) -> bool {
         true
     }
 
-    fn wake_other(&mut self, _: Opened, _: u16) {}
+    fn wake_other(&mut self, _: u16) {}
 
     fn logged_in(&mut self, _: &LoggedIn) {}
 
@@ -144,11 +153,13 @@ impl Backend for World {
         }]
     }
 
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
-        call(&mut self.device)
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device, NexusId) -> R) -> R {
+        let nexus = self.opened.expect("a session with a nexus").nexus;
+        call(&mut self.device, nexus)
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
+    fn view(&mut self, lun: Lun) -> Option<(&View, SourceId)> {
+        let nexus = self.opened?.nexus;
         self.view = self.device.view(nexus, lun);
         self.view
             .as_ref()
@@ -171,22 +182,24 @@ impl Backend for World {
         self.completed += 1;
     }
 
-    fn take_aborts(&mut self, _: Opened) -> Vec<Abort> {
+    fn take_aborts(&mut self) -> Vec<Abort> {
         std::mem::take(&mut self.aborts)
     }
 
-    fn standing(&mut self, _: Opened) -> Standing {
-        self.standing
+    fn session_state(&mut self) -> SessionState {
+        self.state
     }
 
-    fn drop_session(&mut self, _: Opened) {
-        self.standing = Standing::SessionDropped;
+    fn drop_session(&mut self) {
+        self.state = SessionState::SessionDropped;
     }
 
     fn adopt(&mut self, _: Box<scsi::SanitizeWork>) {}
 
-    fn close(&mut self, opened: Opened) {
-        self.device.close_nexus(opened.nexus);
+    fn close(&mut self) {
+        if let Some(opened) = self.opened {
+            self.device.close_nexus(opened.nexus);
+        }
     }
 }
 
@@ -210,7 +223,7 @@ impl Pdu {
 /// An initiator that speaks to a connection in memory.
 struct Bed {
     world: World,
-    connection: Connection<World>,
+    connection: TargetSession<World>,
     now: Instant,
     chunk: usize,
     digests: bool,
@@ -225,7 +238,7 @@ impl Bed {
     fn of(world: World, chunk: usize) -> Self {
         Self {
             world,
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             now: Instant::now(),
             chunk,
             digests: false,
@@ -302,7 +315,7 @@ impl Bed {
     /// Everything that the connection has to send.
     fn receive(&mut self) -> Vec<Pdu> {
         let mut stream = Vec::new();
-        let mut list = SendList::with_capacity(crate::SEND_LIST_MIN_BYTES);
+        let mut list = SendList::with_capacity(SEND_LIST_MIN_BYTES);
         loop {
             self.connection
                 .poll_transmit(self.now, &mut self.world, &mut list);
@@ -597,7 +610,7 @@ fn event_of(pdu: &Pdu) -> (u8, [u16; 3]) {
 fn a_session_that_is_to_leave_is_served_until_it_logs_out_or_is_dropped() {
     let mut bed = Bed::logged_in(1 << 20, &[]);
     bed.settle();
-    bed.world.standing = Standing::Leaving(Duration::from_secs(3));
+    bed.world.state = SessionState::LogoutRequested(Duration::from_secs(3));
     let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
     woken.expect("it goes on");
     assert_eq!(event_of(&bed.receive()[0]), (1, [0, 0, 3]));
@@ -617,7 +630,7 @@ fn a_session_that_is_to_leave_is_served_until_it_logs_out_or_is_dropped() {
 #[test]
 fn a_connection_that_is_dropped_is_told_which_and_closed_where_nobody_reads() {
     let mut bed = Bed::logged_in(1 << 20, &[("DefaultTime2Retain", "0")]);
-    bed.world.standing = Standing::ConnectionDropped;
+    bed.world.state = SessionState::ConnectionDropped;
     let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
     woken.expect("it is told");
     let unread = bed

@@ -4,293 +4,292 @@
 
 use std::time::Instant;
 
-use block::{ByteRange, ReadDest};
-use scsi::{Response, ScsiStatus, Sense};
-use session::{Placement, SendList};
+use block::{ByteRange, Extent, Op, ReadDest, Status, Volume};
+use scsi::{ScsiStatus, Sense};
+use session::{Placement, Segment, SendList};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use crate::backend::Backend;
-use crate::params::Digest;
+use crate::framing::{
+    OVERHEAD_MAX, digest_len, push_header, push_padding, push_padding_and_digest, push_segment,
+};
+use crate::params::{Digest, Parameters};
+use crate::target::full_feature::FullFeature;
+use crate::target::reply::Replies;
+use crate::target::response::{Numbers, read_next, residual, scsi_response, sense_segment};
 use crate::target::task::{Progress, Task, Work};
-use crate::tcp::session::{Connection, Full, Stage};
-use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
-use crate::wire::{BHS_LEN, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, response};
+use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, U24, response};
 
 /// Reads of less than a page are copied into the send list; longer ones are gathered from volume memory.
-pub const COPY_LEN_MAX: u64 = (4 << 10) - 1;
-/// The longest data segment that is copied (for its digest, or since it can't be sent from the volume): it must fit into a send
-/// list.
+pub(super) const COPY_LEN_MAX: u64 = (4 << 10) - 1;
+/// The longest data segment that is copied, either for its digest or because it cannot be sent from the volume. It must
+/// fit into a send list.
 const COPIED_LEN_MAX: u64 = 64 << 10;
-/// What a send list must hold at the least.
+/// The least capacity of a send list, in bytes.
 pub const SEND_LIST_MIN_BYTES: usize = COPIED_LEN_MAX as usize + 1024;
-/// Room that a PDU needs beside its data: header, both digests, padding.
-const OVERHEAD_MAX: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
 
-/// Whether a task has sent all that it can for now.
-pub(crate) enum Sent {
-    /// Nothing more; the task is finished and can be freed.
+/// The digests of a connection's PDUs.
+#[derive(Clone, Copy)]
+pub(super) struct Digests {
+    header: Digest,
+    data: Digest,
+}
+
+impl Digests {
+    pub(super) const NONE: Self = Self {
+        header: Digest::None,
+        data: Digest::None,
+    };
+
+    fn of(parameters: &Parameters) -> Self {
+        Self {
+            header: parameters.header_digest,
+            data: parameters.data_digest,
+        }
+    }
+}
+
+/// The result of sending a task.
+enum Sent {
+    /// Everything was sent: the task ends.
     Finished,
-    /// Nothing more until data-out come.
+    /// The task has nothing to send until something happens.
     Waiting,
     /// The list is full.
     Full,
 }
 
-impl<B: Backend> Connection<B> {
-    pub(crate) fn transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
-        let digest = self.header_digest();
-        while let Some(reply) = self.replies.front() {
-            if out.free_bytes() < reply.len() + OVERHEAD_MAX || out.free_parts() < 2 {
-                return;
-            }
-            let reply = self.replies.pop_front().expect("there is a front");
-            self.send_reply(reply, digest, out);
-        }
-        while !self.closing {
-            let Stage::Full(full) = &mut self.stage else {
-                return;
-            };
-            let Some(slot) = full.tasks.next_ready() else {
-                if self.begin_held(now, backend) {
-                    continue;
-                }
-                return;
-            };
-            match self.send_task(slot, backend, out) {
-                Sent::Full => return,
-                Sent::Waiting => self.with_full(|full| full.tasks.pop_ready()),
-                Sent::Finished => self.with_full(|full| full.finish_ready(slot, backend)),
-            }
+/// Sends as much as fits into `out`.
+pub(super) fn transmit<B: Backend>(
+    core: &mut FullFeature,
+    now: Instant,
+    backend: &mut B,
+    out: &mut SendList,
+) {
+    let digests = Digests::of(&core.parameters);
+    if !core.replies.is_empty() {
+        let numbers = core.numbers(backend);
+        if !send_replies(&mut core.replies, numbers, digests, out) {
+            return;
         }
     }
-
-    pub(crate) fn with_full(&mut self, call: impl FnOnce(&mut Full)) {
-        if let Stage::Full(full) = &mut self.stage {
-            call(full);
+    while !core.is_closing() {
+        let Some(slot) = core.tasks.next_ready() else {
+            if core.begin_early(now, backend) {
+                continue;
+            }
+            return;
+        };
+        match send_task(core, slot, digests, backend, out) {
+            Sent::Full => return,
+            Sent::Waiting => core.tasks.pop_ready(),
+            Sent::Finished => core.retire_ready(slot, backend),
         }
     }
+}
 
-    /// ExpCmdSN and MaxCmdSN: the next and the last command that the window takes.
-    pub(crate) fn numbers(&self) -> (u32, u32) {
-        match &self.stage {
-            Stage::Full(full) => full.tasks.numbers(),
-            Stage::Login(_) => (self.login_cmd_sn, self.login_cmd_sn),
-        }
-    }
-
-    fn send_task(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> Sent {
-        let Stage::Full(full) = &mut self.stage else {
-            return Sent::Finished;
-        };
-        let Some(task) = full.tasks.get(slot) else {
-            return Sent::Finished;
-        };
-        match task.progress {
-            Progress::Receiving => self.send_r2ts(slot, out),
-            Progress::Waiting
-            | Progress::Filling
-            | Progress::Working
-            | Progress::Settling
-            | Progress::Held => Sent::Waiting,
-            Progress::Sending => {
-                if !self.send_data_in(slot, backend, out) {
-                    return Sent::Full;
-                }
-                if self.is_answered(slot) || self.send_response(slot, out) {
-                    Sent::Finished
-                } else {
-                    Sent::Full
-                }
-            }
-            Progress::Answered => Sent::Finished,
-        }
-    }
-
-    fn is_answered(&self, slot: usize) -> bool {
-        let Stage::Full(full) = &self.stage else {
-            return true;
-        };
-        let task = full.tasks.get(slot);
-        task.is_none_or(|task| task.progress == Progress::Answered)
-    }
-
-    /// Asks for data-out: bursts in order, as many at once as were negotiated.
-    fn send_r2ts(&mut self, slot: usize, out: &mut SendList) -> Sent {
-        let ((exp, max), stat_sn) = (self.numbers(), self.stat_sn);
-        let digest = self.header_digest();
-        let Stage::Full(full) = &mut self.stage else {
-            return Sent::Finished;
-        };
-        let outstanding_max = full.parameters.outstanding_r2t_max as usize;
-        let burst = u64::from(full.parameters.burst_len_max);
-        let ttt = full.tasks.transfer_tag(slot);
-        let Some(task) = full.tasks.get_mut(slot) else {
-            return Sent::Finished;
-        };
-        while task.solicited < task.len && task.r2ts.len() < outstanding_max {
-            if out.free_bytes() < OVERHEAD_MAX || out.free_parts() < 2 {
-                return Sent::Full;
-            }
-            let len = burst.min(task.len - task.solicited);
-            let r2t = R2t {
-                opcode: response::R2T,
-                flags: FINAL,
-                reserved: [0; 2],
-                total_ahs_words: 0,
-                data_segment_len: U24::new(0),
-                lun: lun_field(task.lun),
-                itt: U32::new(task.itt),
-                ttt: U32::new(ttt),
-                stat_sn: U32::new(stat_sn),
-                exp_cmd_sn: U32::new(exp),
-                max_cmd_sn: U32::new(max),
-                r2t_sn: U32::new(task.next_sn),
-                buffer_offset: U32::new(task.solicited as u32),
-                desired_len: U32::new(len as u32),
-            };
-            push_header(r2t.as_bytes(), digest, out);
-            task.next_sn += 1;
-            task.solicited += len;
-            task.r2ts.push_back(task.solicited);
-        }
-        Sent::Waiting
-    }
-
-    /// Sends Data-In until all is sent or the list is full; the last PDU carries the status where it is GOOD,
-    /// and marks the task as answered. False where the list is full.
-    fn send_data_in(&mut self, slot: usize, backend: &mut B, out: &mut SendList) -> bool {
-        let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
-        loop {
-            let (exp, max) = self.numbers();
-            let Stage::Full(full) = &mut self.stage else {
-                return true;
-            };
-            let parameters = &full.parameters;
-            let (segment_max, burst) = (
-                u64::from(parameters.send_segment_len_max),
-                u64::from(parameters.burst_len_max),
-            );
-            let nexus = full.opened().map(|opened| opened.nexus);
-            let Some(task) = full.tasks.get_mut(slot) else {
-                return true;
-            };
-            let is_data_in = matches!(task.work, Work::Read(_) | Work::Data(_));
-            if !is_data_in || task.moved >= task.len {
-                return true;
-            }
-            // A sequence ends at a multiple of MaxBurstLength (F).
-            let to_burst_end = burst - task.moved % burst;
-            let mut len = segment_max.min(task.len - task.moved).min(to_burst_end);
-            let is_placeable = matches!(task.work, Work::Read(_)) && !task.must_copy;
-            let must_copy = !is_placeable || data_digest == Digest::Crc32c;
-            if must_copy {
-                len = len.min(COPIED_LEN_MAX);
-            }
-            let copied = must_copy || len <= COPY_LEN_MAX;
-            let own_bytes = OVERHEAD_MAX + if copied { len as usize } else { 0 };
-            if out.free_bytes() < own_bytes || out.free_parts() < 4 {
-                return false;
-            }
-            let last = task.moved + len == task.len;
-            let phase_collapse = last && task.response.status == ScsiStatus::Good;
-            let mut header = data_in(task, len, exp, max);
-            if last || to_burst_end == len {
-                header.flags |= FINAL;
-            }
-            if phase_collapse {
-                let (flags, residual) = residual(task);
-                header.flags |= STATUS_PRESENT | flags;
-                header.stat_sn = U32::new(self.stat_sn);
-                header.residual = U32::new(residual);
-            }
-            push_header(header.as_bytes(), header_digest, out);
-            let sent = match nexus {
-                Some(nexus) => push_data(task, len, copied, data_digest, nexus, backend, out),
-                None => Ok(()),
-            };
-            if let Err(sense) = sent {
-                out.retract(
-                    BHS_LEN
-                        + if header_digest == Digest::Crc32c {
-                            DIGEST_LEN
-                        } else {
-                            0
-                        },
-                );
-                task.response = Response::check(sense);
-                task.work = Work::None;
-                return true;
-            }
-            task.moved += len;
-            task.next_sn += 1;
-            if phase_collapse {
-                task.enter(Progress::Answered);
-                self.stat_sn = self.stat_sn.wrapping_add(1);
-            }
-        }
-    }
-
-    /// False where the list is full.
-    fn send_response(&mut self, slot: usize, out: &mut SendList) -> bool {
-        let ((exp, max), stat_sn) = (self.numbers(), self.stat_sn);
-        let (header_digest, data_digest) = (self.header_digest(), self.data_digest());
-        let Stage::Full(full) = &mut self.stage else {
-            return true;
-        };
-        let Some(task) = full.tasks.get_mut(slot) else {
-            return true;
-        };
-        let segment = sense_segment(&task.response);
-        if out.free_bytes() < OVERHEAD_MAX + segment.len() || out.free_parts() < 2 {
+/// Sends replies. Returns false if the list is full. `numbers` are ExpCmdSN and MaxCmdSN.
+pub(super) fn send_replies(
+    replies: &mut Replies,
+    numbers: (u32, u32),
+    digests: Digests,
+    out: &mut SendList,
+) -> bool {
+    while let Some(front) = replies.front() {
+        if !has_room(out, OVERHEAD_MAX + front.len_bytes()) {
             return false;
         }
-        let mut header = scsi_response(task, segment.len());
-        (header.stat_sn, header.exp_cmd_sn, header.max_cmd_sn) =
-            (U32::new(stat_sn), U32::new(exp), U32::new(max));
-        push_header(header.as_bytes(), header_digest, out);
-        push_segment(&segment, data_digest, out);
-        self.stat_sn = self.stat_sn.wrapping_add(1);
-        true
+        let Some(reply) = replies.pop(numbers) else {
+            return true;
+        };
+        let digests = if reply.is_of_login() {
+            Digests::NONE
+        } else {
+            digests
+        };
+        push_header(&reply.header, digests.header, out);
+        push_segment(&reply.segment, digests.data, out);
     }
+    true
 }
 
-impl Full {
-    /// The task at the front of the queue has been answered.
-    pub(crate) fn finish_ready(&mut self, slot: usize, backend: &mut impl Backend) {
-        self.tasks.pop_ready();
-        if let Some(task) = self.tasks.get(slot) {
-            Self::completed(task, backend);
+fn send_task<B: Backend>(
+    core: &mut FullFeature,
+    slot: usize,
+    digests: Digests,
+    backend: &mut B,
+    out: &mut SendList,
+) -> Sent {
+    let (expected, max) = core.numbers(backend);
+    let numbers = Numbers {
+        stat: core.replies.stat_sn(),
+        expected,
+        max,
+    };
+    let ttt = core.tasks.transfer_tag(slot);
+    let Some(task) = core.tasks.get_mut(slot) else {
+        return Sent::Finished;
+    };
+    let parameters = &core.parameters;
+    match task.progress {
+        Progress::Receiving => return send_r2ts(task, ttt, parameters, numbers, out),
+        Progress::Sending => {}
+        Progress::Answered => return Sent::Finished,
+        Progress::Waiting
+        | Progress::Filling
+        | Progress::Working
+        | Progress::Settling
+        | Progress::Held => return Sent::Waiting,
+    }
+    if !send_data_in(task, parameters, numbers, backend, out) {
+        return Sent::Full;
+    }
+    if task.progress != Progress::Answered && !send_response(task, digests, numbers, out) {
+        return Sent::Full;
+    }
+    core.replies.advance_stat_sn();
+    Sent::Finished
+}
+
+/// Requests data-out: bursts in order, as many at once as were negotiated.
+fn send_r2ts(
+    task: &mut Task,
+    ttt: u32,
+    parameters: &Parameters,
+    numbers: Numbers,
+    out: &mut SendList,
+) -> Sent {
+    let outstanding_max = parameters.outstanding_r2t_max as usize;
+    let burst = u64::from(parameters.burst_len_max);
+    while task.solicited < task.len && task.r2ts.len() < outstanding_max {
+        if !has_room(out, OVERHEAD_MAX) {
+            return Sent::Full;
         }
-        self.tasks.remove(slot);
-        self.tasks.give_room_back(backend);
+        let len = burst.min(task.len - task.solicited);
+        let r2t = R2t {
+            opcode: response::R2T,
+            flags: FINAL,
+            reserved: [0; 2],
+            total_ahs_words: 0,
+            data_segment_len: U24::new(0),
+            lun: scsi::lun_bytes(task.lun),
+            itt: U32::new(task.itt),
+            ttt: U32::new(ttt),
+            stat_sn: U32::new(numbers.stat),
+            exp_cmd_sn: U32::new(numbers.expected),
+            max_cmd_sn: U32::new(numbers.max),
+            r2t_sn: U32::new(task.next_sn),
+            buffer_offset: U32::new(task.solicited as u32),
+            desired_len: U32::new(len as u32),
+        };
+        push_header(r2t.as_bytes(), parameters.header_digest, out);
+        task.next_sn += 1;
+        task.solicited += len;
+        task.r2ts.push_back(task.solicited);
+    }
+    Sent::Waiting
+}
+
+/// The data of one Data-In PDU.
+struct Piece {
+    len: u64,
+    /// They are copied into the list, or gathered from volume memory.
+    is_copied: bool,
+    /// They end a sequence (F).
+    ends_sequence: bool,
+    /// They are the last of the task.
+    is_last: bool,
+}
+
+impl Piece {
+    /// The next piece of a task's data-in.
+    fn next(task: &Task, parameters: &Parameters) -> Self {
+        // A sequence ends at a multiple of MaxBurstLength.
+        let burst = u64::from(parameters.burst_len_max);
+        let to_sequence_end = burst - task.moved % burst;
+        let left = task.len - task.moved;
+        let segment_max = u64::from(parameters.send_segment_len_max);
+        let mut len = segment_max.min(left).min(to_sequence_end);
+        let is_placeable = matches!(task.work, Work::Read(_)) && !task.must_copy;
+        let must_copy = !is_placeable || parameters.data_digest == Digest::Crc32c;
+        if must_copy {
+            len = len.min(COPIED_LEN_MAX);
+        }
+        let is_last = len == left;
+        Self {
+            len,
+            is_copied: must_copy || len <= COPY_LEN_MAX,
+            ends_sequence: is_last || to_sequence_end == len,
+            is_last,
+        }
+    }
+
+    /// Bytes that it takes of the list itself.
+    fn own_bytes(&self) -> usize {
+        OVERHEAD_MAX + if self.is_copied { self.len as usize } else { 0 }
     }
 }
 
-/// The header of a task's SCSI Response, but for its numbers.
-pub(crate) fn scsi_response(task: &Task, segment_len: usize) -> ScsiResponse {
-    let (flags, residual) = residual(task);
-    ScsiResponse {
-        opcode: response::SCSI_RESPONSE,
-        flags: FINAL | flags,
-        response: 0,
-        status: task.response.status as u8,
-        total_ahs_words: 0,
-        data_segment_len: U24::new(segment_len as u32),
-        reserved: [0; 8],
-        itt: U32::new(task.itt),
-        snack_tag: U32::new(0),
-        stat_sn: U32::new(0),
-        exp_cmd_sn: U32::new(0),
-        max_cmd_sn: U32::new(0),
-        exp_data_sn: U32::new(task.next_sn),
-        bidi_residual: U32::new(0),
-        residual: U32::new(residual),
+/// Sends Data-In until all is sent. The last PDU carries the status if it is GOOD, and the task is answered. Returns
+/// false if the list is full.
+fn send_data_in<B: Backend>(
+    task: &mut Task,
+    parameters: &Parameters,
+    numbers: Numbers,
+    backend: &mut B,
+    out: &mut SendList,
+) -> bool {
+    while task.has_data_in() {
+        let piece = Piece::next(task, parameters);
+        if out.free_bytes() < piece.own_bytes() || out.free_parts() < 4 {
+            return false;
+        }
+        let has_status = piece.is_last && task.response.status == ScsiStatus::Good;
+        let mut header = data_in(task, piece.len, numbers);
+        if piece.ends_sequence {
+            header.flags |= FINAL;
+        }
+        if has_status {
+            let (flags, residual) = residual(task);
+            header.flags |= STATUS_PRESENT | flags;
+            header.stat_sn = U32::new(numbers.stat);
+            header.residual = U32::new(residual);
+        }
+        push_header(header.as_bytes(), parameters.header_digest, out);
+        if let Err(sense) = push_data(task, &piece, parameters.data_digest, backend, out) {
+            out.retract(BHS_LEN + digest_len(parameters.header_digest));
+            task.fail_data_in(sense);
+            return true;
+        }
+        task.moved += piece.len;
+        task.next_sn += 1;
+        if has_status {
+            task.enter(Progress::Answered);
+        }
     }
+    true
 }
 
-fn data_in(task: &Task, len: u64, exp_cmd_sn: u32, max_cmd_sn: u32) -> DataIn {
+/// Sends the SCSI Response of a task. Returns false if the list is full.
+fn send_response(task: &Task, digests: Digests, numbers: Numbers, out: &mut SendList) -> bool {
+    let segment = sense_segment(&task.response);
+    if !has_room(out, OVERHEAD_MAX + segment.len()) {
+        return false;
+    }
+    let header = scsi_response(task, segment.len(), numbers);
+    push_header(header.as_bytes(), digests.header, out);
+    push_segment(&segment, digests.data, out);
+    true
+}
+
+/// Whether the list has room for a PDU of this length whose data are copied.
+fn has_room(out: &SendList, len_bytes: usize) -> bool {
+    out.free_bytes() >= len_bytes && out.free_parts() >= 2
+}
+
+fn data_in(task: &Task, len: u64, numbers: Numbers) -> DataIn {
     DataIn {
         opcode: response::DATA_IN,
         flags: 0,
@@ -302,214 +301,93 @@ fn data_in(task: &Task, len: u64, exp_cmd_sn: u32, max_cmd_sn: u32) -> DataIn {
         itt: U32::new(task.itt),
         ttt: U32::new(NO_TASK_TAG),
         stat_sn: U32::new(0),
-        exp_cmd_sn: U32::new(exp_cmd_sn),
-        max_cmd_sn: U32::new(max_cmd_sn),
+        exp_cmd_sn: U32::new(numbers.expected),
+        max_cmd_sn: U32::new(numbers.max),
         data_sn: U32::new(task.next_sn),
         buffer_offset: U32::new(task.moved as u32),
         residual: U32::new(0),
     }
 }
 
-/// Appends the next `len` bytes of a task's data-in.
+/// Appends the next piece of a task's data-in.
 fn push_data<B: Backend>(
-    task: &mut Task,
-    len: u64,
-    copied: bool,
+    task: &Task,
+    piece: &Piece,
     data_digest: Digest,
-    nexus: scsi::NexusId,
     backend: &mut B,
     out: &mut SendList,
 ) -> Result<(), Sense> {
+    let len = piece.len;
     let extent = match &task.work {
         Work::Data(data) => {
-            push_segment(
-                &data[task.moved as usize..][..len as usize],
-                data_digest,
-                out,
-            );
+            let data = &data[task.moved as usize..][..len as usize];
+            push_segment(data, data_digest, out);
             return Ok(());
         }
         Work::Read(extent) => *extent,
         _ => return Ok(()),
     };
-    let gone = Sense::of_volume(block::Status::Gone);
-    let (view, _) = backend.view(nexus, task.lun).ok_or(gone)?;
+    let (view, _) = backend
+        .view(task.lun)
+        .ok_or(Sense::of_volume(Status::Gone))?;
     let geometry = view.volume.geometry();
     let range = geometry.byte_range(extent).map_err(Sense::of_volume)?;
-    let here = ByteRange {
-        offset: range.offset + task.moved,
-        len,
-    };
-    if copied {
-        return push_copy(task, extent, here, data_digest, view.volume.as_ref(), out);
+    if piece.is_copied {
+        return push_copy(
+            task,
+            extent,
+            len as usize,
+            data_digest,
+            view.volume.as_ref(),
+            out,
+        );
     }
     let checked = scsi::medium::piece(extent, task.block_size, task.moved, len);
-    let check = block::Op::Read {
+    let check = Op::Read {
         extent: checked,
         dest: ReadDest::InPlace,
     };
     view.volume.execute(check).map_err(Sense::of_volume)?;
     let placed = out.place(Placement {
         source: task.region,
-        range: here,
+        range: ByteRange {
+            offset: range.offset + task.moved,
+            len,
+        },
     });
     assert!(placed, "room for parts was checked");
-    push_padding(len, out);
+    push_padding(len as usize, out);
     Ok(())
 }
 
-/// Copies whole blocks into the list. Small replies are cheaper copied than gathered, and a digest must be that
-/// of the bytes that are sent, whoever writes meanwhile.
+/// Copies data-in into the list. Small replies are cheaper copied than gathered, and a digest must be that of the bytes
+/// that are sent, whoever writes meanwhile.
 fn push_copy(
     task: &Task,
-    extent: block::Extent,
-    here: ByteRange,
+    extent: Extent,
+    len: usize,
     data_digest: Digest,
-    volume: &dyn block::Volume,
+    volume: &dyn Volume,
     out: &mut SendList,
 ) -> Result<(), Sense> {
-    let len = here.len as usize;
     let room = out.reserve(len).expect("room was checked");
     if let Err(status) = read_next(task, extent, room, volume) {
         out.retract(len);
         return Err(Sense::of_volume(status));
     }
     if data_digest == Digest::Crc32c {
-        let crc = crc32c::crc32c(room_of(out, len));
-        push_trailer(len, crc, out);
+        let crc = crc32c::crc32c(last_bytes(out, len));
+        push_padding_and_digest(len, crc, out);
     } else {
-        push_padding(here.len, out);
+        push_padding(len, out);
     }
     Ok(())
-}
-
-/// Fills `room` with the next data-in of a task that reads `extent`.
-pub(crate) fn read_next(
-    task: &Task,
-    extent: block::Extent,
-    room: &mut [u8],
-    volume: &dyn block::Volume,
-) -> Result<(), block::Status> {
-    let (block_len, len) = (task.block_size.bytes(), room.len() as u64);
-    // A transfer that is cut short (by the expected length) may begin or end inside a block.
-    if task.moved % block_len != 0 || len % block_len != 0 {
-        return read_unaligned(task, extent, room, volume);
-    }
-    let extent = scsi::medium::piece(extent, task.block_size, task.moved, len);
-    volume.execute(block::Op::Read {
-        extent,
-        dest: ReadDest::Copy(room),
-    })
 }
 
 /// The last `len` own bytes of the list.
-fn room_of(out: &SendList, len: usize) -> &[u8] {
+fn last_bytes(out: &SendList, len: usize) -> &[u8] {
     match out.segments().last() {
-        Some(session::Segment::Bytes(bytes)) => &bytes[bytes.len() - len..],
+        Some(Segment::Bytes(bytes)) => &bytes[bytes.len() - len..],
         _ => &[],
     }
-}
-
-/// A piece that is not of whole blocks: each block goes through a buffer.
-fn read_unaligned(
-    task: &Task,
-    extent: block::Extent,
-    room: &mut [u8],
-    volume: &dyn block::Volume,
-) -> Result<(), block::Status> {
-    let block_len = task.block_size.bytes() as usize;
-    let mut block = [0; 4096];
-    let block = &mut block[..block_len];
-    let (mut at, mut done) = (task.moved as usize, 0);
-    while done < room.len() {
-        let start = at / block_len * block_len;
-        let one = scsi::medium::piece(extent, task.block_size, start as u64, block_len as u64);
-        volume.execute(block::Op::Read {
-            extent: one,
-            dest: ReadDest::Copy(block),
-        })?;
-        let take = (block_len - (at - start)).min(room.len() - done);
-        room[done..done + take].copy_from_slice(&block[at - start..][..take]);
-        done += take;
-        at += take;
-    }
-    Ok(())
-}
-
-/// Residual flags and count: what the CDB wanted against what the initiator expected (RFC 7143 §11.4.5).
-fn residual(task: &Task) -> (u8, u32) {
-    let moved = if task.response.status == ScsiStatus::Good {
-        task.wanted_len
-    } else {
-        task.moved
-    };
-    let over = moved.saturating_sub(task.expected_len);
-    let under = task.expected_len.saturating_sub(moved);
-    match (over, under) {
-        (0, 0) => (0, 0),
-        (0, under) => (RESIDUAL_UNDERFLOW, under as u32),
-        (over, _) => (RESIDUAL_OVERFLOW, over as u32),
-    }
-}
-
-/// SenseLength and sense data.
-pub(crate) fn sense_segment(response: &Response) -> Vec<u8> {
-    let Some(sense) = &response.sense else {
-        return Vec::new();
-    };
-    let bytes = sense.encode(scsi::SenseFormat::Fixed);
-    let mut segment = (bytes.as_slice().len() as u16).to_be_bytes().to_vec();
-    segment.extend_from_slice(bytes.as_slice());
-    segment
-}
-
-fn lun_field(lun: scsi::Lun) -> [u8; 8] {
-    scsi::lun_bytes(lun)
-}
-
-/// Appends a header and its digest. The caller has checked that there is room.
-pub(crate) fn push_header(header: &[u8], digest: Digest, out: &mut SendList) {
-    let pushed = out.push(header);
-    assert!(pushed, "room for the header was checked");
-    if digest == Digest::Crc32c {
-        let pushed = out.push(&crc32c::crc32c(header).to_le_bytes());
-        assert!(pushed, "room for the digest was checked");
-    }
-}
-
-/// Appends a data segment, padding and digest. The caller has checked that there is room.
-pub(crate) fn push_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
-    if segment.is_empty() {
-        return;
-    }
-    let pushed = out.push(segment);
-    assert!(pushed, "room for the segment was checked");
-    push_end_of_segment(segment, digest, out);
-}
-
-/// Appends what follows a data segment that is in the list: padding and digest. The caller has checked that there is
-/// room.
-pub(crate) fn push_end_of_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
-    if digest == Digest::Crc32c {
-        push_trailer(segment.len(), crc32c::crc32c(segment), out);
-    } else {
-        push_padding(segment.len() as u64, out);
-    }
-}
-
-fn push_padding(len: u64, out: &mut SendList) {
-    let padding = (len.next_multiple_of(4) - len) as usize;
-    if padding > 0 {
-        let pushed = out.push(&[0; 3][..padding]);
-        assert!(pushed, "room for padding was checked");
-    }
-}
-
-/// Padding and the digest over data (whose own CRC is `crc`) and padding.
-fn push_trailer(len: usize, crc: u32, out: &mut SendList) {
-    let padding = len.next_multiple_of(4) - len;
-    push_padding(len as u64, out);
-    let crc = crc32c::crc32c_append(crc, &[0; 3][..padding]);
-    let pushed = out.push(&crc.to_le_bytes());
-    assert!(pushed, "room for the digest was checked");
 }

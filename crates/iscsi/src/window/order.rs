@@ -1,27 +1,37 @@
-//! The line of a session's commands: which of those that have come may be begun.
+//! The order in which the commands of a session start: which of the received ones may start now.
 //!
 //! Read first: RFC 7143 §4.2.2.1, "Command Numbering and Acknowledging"; SAM-5, "Task set management", on task
 //! attributes.
 //!
-//! Numbered requests are begun in the order of CmdSN, whichever connections they come on: one that is early waits
-//! until all before it have come and have been begun, one by one. Beyond that,
+//! Numbered requests start in the order of CmdSN, whichever connection they arrive on. A request that arrives early
+//! waits until all requests before it have arrived and have been started, one by one. In addition,
 //!
-//! - an ORDERED command waits until all commands before it have ended, and those after it until it has;
+//! - an ORDERED command waits until all commands before it have ended, and those after it wait until it has ended;
 //! - a HEAD OF QUEUE command passes those that wait for an ORDERED one; those after it wait until it has ended;
-//! - requests that are not for the device server (task management among them) wait only for those before them to come.
+//! - requests that are not for the device server (task management among them) wait only until those before them have
+//!   arrived.
 //!
-//! What is for immediate delivery is never in this line.
+//! Immediate requests are never queued here.
 
 use std::collections::BTreeMap;
 
 use scsi::Lun;
 
-use crate::backend::AbortScope;
+/// Which commands are to be aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortScope {
+    /// All.
+    All,
+    /// Those of a LUN.
+    Lun(Lun),
+    /// The one with an Initiator Task Tag.
+    Task(u32),
+}
 
-/// How a request stands to the others in line.
+/// How a request is ordered among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
-    /// SIMPLE, untagged, and ACA, which stands for SIMPLE where there is no auto contingent allegiance.
+    /// SIMPLE, untagged, and ACA, which is treated as SIMPLE because there is no auto contingent allegiance.
     Simple,
     Ordered,
     HeadOfQueue,
@@ -39,7 +49,7 @@ impl Attribute {
         }
     }
 
-    /// Those after it wait until it has ended.
+    /// Whether requests after it wait until it has ended.
     pub(crate) fn is_barrier(self) -> bool {
         matches!(self, Self::Ordered | Self::HeadOfQueue)
     }
@@ -48,202 +58,214 @@ impl Attribute {
         self != Self::Control
     }
 
-    /// Passes those that wait for a barrier.
+    /// Whether it passes requests that wait for a barrier.
     fn is_urgent(self) -> bool {
         matches!(self, Self::HeadOfQueue | Self::Control)
     }
 }
 
-/// A connection of a session, told from one that had the same CID before.
+/// Identifies a connection of a session, also against an earlier one with the same CID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(crate) struct MemberId {
     pub(crate) number: u64,
     pub(crate) cid: u16,
 }
 
-impl Member {
-    /// The only connection of a session.
+impl MemberId {
+    /// The connection of a session that has only one.
     pub(crate) const ONLY: Self = Self { number: 0, cid: 0 };
 }
 
-/// A place in line: CmdSN as a number that does not wrap around.
+/// CmdSN as a number that does not wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(pub(crate) u64);
+pub(crate) struct WideCmdSn(pub(crate) u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    member: Member,
+struct Waiting {
+    member: MemberId,
     attribute: Attribute,
 }
 
-/// Commands that were aborted before they came.
+/// Commands that are aborted before they arrive.
 #[derive(Clone, Copy, Debug)]
-struct Condemned {
-    before: Place,
+struct EarlyAbort {
+    before: WideCmdSn,
     scope: AbortScope,
 }
 
-/// The most sets of commands that are aborted before they come; beyond them, all are.
-const CONDEMNED_MAX: usize = 16;
+/// The most [`EarlyAbort`]s of a session. Beyond that, all commands that have not arrived are aborted.
+const EARLY_ABORTS_MAX: usize = 16;
 
-/// What has come and has not been begun, with what bars it. At most as long as the command window.
+/// The requests that have arrived and have not been started, and what keeps them. At most as long as the command window.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    waiting: BTreeMap<Place, Waiter>,
-    /// SCSI commands among those that wait.
+pub(crate) struct StartQueue {
+    waiting: BTreeMap<WideCmdSn, Waiting>,
+    /// SCSI commands among `waiting`.
     commands: usize,
-    /// Requests among those that wait that pass barriers.
+    /// Requests among `waiting` that pass barriers.
     urgent: usize,
-    /// Barriers that were begun and have not ended.
+    /// Barriers that were started and have not ended.
     barriers: usize,
-    /// The connection that is beginning a command at this moment.
-    beginning: Option<Member>,
-    condemned: Vec<Condemned>,
-    /// Whose connection was last told that its turn has come.
-    told: Option<Place>,
+    /// The connection that is starting a command at this moment.
+    starting: Option<MemberId>,
+    early_aborts: Vec<EarlyAbort>,
+    /// The request whose connection was last notified that it may start.
+    last_notified: Option<WideCmdSn>,
 }
 
-impl Line {
-    /// Whether a SIMPLE command that comes in order need not look at the line at all.
+impl StartQueue {
+    /// Whether a SIMPLE command that arrives in order starts without being queued.
     pub(crate) fn is_clear(&self) -> bool {
-        self.waiting.is_empty() && self.barriers == 0 && self.beginning.is_none()
+        self.waiting.is_empty() && self.barriers == 0 && self.starting.is_none()
     }
 
-    /// A request has come, and waits until it is claimed.
-    pub(crate) fn join(&mut self, place: Place, member: Member, attribute: Attribute) {
+    /// Queues a request until it is claimed.
+    pub(crate) fn push(&mut self, cmd_sn: WideCmdSn, member: MemberId, attribute: Attribute) {
         self.commands += usize::from(attribute.is_command());
         self.urgent += usize::from(attribute.is_urgent());
-        self.waiting.insert(place, Waiter { member, attribute });
+        self.waiting.insert(cmd_sn, Waiting { member, attribute });
     }
 
-    /// Who is next, of those before `expected`, while `outstanding` commands have come and not ended.
-    fn next(&self, expected: Place, outstanding: usize) -> Option<(Place, Waiter)> {
-        let mut come = self.waiting.range(..expected);
-        let (&place, &first) = come.next()?;
+    /// The next request to start, among those before `expected`, while `outstanding` commands have arrived and not ended.
+    fn next(&self, expected: WideCmdSn, outstanding: usize) -> Option<(WideCmdSn, Waiting)> {
+        let mut arrived = self.waiting.range(..expected);
+        let (&cmd_sn, &first) = arrived.next()?;
         let is_free =
-            |attribute: Attribute| attribute == Attribute::Control || self.beginning.is_none();
-        let may_begin = match first.attribute {
+            |attribute: Attribute| attribute == Attribute::Control || self.starting.is_none();
+        let may_start = match first.attribute {
             Attribute::Simple => self.barriers == 0,
             Attribute::Ordered => outstanding == self.commands,
             Attribute::HeadOfQueue | Attribute::Control => true,
         };
-        if may_begin && is_free(first.attribute) {
-            return Some((place, first));
+        if may_start && is_free(first.attribute) {
+            return Some((cmd_sn, first));
         }
         if self.urgent == 0 {
             return None;
         }
-        let passes = |(_, waiter): &(&Place, &Waiter)| {
+        let passes = |(_, waiter): &(&WideCmdSn, &Waiting)| {
             waiter.attribute.is_urgent() && is_free(waiter.attribute)
         };
-        come.find(passes).map(|(&place, &waiter)| (place, waiter))
+        arrived
+            .find(passes)
+            .map(|(&cmd_sn, &waiter)| (cmd_sn, waiter))
     }
 
-    /// Takes what is next out of the line, where it is `member`'s. After a command, [`begun`](Self::begun) is due.
+    /// Takes the next request, if it is `member`'s. After a SCSI command, the caller calls [`started`](Self::started).
     pub(crate) fn claim(
         &mut self,
-        member: Member,
-        expected: Place,
+        member: MemberId,
+        expected: WideCmdSn,
         outstanding: usize,
-    ) -> Option<Place> {
-        let (place, waiter) = self.next(expected, outstanding)?;
+    ) -> Option<WideCmdSn> {
+        let (cmd_sn, waiter) = self.next(expected, outstanding)?;
         if waiter.member != member {
             return None;
         }
-        self.take(place, waiter);
-        Some(place)
+        self.take(cmd_sn, waiter);
+        Some(cmd_sn)
     }
 
-    /// Takes what waits at `place` out of the line, where that is next; else it stays.
-    pub(crate) fn claim_at(&mut self, place: Place, expected: Place, outstanding: usize) -> bool {
+    /// Takes the request with this number, if it is the next one.
+    pub(crate) fn claim_at(
+        &mut self,
+        cmd_sn: WideCmdSn,
+        expected: WideCmdSn,
+        outstanding: usize,
+    ) -> bool {
         match self.next(expected, outstanding) {
-            Some((next, waiter)) if next == place => {
-                self.take(place, waiter);
+            Some((next, waiter)) if next == cmd_sn => {
+                self.take(cmd_sn, waiter);
                 true
             }
             _ => false,
         }
     }
 
-    fn take(&mut self, place: Place, waiter: Waiter) {
-        self.remove(place);
+    fn take(&mut self, cmd_sn: WideCmdSn, waiter: Waiting) {
+        self.remove(cmd_sn);
         if waiter.attribute.is_command() {
-            self.beginning = Some(waiter.member);
+            self.starting = Some(waiter.member);
         }
     }
 
-    /// A command that was claimed has been begun.
-    pub(crate) fn begun(&mut self, attribute: Attribute) {
-        self.beginning = None;
+    /// A claimed command has been started.
+    pub(crate) fn started(&mut self, attribute: Attribute) {
+        self.starting = None;
         self.barriers += usize::from(attribute.is_barrier());
     }
 
-    /// A command that was begun as a barrier has ended.
+    /// A command that is a barrier has ended.
     pub(crate) fn barrier_ended(&mut self) {
         self.barriers -= 1;
     }
 
-    /// A request leaves the line without having been begun.
-    pub(crate) fn remove(&mut self, place: Place) {
-        if let Some(Waiter { attribute, .. }) = self.waiting.remove(&place) {
+    /// Removes a request that has not been started.
+    pub(crate) fn remove(&mut self, cmd_sn: WideCmdSn) {
+        if let Some(Waiting { attribute, .. }) = self.waiting.remove(&cmd_sn) {
             self.commands -= usize::from(attribute.is_command());
             self.urgent -= usize::from(attribute.is_urgent());
         }
     }
 
-    /// All requests of a connection leave the line.
-    pub(crate) fn leave(&mut self, member: Member) {
+    /// Removes all requests of a connection.
+    pub(crate) fn leave(&mut self, member: MemberId) {
         let own = self.waiting.iter().filter(|(_, w)| w.member == member);
-        let own: Vec<_> = own.map(|(place, _)| *place).collect();
-        for place in own {
-            self.remove(place);
+        let own: Vec<_> = own.map(|(cmd_sn, _)| *cmd_sn).collect();
+        for cmd_sn in own {
+            self.remove(cmd_sn);
         }
-        if self.beginning == Some(member) {
-            self.beginning = None;
+        if self.starting == Some(member) {
+            self.starting = None;
         }
     }
 
-    /// The other connection whose turn has come, where it has not been told yet.
+    /// The other connection whose request is the next to start, unless it has been notified of that.
     pub(crate) fn next_elsewhere(
         &mut self,
-        own: Member,
-        expected: Place,
+        own: MemberId,
+        expected: WideCmdSn,
         outstanding: usize,
-    ) -> Option<Member> {
+    ) -> Option<MemberId> {
         let next = self.next(expected, outstanding);
         let next = next.filter(|(_, waiter)| waiter.member != own);
-        let place = next.map(|(place, _)| place);
-        let is_new = place != self.told;
-        self.told = place;
+        let cmd_sn = next.map(|(cmd_sn, _)| cmd_sn);
+        let is_new = cmd_sn != self.last_notified;
+        self.last_notified = cmd_sn;
         next.filter(|_| is_new).map(|(_, waiter)| waiter.member)
     }
 
-    /// Commands before a place that have not come are aborted when they do.
-    pub(crate) fn condemn(&mut self, before: Place, scope: AbortScope, expected: Place) {
-        self.condemned.retain(|other| other.before > expected);
+    /// Commands with numbers below `before` that have not arrived are aborted when they do.
+    pub(crate) fn abort_before(
+        &mut self,
+        before: WideCmdSn,
+        scope: AbortScope,
+        expected: WideCmdSn,
+    ) {
+        self.early_aborts.retain(|other| other.before > expected);
         if before <= expected {
             return;
         }
-        self.condemned.push(Condemned { before, scope });
-        if self.condemned.len() > CONDEMNED_MAX {
-            let last = self.condemned.iter().map(|condemned| condemned.before);
+        self.early_aborts.push(EarlyAbort { before, scope });
+        if self.early_aborts.len() > EARLY_ABORTS_MAX {
+            let last = self.early_aborts.iter().map(|abort| abort.before);
             let before = last.max().unwrap_or(before);
             let scope = AbortScope::All;
-            self.condemned = vec![Condemned { before, scope }];
+            self.early_aborts = vec![EarlyAbort { before, scope }];
         }
     }
 
-    /// Whether a command that comes was aborted before.
-    pub(crate) fn is_condemned(&self, place: Place, lun: Lun) -> bool {
-        let is_meant = |condemned: &Condemned| {
-            place < condemned.before
-                && match condemned.scope {
+    /// Whether an arriving command is to be aborted.
+    pub(crate) fn is_aborted(&self, cmd_sn: WideCmdSn, lun: Lun) -> bool {
+        let is_meant = |abort: &EarlyAbort| {
+            cmd_sn < abort.before
+                && match abort.scope {
                     AbortScope::All => true,
                     AbortScope::Lun(other) => other == lun,
                     // Its number was taken when it was aborted.
                     AbortScope::Task(_) => false,
                 }
         };
-        self.condemned.iter().any(is_meant)
+        self.early_aborts.iter().any(is_meant)
     }
 }

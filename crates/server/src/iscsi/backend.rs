@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
 use iscsi::{
-    Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
-    Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
+    Abort, AbortScope, Authentication, Backend, CommandWindow, Completed, LoggedIn, LoginStatus,
+    OpenError, Opened, Parameters, Saved, SessionEnds, SessionKind, SessionState, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortalNumber;
@@ -19,6 +19,7 @@ use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 use session::SourceId;
 use volume::Charge;
 
+use super::target::SharedSession;
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
 use crate::backend::log_end;
@@ -45,9 +46,9 @@ pub(crate) struct IscsiBackend {
     /// The login is done.
     is_admitted: bool,
     views: Views<Lun, View>,
-    /// The generation that `views` and `standing` were looked up at.
+    /// The generation that `views` and `state` were looked up at.
     seen: u64,
-    standing: Standing,
+    state: SessionState,
     charge: Charge,
     /// For the output that is kept when the peer does not read.
     stall_charge: Option<Charge>,
@@ -59,6 +60,8 @@ struct Binding {
     opened: Opened,
     isid: [u8; 6],
     grant: Grant,
+    /// What its connections share, if it may have several.
+    shared: Option<SharedSession>,
 }
 
 impl IscsiBackend {
@@ -83,7 +86,7 @@ impl IscsiBackend {
             is_admitted: false,
             views: Views::new(),
             seen: 0,
-            standing: Standing::Good,
+            state: SessionState::Active,
             charge,
             stall_charge: None,
         }
@@ -114,6 +117,7 @@ impl IscsiBackend {
         opened: Opened,
         ends: SessionEnds<'_>,
         grant: Grant,
+        shared: Option<SharedSession>,
     ) {
         self.views.count_in(Arc::clone(target.totals()));
         self.binding = Some(Binding {
@@ -121,6 +125,7 @@ impl IscsiBackend {
             opened,
             isid: ends.isid,
             grant,
+            shared,
         });
     }
 
@@ -132,7 +137,7 @@ impl IscsiBackend {
         let generation = target.generation();
         if generation != self.seen {
             self.seen = generation;
-            self.standing = target.standing(*opened, self.accepted.id);
+            self.state = target.connection_state(*opened, self.accepted.id);
             self.views.refresh(|lun| target.view(opened.nexus, lun));
         }
     }
@@ -186,13 +191,19 @@ impl Backend for IscsiBackend {
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
         let (target, grant) = self.admit(ends)?;
         let opened = target.open(ends, self.group, grant.clone(), self.accepted.id)?;
-        self.bind(target, opened, ends, grant);
+        self.bind(target, opened, ends, grant, None);
         Ok(opened)
     }
 
-    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
-        if let Some(binding) = &self.binding {
-            binding.target.share(opened, session, cid);
+    fn share(&mut self, parameters: &Parameters, window: CommandWindow, cid: u16) {
+        if let Some(Binding {
+            target,
+            opened,
+            shared,
+            ..
+        }) = &mut self.binding
+        {
+            *shared = Some(target.share(*opened, parameters.clone(), window, cid));
         }
     }
 
@@ -201,35 +212,44 @@ impl Backend for IscsiBackend {
         ends: SessionEnds<'_>,
         tsih: u16,
         cid: u16,
-    ) -> Result<(Opened, SharedSession), OpenError> {
+    ) -> Result<(Opened, Parameters), OpenError> {
         let (target, grant) = self.admit(ends)?;
         let (opened, shared) = target.join(ends, self.group, (tsih, cid), self.accepted.id)?;
-        self.bind(target, opened, ends, grant);
-        Ok((opened, shared))
+        let parameters = shared.parameters().clone();
+        self.bind(target, opened, ends, grant, Some(shared));
+        Ok((opened, parameters))
     }
 
-    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
-        let target = self.binding.as_ref().map(|binding| &binding.target);
-        target.map_or(0, |target| target.end_others(opened, self.accepted.id, cid))
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        let binding = self.binding.as_ref();
+        binding
+            .and_then(|binding| binding.shared.as_ref())
+            .expect("the core uses the window of a session that it has shared or joined")
+            .with_window(call)
     }
 
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
-        if let Some(binding) = &self.binding {
+    fn end_others(&mut self, cid: Option<u16>) -> usize {
+        let own = self.accepted.id;
+        self.binding.as_ref().map_or(0, |binding| {
+            binding.target.end_others(binding.opened, own, cid)
+        })
+    }
+
+    fn abort_on_others(&mut self, scope: AbortScope, before: u32) {
+        if let Some(Binding { target, opened, .. }) = &self.binding {
             let abort = Abort::ByOwn { scope, before };
-            binding
-                .target
-                .abort_on_others(opened, self.accepted.id, abort);
+            target.abort_on_others(*opened, self.accepted.id, abort);
         }
     }
 
-    fn aborts_done(&mut self, _: Opened) -> bool {
+    fn aborts_done(&mut self) -> bool {
         let binding = self.binding.as_ref();
         binding.is_none_or(|binding| binding.target.aborts_done(self.accepted.id))
     }
 
-    fn wake_other(&mut self, opened: Opened, cid: u16) {
+    fn wake_other(&mut self, cid: u16) {
         if let Some(binding) = &self.binding {
-            binding.target.wake_other(opened, cid);
+            binding.target.wake_other(binding.opened, cid);
         }
     }
 
@@ -267,18 +287,17 @@ impl Backend for IscsiBackend {
         self.core.iscsi_targets(who, (self.transport, local))
     }
 
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
-        self.binding
-            .as_ref()
-            .expect("the core uses the device of a session that it has opened")
-            .target
-            .with_device(call)
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device, NexusId) -> R) -> R {
+        let binding = self.binding.as_ref();
+        let binding = binding.expect("the core uses the device of a session that it has opened");
+        let nexus = binding.opened.nexus;
+        binding.target.with_device(|device| call(device, nexus))
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
+    fn view(&mut self, lun: Lun) -> Option<(&View, SourceId)> {
         self.refresh();
-        let target = &self.binding.as_ref()?.target;
-        let found = self.views.find(lun, || target.view(nexus, lun))?;
+        let Binding { target, opened, .. } = self.binding.as_ref()?;
+        let found = self.views.find(lun, || target.view(opened.nexus, lun))?;
         Some((&found.part, found.region))
     }
 
@@ -313,21 +332,21 @@ impl Backend for IscsiBackend {
         });
     }
 
-    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
-        let target = self.binding.as_ref().map(|binding| &binding.target);
-        target.map_or_else(Vec::new, |target| {
-            target.take_aborts(opened, self.accepted.id)
+    fn take_aborts(&mut self) -> Vec<Abort> {
+        let own = self.accepted.id;
+        self.binding.as_ref().map_or_else(Vec::new, |binding| {
+            binding.target.take_aborts(binding.opened, own)
         })
     }
 
-    fn standing(&mut self, _: Opened) -> Standing {
+    fn session_state(&mut self) -> SessionState {
         self.refresh();
-        self.standing
+        self.state
     }
 
-    fn drop_session(&mut self, opened: Opened) {
+    fn drop_session(&mut self) {
         if let Some(binding) = &self.binding {
-            binding.target.drop_session(opened);
+            binding.target.drop_session(binding.opened);
         }
     }
 
@@ -335,9 +354,9 @@ impl Backend for IscsiBackend {
         sanitizing::go_on_with(sanitize, &self.core.handle);
     }
 
-    fn close(&mut self, opened: Opened) {
+    fn close(&mut self) {
         if let Some(binding) = &self.binding {
-            binding.target.leave(opened, self.accepted.id);
+            binding.target.leave(binding.opened, self.accepted.id);
         }
     }
 }
@@ -354,10 +373,10 @@ impl Attachment for IscsiBackend {
             return false;
         };
         if binding.target.generation() == self.seen {
-            self.standing.is_served()
+            self.state.is_served()
         } else {
-            let standing = binding.target.standing(binding.opened, self.accepted.id);
-            standing.is_served()
+            let (opened, own) = (binding.opened, self.accepted.id);
+            binding.target.connection_state(opened, own).is_served()
         }
     }
 

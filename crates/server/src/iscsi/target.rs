@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use block::Access;
-use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession, Standing};
+use iscsi::{
+    Abort, AbortScope, CommandWindow, OpenError, Opened, Parameters, Saved, SessionEnds,
+    SessionState,
+};
 use net::{ConnectionId, ReactorHandle};
 use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, UnitIdentity, View};
 use uuid::Uuid;
@@ -64,10 +67,31 @@ struct Session {
     isid: [u8; 6],
     group: PortalGroup,
     nexus: NexusId,
-    standing: Standing,
-    /// What its connections share, where it may have several.
+    state: SessionState,
+    /// What its connections share, if it may have several.
     shared: Option<SharedSession>,
     connections: Vec<Connected>,
+}
+
+/// What the connections of a session share. The command window is the only lock on the data path: it is separate from the
+/// target's, so that the sessions of a target do not wait for one another.
+#[derive(Clone)]
+pub(crate) struct SharedSession {
+    parameters: Parameters,
+    window: Arc<Mutex<CommandWindow>>,
+}
+
+impl SharedSession {
+    /// The values that the first login negotiated.
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Runs `call` with the command window, which is complete between any two calls: a panic of one connection does not
+    /// take it from the others.
+    pub(crate) fn with_window<R>(&self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        call(&mut self.window.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// A connection of a session.
@@ -151,7 +175,7 @@ impl IscsiTarget {
                 isid: ends.isid,
                 group,
                 nexus,
-                standing: Standing::Good,
+                state: SessionState::Active,
                 shared: None,
                 connections: vec![Connected::new(0, connection)],
             };
@@ -160,8 +184,16 @@ impl IscsiTarget {
         })
     }
 
-    /// A session's connections share `shared` from now on; `cid` is the first one's.
-    pub(crate) fn share(&self, opened: Opened, shared: &SharedSession, cid: u16) {
+    /// A session's connections share these parameters and this window from now on; `cid` is the first one's.
+    pub(crate) fn share(
+        &self,
+        opened: Opened,
+        parameters: Parameters,
+        window: CommandWindow,
+        cid: u16,
+    ) -> SharedSession {
+        let window = Arc::new(Mutex::new(window));
+        let shared = SharedSession { parameters, window };
         let mut inner = self.lock();
         if let Some(session) = inner.session(opened) {
             session.shared = Some(shared.clone());
@@ -169,6 +201,7 @@ impl IscsiTarget {
                 connection.cid = cid;
             }
         }
+        shared
     }
 
     /// Joins a further connection to a session, in the place of one of the same CID (RFC 7143
@@ -184,13 +217,13 @@ impl IscsiTarget {
         self.with(|inner, handle| {
             let session = inner.sessions.get_mut(&tsih);
             let session = session.filter(|session| {
-                session.has_ends(ends, group) && session.standing == Standing::Good
+                session.has_ends(ends, group) && session.state == SessionState::Active
             });
             let session = session.ok_or(OpenError::NoSession)?;
             let shared = session.shared.clone();
             let shared = shared.ok_or(OpenError::TooManyConnections)?;
             session.end_connections(handle, |other| other.cid == cid);
-            if session.connections.len() >= shared.connections_max() as usize {
+            if session.connections.len() >= shared.parameters.connections_max as usize {
                 return Err(OpenError::TooManyConnections);
             }
             session.connections.push(Connected::new(cid, connection));
@@ -277,8 +310,8 @@ impl IscsiTarget {
             let Some(session) = inner.session(opened) else {
                 return;
             };
-            if session.standing == Standing::Good {
-                session.standing = Standing::Leaving(within);
+            if session.state == SessionState::Active {
+                session.state = SessionState::LogoutRequested(within);
                 session.wake(handle);
                 inner.changes += 1;
             } else {
@@ -333,23 +366,27 @@ impl IscsiTarget {
         });
     }
 
-    /// How a session stands.
-    pub(crate) fn session_standing(&self, opened: Opened) -> Standing {
+    /// The state of a session.
+    pub(crate) fn session_state(&self, opened: Opened) -> SessionState {
         let mut inner = self.lock();
         let session = inner.session(opened);
-        session.map_or(Standing::Ended, |session| session.standing)
+        session.map_or(SessionState::Ended, |session| session.state)
     }
 
-    /// How a session stands, and the connection in it.
-    pub(crate) fn standing(&self, opened: Opened, connection: ConnectionId) -> Standing {
+    /// The state of a session, and of the connection in it.
+    pub(crate) fn connection_state(
+        &self,
+        opened: Opened,
+        connection: ConnectionId,
+    ) -> SessionState {
         let mut inner = self.lock();
         let session = inner.session(opened);
-        session.map_or(Standing::Ended, |session| {
-            let standing = session.standing;
+        session.map_or(SessionState::Ended, |session| {
+            let state = session.state;
             match session.connection(connection) {
-                None => Standing::Ended,
-                Some(own) if own.is_dropped && standing.is_served() => Standing::ConnectionDropped,
-                Some(_) => standing,
+                None => SessionState::Ended,
+                Some(own) if own.is_dropped && state.is_served() => SessionState::ConnectionDropped,
+                Some(_) => state,
             }
         })
     }
@@ -595,7 +632,7 @@ impl Inner {
             .filter(|session| is_meant(session))
         {
             self.device.close_nexus(session.nexus);
-            session.standing = Standing::SessionDropped;
+            session.state = SessionState::SessionDropped;
             session.wake(handle);
         }
     }

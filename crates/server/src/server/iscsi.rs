@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity};
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
-use iscsi::{
-    Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
-};
+use iscsi::{Authentication, Credentials, OpenError, TargetAddress, TargetRecord, iser, tcp};
 use net::{Accepted, Acceptor, DrivenStream, drive};
 use nvme::controller::PortalNumber;
 
@@ -36,7 +34,7 @@ impl Acceptor for IscsiPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let charge = self.core.budget.reserve(LOGIN_BYTES).ok()?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
-        Some(drive(Connection::new(), backend))
+        Some(drive(tcp::TargetSession::new(), backend))
     }
 }
 

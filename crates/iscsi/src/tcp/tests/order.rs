@@ -8,12 +8,13 @@ use block::testing::VecVolume;
 use proptest::prelude::*;
 use session::{Session as _, StreamSession as _};
 
-use crate::tcp::session::GAP_TIMEOUT;
+use crate::PeerError;
+use crate::peer::GAP_TIMEOUT;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
 use crate::text::TextBuilder;
 use crate::wire::command::{function, function_response};
 use crate::wire::{FINAL, request, response};
-use crate::{Connection, PeerError};
 
 const BLOCKS: u64 = 256;
 const WRITE: u8 = FINAL | 0x20;
@@ -25,7 +26,7 @@ const FIRST: u32 = u32::MAX - 5;
 
 /// One connection with what it has been sent and has not read.
 struct End {
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     unread: Vec<u8>,
     is_open: bool,
@@ -80,7 +81,7 @@ impl Bed {
         header[21] = cid;
         header[24..28].copy_from_slice(&FIRST.to_be_bytes());
         self.ends.push(End {
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             backend: self.target.backend(),
             unread: pdu(header, &text.into_bytes()),
             is_open: true,

@@ -335,7 +335,7 @@ fn the_end_of_a_connection_or_session_ends_its_leases() {
         bed.command(WRITE, &write_10(0, 1), 512, &[5; 512]);
         let ticket = late.waiting()[0];
         if is_session {
-            bed.world.standing = Standing::Ended;
+            bed.world.state = SessionState::Ended;
             bed.connection
                 .handle_wake(bed.now, &mut bed.world)
                 .expect("the connection closes in order");

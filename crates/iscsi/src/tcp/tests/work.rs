@@ -9,7 +9,7 @@ use block::testing::VecVolume;
 use block::{Admission, BlockSize, ByteRange, Status};
 use session::{Session as _, StreamSession as _};
 
-use crate::Connection;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
 use crate::text::TextBuilder;
 use crate::wire::command::{function, function_response};
@@ -27,7 +27,7 @@ const LONG: u32 = 100;
 
 /// A session of one connection.
 struct Session {
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     cmd_sn: u32,
     now: Instant,
@@ -38,7 +38,7 @@ struct Session {
 impl Session {
     fn new(target: &TestTarget, initiator: &str) -> Self {
         let mut session = Self {
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             backend: target.backend(),
             cmd_sn: 1,
             now: Instant::now(),

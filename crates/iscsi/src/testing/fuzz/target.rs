@@ -7,12 +7,13 @@ use session::{Session as _, StreamSession as _};
 use zerocopy::IntoBytes as _;
 
 use super::{pdus, take, test_target, wire};
+use crate::PeerError;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
 use crate::text::TextBuilder;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::{Bhs, FINAL, NO_TASK_TAG, request, response};
-use crate::{Connection, PeerError};
 
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
@@ -37,7 +38,7 @@ pub fn connection(input: &[u8]) {
 
 fn run_connection(chunk: usize, bytes: &[u8]) -> (Option<PeerError>, Vec<u8>) {
     let mut backend = test_target(BLOCKS).backend();
-    let mut connection = Connection::new();
+    let mut connection = TargetSession::new();
     let now = Instant::now();
     let error = bytes
         .chunks(chunk)
@@ -60,7 +61,7 @@ pub fn commands(input: &[u8]) {
 
 struct Run {
     target: TestTarget,
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     now: Instant,
     chunk: usize,
@@ -80,7 +81,7 @@ impl Run {
         let mut run = Self {
             backend: target.backend(),
             target,
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             now: Instant::now(),
             chunk: match chunk {
                 0 => usize::MAX,

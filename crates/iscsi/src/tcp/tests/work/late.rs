@@ -5,7 +5,7 @@ use block::{Completion, Status, Ticket};
 use proptest::prelude::*;
 
 use super::*;
-use crate::iser::{TargetConfig, TargetSession};
+use crate::iser::{self, TargetConfig};
 use crate::testing::{IserBed, IserInitiator};
 
 const GOOD: u8 = 0;
@@ -86,7 +86,7 @@ trait Peer: Sized {
 }
 
 impl Peer for Session {
-    type Session = Connection<TestBackend>;
+    type Session = TargetSession<TestBackend>;
 
     fn connect(target: &TestTarget, initiator: &str) -> Self {
         Self::new(target, initiator)
@@ -116,7 +116,7 @@ struct Iser {
 }
 
 impl Peer for Iser {
-    type Session = TargetSession<TestBackend>;
+    type Session = iser::TargetSession<TestBackend>;
 
     fn connect(target: &TestTarget, initiator: &str) -> Self {
         let mut peer = Self {
