@@ -1,11 +1,11 @@
-//! Negotiated parameters: what the target offers, what came of it, and how each key is answered.
+//! Negotiated parameters: the values in force, and how the target answers each key.
 //!
 //! Read first: RFC 7143 §6.2, "Text Mode Negotiation", and §13, "Login/Text Operational Text Keys".
 
 pub(crate) mod rdma;
 
 use self::rdma::RdmaKeys;
-use crate::text::{TextBuilder, parse_number};
+use crate::text::{TextBuilder, Unacceptable, parse_number};
 
 /// Whether a digest is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Parameters {
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u32,
-    /// What sessions over RDMA have beside; `None` over TCP.
+    /// Further parameters of sessions over RDMA; `None` over TCP.
     pub rdma: Option<RdmaKeys>,
 }
 
@@ -98,14 +98,6 @@ pub enum Phase {
     FullFeature,
 }
 
-/// Why an offer ends the negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unacceptable {
-    /// A declared value is outside of what RFC 7143 allows.
-    #[error("a declared value is out of range")]
-    Declared,
-}
-
 impl Parameters {
     /// Takes one offered pair and appends the answer, where the key has one. Keys that are not operational
     /// parameters get `NotUnderstood`.
@@ -120,7 +112,9 @@ impl Parameters {
             answer.push(key, "Reject");
             return Ok(());
         }
-        if self.negotiate_over_rdma(key, value, answer)? {
+        if let Some(keys) = &mut self.rdma
+            && keys.negotiate(key, value, &mut self.send_segment_len_max, answer)?
+        {
             return Ok(());
         }
         match key {
@@ -252,8 +246,7 @@ impl Parameters {
         keys
     }
 
-    /// Takes the session's values, as the leading login negotiated them, for a further connection; what is a
-    /// connection's own stays.
+    /// Takes the values that the session's leading login negotiated. Values of the connection alone are kept.
     pub(crate) fn join(&mut self, session: &Self) {
         *self = Self {
             header_digest: self.header_digest,
@@ -263,11 +256,20 @@ impl Parameters {
         };
     }
 
-    /// All is negotiated: what depends on several keys is settled. FirstBurstLength never exceeds MaxBurstLength
+    /// Settles what depends on several keys, once all are negotiated. FirstBurstLength never exceeds MaxBurstLength
     /// (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
-        self.settle_over_rdma();
+        let keys = self.rdma.as_ref();
+        if let Some(len) = keys.and_then(|keys| keys.initiator_recv_segment_len_max) {
+            self.send_segment_len_max = len;
+        }
+    }
+
+    /// Whether the initiator wants iSCSI without its extensions over a transport that carries nothing else.
+    pub(crate) fn refuses_rdma(&self) -> bool {
+        let keys = self.rdma.as_ref();
+        keys.is_some_and(|keys| keys.extensions == Some(false))
     }
 
     /// The longest data segment that the target receives.

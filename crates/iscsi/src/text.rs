@@ -41,6 +41,14 @@ pub enum TextError {
     Unterminated,
 }
 
+/// Why an offer ends the negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unacceptable {
+    /// A declared value is outside of what RFC 7143 allows.
+    #[error("a declared value is out of range")]
+    Declared,
+}
+
 /// Parses a whole text; empty ones (padding) between pairs are passed over.
 pub fn parse(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let text = std::str::from_utf8(text).map_err(|_| TextError::Encoding)?;

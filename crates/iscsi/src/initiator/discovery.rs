@@ -1,15 +1,15 @@
-//! The answer to SendTargets: which targets there are, and where.
+//! The response to SendTargets: the targets and their addresses.
 //!
 //! Read first: RFC 7143, appendix "SendTargets Operation".
 
-use super::Violation;
+use super::error::Violation;
 
-/// A target that a discovery session's target told of.
+/// A target that a discovery session found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveredTarget {
     /// TargetName.
     pub name: String,
-    /// TargetAddress, where any was given: else the portal that was asked is meant.
+    /// TargetAddress values; without any, the target is at the portal that was asked.
     pub portals: Vec<PortalAddress>,
 }
 

@@ -5,10 +5,12 @@ use scsi::host::{CommandFailure, Outcome, ReceivedSense, Transfer};
 use session::{BufferRange, Buffers};
 use zerocopy::FromBytes;
 
+use super::error::{SessionError, Violation};
 use super::login::Next;
-use super::outbound::{Answer, Control, TAG_LOGIN, TAG_LOGOUT, TAG_PING, TAG_TEXT};
+use super::pending::{Control, DataSequence, TAG_LOGIN, TAG_LOGOUT, TAG_PING, TAG_TEXT};
+use super::receiver::{Segment, Sink, TRAILER_BYTES};
+use super::session::{Event, Session, State};
 use super::table::DataVerdict;
-use super::{Event, Session, SessionError, State, Violation};
 use crate::params::{Digest, RECV_SEGMENT_LEN_MAX};
 use crate::text::TEXT_LEN_MAX;
 use crate::wire::command::{
@@ -19,71 +21,8 @@ use crate::wire::login::{CONTINUE, LoginResponse, LogoutResponse, TextResponse};
 use crate::wire::other::{AsyncMessage, NopIn, Reject, event, reason};
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, request, response, sn_before};
 
-/// The longest that is kept of a header that has not fully arrived.
-const STASH_BYTES: usize = BHS_LEN + DIGEST_LEN;
-/// Padding and digest behind a data segment.
-const TRAILER_BYTES: usize = 3 + DIGEST_LEN;
 /// What is kept of the data segments of SCSI Responses and events: SenseLength and sense data.
 const SENSE_SEGMENT_BYTES: usize = 2 + 252;
-
-/// The PDU that is arriving.
-#[derive(Debug)]
-pub(super) struct Inbound {
-    stash: [u8; STASH_BYTES],
-    stash_len: usize,
-    segment: Option<Segment>,
-    /// The header of the PDU whose data segment is arriving.
-    bhs: Bhs,
-    /// Data segments that belong to no command's buffer.
-    gathered: Vec<u8>,
-}
-
-/// A data segment that is arriving.
-#[derive(Debug)]
-struct Segment {
-    sink: Sink,
-    /// How much of the data is missing.
-    left_bytes: usize,
-    crc: u32,
-    trailer: [u8; TRAILER_BYTES],
-    trailer_len: usize,
-    /// Length of padding and digest.
-    trailer_bytes: usize,
-}
-
-/// Where a data segment goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sink {
-    /// Into a command's buffer; where the rest belongs.
-    Place { key: u16, dest: BufferRange },
-    /// It is kept, up to so many bytes.
-    Gather { max_bytes: usize },
-}
-
-impl Default for Inbound {
-    fn default() -> Self {
-        Self {
-            stash: [0; STASH_BYTES],
-            stash_len: 0,
-            segment: None,
-            bhs: zerocopy::FromZeros::new_zeroed(),
-            gathered: Vec::new(),
-        }
-    }
-}
-
-impl Inbound {
-    pub(super) fn in_segment(&self) -> bool {
-        self.segment.is_some()
-    }
-
-    pub(super) fn direct(&self) -> Option<BufferRange> {
-        match self.segment.as_ref()?.sink {
-            Sink::Place { dest, .. } if dest.len_bytes >= Session::BULK_MIN_BYTES / 4 => Some(dest),
-            _ => None,
-        }
-    }
-}
 
 impl Session {
     /// Takes bytes at a PDU's start or inside of its header; gives back what it did not need.
@@ -409,7 +348,7 @@ impl Session {
         entry.next_sn += 1;
         entry.moved_bytes += len;
         entry.open_answers += 1;
-        self.answers.push_back(Answer {
+        self.answers.push_back(DataSequence {
             key,
             ttt: r2t.ttt,
             lun: r2t.lun,
@@ -466,7 +405,7 @@ impl Session {
         }
         let targets = discovery.targets()?;
         self.discovery = None;
-        self.tell(Event::Targets(targets));
+        self.notify(Event::Targets(targets));
         Ok(())
     }
 
@@ -476,7 +415,7 @@ impl Session {
             return Err(Violation::TaskTag { itt });
         }
         self.state = State::Closed;
-        self.tell(Event::LoggedOut);
+        self.notify(Event::LoggedOut);
         Ok(())
     }
 
@@ -497,7 +436,7 @@ impl Session {
             Next::Done(parameters) => {
                 self.parameters = *parameters;
                 self.state = State::FullFeature;
-                self.tell(Event::LoggedIn);
+                self.notify(Event::LoggedIn);
             }
         }
         Ok(())
@@ -511,13 +450,13 @@ impl Session {
         match header.event {
             event::SCSI => {
                 if let Some(sense) = sense(&self.inbound.gathered) {
-                    self.tell(Event::Sense(sense));
+                    self.notify(Event::Sense(sense));
                 }
                 Ok(())
             }
             event::LOGOUT_REQUEST => {
                 self.logout();
-                self.tell(Event::LogoutRequested);
+                self.notify(Event::LogoutRequested);
                 Ok(())
             }
             event @ (event::CONNECTION_DROP | event::SESSION_DROP) => {
@@ -576,30 +515,6 @@ impl Session {
     #[inline]
     fn on_stat_sn(&mut self, stat_sn: u32) {
         self.exp_stat_sn = stat_sn.wrapping_add(1);
-    }
-}
-
-impl Segment {
-    /// `data` are at their place.
-    fn take(&mut self, data: &[u8], digest: Digest) {
-        if digest == Digest::Crc32c {
-            self.crc = crc32c::crc32c_append(self.crc, data);
-        }
-        self.left_bytes -= data.len();
-        if let Sink::Place { dest, .. } = &mut self.sink {
-            dest.offset += data.len() as u32;
-            dest.len_bytes -= data.len() as u32;
-        }
-    }
-
-    /// Whether the data digest, which covers the padding, is right.
-    fn is_sound(&self, digest: Digest) -> bool {
-        if digest == Digest::None {
-            return true;
-        }
-        let trailer = &self.trailer[..self.trailer_bytes];
-        let (padding, came) = trailer.split_at(trailer.len() - DIGEST_LEN);
-        crc32c::crc32c_append(self.crc, padding).to_le_bytes() == came
     }
 }
 

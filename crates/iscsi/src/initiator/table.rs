@@ -3,14 +3,26 @@
 use scsi::host::{Command, CommandKey, Outcome, Transfer};
 use session::{BufferRange, Buffers};
 
-use super::{Abort, Session};
+/// Reads of at least this length are worth being received in place, bytes.
+pub(super) const BULK_MIN_BYTES: u32 = 16 * 1024;
+
+/// The result of asking for the abort of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// The target has no such command: it has ended, or was not sent yet.
+    NotInFlight,
+    /// The target is asked to.
+    Asked,
+    /// It was asked to already.
+    AskedBefore,
+}
 
 /// The commands in flight. Their entries are taken once.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Box<[Entry]>,
     in_flight: u16,
-    /// Reads in flight of at least [`Session::BULK_MIN_BYTES`].
+    /// Reads in flight of at least [`BULK_MIN_BYTES`].
     bulk_reads: u16,
 }
 
@@ -55,9 +67,9 @@ enum AbortState {
     Asked,
 }
 
-/// An outcome that waits until its command's data have left.
+/// An outcome that waits until its command's data have been sent.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldOutcome {
     pub(super) until_bytes: u64,
     pub(super) outcome: Outcome,
 }
@@ -211,5 +223,5 @@ impl Entry {
 }
 
 fn is_bulk(transfer: Transfer) -> bool {
-    matches!(transfer, Transfer::ToHost(range) if range.len_bytes >= Session::BULK_MIN_BYTES)
+    matches!(transfer, Transfer::ToHost(range) if range.len_bytes >= BULK_MIN_BYTES)
 }

@@ -1,17 +1,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ::session::{BufferRange, Buffers, Segment, SendList, StreamSession as _};
 use block::testing::VecVolume;
 use block::{BlockSize, Blocks, Extent, Lba};
 use proptest::prelude::*;
-use scsi::host::{CommandFailure, Setup, SetupStep, io};
-use session::{Segment, StreamSession as _};
+use scsi::host::{Command, CommandFailure, CommandKey, Outcome, Setup, SetupStep, io};
 
 use super::*;
 use crate::PeerError;
 use crate::backend::Authentication;
 use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
+use crate::{Credentials, Digest};
 
 mod hostile;
 

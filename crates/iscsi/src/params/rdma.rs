@@ -2,8 +2,7 @@
 //!
 //! Read first: RFC 7145 §6.
 
-use crate::params::{Parameters, Unacceptable};
-use crate::text::{TextBuilder, parse_number};
+use crate::text::{TextBuilder, Unacceptable, parse_number};
 
 /// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login at the most, and what
 /// initiators post their receives for.
@@ -11,7 +10,7 @@ pub const SEGMENT_LEN_MAX_BYTES: u32 = 8192;
 /// How many unexpected PDUs (of immediate delivery) the target has receives for, beyond its command window.
 pub(crate) const UNEXPECTED_PDUS_MAX: u16 = 16;
 
-/// What RFC 7145 §6 adds to a session's parameters.
+/// The parameters that RFC 7145 §6 adds to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaKeys {
     /// RDMAExtensions; `None` where the initiator did not say.
@@ -58,51 +57,48 @@ impl RdmaKeys {
             ),
         ]
     }
-}
 
-impl Parameters {
-    /// Takes a pair that means something else over RDMA than over TCP, or nothing there; whether it was one.
-    pub(crate) fn negotiate_over_rdma(
+    /// Takes a pair that has another meaning over RDMA than over TCP, or none there. Returns whether it was one.
+    /// `send_segment_len_max` is the longest data segment to send.
+    pub(super) fn negotiate(
         &mut self,
         key: &str,
         value: &str,
+        send_segment_len_max: &mut u32,
         answer: &mut TextBuilder,
     ) -> Result<bool, Unacceptable> {
-        let Some(keys) = &mut self.rdma else {
-            return Ok(false);
-        };
         match key {
             "RDMAExtensions" => match declared_bool(value) {
                 Ok(yes) => {
-                    keys.extensions = Some(yes);
+                    self.extensions = Some(yes);
                     answer.push(key, value);
                 }
                 Err(_) => answer.push(key, "Reject"),
             },
             "TargetRecvDataSegmentLength" => {
-                let slot = &mut keys.target_recv_segment_len_max;
+                let slot = &mut self.target_recv_segment_len_max;
                 least_segment(key, value, answer, |len| *slot = len);
             }
             "InitiatorRecvDataSegmentLength" => {
-                let slot = &mut keys.initiator_recv_segment_len_max;
+                let slot = &mut self.initiator_recv_segment_len_max;
                 least_segment(key, value, answer, |len| *slot = Some(len));
             }
             // Ignored where the keys above are negotiated (RFC 7145 §6.6); discovery sessions negotiate none of those.
             "MaxRecvDataSegmentLength" => {
                 let len = segment_len(value).ok_or(Unacceptable::Declared)?;
-                self.send_segment_len_max = len.min(SEGMENT_LEN_MAX_BYTES);
+                *send_segment_len_max = len.min(SEGMENT_LEN_MAX_BYTES);
             }
             "MaxOutstandingUnexpectedPDUs" => {
                 let count = parse_number(value).filter(|count| *count != 1);
-                keys.unexpected_pdus_max = count.ok_or(Unacceptable::Declared)?;
+                self.unexpected_pdus_max = count.ok_or(Unacceptable::Declared)?;
                 // Ours is only declared to those who know the key: others take it for a mistake.
                 answer.push(key, &UNEXPECTED_PDUS_MAX.to_string());
             }
             "MaxAHSLength" => {
                 parse_number(value).ok_or(Unacceptable::Declared)?;
             }
-            "TaggedBufferForSolicitedDataOnly" => keys.solicited_only = declared_bool(value)?,
-            "iSERHelloRequired" => keys.hello_required = declared_bool(value)?,
+            "TaggedBufferForSolicitedDataOnly" => self.solicited_only = declared_bool(value)?,
+            "iSERHelloRequired" => self.hello_required = declared_bool(value)?,
             // The transport checks every packet (RFC 7145 §6.1).
             "HeaderDigest" | "DataDigest" => {
                 let offers_none = value.split(',').any(|offered| offered == "None");
@@ -116,20 +112,6 @@ impl Parameters {
             _ => return Ok(false),
         }
         Ok(true)
-    }
-
-    /// The longest data segments in force over RDMA, once all is negotiated.
-    pub(crate) fn settle_over_rdma(&mut self) {
-        let keys = self.rdma.as_ref();
-        if let Some(len) = keys.and_then(|keys| keys.initiator_recv_segment_len_max) {
-            self.send_segment_len_max = len;
-        }
-    }
-
-    /// Whether the initiator wants iSCSI without its extensions over a transport that carries nothing else.
-    pub(crate) fn refuses_rdma(&self) -> bool {
-        let keys = self.rdma.as_ref();
-        keys.is_some_and(|keys| keys.extensions == Some(false))
     }
 }
 
@@ -158,7 +140,7 @@ fn declared_bool(value: &str) -> Result<bool, Unacceptable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Phase;
+    use crate::params::{Parameters, Phase};
 
     fn over_rdma(zero_based: bool) -> Parameters {
         Parameters {
@@ -247,10 +229,10 @@ mod tests {
     fn the_negotiated_segment_overrides_the_declared_one() {
         let mut parameters = over_rdma(false);
         answer(&mut parameters, "MaxRecvDataSegmentLength", "4096").expect("right");
-        parameters.settle_over_rdma();
+        parameters.settle();
         assert_eq!(parameters.send_segment_len_max, 4096);
         answer(&mut parameters, "InitiatorRecvDataSegmentLength", "1024").expect("right");
-        parameters.settle_over_rdma();
+        parameters.settle();
         assert_eq!(parameters.send_segment_len_max, 1024);
         answer(&mut parameters, "RDMAExtensions", "No").expect("right");
         assert!(parameters.refuses_rdma());
