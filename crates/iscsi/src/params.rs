@@ -21,16 +21,16 @@ pub enum Digest {
 pub const RECV_SEGMENT_LEN_MAX: u32 = 256 << 10;
 /// The most data-out that one sequence (R2T, or unsolicited) carries.
 pub const BURST_LEN_MAX: u32 = 1 << 20;
-/// The most unsolicited data of one command; kept small, since they come without being asked for.
+/// The most unsolicited data of one command; kept small, since they arrive unasked.
 pub const FIRST_BURST_LEN_MAX: u32 = 256 << 10;
 /// The most R2Ts that one command has outstanding.
 pub const OUTSTANDING_R2T_MAX: u32 = 8;
 /// The most connections of one session.
 pub const CONNECTIONS_MAX: u32 = 8;
-/// The longest data segment that the target sends, whatever the initiator would take.
+/// The longest data segment that the target sends, even if the initiator accepts longer ones.
 pub const SEND_SEGMENT_LEN_MAX: u32 = 256 << 10;
 
-/// The values in force, first as RFC 7143 gives their defaults.
+/// The values in force. The initial ones are the defaults of RFC 7143.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// HeaderDigest.
@@ -99,7 +99,7 @@ pub enum Phase {
 }
 
 impl Parameters {
-    /// Takes one offered pair and appends the answer, where the key has one. Keys that are not operational
+    /// Takes one offered pair and appends the answer, if the key has one. Keys that are not operational
     /// parameters get `NotUnderstood`.
     pub fn negotiate(
         &mut self,
@@ -182,7 +182,7 @@ impl Parameters {
                 }
                 None => answer.push(key, "Reject"),
             },
-            // "Or": the result is Yes where either side says so. Ours: R2T is not needed; any order is fine.
+            // "Or": the result is Yes if either side says so. Ours: R2T is not needed; any order is fine.
             "InitialR2T" => either(&mut self.initial_r2t, Ours::No, pair, answer),
             "DataPDUInOrder" => either(&mut self.data_pdu_in_order, Ours::Yes, pair, answer),
             "DataSequenceInOrder" => {

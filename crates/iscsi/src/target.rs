@@ -14,6 +14,7 @@ mod admission;
 mod command;
 mod control;
 mod data_out;
+mod ending;
 pub(crate) mod full_feature;
 mod lease;
 pub(crate) mod login_phase;

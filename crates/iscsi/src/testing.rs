@@ -134,7 +134,7 @@ impl TestTarget {
         }
     }
 
-    /// The device server, for changes under a test's hand.
+    /// The device server, for changes by a test.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         lock(&self.device)
     }
@@ -155,7 +155,7 @@ impl TestBackend {
         lock(&self.target.sessions).wakes.remove(&self.id)
     }
 
-    /// Takes the unit attentions of the power-on away.
+    /// Clears the unit attentions of the power-on.
     pub fn clear_attention(&mut self) {
         for lun in 0..self.target.lun_count {
             if let Some(Opened { nexus, .. }) = self.opened {

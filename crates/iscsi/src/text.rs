@@ -27,7 +27,7 @@ pub enum TextError {
         /// Which pair, from 0.
         pair: usize,
     },
-    /// A key comes twice.
+    /// A key is repeated.
     #[error("pair {pair} repeats a key")]
     Repeated {
         /// Which pair, from 0.
@@ -49,7 +49,7 @@ pub enum Unacceptable {
     Declared,
 }
 
-/// Parses a whole text; empty ones (padding) between pairs are passed over.
+/// Parses a whole text. Empty items between pairs (padding) are skipped.
 pub fn parse(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let text = std::str::from_utf8(text).map_err(|_| TextError::Encoding)?;
     let Some(text) = text.strip_suffix('\0') else {

@@ -62,7 +62,7 @@ pub struct Bhs {
     pub flags: u8,
     /// Depends on the opcode.
     pub specific_2: [u8; 2],
-    /// TotalAHSLength, in four-byte words; 0 where there is none.
+    /// TotalAHSLength, in four-byte words; 0 if there is none.
     pub total_ahs_words: u8,
     /// DataSegmentLength, in bytes without padding.
     pub data_segment_len: U24,

@@ -8,18 +8,18 @@ use crate::params::Digest;
 /// The most R2Ts of one command at once (MaxOutstandingR2T).
 pub(super) const R2TS_MAX: u8 = 4;
 
-/// What a session is for and how it logs in.
+/// The purpose of a session, and how it logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
     /// InitiatorName.
     pub initiator: String,
-    /// TargetName; a discovery session where there is none.
+    /// TargetName; `None` for a discovery session.
     pub target: Option<String>,
     /// The logical unit that every command is for.
     pub lun: Lun,
     /// ISID, which no other session of this initiator to this target has.
     pub isid: [u8; 6],
-    /// What the initiator proves by CHAP where the target asks for it.
+    /// What the initiator proves by CHAP if the target asks for it.
     pub credentials: Option<Credentials>,
     /// What the target has to prove by CHAP; needs `credentials`.
     pub target_credentials: Option<Credentials>,

@@ -3,7 +3,7 @@
 /// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The target is elsewhere (status class 1): at [`PortalAddress`](super::PortalAddress) `address`.
+    /// The target has moved (status class 1): at [`PortalAddress`](super::PortalAddress) `address`.
     #[error("the target has moved to {address}")]
     Moved {
         /// TargetAddress, as given.
@@ -31,7 +31,7 @@ pub enum LoginError {
     /// The target must prove itself, but the initiator has no secret of its own.
     #[error("mutual CHAP also needs a user and secret of the initiator")]
     OneSided,
-    /// The target's answer to a key is none that the key can have.
+    /// The target's answer to a key is not a valid value of the key.
     #[error("the target answered {key}={value}, which is invalid")]
     Answer {
         /// The key.
@@ -53,7 +53,7 @@ pub enum LoginError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The exchange does not come to an end.
+    /// The login does not end.
     #[error("the login takes more than {EXCHANGES_MAX} exchanges")]
     Endless,
 }
@@ -91,7 +91,7 @@ pub enum SessionError {
     /// The login failed.
     #[error(transparent)]
     Login(#[from] LoginError),
-    /// The target rejected a PDU that is no command.
+    /// The target rejected a PDU that is not a command.
     #[error("the target rejected a PDU of opcode {opcode:#04x} (reason {reason:#04x})")]
     Rejected {
         /// The opcode of the PDU that was rejected.
@@ -104,10 +104,10 @@ pub enum SessionError {
     Dropped {
         /// AsyncEvent.
         event: u8,
-        /// For how long the initiator is not to come back (Time2Wait), seconds.
+        /// How long the initiator has to wait before it connects again (Time2Wait), seconds.
         wait_s: u16,
     },
-    /// Bytes came after the end.
+    /// Bytes arrived after the end.
     #[error("the session has ended")]
     Closed,
 }
@@ -132,7 +132,7 @@ pub enum Violation {
     SegmentLength {
         /// DataSegmentLength.
         len_bytes: u32,
-        /// The most possible.
+        /// The maximum.
         max_bytes: u32,
     },
     /// The task tag names no command in flight, or one of another kind.
@@ -144,9 +144,9 @@ pub enum Violation {
     /// DataSN or R2TSN is not the next one.
     #[error("its sequence number is {have}, but {want} is expected")]
     Number {
-        /// What came.
+        /// The value received.
         have: u32,
-        /// What was expected.
+        /// The value expected.
         want: u32,
     },
     /// Data or R2T are out of order or beyond the command's data.
@@ -159,7 +159,7 @@ pub enum Violation {
         /// How many bytes the command has.
         len_bytes: u32,
     },
-    /// More than was negotiated, or than is bearable.
+    /// It exceeds what was negotiated, or a limit of this end.
     #[error("it exceeds {limit}")]
     Limit {
         /// Which limit.

@@ -25,7 +25,7 @@ use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, request, respons
 const SENSE_SEGMENT_BYTES: usize = 2 + 252;
 
 impl Session {
-    /// Takes bytes at a PDU's start or inside of its header; gives back what it did not need.
+    /// Takes bytes at a PDU's start or inside of its header. Returns the rest.
     pub(super) fn on_header_bytes<'a>(
         &mut self,
         input: &'a [u8],
@@ -54,7 +54,7 @@ impl Session {
         Ok(rest)
     }
 
-    /// A whole header, with its digest where there is one.
+    /// A whole header, with its digest if digests are used.
     fn on_header(&mut self, header: &[u8], done: &mut Vec<Outcome>) -> Result<(), SessionError> {
         self.heard_pdus += 1;
         let Ok((bhs, digest)) = Bhs::read_from_prefix(header) else {
@@ -91,8 +91,8 @@ impl Session {
             Digest::Crc32c => DIGEST_LEN,
         };
         self.inbound.gathered.clear();
-        self.inbound.bhs = bhs;
         self.inbound.segment = Some(Segment {
+            bhs,
             sink,
             left_bytes: len_bytes as usize,
             crc: 0,
@@ -137,7 +137,7 @@ impl Session {
             entry.moved_bytes,
             entry.len_bytes(),
         )?;
-        // A status comes with the last data only (RFC 7143 §11.7.1).
+        // Only the last data carry a status (RFC 7143 §11.7.1).
         if data.flags & STATUS_PRESENT != 0 && data.flags & FINAL == 0 {
             return Err(Violation::Unexpected);
         }
@@ -147,7 +147,7 @@ impl Session {
         Ok(Sink::Place { key, dest })
     }
 
-    /// Takes bytes of a data segment, of the padding or the digest behind it; gives back what comes after.
+    /// Takes bytes of a data segment, its padding and its digest. Returns the rest.
     pub(super) fn on_segment<'a>(
         &mut self,
         input: &'a [u8],
@@ -205,7 +205,7 @@ impl Session {
         self.finish_segment(done)
     }
 
-    /// Ends the arriving PDU where all of it is there.
+    /// Ends the arriving PDU if it is whole.
     fn finish_segment(&mut self, done: &mut Vec<Outcome>) -> Result<(), SessionError> {
         let Some(segment) = &self.inbound.segment else {
             return Ok(());
@@ -215,14 +215,14 @@ impl Session {
         }
         let sink = segment.sink;
         let is_sound = segment.is_sound(self.parameters.data_digest);
-        let bhs = self.inbound.bhs;
+        let bhs = segment.bhs;
         self.inbound.segment = None;
         match (is_sound, sink) {
             (true, _) => {}
             (false, Sink::Place { key, .. }) => {
                 self.table.get_mut(key).data_verdict = DataVerdict::DigestError;
             }
-            // What it says can't be known, and nothing is sent again at recovery level 0.
+            // Its content is unknown, and nothing is sent again at recovery level 0.
             (false, Sink::Gather { .. }) => {
                 return Err(violated(&bhs, Violation::DataDigest));
             }
@@ -306,7 +306,7 @@ impl Session {
         } else {
             Ok(match entry.transfer {
                 Transfer::None => 0,
-                // What has arrived counts, whatever the target says that it sent.
+                // The received bytes count, whatever length the target reports.
                 Transfer::ToHost(_) => entry.moved_bytes,
                 Transfer::ToTarget(range) => {
                     let missing = match header.flags & RESIDUAL_UNDERFLOW {
@@ -379,11 +379,11 @@ impl Session {
     fn on_abort_response(&mut self, header: &TaskManagementResponse, done: &mut Vec<Outcome>) {
         self.on_window(header.exp_cmd_sn.get(), header.max_cmd_sn.get());
         self.on_stat_sn(header.stat_sn.get());
-        // A command that ended of itself has crossed the request.
+        // The command ended before the target received the request.
         let Some(key) = self.table.find_aborting(header.itt.get()) else {
             return;
         };
-        // Without the task, its response was lost with the connection that it was for; neither comes now.
+        // The target has no such task: its response was lost, and none will arrive.
         if matches!(
             header.response,
             function_response::COMPLETE | function_response::NO_TASK
@@ -463,7 +463,7 @@ impl Session {
                 let wait_s = header.parameter_2.get();
                 Err(SessionError::Dropped { event, wait_s })
             }
-            // A negotiation that the target would like, and events of vendors: nothing has to follow.
+            // A request to negotiate, and events of vendors: the session need not act on them.
             _ => Ok(()),
         }
     }
@@ -511,7 +511,7 @@ impl Session {
         }
     }
 
-    /// The next ExpStatSN. On one connection of TCP nothing between can be lost.
+    /// Advances ExpStatSN. On one TCP connection no status can be lost in between.
     #[inline]
     fn on_stat_sn(&mut self, stat_sn: u32) {
         self.exp_stat_sn = stat_sn.wrapping_add(1);
@@ -535,7 +535,7 @@ fn check_number(have: u32, want: u32) -> Result<(), Violation> {
     }
 }
 
-/// Data come in order, since that was negotiated, and stay inside of the command's.
+/// Checks that data arrive in order, as negotiated, and lie inside of the command's data.
 fn check_range(offset: u32, len: u32, want: u32, len_bytes: u32) -> Result<(), Violation> {
     let end = u64::from(offset) + u64::from(len);
     if offset == want && end <= u64::from(len_bytes) {

@@ -27,7 +27,7 @@ pub(super) struct Login {
     exchanges: u32,
     gathered: Vec<u8>,
     parameters: Parameters,
-    /// Whether the target has proven itself; true from the start where it need not.
+    /// Whether the target has proven itself; true from the start if it need not.
     proven: bool,
     ours: Option<Challenge>,
 }
@@ -44,7 +44,7 @@ enum Stage {
     Operational,
 }
 
-/// What follows a response.
+/// The next step after a response.
 pub(super) enum Next {
     Send(Control),
     /// The full feature phase begins, with these values.
@@ -75,7 +75,7 @@ impl Login {
         })
     }
 
-    /// The first request: who, to whom, and how to authenticate.
+    /// The first request: the names of both ends, and how to authenticate.
     pub(super) fn first(&mut self) -> Control {
         let mut text = TextBuilder::default();
         text.push("InitiatorName", &self.config.initiator);
@@ -88,7 +88,7 @@ impl Login {
         }
         let (methods, transit) = match (&self.config.credentials, self.proven) {
             (None, _) => ("None", Some(CSG_OPERATIONAL)),
-            // A target that need not prove itself may do without a proof of ours, too.
+            // A target that need not prove itself may also accept us without a proof.
             (Some(_), true) => ("CHAP,None", None),
             (Some(_), false) => ("CHAP", None),
         };
@@ -96,7 +96,7 @@ impl Login {
         self.request(CSG_SECURITY, transit, text)
     }
 
-    /// A response, whose status was not yet looked at.
+    /// Takes a response.
     pub(super) fn on_response(
         &mut self,
         response: &LoginResponse,

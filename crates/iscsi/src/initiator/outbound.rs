@@ -1,4 +1,4 @@
-//! What goes to the target: control PDUs, data-out, commands with immediate data.
+//! What is sent to the target: control PDUs, data-out, commands with immediate data.
 
 use block::ByteRange;
 use scsi::host::Transfer;
@@ -62,7 +62,7 @@ impl Session {
         if !matches!(self.state, State::FullFeature) || self.is_leaving {
             return;
         }
-        // Unsolicited data come in the order of their commands, since both queues are emitted in order.
+        // Unsolicited data are sent in the order of their commands, since both queues are emitted in order.
         loop {
             if !self.emit_answers(digests, before_bytes, buffers, out) {
                 return;
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Emits data-out; `false` where the list is full.
+    /// Emits data-out. Returns `false` if the list is full.
     fn emit_answers(
         &mut self,
         digests: Digests,
@@ -120,7 +120,7 @@ impl Session {
         true
     }
 
-    /// Emits the next command; `false` where there is none, the window is closed, or the list full.
+    /// Emits the next command. Returns `false` if there is none, the window is closed, or the list is full.
     fn emit_command(
         &mut self,
         digests: Digests,
@@ -196,7 +196,7 @@ impl Session {
         true
     }
 
-    /// How much of a command's data goes out without an R2T (RFC 7143 §4.2.5.2).
+    /// How much of a command's data is sent without an R2T (RFC 7143 §4.2.5.2).
     fn unasked(&mut self, key: u16) -> Unasked {
         let values = &self.parameters;
         let Transfer::ToTarget(range) = self.table.get_mut(key).transfer else {
@@ -230,7 +230,7 @@ impl Session {
     }
 }
 
-/// Data that go out without an R2T.
+/// Data that are sent without an R2T, in bytes.
 #[derive(Default)]
 struct Unasked {
     /// In the command's own PDU.
@@ -239,7 +239,7 @@ struct Unasked {
     following_bytes: u32,
 }
 
-/// How many bytes of a list itself data of this length take.
+/// How many own bytes of a list data of this length take.
 fn copied_bytes(len_bytes: u32) -> usize {
     if len_bytes > COPY_MAX_BYTES {
         0
@@ -248,7 +248,7 @@ fn copied_bytes(len_bytes: u32) -> usize {
     }
 }
 
-/// Whether a PDU surely fits.
+/// Whether a PDU fits.
 fn has_room(out: &SendList, copied_bytes: usize) -> bool {
     out.free_parts() >= PDU_PARTS && out.free_bytes() >= OVERHEAD_MAX + copied_bytes
 }

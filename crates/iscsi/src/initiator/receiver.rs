@@ -6,18 +6,17 @@ use super::table::BULK_MIN_BYTES;
 use crate::params::Digest;
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN};
 
-/// The longest that is kept of a header that has not fully arrived.
-pub(super) const STASH_BYTES: usize = BHS_LEN + DIGEST_LEN;
+/// The most bytes that are kept of a header that has not fully arrived.
+const STASH_BYTES: usize = BHS_LEN + DIGEST_LEN;
 /// Padding and digest behind a data segment.
 pub(super) const TRAILER_BYTES: usize = 3 + DIGEST_LEN;
+
 /// The PDU that is arriving.
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) stash: [u8; STASH_BYTES],
     pub(super) stash_len: usize,
     pub(super) segment: Option<Segment>,
-    /// The header of the PDU whose data segment is arriving.
-    pub(super) bhs: Bhs,
     /// Data segments that belong to no command's buffer.
     pub(super) gathered: Vec<u8>,
 }
@@ -25,6 +24,8 @@ pub(super) struct Inbound {
 /// A data segment that is arriving.
 #[derive(Debug)]
 pub(super) struct Segment {
+    /// The header of its PDU.
+    pub(super) bhs: Bhs,
     pub(super) sink: Sink,
     /// How much of the data is missing.
     pub(super) left_bytes: usize,
@@ -38,9 +39,9 @@ pub(super) struct Segment {
 /// Where a data segment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sink {
-    /// Into a command's buffer; where the rest belongs.
+    /// Into a command's buffer. `dest` is the place of the rest.
     Place { key: u16, dest: BufferRange },
-    /// It is kept, up to so many bytes.
+    /// It is kept, up to `max_bytes`.
     Gather { max_bytes: usize },
 }
 
@@ -50,7 +51,6 @@ impl Default for Inbound {
             stash: [0; STASH_BYTES],
             stash_len: 0,
             segment: None,
-            bhs: zerocopy::FromZeros::new_zeroed(),
             gathered: Vec::new(),
         }
     }

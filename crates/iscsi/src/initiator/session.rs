@@ -45,22 +45,22 @@ pub struct Session {
     pub(super) held: VecDeque<HeldOutcome>,
     /// A logout has been asked for.
     pub(super) is_leaving: bool,
-    /// The target was asked whether it is there.
+    /// A NOP-Out was sent and has not been answered.
     pub(super) is_pinging: bool,
-    /// PDUs that have come.
+    /// PDUs received.
     pub(super) heard_pdus: u64,
 }
 
-/// Something that is no command's outcome.
+/// An event of the session that is not the outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The login is done: commands can go out.
+    /// The login is done: commands can be sent.
     LoggedIn,
-    /// What SendTargets gave.
+    /// The result of SendTargets.
     Targets(Vec<DiscoveredTarget>),
-    /// The target tells of an event of the logical unit (AsyncEvent 0).
+    /// The target reports an event of the logical unit (AsyncEvent 0).
     Sense(ReceivedSense),
-    /// The target wants the session to end; a logout is on its way.
+    /// The target asks for a logout, which was queued.
     LogoutRequested,
     /// The session has been logged out.
     LoggedOut,
@@ -75,7 +75,7 @@ pub(super) enum State {
 }
 
 impl Session {
-    /// The most keys: a task tag has as many, with room for tags of other kinds.
+    /// The most keys. Task tags have room for them and for tags of other kinds.
     pub const KEYS_MAX: u16 = 1 << 12;
     /// The most R2Ts of one command at once (MaxOutstandingR2T).
     pub const R2TS_MAX: u8 = R2TS_MAX;
@@ -121,8 +121,8 @@ impl Session {
         })
     }
 
-    /// Takes a command; it is emitted when the session is logged in and the target's command window has room. Panics
-    /// where `key` is out of range or in flight, or where the command's data lie outside of `buffers`.
+    /// Takes a command. It is emitted when the session is logged in and the target's command window has room. Panics if
+    /// `key` is out of range or in flight, or if the command's data lie outside of `buffers`.
     #[inline]
     pub fn submit(
         &mut self,
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Asks the target to abort a command (ABORT TASK). It ends with
-    /// [`Aborted`](scsi::host::CommandFailure::Aborted), unless it ends of itself before.
+    /// [`Aborted`](scsi::host::CommandFailure::Aborted), unless it ends before that.
     pub fn abort(&mut self, key: CommandKey) -> Abort {
         assert!(key.0 < self.keys, "only keys of this session are aborted");
         let (answer, command) = self.table.begin_abort(key.0);
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Ends the session in order; [`Event::LoggedOut`] answers. Commands that have not been emitted are not any more.
+    /// Logs the session out; [`Event::LoggedOut`] follows. Commands that have not been emitted will not be.
     pub fn logout(&mut self) {
         if let State::FullFeature = self.state
             && !self.is_leaving
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Asks the target whether it is there (NOP-Out), unless it was asked and has not answered. That it is shows in
+    /// Sends a NOP-Out, unless the last one has not been answered. The answer counts in
     /// [`heard_pdus`](Self::heard_pdus).
     pub fn ping(&mut self) {
         if let State::FullFeature = self.state
@@ -180,13 +180,13 @@ impl Session {
         }
     }
 
-    /// How many PDUs have come: where that stands still, the target is silent.
+    /// How many PDUs were received. While the number does not change, the target is silent.
     pub fn heard_pdus(&self) -> u64 {
         self.heard_pdus
     }
 
-    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends what has ended to `done`. Where this
-    /// fails, the connection is to be closed.
+    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends outcomes to `done`. After an error, the
+    /// caller closes the connection.
     pub fn handle_bytes(
         &mut self,
         input: &[u8],
@@ -231,7 +231,7 @@ impl Session {
         self.table.expects_bulk()
     }
 
-    /// Puts as much as fits of what is to be sent into `out`.
+    /// Puts PDUs into `out`, as many as fit.
     pub fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
         self.emit(buffers, out);
     }
@@ -262,7 +262,7 @@ impl Session {
         }
     }
 
-    /// What has happened besides commands.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -282,7 +282,7 @@ impl Session {
         self.table.in_flight()
     }
 
-    /// What was negotiated; the defaults before the login is done.
+    /// The negotiated values; the defaults before the login is done.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -293,8 +293,8 @@ impl Session {
         !sn_before(self.max_cmd_sn, self.cmd_sn)
     }
 
-    /// Ends a command. Its outcome waits where its data are still in the send list, since the caller may use the
-    /// buffer again as soon as it has the outcome.
+    /// Ends a command. Its outcome is held while its data are still in the send list, since the caller may reuse the
+    /// buffer as soon as it has the outcome.
     pub(super) fn end(
         &mut self,
         key: u16,
@@ -330,5 +330,5 @@ impl Session {
     }
 }
 
-/// CmdSN of the first command of a session; any will do.
+/// CmdSN of the first command of a session: any value is allowed.
 const FIRST_CMD_SN: u32 = 1;

@@ -75,8 +75,8 @@ impl TargetConfig {
     /// Bytes of the longest message that is sent.
     pub const SEND_LEN_MAX_BYTES: u32 = (HEADER_LEN + BHS_LEN) as u32 + SEGMENT_LEN_MAX_BYTES;
 
-    /// How many receives are posted: for the command window and the unexpected PDUs. Initiators that send more wait for
-    /// the transport, which tells them to (receiver not ready).
+    /// How many receives are posted: for the command window and the unexpected PDUs. The transport makes initiators that
+    /// send more wait (receiver not ready).
     pub const fn receives(&self) -> u16 {
         self.commands_max + UNEXPECTED_PDUS_MAX
     }
@@ -92,10 +92,10 @@ pub struct Accepted {
     invalidates: bool,
 }
 
-/// Takes the private data of a connection request; what they lead to, and the private data of the reply.
+/// Takes the private data of a connection request. Returns how it is accepted, and the private data of the reply.
 ///
-/// Zero-based addresses are used where the initiator says that it has them: its headers may then come without addresses, and
-/// addresses that they do have are taken as they stand, from 0 on.
+/// Zero-based addresses are used if the initiator supports them. Its headers may then omit addresses; addresses that are
+/// present are used as they are, from 0 on.
 pub fn accept(private_data: &[u8]) -> (Accepted, [u8; 4]) {
     let asked = CmHeader::parse(private_data);
     let zero_based = asked.is_some_and(CmHeader::zero_based);
@@ -122,7 +122,7 @@ pub struct TargetSession<B> {
     /// Responses invalidate the keys of their commands.
     pub(super) invalidates: bool,
     hello: HelloState,
-    /// `None` if the first message has yet to tell.
+    /// `None` until the first message shows it.
     layout: Option<Layout>,
     pub(super) hello_reply: Option<HelloReply>,
     /// RDMA READs that were posted.

@@ -1,7 +1,7 @@
-//! What an iSER session posts: replies, RDMA READs in the place of R2Ts, RDMA WRITEs in that of Data-In, SCSI Responses.
+//! What an iSER session posts: replies, RDMA READs instead of R2Ts, RDMA WRITEs instead of Data-In, SCSI Responses.
 //!
-//! The data of all ready tasks are posted first, then the responses: packets of one length that follow one another leave with one
-//! system call, where a provider in software segments by GSO.
+//! The data of all ready tasks are posted first, then the responses: a provider in software that segments by GSO sends
+//! consecutive packets of one length with one system call.
 //!
 //! Read first: RFC 7145 §7.3.
 

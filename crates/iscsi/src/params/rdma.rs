@@ -13,11 +13,11 @@ pub(crate) const UNEXPECTED_PDUS_MAX: u16 = 16;
 /// The parameters that RFC 7145 §6 adds to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaKeys {
-    /// RDMAExtensions; `None` where the initiator did not say.
+    /// RDMAExtensions; `None` if the initiator did not offer it.
     pub extensions: Option<bool>,
     /// TargetRecvDataSegmentLength: the longest data segment of a message from the initiator, bytes.
     pub target_recv_segment_len_max: u32,
-    /// InitiatorRecvDataSegmentLength: the same of a message to it; `None` where it was not negotiated.
+    /// InitiatorRecvDataSegmentLength: the same of a message to it; `None` if not negotiated.
     pub initiator_recv_segment_len_max: Option<u32>,
     /// TaggedBufferForSolicitedDataOnly: Write Base Offset is the address of the first solicited byte, not of all data-out.
     pub solicited_only: bool,
@@ -30,7 +30,7 @@ pub struct RdmaKeys {
 impl RdmaKeys {
     /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out unless an initiator
     /// declares otherwise. Initiators on InfiniBand and RoCE (Linux's, libiscsi) declare nothing and count from the first
-    /// solicited byte; they are told by what their connection request says: no zero-based addresses.
+    /// solicited byte; their connection request tells them apart: it has no zero-based addresses.
     pub(crate) fn new(counts_all_data: bool) -> Self {
         Self {
             extensions: None,
@@ -83,7 +83,7 @@ impl RdmaKeys {
                 let slot = &mut self.initiator_recv_segment_len_max;
                 least_segment(key, value, answer, |len| *slot = Some(len));
             }
-            // Ignored where the keys above are negotiated (RFC 7145 §6.6); discovery sessions negotiate none of those.
+            // Ignored if the keys above are negotiated (RFC 7145 §6.6). Discovery sessions negotiate none of those.
             "MaxRecvDataSegmentLength" => {
                 let len = segment_len(value).ok_or(Unacceptable::Declared)?;
                 *send_segment_len_max = len.min(SEGMENT_LEN_MAX_BYTES);
@@ -91,7 +91,7 @@ impl RdmaKeys {
             "MaxOutstandingUnexpectedPDUs" => {
                 let count = parse_number(value).filter(|count| *count != 1);
                 self.unexpected_pdus_max = count.ok_or(Unacceptable::Declared)?;
-                // Ours is only declared to those who know the key: others take it for a mistake.
+                // Ours is declared only to initiators that know the key: others treat it as an error.
                 answer.push(key, &UNEXPECTED_PDUS_MAX.to_string());
             }
             "MaxAHSLength" => {

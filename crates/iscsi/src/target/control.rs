@@ -72,7 +72,7 @@ impl FullFeature {
             Arrival::Now => true,
             Arrival::Ignored | Arrival::Aborted => false,
             Arrival::Early(cmd_sn) => {
-                // Pings are answered with at most that much; a longer text is none that the target knows.
+                // No request that the target knows needs more data than a ping.
                 let segment = segment[..segment.len().min(PING_LEN_MAX)].to_vec();
                 let request = EarlyRequest::Control(Box::new(*bhs), segment);
                 self.tasks.keep(cmd_sn, request);

@@ -5,6 +5,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
+use super::ending::Ending;
 use super::reply::{Numbering, Replies, ReplyHeader};
 use super::task::{Progress, Task};
 use super::tasks::{HeldCompletion, Tasks};
@@ -63,29 +64,8 @@ pub(super) enum Liveness {
     Pinged(Instant),
 }
 
-/// How a connection is ended by others than its initiator. Its initiator ends it by a logout on it, whose response is the
-/// last reply.
-///
-/// ```text
-///      asked to log out                     dropped           ended elsewhere
-/// Open ────────────────► LogoutRequested ───────────► Dropped ───────────────► Closed
-///  │ └────────────────────── dropped ────────────────────▲                       ▲
-///  └──────────────────────── ended elsewhere ────────────────────────────────────┘
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It goes on.
-    Open,
-    /// The initiator was asked to log out until then.
-    LogoutRequested(Instant),
-    /// Nothing is received any more. The initiator has until then to read why.
-    Dropped(Instant),
-    /// Nothing is sent or received any more.
-    Closed,
-}
-
 impl FullFeature {
-    /// The phase that follows a login, at `now`. `window` is used if the session has this connection alone.
+    /// The phase that follows a login which was done at `now`.
     pub(super) fn new<B: Backend>(
         logged_in: LoggedIn,
         replies: Replies,

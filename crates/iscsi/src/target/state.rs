@@ -2,15 +2,16 @@
 //!
 //! Read first: RFC 7143 §11.9 (Asynchronous Message).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use scsi::{Response, Sense, SenseKey};
 
-use super::full_feature::{Ending, FullFeature};
+use super::ending::Ending;
+use super::full_feature::FullFeature;
 use super::reply::{Numbering, ReplyHeader};
 use super::task::Progress;
 use crate::backend::{Backend, Saved, SessionState};
-use crate::peer::{DROP_TIMEOUT, PeerError};
+use crate::peer::PeerError;
 use crate::wire::other::event;
 use crate::wire::{NO_TASK_TAG, response};
 
@@ -43,45 +44,31 @@ impl FullFeature {
 
     #[cold]
     fn follow<B: Backend>(&mut self, state: SessionState, now: Instant, backend: &mut B) {
+        let ending = self.ending.after(state, now);
+        if ending == self.ending {
+            return;
+        }
+        self.ending = ending;
         let wait_s = self.parameters.time2wait_s as u16;
         let retain_s = self.parameters.time2retain_s as u16;
-        match (state, self.ending) {
-            (SessionState::LogoutRequested(within), Ending::Open) => {
-                self.ending = Ending::LogoutRequested(now + within);
-                self.request_logout(within);
+        match state {
+            SessionState::Active => {}
+            SessionState::LogoutRequested(within) => {
+                let within_s = within.as_secs().clamp(1, u64::from(u16::MAX));
+                self.queue_async(event::LOGOUT_REQUEST, [0, 0, within_s as u16]);
             }
-            (SessionState::SessionDropped, Ending::Open | Ending::LogoutRequested(_)) => {
-                self.drop_connection(now, event::SESSION_DROP, [0, wait_s, retain_s], backend);
-            }
-            (SessionState::ConnectionDropped, Ending::Open | Ending::LogoutRequested(_)) => {
-                let parameters = [self.cid, wait_s, retain_s];
-                self.drop_connection(now, event::CONNECTION_DROP, parameters, backend);
-            }
-            (SessionState::Ended, _) => {
+            SessionState::SessionDropped => {
                 self.discard_all(backend);
-                self.close();
+                self.queue_async(event::SESSION_DROP, [0, wait_s, retain_s]);
+                self.replies.close_after_last();
             }
-            _ => {}
+            SessionState::ConnectionDropped => {
+                self.discard_all(backend);
+                self.queue_async(event::CONNECTION_DROP, [self.cid, wait_s, retain_s]);
+                self.replies.close_after_last();
+            }
+            SessionState::Ended => self.discard_all(backend),
         }
-    }
-
-    fn request_logout(&mut self, within: Duration) {
-        let within_s = within.as_secs().clamp(1, u64::from(u16::MAX));
-        self.queue_async(event::LOGOUT_REQUEST, [0, 0, within_s as u16]);
-    }
-
-    /// Notifies the initiator that the connection is dropped. It is closed once that is sent.
-    fn drop_connection<B: Backend>(
-        &mut self,
-        now: Instant,
-        event: u8,
-        parameters: [u16; 3],
-        backend: &mut B,
-    ) {
-        self.discard_all(backend);
-        self.ending = Ending::Dropped(now + DROP_TIMEOUT);
-        self.queue_async(event, parameters);
-        self.replies.close_after_last();
     }
 
     fn discard_all<B: Backend>(&mut self, backend: &mut B) {

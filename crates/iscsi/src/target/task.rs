@@ -30,7 +30,7 @@ pub(crate) enum Work {
     None,
 }
 
-/// How far a task has come.
+/// The progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It may not start yet (order of CmdSN); unsolicited data-out are kept.
@@ -158,7 +158,7 @@ pub(crate) struct Task {
     pub(crate) moved: u64,
     /// Data-out requested by R2T or announced as unsolicited, bytes.
     pub(crate) solicited: u64,
-    /// Unsolicited data may still come (F was not set).
+    /// Unsolicited data may still arrive (F was not set).
     pub(crate) unsolicited_open: bool,
     /// R2Ts whose data have not all arrived.
     pub(crate) r2ts: Bursts,

@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<LoginResponse>() == BHS_LEN);
 
 /// T: the sender is ready for the next stage.
 pub const TRANSIT: u8 = 0x80;
-/// C: the text goes on in the next PDU.
+/// C: the text continues in the next PDU.
 pub const CONTINUE: u8 = 0x40;
 
 /// Text Request (RFC 7143 §11.10).
@@ -106,7 +106,7 @@ pub struct TextRequest {
     pub total_ahs_words: u8,
     /// DataSegmentLength, bytes of text.
     pub data_segment_len: U24,
-    /// LUN, where the TTT is not all ones.
+    /// LUN, if the TTT is not all ones.
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
@@ -142,7 +142,7 @@ pub struct TextResponse {
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// Target Transfer Tag: all ones where nothing more follows.
+    /// Target Transfer Tag: all ones if nothing more follows.
     pub ttt: U32,
     /// StatSN.
     pub stat_sn: U32,
@@ -176,7 +176,7 @@ pub struct LogoutRequest {
     pub reserved_8: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// CID, where the reason names a connection.
+    /// CID, if the reason names a connection.
     pub cid: U16,
     /// Reserved.
     pub reserved_22: U16,

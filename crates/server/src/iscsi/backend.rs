@@ -1,8 +1,8 @@
-//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the
-//! LUNs there.
+//! The backend of an iSCSI connection: the targets that its initiator may use, and their LUNs.
 //!
-//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until
-//! the target's generation moves.
+//! As for NVMe, the data path takes no lock: LUNs are looked up once and kept until the target's
+//! generation changes. The exception is the command window of a session that may have several
+//! connections.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, PortalGroup, Transport};
 
-/// The portal that a connection came through.
+/// The portal of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IscsiPortalId {
     pub(crate) port: PortalNumber,
@@ -36,7 +36,7 @@ pub(crate) struct IscsiPortalId {
     pub(crate) group: PortalGroup,
 }
 
-/// A connection's way to the server.
+/// The backend of one connection.
 pub(crate) struct IscsiBackend {
     core: Arc<Core>,
     accepted: Accepted,
@@ -50,7 +50,7 @@ pub(crate) struct IscsiBackend {
     seen: u64,
     state: SessionState,
     charge: Charge,
-    /// For the output that is kept when the peer does not read.
+    /// For output that waits while the peer does not read.
     stall_charge: Option<Charge>,
 }
 
@@ -99,7 +99,7 @@ impl IscsiBackend {
         }
     }
 
-    /// The access check, and room for the connection.
+    /// Checks access, and reserves memory for the connection.
     fn admit(&mut self, ends: SessionEnds<'_>) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
         let who = self.who(ends.initiator);
         let (target, grant) = self.core.open_iscsi(ends.target, self.group, who)?;
@@ -129,7 +129,7 @@ impl IscsiBackend {
         });
     }
 
-    /// Looks everything up again where it may have changed.
+    /// Looks everything up again if it may have changed.
     fn refresh(&mut self) {
         let Some(Binding { target, opened, .. }) = &self.binding else {
             return;
@@ -142,7 +142,7 @@ impl IscsiBackend {
         }
     }
 
-    /// Enters the connection among those of its session.
+    /// Registers the connection with its session.
     fn register(&mut self, login: &LoggedIn) {
         let Ok(host) = login.initiator.parse::<HostName>() else {
             return;
@@ -366,8 +366,8 @@ impl Attachment for IscsiBackend {
         self.views.memory(region)
     }
 
-    /// A session that was ended may be sent nothing more. What a reservation forbids since is
-    /// another matter: it does not touch commands that have begun.
+    /// Nothing more may be sent to a session that was ended. A reservation that was made meanwhile
+    /// does not concern commands that have started.
     fn may_send(&self, _: SourceId) -> bool {
         let Some(binding) = &self.binding else {
             return false;
@@ -407,7 +407,7 @@ impl Attachment for IscsiBackend {
 impl Drop for IscsiBackend {
     fn drop(&mut self) {
         self.views.leave_all();
-        // Where the session's own end did not come so far.
+        // The connection may have ended before the session closed it.
         if let Some(binding) = &self.binding {
             binding.target.leave(binding.opened, self.accepted.id);
         }

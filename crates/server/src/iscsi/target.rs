@@ -1,4 +1,4 @@
-//! An iSCSI target at work: its SCSI device, the sessions with it, and the volumes behind its LUNs.
+//! An iSCSI target: its SCSI device, the sessions with it, and the volumes behind its LUNs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::{LoginPolicy, PortalGroup, TargetName};
 pub(crate) struct IscsiTarget {
     name: TargetName,
     inner: Mutex<Inner>,
-    /// The device's generation, for those that have no lock.
+    /// The device's generation, readable without the lock.
     generation: AtomicU64,
     totals: Arc<Totals>,
     handle: ReactorHandle,
@@ -38,27 +38,27 @@ struct Inner {
     kept: Kept,
     volumes: BTreeMap<Lun, VolumeHandle>,
     sessions: BTreeMap<u16, Session>,
-    /// Moves with the connections of sessions.
+    /// Counts changes of the sessions' connections.
     changes: u64,
-    /// How many aborts there have been.
+    /// Counts aborts.
     aborts: u64,
-    /// Connections that wait until the aborts up to a number have been taken.
-    askers: Vec<(u64, ConnectionId)>,
+    /// Connections that wait until all aborts up to a number have been taken.
+    abort_waiters: Vec<(u64, ConnectionId)>,
     last_tsih: u16,
-    /// The target was removed: no session begins any more.
+    /// The target was removed: it accepts no session.
     is_removed: bool,
 }
 
 /// Reservations that outlive a restart, and how far they have been saved.
 #[derive(Default)]
 struct Kept {
-    /// The device's generation of reservations when it was last looked at.
+    /// The device's generation of reservations at the last comparison.
     seen: u64,
     luns: BTreeMap<u32, Reservations>,
-    /// Moves with every change of `luns`.
+    /// Counts changes of `luns`.
     number: u64,
     saved: u64,
-    /// What could not be saved.
+    /// The last number that could not be saved.
     failed: u64,
 }
 
@@ -99,7 +99,7 @@ struct Connected {
     cid: u16,
     id: ConnectionId,
     is_dropped: bool,
-    /// Commands that it is to abort, until it has seen to it.
+    /// Commands that it has to abort.
     aborts: Vec<Abort>,
     /// The number of the first of these.
     oldest_abort: u64,
@@ -127,7 +127,7 @@ impl IscsiTarget {
                 sessions: BTreeMap::new(),
                 changes: 0,
                 aborts: 0,
-                askers: Vec::new(),
+                abort_waiters: Vec::new(),
                 last_tsih: 0,
                 is_removed: false,
             }),
@@ -145,7 +145,8 @@ impl IscsiTarget {
         &self.totals
     }
 
-    /// The number that moves when [`view`](Self::view) or [`has`](Self::has) may answer otherwise.
+    /// A number that changes when the results of [`view`](Self::view) or
+    /// [`connection_state`](Self::connection_state) may have changed.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -233,7 +234,7 @@ impl IscsiTarget {
         })
     }
 
-    /// Ends other connections of a session: that of `cid`, or all. How many there were.
+    /// Ends other connections of a session: that of `cid`, or all. Returns how many there were.
     pub(crate) fn end_others(
         &self,
         opened: Opened,
@@ -264,16 +265,17 @@ impl IscsiTarget {
         }
     }
 
-    /// Whether all connections have taken the aborts that were asked for up to now; else
-    /// `connection` is woken when they have. Aborts that wait for that connection itself are none
-    /// of its own.
+    /// Whether all other connections have taken the aborts requested up to now. If not,
+    /// `connection` is woken when they have.
     pub(crate) fn aborts_done(&self, connection: ConnectionId) -> bool {
         let mut inner = self.lock();
         let round = inner.aborts;
         let is_done = inner.is_taken(round, connection);
-        inner.askers.retain(|(_, asker)| *asker != connection);
+        inner
+            .abort_waiters
+            .retain(|(_, waiter)| *waiter != connection);
         if !is_done {
-            inner.askers.push((round, connection));
+            inner.abort_waiters.push((round, connection));
         }
         is_done
     }
@@ -288,7 +290,7 @@ impl IscsiTarget {
         }
     }
 
-    /// A connection of a session has ended; with the last one ends the session.
+    /// A connection of a session has ended. The session ends with its last connection.
     pub(crate) fn leave(&self, opened: Opened, connection: ConnectionId) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
@@ -298,14 +300,16 @@ impl IscsiTarget {
             if session.connections.is_empty() {
                 inner.end_where(handle, |session| session.nexus == opened.nexus);
             }
-            inner.askers.retain(|(_, asker)| *asker != connection);
-            inner.wake_askers(handle);
+            inner
+                .abort_waiters
+                .retain(|(_, waiter)| *waiter != connection);
+            inner.wake_abort_waiters(handle);
         });
     }
 
-    /// Asks a session's initiator to log out; the session is dropped where it has not done so in
-    /// time, and at once where it was asked before.
-    pub(crate) fn ask_to_leave(&self, opened: Opened, within: Duration) {
+    /// Asks a session's initiator to log out. The session is dropped if the initiator has not done so
+    /// in time, and at once if it was asked before.
+    pub(crate) fn request_logout(&self, opened: Opened, within: Duration) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
                 return;
@@ -327,7 +331,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Drops the sessions through portals by which the target is not reached any more.
+    /// Drops the sessions through portals at which the target is no longer offered.
     pub(crate) fn keep_reached(&self, logins: &LoginPolicy) {
         self.with(|inner, handle| {
             inner.drop_where(handle, |session| !logins.is_reached(session.group));
@@ -346,7 +350,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Drops every session and lets none begin.
+    /// Drops every session, and accepts no other.
     pub(crate) fn remove(&self) {
         self.with(|inner, handle| {
             inner.is_removed = true;
@@ -354,7 +358,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Changes what a session's host may do; nothing ends it.
+    /// Changes the access of a session's host. Without access, the session is dropped.
     pub(crate) fn set_grant(&self, opened: Opened, grant: Grant) {
         if grant.access == Access::Denied {
             self.drop_session(opened);
@@ -398,17 +402,17 @@ impl IscsiTarget {
         let connection = session.and_then(|session| session.connection(connection));
         let aborts = connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
         if !aborts.is_empty() {
-            inner.wake_askers(&self.handle);
+            inner.wake_abort_waiters(&self.handle);
         }
         aborts
     }
 
-    /// Runs `call` with the device, then tells the connections that have to know.
+    /// Runs `call` with the device, then notifies the connections that it concerns.
     pub(crate) fn with_device<R>(&self, call: impl FnOnce(&mut Device) -> R) -> R {
         self.with(|inner, _| call(&mut inner.device))
     }
 
-    /// What a nexus sees of a LUN now.
+    /// The present view of a LUN by a nexus.
     pub(crate) fn view(&self, nexus: NexusId, lun: Lun) -> Option<Found<View>> {
         let inner = self.lock();
         let view = inner.device.view(nexus, lun)?;
@@ -433,8 +437,7 @@ impl IscsiTarget {
         }
     }
 
-    /// The number of the reservations as they are now, where someone saves them and has not done so
-    /// yet.
+    /// The number of the present reservations, if they are to be saved and are not yet.
     pub(crate) fn unsaved(&self) -> Option<u64> {
         let number = {
             let kept = &self.lock().kept;
@@ -470,7 +473,7 @@ impl IscsiTarget {
         }
     }
 
-    /// Puts saved reservations back after a restart.
+    /// Restores saved reservations after a restart.
     pub(crate) fn restore_reservations(&self, lun: Lun, saved: Reservations) {
         self.with_device(|device| device.restore_reservations(lun, saved));
     }
@@ -486,7 +489,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Takes a LUN away.
+    /// Removes a LUN.
     pub(crate) fn detach(&self, lun: Lun) {
         self.with(|inner, _| {
             inner.device.remove_unit(lun);
@@ -565,26 +568,27 @@ impl Inner {
         session.filter(|session| session.nexus == opened.nexus)
     }
 
-    /// Whether no connection but `asker` has aborts to take up to number `round`.
-    fn is_taken(&self, round: u64, asker: ConnectionId) -> bool {
+    /// Whether no connection except `waiter` has aborts to take up to number `round`.
+    fn is_taken(&self, round: u64, waiter: ConnectionId) -> bool {
         let mut connections = self.sessions.values().flat_map(|s| &s.connections);
-        connections
-            .all(|other| other.id == asker || other.aborts.is_empty() || other.oldest_abort > round)
+        connections.all(|other| {
+            other.id == waiter || other.aborts.is_empty() || other.oldest_abort > round
+        })
     }
 
-    /// Wakes those who wait for aborts that have all been taken.
-    fn wake_askers(&mut self, handle: &ReactorHandle) {
-        let askers = std::mem::take(&mut self.askers);
-        let (done, waiting) = askers
+    /// Wakes the connections whose aborts have all been taken.
+    fn wake_abort_waiters(&mut self, handle: &ReactorHandle) {
+        let abort_waiters = std::mem::take(&mut self.abort_waiters);
+        let (done, waiting) = abort_waiters
             .into_iter()
-            .partition::<Vec<_>, _>(|(round, asker)| self.is_taken(*round, *asker));
-        self.askers = waiting;
-        for (_, asker) in done {
-            handle.wake(asker);
+            .partition::<Vec<_>, _>(|(round, waiter)| self.is_taken(*round, *waiter));
+        self.abort_waiters = waiting;
+        for (_, waiter) in done {
+            handle.wake(waiter);
         }
     }
 
-    /// Whether the reservations that outlive a restart have changed since this was last asked.
+    /// Whether the reservations that outlive a restart have changed since the last call.
     fn has_new_reservations(&mut self) -> bool {
         let generation = self.device.reservations_generation();
         if generation == self.kept.seen {
@@ -609,8 +613,8 @@ impl Inner {
         is_new
     }
 
-    /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and
-    /// their connections learn of it.
+    /// Ends sessions: closes their nexuses, so that none of their commands is executed any more, and
+    /// wakes their connections.
     fn end_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.sessions.retain(|_, session| {
             if !is_meant(session) {
@@ -622,8 +626,8 @@ impl Inner {
         });
     }
 
-    /// Closes the nexuses of sessions, so that nothing of theirs is executed any more, and has
-    /// their connections say farewell, with the last of which each ends.
+    /// Drops sessions: closes their nexuses, so that none of their commands is executed any more, and
+    /// makes their connections notify the initiator. Each session ends with its last connection.
     fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.changes += 1;
         for session in self
@@ -637,7 +641,7 @@ impl Inner {
         }
     }
 
-    /// A number that no session has, and none had of late.
+    /// A number that no session has, and none had recently.
     fn take_tsih(&mut self) -> u16 {
         let mut tsih = self.last_tsih;
         loop {
@@ -660,7 +664,7 @@ impl Session {
         self.connections.iter_mut().find(|own| own.id == id)
     }
 
-    /// Takes connections out, which learn of it. How many there were.
+    /// Removes connections, and wakes them. Returns how many there were.
     fn end_connections(
         &mut self,
         handle: &ReactorHandle,
@@ -728,7 +732,7 @@ fn number(isid: [u8; 6]) -> u64 {
     u64::from_be_bytes(wide)
 }
 
-/// What names a logical unit for ever.
+/// The permanent identity of a logical unit.
 fn identity(seed: Uuid) -> UnitIdentity {
     let (unique, _) = seed.as_u64_pair();
     UnitIdentity {

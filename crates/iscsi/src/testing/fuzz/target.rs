@@ -48,7 +48,7 @@ fn run_connection(chunk: usize, bytes: &[u8]) -> (Option<PeerError>, Vec<u8>) {
     (error, sent)
 }
 
-/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for the R2Ts that came,
+/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for the received R2Ts,
 /// task management, bare bytes, time, and changes of the volume.
 pub fn commands(input: &[u8]) {
     let Some(([config, chunk], mut script)) = input.split_first_chunk() else {
@@ -130,7 +130,7 @@ impl Run {
         self.digests = config & 1 != 0;
     }
 
-    /// Does the next step; `None` where the script or the connection is at its end.
+    /// Does the next step; `None` if the script or the connection is at its end.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {
