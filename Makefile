@@ -1,12 +1,13 @@
 # ramport: `make run` serves a RAM disk and measures it; `make test` runs all checks; `make test-adapters` repeats the RDMA suites
-# with adapters.
+# with adapters; `make test-long` runs the long variants.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 BINARY = target/release/ramport
+STATIC_PROFILE ?= release
 
-.PHONY: run build test test-adapters install clean
+.PHONY: run build test test-adapters test-long install uninstall deb tarball oci clean
 
 # A RAM disk on loopback: checked, measured, then served until Ctrl-C.
 run: build
@@ -15,6 +16,7 @@ run: build
 build:
 	@scripts/deps.sh build
 	$(CARGO) build --release --package ramport
+	scripts/stage.sh $(BINARY) target/dist
 
 test: build
 	@scripts/deps.sh test
@@ -24,6 +26,7 @@ test: build
 	$(CARGO) xtask tidy
 	tests/shell/run
 	tests/docs/run
+	tests/packages/run
 	tests/iscsi/run
 	tests/vm/run --again --jobs 2 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric
 
@@ -33,21 +36,31 @@ test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
 
-install: build
-	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ramport
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/man/man5
-	mv $(DESTDIR)$(PREFIX)/share/man/man1/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ramport
-	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ramport
-	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ramport.fish
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/ramport.service \
-		> $(DESTDIR)$(PREFIX)/lib/systemd/system/ramport.service
+# Takes hours: 500 seeds of the simulation, 10,000 cases of each property, 10,000 connections by each transport, and a minute of
+# each fuzz target.
+test-long: build
+	@scripts/deps.sh test
+	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
+	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric iscsi memory roce session volume)
+	$(CARGO) build --package server --examples
+	ROUNDS=1000 RAMPORT_VM_TEST_LIMIT_S=6000 tests/vm/run --jobs 2 --only '90-*/many*' nvme-tcp nvme-rdma iser
+	tests/fuzz/run
+
+# Both copy or remove what `make build` has built; they compile nothing, so that root need not.
+install uninstall:
+	PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh $@
+
+# A Debian package, in target/deb.
+deb: build
+	scripts/deb.sh
+
+# A statically linked program that runs on any Linux, with RDMA in software only, and an OCI image of it; in target/dist-static.
+tarball:
+	@scripts/deps.sh build
+	scripts/tarball.sh $(STATIC_PROFILE)
+
+oci: tarball
+	scripts/oci.sh
 
 clean:
 	$(CARGO) clean

@@ -1,6 +1,7 @@
 //! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped; lists of errors.
+//! tests; how a test is skipped; lists of errors; whether other peers delay commands.
 
+mod delay;
 mod errors;
 mod late;
 
@@ -15,6 +16,7 @@ use crate::{
     ReadDest, Status, Ticket, Volume,
 };
 
+pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
 pub use late::{LateVolume, Lateness};
 

@@ -134,7 +134,8 @@ impl End {
                 return Err("the peer left in the middle of a round".into());
             };
             self.send(SendOp::Write(Data::Gather(gather), sink.0))?;
-            self.send(SendOp::Send(go_ahead()))?;
+            // The peer may leave as soon as it has this message, before it acknowledges it.
+            self.try_send(SendOp::Send(go_ahead()))?;
             rounds += 1;
         }
         println!("served {rounds} rounds");
@@ -191,8 +192,17 @@ impl End {
         Ok(Some((Remote { va, rkey }, u64::from(rest as u32))))
     }
 
-    /// Posts a request and waits for its end.
+    /// Posts a request and waits until it completes.
     fn send(&mut self, op: SendOp) -> Outcome<()> {
+        if self.try_send(op)? {
+            Ok(())
+        } else {
+            Err("the peer left".into())
+        }
+    }
+
+    /// The same; `false` if the connection ended first.
+    fn try_send(&mut self, op: SendOp) -> Outcome<bool> {
         let kind = op.kind();
         let request = SendRequest {
             id: WorkId(1),
@@ -200,11 +210,7 @@ impl End {
             signal: Signal::Always,
         };
         self.provider.post_send(self.qpn, request)?;
-        if self.completed(kind)? {
-            Ok(())
-        } else {
-            Err("the peer left".into())
-        }
+        self.completed(kind)
     }
 
     fn receive(&mut self) -> Outcome<()> {

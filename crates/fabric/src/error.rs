@@ -73,6 +73,12 @@ impl From<HwError> for FabricError {
 /// Why an adapter cannot be used, or a call on it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HwError {
+    /// A statically linked program cannot load libraries.
+    #[error(
+        "this is the static build of ramport, which cannot load rdma-core; install the Debian package, or build from source, to use \
+         RDMA adapters"
+    )]
+    Static,
     /// A library of rdma-core could not be loaded.
     #[error("cannot load {name} ({reason}); install rdma-core's librdmacm1 and ibverbs-providers")]
     Library {

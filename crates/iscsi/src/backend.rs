@@ -1,4 +1,4 @@
-//! What a connection asks of the program around it.
+//! What a connection needs from the program around it.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -7,8 +7,10 @@ use block::OpKind;
 use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 
 use crate::chap::Credentials;
-use crate::login::{LoggedIn, LoginStatus};
-use crate::window::SharedSession;
+use crate::params::Parameters;
+use crate::window::CommandWindow;
+use crate::window::order::AbortScope;
+use crate::wire::login::LoginStatus;
 
 /// The ends of a session, as its login names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +23,12 @@ pub struct SessionEnds<'a> {
     pub target: &'a str,
 }
 
-/// Which secrets a login must prove.
+/// The secrets that a login must prove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// What the initiator must prove; none where it need not.
+    /// The secret that the initiator must prove; `None` if it need not prove any.
     pub initiator: Option<Credentials>,
-    /// What the target proves where the initiator asks for it.
+    /// The secret that the target proves if the initiator asks for it.
     pub target: Option<Credentials>,
 }
 
@@ -62,16 +64,42 @@ pub struct Opened {
     pub nexus: NexusId,
 }
 
-/// What SendTargets tells of a target.
+/// The kind of session that a login made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionKind {
+    /// Discovery: SendTargets, and no commands.
+    Discovery,
+    /// Commands.
+    Normal(Opened),
+}
+
+/// The result of a login, from which full feature phase starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// InitiatorName.
+    pub initiator: String,
+    /// TargetName; `None` in a discovery session.
+    pub target: Option<String>,
+    /// The kind of session.
+    pub kind: SessionKind,
+    /// The negotiated values.
+    pub parameters: Parameters,
+    /// CID.
+    pub cid: u16,
+    /// Whether the session may have several connections. If so, [`Backend::with_window`] has its command window.
+    pub is_shared: bool,
+}
+
+/// What SendTargets reports of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
     /// TargetName.
     pub name: String,
-    /// Where it is reached.
+    /// The addresses at which hosts reach it.
     pub addresses: Vec<TargetAddress>,
 }
 
-/// TargetAddress: where a target is reached.
+/// TargetAddress: an address at which hosts reach a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetAddress {
     /// The portal's address.
@@ -100,128 +128,125 @@ pub struct Completed {
 /// How far reservations that are to outlive a restart have been saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
-    /// Not yet; the connection is woken when that changes.
+    /// Not yet. The connection is woken when that changes.
     Pending,
-    /// They are.
+    /// They are saved.
     Yes,
-    /// They can't be.
+    /// They cannot be saved.
     Failed,
 }
 
 /// Commands that are to be aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// By another nexus: each is answered with TASK ABORTED.
+    /// Commands of a LUN, by another nexus: each is answered with TASK ABORTED.
     ByAnother(Lun),
     /// By another connection of the session: they are not answered.
     ByOwn {
-        /// Which.
+        /// Which commands.
         scope: AbortScope,
         /// Of those, the ones with a CmdSN before this.
         before: u32,
     },
 }
 
-/// Which commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AbortScope {
-    /// All.
-    All,
-    /// Of a LUN.
-    Lun(Lun),
-    /// That of an Initiator Task Tag.
-    Task(u32),
-}
-
-/// How a session stands, and a connection in it.
+/// The state of a session, and of a connection in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// It goes on.
+pub enum SessionState {
+    /// It serves commands.
     #[default]
-    Good,
-    /// Its initiator is asked to log out; where it has not after this time, the session is dropped.
-    Leaving(Duration),
+    Active,
+    /// It serves commands, and its initiator is asked to log out. The session is dropped if it has not done so within
+    /// this time.
+    LogoutRequested(Duration),
     /// The target has dropped all of its connections.
     SessionDropped,
     /// The target has dropped this connection of it.
     ConnectionDropped,
-    /// Its initiator has ended it, or this connection's place in it, by another connection (reinstatement, logout).
+    /// Its initiator has ended it, or this connection, by another connection (reinstatement, logout).
     Ended,
 }
 
-impl Standing {
+impl SessionState {
     /// Whether commands are still served.
     pub fn is_served(self) -> bool {
-        matches!(self, Self::Good | Self::Leaving(_))
+        matches!(self, Self::Active | Self::LogoutRequested(_))
     }
 }
 
-/// The program around a connection.
+/// The program around a connection. A backend belongs to one connection. It knows the connection's session once
+/// [`open`](Self::open) or [`join`](Self::join) has succeeded; in a discovery session it knows none.
 pub trait Backend {
-    /// What a login to `target` (a discovery session where `None`) must prove. Called before the target is
-    /// known to exist, so that strangers learn nothing by it.
+    /// The secrets that a login to `target` (a discovery session if `None`) must prove. Called before the target is
+    /// known to exist, so that strangers cannot learn which targets exist.
     fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication;
 
     /// The connection's number, by which volumes name it when they complete its commands.
     fn connection(&self) -> u64;
 
-    /// TARGET PORTAL GROUP TAG of the portal that the connection came through.
+    /// TARGET PORTAL GROUP TAG of the connection's portal.
     fn portal_group(&self) -> u16;
 
-    /// Opens a session: access check, reinstatement of an older session of the same ends (which ends it), a
-    /// nexus at the device. The connection is bound to that device from then on.
+    /// Opens a session: checks access, ends an older session between the same ends (reinstatement), and opens a nexus at
+    /// the device.
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError>;
 
-    /// The session that was just opened may have further connections, which share this. `cid` is the first one's.
-    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16);
+    /// The session that was just opened may have further connections, which get these parameters and this window. `cid`
+    /// is the CID of the first one.
+    fn share(&mut self, parameters: &Parameters, window: CommandWindow, cid: u16);
 
-    /// Joins a further connection to the session `tsih`, in the place of one that has the same CID (RFC 7143 §6.3.4).
+    /// Joins a further connection to the session `tsih`, and ends one that has the same CID (RFC 7143 §6.3.4). Returns
+    /// the session's parameters.
     fn join(
         &mut self,
         ends: SessionEnds<'_>,
         tsih: u16,
         cid: u16,
-    ) -> Result<(Opened, SharedSession), OpenError>;
+    ) -> Result<(Opened, Parameters), OpenError>;
 
-    /// Ends other connections of the session: that of `cid`, or all. How many there were.
-    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize;
+    /// Runs `call` with the command window of a session that was [shared](Self::share). The window is complete between
+    /// any two calls.
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R;
+
+    /// Ends other connections of the session: that of `cid`, or all. Returns how many there were.
+    fn end_others(&mut self, cid: Option<u16>) -> usize;
 
     /// Aborts the commands of `scope` with a CmdSN before `before` on the session's other connections, as
     /// [`Abort::ByOwn`].
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32);
+    fn abort_on_others(&mut self, scope: AbortScope, before: u32);
 
     /// Whether all connections that this one's task management concerned, of its session and of others, have taken
     /// their aborts. This connection is woken when that changes.
-    fn aborts_done(&mut self, opened: Opened) -> bool;
+    fn aborts_done(&mut self) -> bool;
 
-    /// Wakes the session's connection `cid`: a command's turn has come there.
-    fn wake_other(&mut self, opened: Opened, cid: u16);
+    /// Wakes the session's connection `cid`, since the next command to start arrived on it.
+    fn wake_other(&mut self, cid: u16);
 
     /// The login is done: full feature phase begins, of a discovery session or of the one that was opened.
     fn logged_in(&mut self, login: &LoggedIn);
 
-    /// A login was refused; names are empty or absent where it did not come so far.
+    /// A login was refused. Names are empty or absent if the login ended before they were known.
     fn login_refused(&mut self, initiator: &str, target: Option<&str>, status: LoginStatus);
 
-    /// The connection's commands gather `len_bytes` of data-out, no more, from now on. False, and no change, where
-    /// the program has no room for that.
+    /// From now on, the connection's commands gather at most `len_bytes` of data-out. Returns false, and changes nothing,
+    /// if the program has no room for that.
     fn charge(&mut self, len_bytes: u64) -> bool;
 
-    /// What the host may discover.
+    /// The targets that the host may discover.
     fn targets(&mut self, initiator: &str) -> Vec<TargetRecord>;
 
-    /// The device that the connection is bound to, held for the length of the call.
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R;
+    /// Runs `call` with the device of the session's target and the session's nexus.
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device, NexusId) -> R) -> R;
 
-    /// A number for the reservations as they are now, where they have to be saved and are not yet.
+    /// A number for the present reservations, if they have to be saved and are not yet.
     fn unsaved(&mut self) -> Option<u64>;
 
-    /// Whether the reservations of a number that [`unsaved`](Self::unsaved) gave have been saved.
+    /// Whether the reservations with a number of [`unsaved`](Self::unsaved) have been saved.
     fn saved(&mut self, number: u64) -> Saved;
 
-    /// What is remembered of `lun`, fetched anew when the device's generation has changed. The region is what
-    /// placements in this volume carry.
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, session::SourceId)>;
+    /// The session's view of `lun`, renewed if the device's generation has changed, and the region of placements in its
+    /// volume.
+    fn view(&mut self, lun: Lun) -> Option<(&View, session::SourceId)>;
 
     /// Random bytes (a CHAP challenge).
     fn random(&mut self) -> [u8; 17];
@@ -229,21 +254,21 @@ pub trait Backend {
     /// A command ended.
     fn completed(&mut self, command: Completed);
 
-    /// Which commands of this connection are to be aborted, since the last call. They are ended before anything else
-    /// is done.
-    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort>;
+    /// The commands of this connection that are to be aborted, since the last call. The caller ends them before it does
+    /// anything else.
+    fn take_aborts(&mut self) -> Vec<Abort>;
 
-    /// How the session stands, and the connection in it. Asked once per batch, so it has to be cheap; the connection is
-    /// woken when it changes.
-    fn standing(&mut self, opened: Opened) -> Standing;
+    /// The state of the session and of the connection in it. Asked once per batch, so it has to be cheap. The connection
+    /// is woken when it changes.
+    fn session_state(&mut self) -> SessionState;
 
-    /// The session's initiator has not logged out in time: all of its connections are to be dropped.
-    fn drop_session(&mut self, opened: Opened);
+    /// The session's initiator has not logged out in time: drops all of its connections.
+    fn drop_session(&mut self);
 
-    /// The connection ends before a sanitize operation that it was asked for. The program admits the operation again,
-    /// under a connection number of its own, and goes on with it.
+    /// The connection ends before a sanitize operation that one of its commands started. The program admits the operation
+    /// again, under a connection number of its own, and continues it.
     fn adopt(&mut self, sanitize: Box<SanitizeWork>);
 
-    /// The connection ended; with the last one ends the session.
-    fn close(&mut self, opened: Opened);
+    /// The connection ended. The session ends with its last connection.
+    fn close(&mut self);
 }

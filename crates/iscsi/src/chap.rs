@@ -23,7 +23,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// From the strongest on.
+    /// Strongest first.
     const ALL: [(u32, Self); 4] = [
         (8, Self::Sha3),
         (7, Self::Sha256),
@@ -42,8 +42,8 @@ impl Algorithm {
         })
     }
 
-    /// CHAP_A as an initiator offers it. SHA-256 comes last, since tgt takes its number for SHA-1's and would compute
-    /// something else; targets that know it know SHA3-256, too.
+    /// CHAP_A as an initiator offers it. SHA-256 is last, since tgt mistakes its number for that of SHA-1 and would compute
+    /// a wrong response; targets that know SHA-256 know SHA3-256 too.
     pub const OFFER: &str = "8,6,5,7";
 
     /// The number in CHAP_A.
@@ -95,7 +95,7 @@ pub struct Challenge {
     bytes: [u8; CHALLENGE_LEN],
 }
 
-/// Why an initiator is not believed.
+/// Why the verification of an initiator fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChapError {
     /// A key is missing or malformed.
@@ -170,7 +170,7 @@ impl Challenge {
     }
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares in constant time, so that the time does not reveal where the difference is.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

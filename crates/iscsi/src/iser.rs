@@ -4,20 +4,15 @@
 //!
 //! A control-type PDU travels as a message: an iSER header, the PDU's basic header segment, its data. Data-In PDUs become
 //! RDMA WRITEs into the buffer that the command named, R2Ts become RDMA READs out of it; neither is ever sent. Everything else
-//! (login, tasks, task management, text) is that of [`Connection`](crate::Connection), which does not know the difference.
+//! (login, tasks, task management, text) is that of the core (`target`), which does not know the difference.
 //!
-//! What is left out: sessions of several connections, and digests, which RFC 7145 leaves to the RDMA transport.
+//! Not supported: sessions of several connections, and digests, which RFC 7145 leaves to the RDMA transport.
 
-mod keys;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transmit;
 pub mod wire;
 
-pub use keys::RdmaKeys;
+pub use crate::params::rdma::{RdmaKeys, SEGMENT_LEN_MAX_BYTES};
 pub use session::{Accepted, PeerError, TargetConfig, TargetSession, accept};
-
-/// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login at the most, and what
-/// initiators post their receives for.
-pub const SEGMENT_LEN_MAX_BYTES: u32 = 8192;

@@ -1,8 +1,22 @@
-//! iSCSI (RFC 7143) without sockets, both ends: PDUs, login, CHAP, negotiation, tasks.
+//! iSCSI (RFC 7143) and iSER (RFC 7145) without sockets, both ends: PDUs, login, CHAP, negotiation, tasks.
 //!
-//! The target's end ([`Connection`]) stands between a byte stream and the `scsi` device server; the initiator's end
-//! ([`initiator::Session`]) between commands of `scsi::host` and a byte stream. They know sessions, connections and
-//! tasks. They refuse to know sockets, clocks, random numbers and volumes' kinds.
+//! The target's ends ([`tcp::TargetSession`], [`iser::TargetSession`]) stand between a transport and the `scsi` device
+//! server; the initiator's end ([`initiator::Session`]) between commands of `scsi::host` and a byte stream. They know
+//! sessions, connections and tasks. They must not know sockets, clocks, locks, random numbers and kinds of volumes.
+//!
+//! Each module imports only modules above it:
+//!
+//! | module | what stands there |
+//! |---|---|
+//! | [`wire`] | PDU headers |
+//! | [`text`], [`params`], `chap` | key=value pairs, negotiation, authentication |
+//! | `peer`, `framing` | bounds and errors of peers; PDUs in a send list |
+//! | `window` | the command window of a session, which the program shares between its connections |
+//! | `backend` | [`Backend`]: what a connection needs from the program |
+//! | `login` | the login phase |
+//! | `target` | the core: a connection in full feature phase, whatever the transport |
+//! | [`tcp`], [`iser`] | the transports of a target |
+//! | [`initiator`] | the initiator's end, which needs only `wire`, `text`, `params`, `chap` and `framing` |
 //!
 //! ```
 //! use iscsi::{Parameters, Phase, TextBuilder};
@@ -17,31 +31,26 @@
 
 mod backend;
 mod chap;
-mod command;
-mod connection;
-mod control;
+mod framing;
 pub mod initiator;
 pub mod iser;
 mod login;
-mod order;
 pub mod params;
-mod task;
+mod peer;
+mod target;
+pub mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
-mod transmit;
-mod waiting;
 mod window;
 pub mod wire;
-mod work;
 
-pub use backend::{Abort, AbortScope, Saved, Standing, TargetAddress, TargetRecord};
+pub use backend::{Abort, LoggedIn, Saved, SessionKind, SessionState, TargetAddress, TargetRecord};
 pub use backend::{Authentication, Backend, Completed, OpenError, Opened, SessionEnds};
 pub use chap::{Algorithm, CHALLENGE_LEN, Challenge, ChapError, Credentials};
-pub use connection::{Connection, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
-pub use login::{LoggedIn, LoginStatus, SessionKind};
-pub use params::{Digest, Parameters, Phase, Unacceptable};
-pub use task::COMMANDS_MAX;
-pub use text::TextBuilder;
-pub use transmit::SEND_LIST_MIN_BYTES;
-pub use window::SharedSession;
+pub use params::{Digest, Parameters, Phase};
+pub use peer::{COMMANDS_MAX, LOGIN_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
+pub use text::{TextBuilder, Unacceptable};
+pub use window::CommandWindow;
+pub use window::order::AbortScope;
+pub use wire::login::LoginStatus;

@@ -8,13 +8,14 @@
 //!     └──────────────── T, NSG=3 ──────────────►
 //! ```
 
-use crate::backend::{Authentication, Backend, OpenError, Opened, SessionEnds};
+use crate::backend::{Authentication, Backend, LoggedIn, OpenError, SessionEnds, SessionKind};
 use crate::chap::{Algorithm, CHALLENGE_LEN, Challenge};
-use crate::iser::RdmaKeys;
+use crate::params::rdma::RdmaKeys;
 use crate::params::{Parameters, Phase};
+use crate::peer::COMMANDS_MAX;
 use crate::text::{self, TEXT_LEN_MAX, TextBuilder};
-use crate::window::SharedSession;
-use crate::wire::login::{CONTINUE, LoginRequest, TRANSIT};
+use crate::window::CommandWindow;
+use crate::wire::login::{CONTINUE, LoginRequest, LoginStatus, TRANSIT};
 
 /// The most PDUs of one login.
 const PDUS_MAX: u32 = 64;
@@ -51,80 +52,9 @@ impl Stage {
     }
 }
 
-/// Status-Class and Status-Detail of a Login Response (RFC 7143 §11.13.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoginStatus(pub u8, pub u8);
-
-impl LoginStatus {
-    /// Success.
-    pub const SUCCESS: Self = Self(0, 0);
-    /// Initiator error, miscellaneous.
-    pub const INITIATOR_ERROR: Self = Self(2, 0);
-    /// Authentication failure.
-    pub const AUTHENTICATION_FAILURE: Self = Self(2, 1);
-    /// Authorization failure.
-    pub const AUTHORIZATION_FAILURE: Self = Self(2, 2);
-    /// Not found.
-    pub const NOT_FOUND: Self = Self(2, 3);
-    /// Unsupported version.
-    pub const UNSUPPORTED_VERSION: Self = Self(2, 5);
-    /// Too many connections.
-    pub const TOO_MANY_CONNECTIONS: Self = Self(2, 6);
-    /// Missing parameter.
-    pub const MISSING_PARAMETER: Self = Self(2, 7);
-    /// Session type not supported.
-    pub const SESSION_TYPE: Self = Self(2, 9);
-    /// Session does not exist.
-    pub const NO_SESSION: Self = Self(2, 10);
-    /// Service unavailable.
-    pub const UNAVAILABLE: Self = Self(3, 1);
-    /// Out of resources.
-    pub const OUT_OF_RESOURCES: Self = Self(3, 2);
-
-    /// What it means, in words.
-    fn meaning(self) -> &'static str {
-        match self {
-            Self::SUCCESS => "success",
-            Self::AUTHENTICATION_FAILURE => {
-                "the host did not prove that it knows its CHAP secret, or cannot do CHAP"
-            }
-            Self::AUTHORIZATION_FAILURE => "the host is not allowed to use the target",
-            Self::NOT_FOUND => "there is no such target",
-            Self::UNSUPPORTED_VERSION => "the host speaks another version of iSCSI",
-            Self::TOO_MANY_CONNECTIONS => {
-                "the session already has the negotiated number of connections"
-            }
-            Self::MISSING_PARAMETER => "the host did not give its name or the target's",
-            Self::SESSION_TYPE => "the host asks for a kind of session that does not exist",
-            Self::NO_SESSION => "there is no session that the connection could join",
-            Self::UNAVAILABLE => "the target is being removed",
-            Self::OUT_OF_RESOURCES => "there is no room for another session",
-            _ => "the host's login is malformed",
-        }
-    }
-
-    fn of(error: OpenError) -> Self {
-        match error {
-            OpenError::NotFound => Self::NOT_FOUND,
-            OpenError::Forbidden => Self::AUTHORIZATION_FAILURE,
-            OpenError::OutOfResources => Self::OUT_OF_RESOURCES,
-            OpenError::TooManyConnections => Self::TOO_MANY_CONNECTIONS,
-            OpenError::NoSession => Self::NO_SESSION,
-            OpenError::Unavailable => Self::UNAVAILABLE,
-        }
-    }
-}
-
-impl std::fmt::Display for LoginStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self(class, detail) = *self;
-        write!(f, "{} ({class:02x}{detail:02x}h)", self.meaning())
-    }
-}
-
-/// What a Login Request is answered with.
+/// The response to a Login Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub(crate) struct LoginReply {
     /// T, C, CSG and NSG.
     pub flags: u8,
     /// TSIH.
@@ -137,37 +67,11 @@ pub struct Reply {
     pub done: bool,
 }
 
-/// What kind of session a login made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionKind {
-    /// Only SendTargets.
-    Discovery,
-    /// Commands.
-    Normal(Opened),
-}
-
-/// What the full feature phase starts from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoggedIn {
-    /// InitiatorName.
-    pub initiator: String,
-    /// TargetName; `None` in a discovery session.
-    pub target: Option<String>,
-    /// The kind of session.
-    pub kind: SessionKind,
-    /// The negotiated values.
-    pub parameters: Parameters,
-    /// CID.
-    pub cid: u16,
-    /// What the connections of the session share, where it may have several.
-    pub shared: Option<SharedSession>,
-}
-
 #[derive(Clone, Debug)]
 enum Chap {
     /// Not begun.
     Idle,
-    /// AuthMethod=CHAP was agreed on; the initiator's algorithms are awaited.
+    /// AuthMethod=CHAP was negotiated; the initiator's algorithms are awaited.
     Chosen,
     /// The challenge was sent.
     Challenged(Challenge),
@@ -175,7 +79,7 @@ enum Chap {
 
 /// The login of one connection.
 #[derive(Debug)]
-pub struct Login {
+pub(crate) struct Login {
     stage: Option<Stage>,
     pdus: u32,
     gathered: Vec<u8>,
@@ -191,18 +95,12 @@ pub struct Login {
     parameters: Parameters,
     declared: bool,
     opened: Option<SessionKind>,
-    shared: Option<SharedSession>,
-}
-
-impl Default for Login {
-    fn default() -> Self {
-        Self::new()
-    }
+    is_shared: bool,
 }
 
 impl Login {
     /// A login that awaits its first request.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             stage: None,
             pdus: 0,
@@ -218,41 +116,41 @@ impl Login {
             parameters: Parameters::default(),
             declared: false,
             opened: None,
-            shared: None,
+            is_shared: false,
         }
     }
 
-    /// A login over RDMA, whose keys are these to begin with.
+    /// A login over RDMA, with these initial keys.
     pub(crate) fn over_rdma(keys: RdmaKeys) -> Self {
         let mut login = Self::new();
         login.parameters.rdma = Some(keys);
         login
     }
 
-    /// What the login led to, once a reply said that it is done.
-    pub fn logged_in(self) -> Option<LoggedIn> {
+    /// The result of the login, once a reply said that it is done.
+    pub(crate) fn logged_in(self) -> Option<LoggedIn> {
         Some(LoggedIn {
             initiator: self.initiator,
             target: self.target,
             kind: self.opened?,
             parameters: self.parameters,
             cid: self.cid,
-            shared: self.shared,
+            is_shared: self.is_shared,
         })
     }
 
     /// Takes a Login Request and its data segment.
-    pub fn handle(
+    pub(crate) fn handle(
         &mut self,
         request: &LoginRequest,
         segment: &[u8],
         backend: &mut impl Backend,
-    ) -> Reply {
+    ) -> LoginReply {
         match self.try_handle(request, segment, backend) {
             Ok(reply) => reply,
             Err(status) => {
                 backend.login_refused(&self.initiator, self.target.as_deref(), status);
-                Reply {
+                LoginReply {
                     flags: request.flags & 0x0C,
                     tsih: request.tsih.get(),
                     text: Vec::new(),
@@ -268,7 +166,7 @@ impl Login {
         request: &LoginRequest,
         segment: &[u8],
         backend: &mut impl Backend,
-    ) -> Result<Reply, LoginStatus> {
+    ) -> Result<LoginReply, LoginStatus> {
         self.pdus += 1;
         if request.version_min > 0 {
             return Err(LoginStatus::UNSUPPORTED_VERSION);
@@ -312,7 +210,7 @@ impl Login {
         Ok(self.reply(stage, next, answer))
     }
 
-    /// The first request: who, to what, and which kind of session.
+    /// The first request: the names of initiator and target, and the kind of session.
     fn begin(
         &mut self,
         request: &LoginRequest,
@@ -392,7 +290,7 @@ impl Login {
             true
         };
         if chap {
-            // CHAP without a secret of the initiator's can't be done: nothing that it could prove is known.
+            // CHAP needs a secret of the initiator.
             if self.authenticated || !offers("CHAP") {
                 return Err(LoginStatus::AUTHENTICATION_FAILURE);
             }
@@ -424,7 +322,7 @@ impl Login {
         Ok(())
     }
 
-    /// The initiator's proof, and ours where it asks for one (`theirs` is its identifier and challenge).
+    /// Checks the initiator's CHAP response, and gives ours if it asks for one (`theirs` is its identifier and challenge).
     fn verify(
         &mut self,
         name: &str,
@@ -489,7 +387,7 @@ impl Login {
         Ok(())
     }
 
-    /// The initiator wants to go on to `next`; `None` where we are not ready.
+    /// The initiator asks for the stage `next`. Returns `None` if the target is not ready for it.
     fn transit(
         &mut self,
         next: Stage,
@@ -497,7 +395,7 @@ impl Login {
         backend: &mut impl Backend,
     ) -> Result<Option<Stage>, LoginStatus> {
         if !self.authenticated {
-            // CHAP is under way: not yet. Nothing is: the initiator means to skip it.
+            // During CHAP: not yet. Without CHAP: the initiator tries to skip it.
             return match self.chap {
                 Chap::Idle => Err(LoginStatus::AUTHENTICATION_FAILURE),
                 _ => Ok(None),
@@ -528,11 +426,11 @@ impl Login {
             target,
         };
         if self.tsih == 0 {
-            let opened = backend.open(ends).map_err(LoginStatus::of)?;
+            let opened = backend.open(ends).map_err(status_of)?;
             if self.parameters.connections_max > 1 {
-                let session = SharedSession::new(self.parameters.clone(), cmd_sn);
-                backend.share(opened, &session, self.cid);
-                self.shared = Some(session);
+                let window = CommandWindow::new(cmd_sn, COMMANDS_MAX);
+                backend.share(&self.parameters, window, self.cid);
+                self.is_shared = true;
             }
             return Ok(SessionKind::Normal(opened));
         }
@@ -541,21 +439,21 @@ impl Login {
             return Err(LoginStatus::NO_SESSION);
         }
         let joined = backend.join(ends, self.tsih, self.cid);
-        let (opened, session) = joined.map_err(LoginStatus::of)?;
-        self.parameters.join(&session.parameters);
-        self.shared = Some(session);
+        let (opened, parameters) = joined.map_err(status_of)?;
+        self.parameters.join(&parameters);
+        self.is_shared = true;
         Ok(SessionKind::Normal(opened))
     }
 
-    fn reply(&self, stage: Stage, next: Option<Stage>, answer: TextBuilder) -> Reply {
+    fn reply(&self, stage: Stage, next: Option<Stage>, answer: TextBuilder) -> LoginReply {
         let done = next == Some(Stage::FullFeature);
         let tsih = match &self.opened {
             Some(SessionKind::Normal(opened)) => opened.tsih,
-            // A discovery session is of one connection: any handle but 0 will do.
+            // A discovery session has one connection: any handle except 0 is valid.
             Some(SessionKind::Discovery) => 1,
             None => self.tsih,
         };
-        Reply {
+        LoginReply {
             flags: stage.bits() << 2 | next.map_or(0, |next| TRANSIT | next.bits()),
             tsih,
             text: answer.into_bytes(),
@@ -565,7 +463,18 @@ impl Login {
     }
 }
 
-/// iSCSI names: `iqn.`, `eui.`, `naa.` and what people use in their place; printable ASCII without spaces.
+fn status_of(error: OpenError) -> LoginStatus {
+    match error {
+        OpenError::NotFound => LoginStatus::NOT_FOUND,
+        OpenError::Forbidden => LoginStatus::AUTHORIZATION_FAILURE,
+        OpenError::OutOfResources => LoginStatus::OUT_OF_RESOURCES,
+        OpenError::TooManyConnections => LoginStatus::TOO_MANY_CONNECTIONS,
+        OpenError::NoSession => LoginStatus::NO_SESSION,
+        OpenError::Unavailable => LoginStatus::UNAVAILABLE,
+    }
+}
+
+/// iSCSI names: `iqn.`, `eui.`, `naa.` and other forms in use; printable ASCII without spaces.
 fn is_name(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

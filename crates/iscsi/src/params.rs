@@ -1,9 +1,11 @@
-//! Negotiated parameters: what the target offers, what came of it, and how each key is answered.
+//! Negotiated parameters: the values in force, and how the target answers each key.
 //!
 //! Read first: RFC 7143 §6.2, "Text Mode Negotiation", and §13, "Login/Text Operational Text Keys".
 
-use crate::iser::{self, RdmaKeys};
-use crate::text::{TextBuilder, parse_number};
+pub(crate) mod rdma;
+
+use self::rdma::RdmaKeys;
+use crate::text::{TextBuilder, Unacceptable, parse_number};
 
 /// Whether a digest is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +21,16 @@ pub enum Digest {
 pub const RECV_SEGMENT_LEN_MAX: u32 = 256 << 10;
 /// The most data-out that one sequence (R2T, or unsolicited) carries.
 pub const BURST_LEN_MAX: u32 = 1 << 20;
-/// The most unsolicited data of one command; kept small, since they come without being asked for.
+/// The most unsolicited data of one command; kept small, since they arrive unasked.
 pub const FIRST_BURST_LEN_MAX: u32 = 256 << 10;
 /// The most R2Ts that one command has outstanding.
 pub const OUTSTANDING_R2T_MAX: u32 = 8;
 /// The most connections of one session.
 pub const CONNECTIONS_MAX: u32 = 8;
-/// The longest data segment that the target sends, whatever the initiator would take.
+/// The longest data segment that the target sends, even if the initiator accepts longer ones.
 pub const SEND_SEGMENT_LEN_MAX: u32 = 256 << 10;
 
-/// The values in force, first as RFC 7143 gives their defaults.
+/// The values in force. The initial ones are the defaults of RFC 7143.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// HeaderDigest.
@@ -59,7 +61,7 @@ pub struct Parameters {
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u32,
-    /// What sessions over RDMA have beside; `None` over TCP.
+    /// Further parameters of sessions over RDMA; `None` over TCP.
     pub rdma: Option<RdmaKeys>,
 }
 
@@ -96,16 +98,8 @@ pub enum Phase {
     FullFeature,
 }
 
-/// Why an offer ends the negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unacceptable {
-    /// A declared value is outside of what RFC 7143 allows.
-    #[error("a declared value is out of range")]
-    Declared,
-}
-
 impl Parameters {
-    /// Takes one offered pair and appends the answer, where the key has one. Keys that are not operational
+    /// Takes one offered pair and appends the answer, if the key has one. Keys that are not operational
     /// parameters get `NotUnderstood`.
     pub fn negotiate(
         &mut self,
@@ -118,7 +112,9 @@ impl Parameters {
             answer.push(key, "Reject");
             return Ok(());
         }
-        if self.negotiate_over_rdma(key, value, answer)? {
+        if let Some(keys) = &mut self.rdma
+            && keys.negotiate(key, value, &mut self.send_segment_len_max, answer)?
+        {
             return Ok(());
         }
         match key {
@@ -186,7 +182,7 @@ impl Parameters {
                 }
                 None => answer.push(key, "Reject"),
             },
-            // "Or": the result is Yes where either side says so. Ours: R2T is not needed; any order is fine.
+            // "Or": the result is Yes if either side says so. Ours: R2T is not needed; any order is fine.
             "InitialR2T" => either(&mut self.initial_r2t, Ours::No, pair, answer),
             "DataPDUInOrder" => either(&mut self.data_pdu_in_order, Ours::Yes, pair, answer),
             "DataSequenceInOrder" => {
@@ -250,8 +246,7 @@ impl Parameters {
         keys
     }
 
-    /// Takes the session's values, as the leading login negotiated them, for a further connection; what is a
-    /// connection's own stays.
+    /// Takes the values that the session's leading login negotiated. Values of the connection alone are kept.
     pub(crate) fn join(&mut self, session: &Self) {
         *self = Self {
             header_digest: self.header_digest,
@@ -261,17 +256,26 @@ impl Parameters {
         };
     }
 
-    /// All is negotiated: what depends on several keys is settled. FirstBurstLength never exceeds MaxBurstLength
+    /// Settles what depends on several keys, once all are negotiated. FirstBurstLength never exceeds MaxBurstLength
     /// (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
-        self.settle_over_rdma();
+        let keys = self.rdma.as_ref();
+        if let Some(len) = keys.and_then(|keys| keys.initiator_recv_segment_len_max) {
+            self.send_segment_len_max = len;
+        }
+    }
+
+    /// Whether the initiator wants iSCSI without its extensions over a transport that carries nothing else.
+    pub(crate) fn refuses_rdma(&self) -> bool {
+        let keys = self.rdma.as_ref();
+        keys.is_some_and(|keys| keys.extensions == Some(false))
     }
 
     /// The longest data segment that the target receives.
     pub fn recv_segment_len_max(&self) -> u32 {
         match &self.rdma {
-            Some(_) => iser::SEGMENT_LEN_MAX_BYTES,
+            Some(_) => rdma::SEGMENT_LEN_MAX_BYTES,
             None => RECV_SEGMENT_LEN_MAX,
         }
     }

@@ -1,4 +1,4 @@
-//! What tests and fuzz targets share: a target in plain memory, around which [`Connection`]s work.
+//! What tests and fuzz targets share: a target in plain memory, around which sessions work.
 
 pub mod fuzz;
 mod iser;
@@ -15,11 +15,11 @@ use session::{Leases, Segment, SendList, Session as _, SourceId, StreamSession a
 pub use iser::{IserBed, IserInitiator, Received, laid_out};
 
 use crate::backend::{
-    Abort, AbortScope, Authentication, Backend, Completed, OpenError, Opened, Saved, SessionEnds,
-    Standing,
+    Abort, Authentication, Backend, Completed, LoggedIn, OpenError, Opened, Saved, SessionEnds,
+    SessionState, TargetAddress, TargetRecord,
 };
-use crate::window::SharedSession;
-use crate::{Connection, LoggedIn, LoginStatus, SEND_LIST_MIN_BYTES, TargetAddress, TargetRecord};
+use crate::tcp::{SEND_LIST_MIN_BYTES, TargetSession};
+use crate::{AbortScope, CommandWindow, LoginStatus, Parameters};
 
 /// A target with a volume behind each LUN from 0 on.
 #[derive(Clone)]
@@ -39,11 +39,19 @@ pub struct TestTarget {
 #[derive(Default)]
 struct Sessions {
     connections: Vec<Member>,
-    shared: BTreeMap<u16, (Opened, SharedSession)>,
+    shared: BTreeMap<u16, Shared>,
     last_tsih: u16,
     last_id: u64,
     /// Connections that are to be woken.
     wakes: BTreeSet<u64>,
+}
+
+/// What the connections of a session share.
+#[derive(Clone)]
+struct Shared {
+    opened: Opened,
+    parameters: Parameters,
+    window: Arc<Mutex<CommandWindow>>,
 }
 
 /// A connection of a session.
@@ -58,6 +66,8 @@ struct Member {
 pub struct TestBackend {
     target: TestTarget,
     id: u64,
+    opened: Option<Opened>,
+    window: Option<Arc<Mutex<CommandWindow>>>,
     view: Option<View>,
     /// How many bytes the commands of the connection may gather.
     pub gather_max: u64,
@@ -116,13 +126,15 @@ impl TestTarget {
         TestBackend {
             target: self.clone(),
             id: sessions.last_id,
+            opened: None,
+            window: None,
             view: None,
             gather_max: u64::MAX,
             completed: 0,
         }
     }
 
-    /// The device server, for changes under a test's hand.
+    /// The device server, for changes by a test.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         lock(&self.device)
     }
@@ -134,29 +146,26 @@ impl TestTarget {
 }
 
 impl TestBackend {
+    fn opened(&self) -> Opened {
+        self.opened.expect("the session is not for discovery")
+    }
+
     /// Whether the connection is to be woken, since this was last asked.
     pub fn take_wake(&mut self) -> bool {
         lock(&self.target.sessions).wakes.remove(&self.id)
     }
 
-    /// Takes the unit attentions of the power-on away.
+    /// Clears the unit attentions of the power-on.
     pub fn clear_attention(&mut self) {
-        let sessions = lock(&self.target.sessions);
-        let own = sessions
-            .connections
-            .iter()
-            .find(|member| member.id == self.id);
-        let nexus = own.map(|member| member.opened.nexus);
-        drop(sessions);
         for lun in 0..self.target.lun_count {
-            if let Some(nexus) = nexus {
+            if let Some(Opened { nexus, .. }) = self.opened {
                 self.target.device().begin(nexus, lun as Lun, &[0; 16]);
             }
         }
     }
 
     /// Everything that `connection` has to send.
-    pub fn drain(&mut self, now: Instant, connection: &mut Connection<Self>) -> Vec<u8> {
+    pub fn drain(&mut self, now: Instant, connection: &mut TargetSession<Self>) -> Vec<u8> {
         let mut list = SendList::with_capacity(SEND_LIST_MIN_BYTES);
         let mut bytes = Vec::new();
         while connection.wants_transmit() {
@@ -210,14 +219,20 @@ impl Backend for TestBackend {
         let tsih = sessions.last_tsih;
         let opened = Opened { tsih, nexus };
         sessions.connections.push(Member::new(self.id, opened, 0));
+        self.opened = Some(opened);
         Ok(opened)
     }
 
-    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
+    fn share(&mut self, parameters: &Parameters, window: CommandWindow, cid: u16) {
+        let opened = self.opened();
+        let shared = Shared {
+            opened,
+            parameters: parameters.clone(),
+            window: Arc::new(Mutex::new(window)),
+        };
+        self.window = Some(Arc::clone(&shared.window));
         let mut sessions = lock(&self.target.sessions);
-        sessions
-            .shared
-            .insert(opened.tsih, (opened, session.clone()));
+        sessions.shared.insert(opened.tsih, shared);
         for member in sessions.of(opened) {
             member.cid = cid;
         }
@@ -228,23 +243,35 @@ impl Backend for TestBackend {
         _: SessionEnds<'_>,
         tsih: u16,
         cid: u16,
-    ) -> Result<(Opened, SharedSession), OpenError> {
+    ) -> Result<(Opened, Parameters), OpenError> {
         let mut sessions = lock(&self.target.sessions);
         let session = sessions.shared.get(&tsih).cloned();
-        let (opened, shared) = session.ok_or(OpenError::NoSession)?;
+        let session = session.ok_or(OpenError::NoSession)?;
+        let opened = session.opened;
         sessions.end(opened, |member| member.cid == cid);
         sessions.connections.push(Member::new(self.id, opened, cid));
-        Ok((opened, shared))
+        self.opened = Some(opened);
+        self.window = Some(session.window);
+        Ok((opened, session.parameters))
     }
 
-    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        let window = self.window.as_ref();
+        call(&mut lock(window.expect("the session is shared")))
+    }
+
+    fn end_others(&mut self, cid: Option<u16>) -> usize {
+        let Some(opened) = self.opened else {
+            return 0;
+        };
         let own = self.id;
         let is_meant =
             |member: &Member| member.id != own && cid.is_none_or(|cid| member.cid == cid);
         lock(&self.target.sessions).end(opened, is_meant)
     }
 
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
+    fn abort_on_others(&mut self, scope: AbortScope, before: u32) {
+        let opened = self.opened();
         let mut sessions = lock(&self.target.sessions);
         let mut wakes = Vec::new();
         for member in sessions.of(opened).filter(|member| member.id != self.id) {
@@ -254,14 +281,15 @@ impl Backend for TestBackend {
         sessions.wakes.extend(wakes);
     }
 
-    fn aborts_done(&mut self, _: Opened) -> bool {
+    fn aborts_done(&mut self) -> bool {
         let connections = &lock(&self.target.sessions).connections;
         connections
             .iter()
             .all(|member| member.id == self.id || member.aborts.is_empty())
     }
 
-    fn wake_other(&mut self, opened: Opened, cid: u16) {
+    fn wake_other(&mut self, cid: u16) {
+        let opened = self.opened();
         let mut sessions = lock(&self.target.sessions);
         let meant = sessions.of(opened).filter(|member| member.cid == cid);
         let meant: Vec<_> = meant.map(|member| member.id).collect();
@@ -287,9 +315,10 @@ impl Backend for TestBackend {
         }]
     }
 
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device, NexusId) -> R) -> R {
+        let nexus = self.opened().nexus;
         let mut device = self.target.device();
-        let result = call(&mut device);
+        let result = call(&mut device, nexus);
         let aborts: Vec<_> = std::iter::from_fn(|| device.poll_abort()).collect();
         let mut sessions = lock(&self.target.sessions);
         for (nexus, lun) in aborts {
@@ -304,7 +333,8 @@ impl Backend for TestBackend {
         result
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
+    fn view(&mut self, lun: Lun) -> Option<(&View, SourceId)> {
+        let nexus = self.opened?.nexus;
         lock(&self.target.looked_up).push(lun);
         self.view = self.target.device().view(nexus, lun);
         let view = self.view.as_ref()?;
@@ -327,7 +357,10 @@ impl Backend for TestBackend {
         self.completed += 1;
     }
 
-    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
+    fn take_aborts(&mut self) -> Vec<Abort> {
+        let Some(opened) = self.opened else {
+            return Vec::new();
+        };
         let mut sessions = lock(&self.target.sessions);
         let own = sessions.of(opened).find(|member| member.id == self.id);
         let aborts = own.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
@@ -337,17 +370,21 @@ impl Backend for TestBackend {
         aborts
     }
 
-    fn standing(&mut self, opened: Opened) -> Standing {
+    fn session_state(&mut self) -> SessionState {
+        let Some(opened) = self.opened else {
+            return SessionState::Active;
+        };
         let mut sessions = lock(&self.target.sessions);
         let stands = sessions.of(opened).any(|member| member.id == self.id);
         if stands {
-            Standing::Good
+            SessionState::Active
         } else {
-            Standing::Ended
+            SessionState::Ended
         }
     }
 
-    fn drop_session(&mut self, opened: Opened) {
+    fn drop_session(&mut self) {
+        let opened = self.opened();
         lock(&self.target.sessions).end(opened, |_| true);
     }
 
@@ -360,7 +397,10 @@ impl Backend for TestBackend {
         }
     }
 
-    fn close(&mut self, opened: Opened) {
+    fn close(&mut self) {
+        let Some(opened) = self.opened else {
+            return;
+        };
         let mut sessions = lock(&self.target.sessions);
         sessions.connections.retain(|member| member.id != self.id);
         if sessions.of(opened).next().is_none() {

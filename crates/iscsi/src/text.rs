@@ -27,7 +27,7 @@ pub enum TextError {
         /// Which pair, from 0.
         pair: usize,
     },
-    /// A key comes twice.
+    /// A key is repeated.
     #[error("pair {pair} repeats a key")]
     Repeated {
         /// Which pair, from 0.
@@ -41,7 +41,15 @@ pub enum TextError {
     Unterminated,
 }
 
-/// Parses a whole text; empty ones (padding) between pairs are passed over.
+/// Why an offer ends the negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unacceptable {
+    /// A declared value is outside of what RFC 7143 allows.
+    #[error("a declared value is out of range")]
+    Declared,
+}
+
+/// Parses a whole text. Empty items between pairs (padding) are skipped.
 pub fn parse(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let text = std::str::from_utf8(text).map_err(|_| TextError::Encoding)?;
     let Some(text) = text.strip_suffix('\0') else {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use block::testing::{assert_not_delayed, timed};
 use block::{
     Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
     Volume,
@@ -365,14 +366,14 @@ fn a_reader_that_stalls_stops_being_read_and_costs_one_list() {
     };
     assert_eq!(stopped, io::ErrorKind::WouldBlock);
     let mut other = fixture.log_in();
-    let started = Instant::now();
-    for _ in 0..100 {
+    let mut round_trip = || {
         exchange(&mut other, &[command::SMALL], SMALL);
-    }
-    assert!(started.elapsed() < Duration::from_secs(5));
+    };
+    let times: Vec<_> = (0..100).map(|_| timed(&mut round_trip)).collect();
     let mut reply = vec![0; sent_bytes.min(1 << 20) * SMALL];
     stalled.read_exact(&mut reply).expect("all was kept");
     assert!(reply.iter().all(|&byte| byte == b'.'));
+    assert_not_delayed(&times, round_trip);
 }
 
 #[test]

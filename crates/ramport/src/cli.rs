@@ -22,9 +22,19 @@ use values::{
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
 
+/// What `--version` prints after the name.
+const VERSION: &str = if cfg!(target_feature = "crt-static") {
+    concat!(
+        env!("CARGO_PKG_VERSION"),
+        " (static: RDMA in software only)"
+    )
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// Exports this machine's RAM to other machines as disks
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(version = VERSION, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) connection: Connection,

@@ -1,11 +1,6 @@
 //! What tests and fuzz targets run on.
 
-#[cfg(test)]
-mod bytes;
 pub mod fuzz;
-
-#[cfg(test)]
-pub(crate) use bytes::Bytes;
 
 use std::sync::Arc;
 use std::time::Instant;

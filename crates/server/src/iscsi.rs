@@ -1,4 +1,4 @@
-//! iSCSI targets at work, and what their connections ask of the server.
+//! iSCSI targets, and the backends of their connections.
 
 mod backend;
 mod sanitizing;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::iscsi::{Opened, Standing};
+use ::iscsi::{Opened, SessionState};
 use net::{ConnectionId, ReactorHandle};
 
 pub(crate) use backend::{IscsiBackend, IscsiPortalId};
@@ -25,7 +25,7 @@ pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
 /// receive messages.
 pub(crate) const CONNECTION_BYTES: u64 = 672 << 10;
 
-/// Within which time an initiator is to log out that is asked to.
+/// How long an initiator may take to log out after it was asked to.
 pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(3);
 
 /// An iSCSI session as the registry knows it.
@@ -37,7 +37,7 @@ pub(crate) enum Member {
     Discovery(ConnectionId, ReactorHandle),
 }
 
-/// What is told of a session's login.
+/// What a session's login negotiated, for display.
 #[derive(Clone, Debug)]
 pub(crate) struct Negotiated {
     pub(crate) transport: Transport,
@@ -61,15 +61,15 @@ impl Member {
         }
     }
 
-    /// How the session stands.
+    /// The state of the session.
     pub(crate) fn state(&self) -> IscsiState {
         match self {
-            Self::Normal(target, opened) => match target.session_standing(*opened) {
-                Standing::Good => IscsiState::LoggedIn,
-                Standing::Leaving(_) => IscsiState::LogoutRequested,
-                Standing::SessionDropped | Standing::ConnectionDropped | Standing::Ended => {
-                    IscsiState::Dropped
-                }
+            Self::Normal(target, opened) => match target.session_state(*opened) {
+                SessionState::Active => IscsiState::LoggedIn,
+                SessionState::LogoutRequested(_) => IscsiState::LogoutRequested,
+                SessionState::SessionDropped
+                | SessionState::ConnectionDropped
+                | SessionState::Ended => IscsiState::Dropped,
             },
             Self::Discovery(..) => IscsiState::LoggedIn,
         }
@@ -83,17 +83,17 @@ impl Member {
         }
     }
 
-    /// Ends the session: its initiator is asked to log out, and is dropped where it has not by
-    /// then. Not for reactor threads.
+    /// Ends the session: its initiator is asked to log out, and is dropped if it has not done so in
+    /// time. Not for reactor threads.
     pub(crate) fn end(&self, within: Duration) {
         match self {
-            Self::Normal(target, opened) => target.ask_to_leave(*opened, within),
+            Self::Normal(target, opened) => target.request_logout(*opened, within),
             Self::Discovery(connection, handle) => handle.close(*connection),
         }
     }
 
     /// Drops the session's connections, or one of them. Not for reactor threads.
-    pub(crate) fn drop_out(&self, one: Option<ConnectionId>) {
+    pub(crate) fn drop_connections(&self, one: Option<ConnectionId>) {
         match (self, one) {
             (Self::Normal(target, opened), None) => target.drop_session(*opened),
             (Self::Normal(target, opened), Some(one)) => target.drop_connection(*opened, one),
@@ -108,8 +108,8 @@ impl Member {
     }
 }
 
-/// The address at which a host that came to `local` reaches a portal on `portal`; none where it
-/// can't.
+/// The address at which a host that is connected to `local` reaches a portal on `portal`; `None` if
+/// it cannot.
 pub(crate) fn reachable(portal: IpAddr, local: IpAddr) -> Option<IpAddr> {
     let (portal, local) = (portal.to_canonical(), local.to_canonical());
     if portal.is_unspecified() {

@@ -182,7 +182,8 @@ fn counters_outlive_their_session() {
     let fixture = Fixture::new(256 * MIB);
     let (device, mut queue) = fixture.attach("ns=1");
     run(&mut queue, Operation::Write, 0, 8).expect("written");
-    assert!(run(&mut queue, Operation::Read, 1 << 40, 8).is_err());
+    let beyond = run(&mut queue, Operation::Read, 1 << 40, 8);
+    assert!(has_failed_with(beyond, StatusCode::LbaOutOfRange));
     let sessions = fixture.server.sessions();
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].connections, 2);
@@ -215,7 +216,8 @@ fn a_volume_grows_shrinks_locks_and_erases_under_a_session() {
     fill(&mut queue, 3, 4096);
     run(&mut queue, Operation::Write, 0, 8).expect("written");
     let beyond = 64 * MIB / 512;
-    assert!(run(&mut queue, Operation::Write, beyond, 8).is_err());
+    let refused = run(&mut queue, Operation::Write, beyond, 8);
+    assert!(has_failed_with(refused, StatusCode::LbaOutOfRange));
     server
         .resize_volume(&rd0, 128 * MIB, Force::No, &mut |_| {})
         .expect("grows");
@@ -225,11 +227,16 @@ fn a_volume_grows_shrinks_locks_and_erases_under_a_session() {
     server
         .resize_volume(&rd0, 64 * MIB, Force::Yes, &mut |_| {})
         .expect("shrinks");
-    assert!(run(&mut queue, Operation::Read, beyond, 8).is_err());
+    let refused = run(&mut queue, Operation::Read, beyond, 8);
+    assert!(has_failed_with(refused, StatusCode::LbaOutOfRange));
     server
         .set_volume_lock(&rd0, WriteLock::ReadOnly)
         .expect("locks");
-    assert!(run(&mut queue, Operation::Write, 0, 8).is_err());
+    let refused = run(&mut queue, Operation::Write, 0, 8);
+    assert!(has_failed_with(
+        refused,
+        StatusCode::NamespaceWriteProtected
+    ));
     run(&mut queue, Operation::Read, 0, 8).expect("read");
     check(&queue, 3, 4096);
     server
@@ -327,9 +334,14 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
     let (_device_b, mut queue_b) = fixture.attach(&format!("ns=1&hostnqn={b}"));
     run(&mut queue_a, Operation::Write, 0, 8).expect("may write");
     run(&mut queue_b, Operation::Read, 0, 8).expect("may read");
-    assert!(run(&mut queue_b, Operation::Write, 0, 8).is_err());
+    let refused = run(&mut queue_b, Operation::Write, 0, 8);
+    assert!(has_failed_with(refused, StatusCode::AccessDenied));
     let stranger = fixture.url("ns=1&hostnqn=nqn.2025-01.io.ramport:c");
-    assert!(Device::connect(&stranger, &options()).is_err());
+    let refused = Device::connect(&stranger, &options()).expect_err("not listed");
+    assert!(
+        refused.to_string().contains("does not admit this host"),
+        "{refused}"
+    );
     let only_b = list(&[(b, Access::ReadOnly)]);
     server.set_target_hosts(&target(), only_b).expect("a list");
     wait_until(|| run_lost(&mut queue_a));
@@ -554,7 +566,8 @@ fn a_host_may_be_made_a_reader_and_a_writer_again_while_it_is_connected() {
         Operation::Deallocate,
         Operation::WriteZeroes(Unmap::Allowed),
     ] {
-        assert!(run(&mut queue, changes, 0, 8).is_err());
+        let refused = run(&mut queue, changes, 0, 8);
+        assert!(has_failed_with(refused, StatusCode::AccessDenied));
     }
     run(&mut queue, Operation::Read, 0, 8).expect("may read");
     check(&queue, 5, 4096);

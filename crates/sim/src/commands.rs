@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use iscsi::Connection;
 use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
+use iscsi::tcp::TargetSession;
 use iscsi::testing::{IserBed, IserInitiator, TestBackend, TestTarget};
 use nvme::tcp::ControllerConfig;
 use nvme::testing::{RdmaHost, io_peer, rdma_host};
@@ -102,7 +102,7 @@ const fn flags(is_read: bool) -> u8 {
 /// Write data come with the command, as Linux sends them.
 fn iscsi(is_read: bool) -> Box<dyn FnMut()> {
     let target = TestTarget::over(vec![volume()], Vec::new());
-    let (mut backend, mut connection) = (target.backend(), Connection::new());
+    let (mut backend, mut connection) = (target.backend(), TargetSession::new());
     let now = Instant::now();
     let mut out = SendList::with_capacity(1 << 20);
     let mut initiator = IserInitiator::default();

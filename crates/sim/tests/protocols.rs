@@ -5,15 +5,21 @@ use sim::{Plan, Protocol, World};
 
 /// How many seeds each plan is run with.
 const SEEDS: u64 = 3;
+/// The environment variable with another number of seeds.
+const SEEDS_VARIABLE: &str = "RAMPORT_SIM_SEEDS";
 /// Names the only seed to run.
 const SEED_VARIABLE: &str = "RAMPORT_SIM_SEED";
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().expect("the variable holds a number"))
+}
 
 /// Runs each protocol with `plan`, with several seeds or that of the environment. The test harness
 /// shows the seed where a run fails.
 fn run(plan: impl Fn(Protocol) -> Plan) {
-    let given = std::env::var(SEED_VARIABLE).ok();
-    let given = given.map(|seed| seed.parse::<u64>().expect("the seed is a number"));
-    let seeds = given.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let seeds = number(SEEDS_VARIABLE).unwrap_or(SEEDS);
+    let seeds = number(SEED_VARIABLE).map_or(0..seeds, |seed| seed..seed + 1);
     for protocol in Protocol::ALL {
         for seed in seeds.clone() {
             let plan = plan(protocol);

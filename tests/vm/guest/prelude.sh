@@ -43,60 +43,6 @@ refused() {
   }
 }
 
-# clean_up: brings this machine back to what its suite starts with, by CLEAN_STEPS, which the suite's guest.sh lists, in order; they
-# start few processes where there is nothing to do.
-CLEAN_STEPS=()
-# Programs that a suite starts once, and that stay.
-LASTING_PROGRAMS=()
-
-clean_up() {
-  local step
-  for step in end_processes release_disks "${CLEAN_STEPS[@]}"; do
-    "$step" || {
-      echo "clean_up: $step failed" >&2
-      return 1
-    }
-  done
-}
-
-# end_processes: all but the first one, those that this script runs in, and LASTING_PROGRAMS.
-end_processes() {
-  local -A ours=([1]=1)
-  local pid=$$
-  while [ "$pid" -gt 1 ]; do
-    ours[$pid]=1
-    read -r _ _ _ pid _ < "/proc/$pid/stat"
-  done
-  eventually 10 others_are_ended
-}
-
-# Ends those that are there; fails when there were some. A process of the kernel's has no program.
-others_are_ended() {
-  local dir name status=0
-  for dir in /proc/[0-9]*; do
-    [ -z "${ours[${dir#/proc/}]:-}" ] || continue
-    [ -e "$dir/exe" ] || continue
-    read -r name < "$dir/comm" || continue
-    [[ " ${LASTING_PROGRAMS[*]} " != *" $name "* ]] || continue
-    echo "$name runs still"
-    kill -KILL "${dir#/proc/}" || :
-    status=1
-  done
-  return "$status"
-}
-
-# release_disks: what is mounted, and what device-mapper and md have made of disks.
-release_disks() {
-  local directory array
-  while read -r _ directory _; do
-    case $directory in /mnt/*) umount "$directory" ;; esac
-  done < <(tac /proc/mounts)
-  [ ! -e /sys/block/dm-0 ] || DM_DISABLE_UDEV=1 dmsetup remove_all --force
-  for array in /sys/block/md*; do
-    [ ! -e "$array" ] || mdadm --stop "/dev/${array##*/}"
-  done
-}
-
 # same A B [WHAT]
 same() {
   [ "$1" = "$2" ] || {
@@ -109,8 +55,15 @@ same() {
 size_mib() { echo $(($(cat "/sys/block/${1#/dev/}/size") / 2048)); }
 has_size_mib() { [ "$(size_mib "$1")" = "$2" ]; }
 
-# is_busy DEVICE: commands of it are in flight.
-is_busy() { awk '{ exit !($9 > 0) }' "/sys/block/${1#/dev/}/stat"; }
+# is_busy DEVICE: commands of it are in flight. Linux 6.1 counts those of an NVMe disk with several paths at its paths alone.
+is_busy() {
+  local name=${1#/dev/} file files
+  files=("/sys/block/$name/stat")
+  for file in "/sys/block/${name%n*}"c*"n${name##*n}/stat"; do
+    [ ! -e "$file" ] || files+=("$file")
+  done
+  awk '{ sum += $9 } END { exit !(sum > 0) }' "${files[@]}"
+}
 
 # io_started NAME DEVICE COMMAND...: I/O in the background, begun again whenever it ends well, until io_ended; the device is busy.
 io_started() {
@@ -159,6 +112,32 @@ verified() {
 # verified_for_a_while NAME DEVICE: reads and writes, for io_started.
 verified_for_a_while() {
   verified "$@" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=3
+}
+
+# timed_for_a_while NAME DEVICE: the same, which also tells its latency to not_delayed.
+timed_for_a_while() {
+  verified_for_a_while "$@" || return
+  latency_us "$1" >> "/tmp/$1.latency"
+}
+
+# latency_us NAME: the 90th percentile of reads or writes of the last `verified NAME`, the longer one.
+latency_us() { jq '[.jobs[] | (.read, .write) | .clat_ns.percentile["90.000000"] // 0] | max / 1000 | floor' "/tmp/$1.json"; }
+
+# not_delayed NAME DEVICE: in no round of timed_for_a_while NAME beside something was the latency more than LATENCY_FACTOR_MAX times
+# that of the same I/O alone. LATENCY_LIMIT_MIN_US is allowed anyway, and I/O alone is measured again if it was too quick.
+LATENCY_FACTOR_MAX=8
+LATENCY_LIMIT_MIN_US=100000
+not_delayed() {
+  local beside limit=$LATENCY_LIMIT_MIN_US alone attempt
+  beside=$(sort -n "/tmp/$1.latency" | tail -n 1)
+  for attempt in 1 2 3 4; do
+    echo "90 of 100 commands took up to $beside us, beside what was done; $limit us are allowed"
+    [ "$beside" -gt "$limit" ] || return 0
+    [ "$attempt" -lt 4 ] || return 1
+    verified_for_a_while "$1-alone" "$2"
+    alone=$(latency_us "$1-alone")
+    [ $((alone * LATENCY_FACTOR_MAX)) -le "$limit" ] || limit=$((alone * LATENCY_FACTOR_MAX))
+  done
 }
 
 # written_for_a_while NAME DEVICE: writes, for io_started, of which a peer that crashes may lose some.

@@ -1,9 +1,6 @@
 # RoCEv2 in the guest, by Linux's rdma_rxe.
 # shellcheck shell=bash
 
-# One that a test gives to one interface after the other.
-MOVING_ADDRESS=10.77.0.99
-
 # rxe_up: a device of rdma_rxe on each of eth0 and eth1, as rxe0 and rxe1.
 rxe_up() {
   local number
@@ -11,20 +8,6 @@ rxe_up() {
   modprobe -a rdma_rxe rdma_ucm
   for number in 0 1; do
     rdma link add "rxe$number" type rxe netdev "eth$number"
-    eventually 5 rxe_is_active "rxe$number"
-  done
-}
-
-# restore_wires: the wires of rxe0 and rxe1 as they are at first: no packets are disturbed, the path MTU is the longest, nothing else
-# uses them, and both devices are there.
-restore_wires() {
-  local number
-  [ ! -e /sys/class/net/arriving ] || undisturbed
-  [ ! -e /sys/class/net/bond0 ] || bond_down
-  for number in 0 1; do
-    [[ $(< /proc/net/fib_trie) != *"$MOVING_ADDRESS"* ]] || ip address delete "$MOVING_ADDRESS/32" dev "eth$number" 2> /dev/null || :
-    [ "$(< "/sys/class/net/eth$number/mtu")" = 9000 ] || ip link set "eth$number" mtu 9000
-    [ -e "/sys/class/infiniband/rxe$number" ] || rdma link add "rxe$number" type rxe netdev "eth$number"
     eventually 5 rxe_is_active "rxe$number"
   done
 }

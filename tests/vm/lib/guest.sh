@@ -1,9 +1,10 @@
-# Guests: boot, run commands in them, end them. A guest's directory $VM_STATE/NAME
+# Guests: start, run commands in them, end them. A guest's directory $VM_STATE/NAME
 # holds its console, its control pipe, and share/, which it sees as /share.
 # shellcheck shell=bash
 
-GUEST_BOOT_LIMIT_S=300
-GUEST_BOOTS_MAX=3
+GUEST_START_LIMIT_S=300
+GUEST_STARTS_MAX=3
+GUEST_STATE_UNUSED_DAYS_MAX=1
 GUEST_EXEC_LIMIT_S=600
 GUEST_POLL_S=0.05
 # How many polls pass until the guest is told again for how long it has waited for a processor.
@@ -20,16 +21,18 @@ RUN_FIRST=(setsid nice -n "$RUN_NICE")
 # The taps of guests that were started.
 GUEST_TAPS=()
 
-# guest_start NAME [-m MEBIBYTES] [-c CPUS] [-n BRIDGE=ADDRESS/LENGTH]... [-d HOST_DIR] [-i] [-q QEMU_ARGUMENT]...
+# guest_start NAME [-m MEBIBYTES] [-c CPUS] [-n BRIDGE=ADDRESS/LENGTH]... [-d HOST_DIR] [-i] [-q QEMU_ARGUMENT]... [-p SCRIPT]
 #   -n  a network card on that bridge; eth0, eth1 … in the order given
 #   -d  a directory of the host, the guest's /host
 #   -i  time counts the guest's instructions (2 ns each, one CPU): measurements inside
 #       one guest repeat, whatever else the host does
+#   -p  what prepares the guest, before anything else runs in it
+# The first start boots and prepares the guest, and saves it. Further starts with the same arguments restore it. With -i, each boots.
 guest_start() {
-  local name=$1 memory_mib=1024 cpus=2 host_dir='' nics=() extra=() option OPTIND=1
-  local accel=(-accel "tcg,thread=multi,tb-size=512") clock=host
+  local name=$1 memory_mib=1024 cpus=2 host_dir='' preparation=: nics=() extra=() option OPTIND=1
+  local accel=(-accel "tcg,thread=multi,tb-size=512") clock=host state=''
   shift
-  while getopts m:c:n:d:iq: option; do
+  while getopts m:c:n:d:iq:p: option; do
     case $option in
       m) memory_mib=$OPTARG ;;
       c) cpus=$OPTARG ;;
@@ -37,54 +40,119 @@ guest_start() {
       d) host_dir=$OPTARG ;;
       i) clock=instructions cpus=1 accel=(-accel "tcg,thread=single,tb-size=512" -icount "shift=1,sleep=off") ;;
       q) extra+=("$OPTARG") ;;
+      p) preparation=$OPTARG ;;
       *) report_die "guest_start: unknown option" ;;
     esac
   done
   ! guest_alive "$name" || report_die "guest $name runs already"
   guest_nics "$name" "${nics[@]}"
-  [ -z "$host_dir" ] || extra+=(-virtfs "$(guest_9p host "$host_dir")")
   extra+=("${accel[@]}" -smp "$cpus" -m "$memory_mib"
     -object "memory-backend-memfd,id=memory,size=${memory_mib}M,share=on"
-    -append "$(guest_kernel_arguments "$name" "${host_dir:-no}")" "${GUEST_NIC_ARGUMENTS[@]}")
-  local boots=1
-  until guest_boots_well "$name" "$clock" "${extra[@]}"; do
-    [ "$boots" -lt "$GUEST_BOOTS_MAX" ] || report_die "guest $name does not come up well in $boots boots"
-    report_note "booting guest $name again"
+    -append "$(guest_kernel_arguments "$name" "${host_dir:+yes}")")
+  [ "$clock" = instructions ] || state=$VM_DIR/image/state-$name-$(guest_key "$preparation" "${extra[@]}")
+  [ -z "$host_dir" ] || extra+=(-virtfs "$(guest_9p host "$host_dir")")
+  extra+=("${GUEST_NIC_ARGUMENTS[@]}")
+  local starts=1
+  until guest_starts_well "$name" "$clock" "$state" "$preparation" "${extra[@]}"; do
+    [ "$starts" -lt "$GUEST_STARTS_MAX" ] || report_die "guest $name does not start well in $starts tries"
+    report_note "starting guest $name again"
     guest_stop "$name"
-    boots=$((boots + 1))
+    [ -z "$state" ] || rm -f "$state"
+    starts=$((starts + 1))
   done
 }
 
-# guest_boots_well NAME host|instructions QEMU_ARGUMENT...
+# guest_key WORD...: a hash over what a saved guest depends on. It holds for one boot of the host, since a guest's clock is calibrated
+# to the host's processor.
+guest_key() {
+  {
+    echo "$IMAGE_INITRD" "$@"
+    cat "$VM_TOP/lib/guest.sh" /proc/sys/kernel/random/boot_id
+    qemu-system-x86_64 --version
+  } | sha256sum | cut -c 1-16
+}
+
+# guest_starts_well NAME host|instructions STATE PREPARATION QEMU_ARGUMENT...: boots if STATE is empty, restores that file otherwise,
+# after it was made if it does not exist.
+guest_starts_well() {
+  local name=$1 clock=$2 state=$3 preparation=$4 lock is_saved=1
+  shift 4
+  if [ -z "$state" ]; then
+    guest_boots_well "$name" "$clock" "$preparation" "$@"
+    return
+  fi
+  exec {lock}>"$state.lock"
+  flock "$lock"
+  [ -s "$state" ] || guest_save "$name" "$state" "$preparation" "$@" || is_saved=''
+  exec {lock}>&-
+  [ -n "$is_saved" ] || return 1
+  touch "$state"
+  guest_launch "$name" host "$@" -incoming "exec:cat '$state'"
+  guest_wait_up "$name"
+}
+
+# guest_boots_well NAME host|instructions PREPARATION QEMU_ARGUMENT...
 guest_boots_well() {
-  local name=$1 clock=$2
-  guest_launch "$name" "${@:3}"
-  echo "$clock" > "$VM_STATE/$name/clock"
-  guest_wait_boot "$name" || return 1
+  local name=$1 clock=$2 preparation=$3
+  guest_launch "$name" "$clock" "${@:4}"
+  guest_wait_up "$name" || return
   [ "$clock" = instructions ] || guest_clock_is_right "$name" || {
     report_note "the clock of guest $name is wrong"
     return 1
   }
+  guest_exec "$name" <<< "$preparation"
 }
 
-# guest_launch NAME QEMU_ARGUMENT...: one boot.
+# guest_save NAME STATE PREPARATION QEMU_ARGUMENT...: boots it, writes it to the file, and ends it.
+guest_save() {
+  local name=$1 state=$2 dir=$VM_STATE/$1
+  find "$VM_DIR/image" -name 'state-*' -mtime "+$GUEST_STATE_UNUSED_DAYS_MAX" -delete
+  guest_boots_well "$name" host "${@:3}" || return
+  guest_limit_start "$name" "$GUEST_EXEC_LIMIT_S"
+  echo unshare 1<> "$dir/control.in"
+  guest_until "$name" grep -q 'init: /share is unmounted' "$dir/console" || return
+  cat "$dir/monitor.out" > "$dir/monitor.log" &
+  guest_until "$name" test -s "$dir/monitor.log" || return
+  printf '%s\n' 'migrate_set_parameter max-bandwidth 100G' "migrate \"exec:cat > '$dir/state'\"" 'info migrate' quit 1<> "$dir/monitor.in"
+  guest_until "$name" false || :   # QEMU quits
+  guest_stop "$name"
+  grep -q 'Migration status: completed' "$dir/monitor.log" || {
+    report_note "guest $name was not saved:"
+    tail -n 5 "$dir/monitor.log" >&2
+    return 1
+  }
+  mv "$dir/state" "$state"
+}
+
+# guest_until NAME COMMAND...: fails if the guest ends, or the limit passes, before it succeeds.
+guest_until() {
+  until "${@:2}"; do
+    if ! guest_alive "$1" || guest_limit_passed; then return 1; fi
+    sleep 0.1
+  done
+}
+
+# guest_launch NAME host|instructions QEMU_ARGUMENT...: a process of QEMU.
 guest_launch() {
-  local name=$1 dir=$VM_STATE/$1
-  shift
+  local name=$1 clock=$2 dir=$VM_STATE/$1
+  shift 2
   rm -rf "$dir"
   mkdir -p "$dir/share"
-  mkfifo "$dir/control.in" "$dir/control.out"
+  mkfifo "$dir"/{control,monitor}.{in,out}
+  echo "$clock" > "$dir/clock"
   # A guest of a test run never outlives it, however that ends.
   local owner=()
   [ -z "${GUEST_DIES_WITH_OWNER:-}" ] || owner=(setpriv --pdeathsig KILL)
+  # The device vmgenid tells the guest that it was restored; Linux seeds its random numbers anew then.
   "${NET_RUN[@]}" "${RUN_FIRST[@]}" "${owner[@]}" qemu-system-x86_64 \
-    -nodefaults -no-user-config -no-reboot -display none -monitor none \
+    -nodefaults -no-user-config -no-reboot -display none \
     -M q35,memory-backend=memory -cpu "$GUEST_CPU" \
     -kernel "$IMAGE_VMLINUZ" -initrd "$IMAGE_INITRD" \
     -drive "if=none,id=root,file=$IMAGE_ROOT,format=raw,readonly=on" -device virtio-blk-pci,drive=root \
     -drive "if=none,id=modules,file=$IMAGE_MODULES,format=raw,readonly=on" -device virtio-blk-pci,drive=modules \
     -virtfs "$(guest_9p share "$dir/share")" \
-    -device virtio-rng-pci -serial "file:$dir/console" \
+    -device virtio-rng-pci -device vmgenid,guid=auto -serial "file:$dir/console" \
+    -chardev "pipe,id=monitor,path=$dir/monitor" -mon chardev=monitor,mode=readline \
     -device virtio-serial-pci -chardev "pipe,id=control,path=$dir/control" \
     -device virtserialport,chardev=control,name=control \
     "$@" > "$dir/qemu.log" 2>&1 < /dev/null &
@@ -120,7 +188,7 @@ guest_kernel_arguments() {
   local quick="mitigations=off tsc=reliable random.trust_cpu=on cryptomgr.notests"
   # A guest on a busy host is slow; that alone is no fault of its kernel.
   local patient="nowatchdog rcupdate.rcu_cpu_stall_suppress=1 no_timer_check"
-  echo "$quiet $quick $patient net.ifnames=0 vm_name=$1 vm_host_dir=$2 vm_net=$GUEST_NIC_ADDRESSES"
+  echo "$quiet $quick $patient net.ifnames=0 vm_name=$1 vm_host_dir=${2:-no} vm_net=$GUEST_NIC_ADDRESSES"
 }
 
 # Sets GUEST_NIC_ARGUMENTS and GUEST_NIC_ADDRESSES. The same name gets the same MACs.
@@ -145,23 +213,19 @@ guest_nics() {
 # The tap of a guest's card, by its number.
 guest_tap() { echo "tap-${1:0:8}-$2"; }
 
-# A kernel that patches itself while it is emulated can fault on the way up.
-guest_wait_boot() {
-  local dir=$VM_STATE/$1
-  guest_limit_start "$1" "$GUEST_BOOT_LIMIT_S"
-  until [ -s "$dir/share/ready" ]; do
-    if ! guest_alive "$1"; then
-      tail -n 5 "$dir/console" "$dir/qemu.log" >&2 || :
-      report_note "guest $1 ended before it was up"
-      return 1
-    fi
-    if guest_limit_passed; then
-      tail -n 5 "$dir/console" >&2 || :
-      report_note "guest $1 was not up after $GUEST_BOOT_LIMIT_S s"
-      return 1
-    fi
-    sleep 0.1
-  done
+# Waits until the guest has mounted /share. A kernel that patches itself while it is emulated can fault on the way up.
+guest_wait_up() {
+  local dir=$VM_STATE/$1 control is_up=''
+  # Open until the guest has read it, since QEMU may not have opened it yet.
+  exec {control}<> "$dir/control.in"
+  echo "share $(date +%s)" >&"$control"
+  guest_limit_start "$1" "$GUEST_START_LIMIT_S"
+  ! guest_until "$1" test -s "$dir/share/ready" || is_up=1
+  exec {control}>&-
+  [ -z "$is_up" ] || return 0
+  tail -n 5 "$dir/console" "$dir/qemu.log" >&2 || :
+  report_note "guest $1 ended before it was up, or was not up after $GUEST_START_LIMIT_S s"
+  return 1
 }
 
 guest_alive() { [ -f "$VM_STATE/$1/pid" ] && kill -0 "$(< "$VM_STATE/$1/pid")" 2> /dev/null; }

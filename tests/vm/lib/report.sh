@@ -1,8 +1,8 @@
 # What a person reads: notes on stderr, results on stdout, and their count.
 # shellcheck shell=bash
 
-# The last result of each test.
-declare -A REPORT_RESULTS=()
+# Results as RESULT NAME lines, of all processes of a run.
+REPORT_FILE=${VM_RUN:-$VM_STATE}/results
 
 report_note() { echo "vm: $*" >&2; }
 
@@ -15,19 +15,14 @@ report_die() {
 report_result() {
   local result=$1
   ! report_has_failed "$2" || [ "$result" != PASS ] || result=FLAKY
-  REPORT_RESULTS[$2]=$result
+  echo "$result $2" >> "$REPORT_FILE"
   echo "$result $2${3:+: $3}"
 }
 
-report_has_failed() { [ "${REPORT_RESULTS[$1]:-}" = FAIL ]; }
+report_has_failed() { report_names FAIL | grep -qxF "$1"; }
 
 # report_names RESULT: the tests whose last result it is.
-report_names() {
-  local name
-  for name in "${!REPORT_RESULTS[@]}"; do
-    [ "${REPORT_RESULTS[$name]}" != "$1" ] || echo "$name"
-  done | sort
-}
+report_names() { awk -v result="$1" '{ last[$2] = $1 } END { for (name in last) if (last[name] == result) print name }' "$REPORT_FILE" | sort; }
 
 report_count() { report_names "$1" | wc -l; }
 

@@ -1,13 +1,11 @@
-# Runs the tests of a suite: the functions test_* of suites/SUITE/[0-9]*.sh, in order,
+# Runs the tests of one file of a suite: the functions test_* of suites/SUITE/FILE.sh, in order,
 # each in a process of its own with a time limit. A file may have the functions setup
-# and teardown, run before and after its tests. suite.sh has suite_start, which boots
-# the guest and the peer, suite_define, which defines what the peer serves, and what the tests share.
-# Each file starts with what suite_start leaves, whatever the file before it has left.
+# and teardown, run before and after its tests. suite.sh has suite_start, which starts
+# the guest and the peer and defines what the peer serves, and what the tests share.
 # shellcheck shell=bash
 
 # Limits are seconds of the guest's progress (guest_progress_ms).
 SUITE_TEST_LIMIT_S=${RAMPORT_VM_TEST_LIMIT_S:-480}
-SUITE_CLEAN_LIMIT_S=120
 # What failures may take of a suite's time; then the rest of it is not run.
 SUITE_FAILURES_LIMIT_S=600
 SUITE_SKIP_STATUS=77
@@ -38,82 +36,42 @@ suite_skip() {
   while read -r name; do report_result SKIP "$1/$name" "$3"; done < <(suite_tests "$1" "$2")
 }
 
-# suite_run SUITE ONLY [FILE]...: of these files, or of all.
+# suite_run SUITE FILE ONLY: with a guest and a peer of its own.
 suite_run() {
-  local suite=$1 only=$2 file files=("${@:3}")
-  [ ${#files[@]} -gt 0 ] || mapfile -t files < <(suite_tests "$suite" "$only" | sed 's,/.*,,' | uniq)
-  SUITE=$suite SUITE_FAULTS_SEEN=0 SUITE_FAILURES_S=0 SUITE_GUEST_FILES=()
+  SUITE=$1 SUITE_FAULTS_SEEN=0
+  : >> "$VM_RUN/$SUITE.failures"
+  if suite_is_given_up; then
+    suite_not_run "$2"
+    return
+  fi
   # shellcheck source=/dev/null
   . "$VM_TOP/peers/$PEER.sh"
   # shellcheck source=/dev/null
-  . "$VM_TOP/suites/$suite/suite.sh"
+  . "$VM_TOP/suites/$SUITE/suite.sh"
   mkdir -p "$VM_STATE/log"
   suite_start > "$VM_STATE/log/start"
-  SUITE_IS_NEW=1 SUITE_HAS_FAILURES=''
-  for file in "${files[@]}"; do
-    if suite_is_given_up; then suite_not_run "$file"; else suite_file "$file" "$only"; fi
-  done
+  suite_file "$2" "$3"
 }
 
-suite_is_given_up() { [ "$SUITE_FAILURES_S" -ge "$SUITE_FAILURES_LIMIT_S" ]; }
-suite_not_run() { report_result FAIL "$SUITE/$1" "not run, since failures took $SUITE_FAILURES_S s"; }
+suite_is_given_up() { [ "$(suite_failures_s)" -ge "$SUITE_FAILURES_LIMIT_S" ]; }
+suite_not_run() { report_result FAIL "$SUITE/$1" "not run, since failures took $(suite_failures_s) s"; }
+# What failures have taken of this suite's time, in all its files.
+suite_failures_s() { awk '{ sum += $1 } END { print sum + 0 }' "$VM_RUN/$SUITE.failures"; }
 
-# suite_boot: the bridges, the peer, and the guest with a card on each bridge.
+# suite_boot: the bridges, the peer, and the guest with a card on each bridge, prepared by the script on stdin.
 suite_boot() {
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
   peer_start
-  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24
+  guest_start host -m 1024 -n br0=10.77.0.11/24 -n br1=10.77.1.11/24 -p "$(guest_script)"
   cp "$RAMPORT" "$VM_STATE/host/share/ramport"
-}
-
-# suite_clean_start FILE: brings the guest and the peer back to what suite_start leaves; where that fails, both are started anew.
-suite_clean_start() {
-  local log=$VM_STATE/log/$1.clean
-  if [ -n "$SUITE_IS_NEW" ]; then
-    SUITE_IS_NEW=''
-    return
-  fi
-  suite_limited "$log" "$SUITE_CLEAN_LIMIT_S" suite_clean
-  [ "$SUITE_STATUS" != 0 ] || return 0
-  suite_show "$log"
-  suite_start_anew "$1" "there is no clean start (status $SUITE_STATUS)"
-}
-
-# suite_start_anew FILE REASON: boots again for that file.
-suite_start_anew() {
-  report_note "booting again for $SUITE/$1: $2"
-  cp "$VM_STATE/host/console" "$VM_STATE/log/$1.console"
-  stop_everything
-  net_up "$VM_NS"
-  SUITE_FAULTS_SEEN=0 SUITE_HAS_FAILURES=''
-  suite_start > "$VM_STATE/log/$1.start"
-}
-
-suite_clean() {
-  local tap
-  for tap in "${GUEST_TAPS[@]}"; do net_link "$tap" up; done
-  guest <<< 'clean_up'
-  peer_reset
-  suite_define
 }
 
 # The tests of one file between its setup and its teardown.
 suite_file() {
   local file=$1 name status tests
   mapfile -t tests < <(suite_tests "$SUITE" "$2" | grep "^$file/")
-  suite_clean_start "$file"
   suite_step "$file" setup
-  case $SUITE_STATUS in
-    0 | "$SUITE_SKIP_STATUS") ;;
-    *)
-      # What was there to see was clean, but a kernel may be stuck.
-      if [ -n "$SUITE_HAS_FAILURES" ]; then
-        suite_start_anew "$file" "its setup failed, after a file with failures"
-        suite_step "$file" setup
-      fi
-      ;;
-  esac
   status=$SUITE_STATUS
   for name in "${tests[@]}"; do
     if suite_is_given_up; then
@@ -170,22 +128,22 @@ suite_test() {
   case $status in
     0 | "$SUITE_SKIP_STATUS") rm -f "$log".*.pcap "$log.faults" ;;
     *)
-      SUITE_HAS_FAILURES=1
       suite_show "$log" "$log.faults" && peer_log | tail -n 6 | sed 's/^/  peer| /'
       ;;
   esac
 }
 
-# guest [NAME=VALUE]...: the script on stdin, in the guest, with the suite's guest.sh and
-# what its suite.sh lists in SUITE_GUEST_FILES, the variables that its suite.sh lists in SUITE_NAMES, and the names given.
-guest() {
+# guest [NAME=VALUE]...: the script on stdin, in the guest, as guest_script completes it.
+guest() { guest_script "$@" | guest_exec host -t "$SUITE_TEST_LIMIT_S"; }
+
+# guest_script [NAME=VALUE]...: the script on stdin, behind the suite's guest.sh, what its suite.sh lists in SUITE_GUEST_FILES, the
+# variables that its suite.sh lists in SUITE_NAMES, and the names given.
+guest_script() {
   local name assignment
-  {
-    cat "$VM_TOP/guest/prelude.sh" "${SUITE_GUEST_FILES[@]}" "$VM_TOP/suites/$SUITE/guest.sh"
-    for name in "${SUITE_NAMES[@]}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
-    for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
-    cat
-  } | guest_exec host -t "$SUITE_TEST_LIMIT_S"
+  cat "$VM_TOP/guest/prelude.sh" "${SUITE_GUEST_FILES[@]}" "$VM_TOP/suites/$SUITE/guest.sh"
+  for name in "${SUITE_NAMES[@]}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
+  for assignment; do printf 'export %s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
+  cat
 }
 
 # A test calls this when the peer at hand can't do what it asks.
@@ -247,7 +205,7 @@ suite_limited() {
   SUITE_JOB=''
   case $SUITE_STATUS in
     0 | "$SUITE_SKIP_STATUS") ;;
-    *) SUITE_FAILURES_S=$((SUITE_FAILURES_S + ($(guest_progress_ms host) - began_ms) / 1000)) ;;
+    *) echo $((($(guest_progress_ms host) - began_ms) / 1000)) >> "$VM_RUN/$SUITE.failures" ;;
   esac
 }
 

@@ -6,33 +6,18 @@ PEER_B=10.77.1.12
 NVMET_BOOT=(-m 1536 -n "br0=$PEER_A/24" -n "br1=$PEER_B/24")
 
 peer_start() {
-  guest_start target "${NVMET_BOOT[@]}"
-  nvmet_run <<< 'modprobe -a nvmet nvmet-tcp loop; mkdir /volumes; mount -t tmpfs volumes /volumes'
+  guest_start target "${NVMET_BOOT[@]}" -p 'modprobe -a nvmet nvmet-tcp loop; mkdir /volumes; mount -t tmpfs volumes /volumes'
 }
 peer_stop() { guest_stop target; }
 peer_alive() { guest_alive target; }
 peer_log() { nvmet_run <<< 'dmesg | tail -n 30'; }
 peer_can() { case $1 in reservations | lock | compare | copy | usage | lba-range | iscsi | iser | rdma | rdma-threads | lose-adapters) return 1 ;; esac; }
 
-# Takes everything away that was defined.
-peer_reset() {
-  nvmet_run << 'E'
-shopt -s nullglob
-for link in ports/*/subsystems/* subsystems/*/allowed_hosts/*; do rm "$link"; done
-for directory in ports/* subsystems/*/namespaces/* subsystems/* hosts/*; do rmdir "$directory"; done
-for device in /run/*.device; do
-  losetup --detach "$(cat "$device")"
-  rm "$device"
-done
-rm -f /volumes/*
-E
-}
-
 # nvmet_run [NAME=VALUE]...: the script on stdin, inside the target's guest.
 nvmet_run() {
   {
     cat "$VM_TOP/guest/prelude.sh"
-    echo 'cd /sys/kernel/config/nvmet 2> /dev/null || :'
+    echo 'cd /sys/kernel/config/nvmet'
     local assignment
     for assignment; do printf '%s=%q\n' "${assignment%%=*}" "${assignment#*=}"; done
     cat

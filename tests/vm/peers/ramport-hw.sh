@@ -9,9 +9,8 @@ PEER_BOOT=(-m 2048 -n "br0=$PEER_A/24" -n "br1=$PEER_B/24")
 PEER_SHARE=$VM_STATE/target/share
 
 peer_start() {
-  guest_start target "${PEER_BOOT[@]}"
+  guest_start target "${PEER_BOOT[@]}" -p "$(peer_script <<< rxe_up)"
   cp "$RAMPORT" "$PEER_SHARE/ramport"
-  peer_run <<< rxe_up
   daemon_launch
 }
 peer_stop() { guest_stop target; }
@@ -22,18 +21,14 @@ peer_descriptors() { peer_run <<< 'find "/proc/$(cat /run/ramport.pid)/fd" -mind
 peer_memory_kib() { peer_run <<< 'awk "/^VmRSS/ { print \$2 }" "/proc/$(cat /run/ramport.pid)/status"'; }
 
 # The script on stdin, inside the target's guest.
-peer_run() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" - | guest_exec target -t 300; }
+peer_run() { peer_script | guest_exec target -t 300; }
+peer_script() { cat "$VM_TOP/guest/prelude.sh" "$VM_TOP/guest/rdma.sh" -; }
 
 daemon_launch() { peer_run <<< 'ramport_up --memory 1G'; }
 daemon() { guest_exec target -t 300 <<< "$(printf '%q ' /share/ramport --socket /run/ramport.sock "$@")"; }
 
 peer_crash() {
   peer_run <<< ramport_kill
-  daemon_launch
-}
-
-peer_reset() {
-  peer_run <<< 'ramport_kill; rm -rf /run/ramport.state; restore_wires'
   daemon_launch
 }
 

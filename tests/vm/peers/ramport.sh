@@ -14,11 +14,6 @@ peer_start() {
   daemon_launch
 }
 
-peer_reset() {
-  daemon_kill
-  peer_start
-}
-
 # It has a session of its own, so that it outlives the test that starts it.
 daemon_launch() {
   "${NET_RUN[@]}" "${RUN_FIRST[@]}" "$RAMPORT" serve --lost-contents zeros --socket "$DAEMON_DIR/socket" --state "$DAEMON_DIR/state" --memory 2G \

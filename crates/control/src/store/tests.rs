@@ -231,7 +231,8 @@ fn a_failed_write_leaves_the_state_unchanged() {
     // A descriptor that cannot be written, as on a full or broken disk.
     let unwritable = File::open(folder.state()).expect("opens for reading");
     let writable = store.file.replace(unwritable);
-    assert!(store.append(&[volume("b")]).is_err());
+    let error = store.append(&[volume("b")]).expect_err("not writable");
+    assert!(error.to_string().contains("Bad file descriptor"), "{error}");
     store.file = writable;
     store.append(&[volume("c")]).expect("appended");
     drop(store);

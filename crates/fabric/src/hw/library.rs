@@ -105,6 +105,9 @@ pub(super) struct Library {
 impl Library {
     /// Loads them, or says which part is missing.
     pub(super) fn load() -> Result<Self, HwError> {
+        if cfg!(target_feature = "crt-static") {
+            return Err(HwError::Static);
+        }
         let verbs = Object::open(LIBIBVERBS)?;
         let cm = Object::open(LIBRDMACM)?;
         Ok(Self {
@@ -193,7 +196,11 @@ impl Object {
     unsafe fn symbol<F: Copy>(&self, name: &CStr, version: &CStr) -> Result<F, HwError> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the handle is open for ever, the names are C strings.
+        #[cfg(target_env = "gnu")]
         let found = unsafe { libc::dlvsym(self.handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
+        // musl's loader has only the default version of each function.
+        #[cfg(not(target_env = "gnu"))]
+        let found = unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) };
         if found.is_null() {
             let parts = [name, version, self.name].map(CStr::to_string_lossy);
             let [name, version, library] = parts;

@@ -98,6 +98,7 @@ mod tests {
         let error = Secrets::gather(&url).unwrap_err().to_string();
         assert!(error.contains("user, secret"), "{error}");
         fs::remove_file(&path).unwrap();
-        assert!(Secrets::gather(&url).is_err());
+        let error = Secrets::gather(&url).unwrap_err().to_string();
+        assert!(error.contains(&*path.to_string_lossy()), "{error}");
     }
 }

@@ -17,7 +17,7 @@ use initiator::{
     Backoff, CommandError, Completion, DeviceOptions, Operation, Queue, Request, Slot, Url,
     WaitStrategy,
 };
-use iscsi::Connection;
+use iscsi::tcp::TargetSession;
 use iscsi::testing::TestTarget;
 use nvme::controller::{Limits, Subsystem};
 use nvme::tcp::{ControllerConfig, ControllerSession};
@@ -202,7 +202,7 @@ impl IscsiTarget {
         let acceptor = Acceptor::start(move |number, stream| {
             serve(
                 stream,
-                Connection::new(),
+                TargetSession::new(),
                 served.backend(),
                 |connection, backend| {
                     while deaf.load(Ordering::Relaxed) > number {

@@ -1,15 +1,15 @@
-//! The answer to SendTargets: which targets there are, and where.
+//! The response to SendTargets: the targets and their addresses.
 //!
 //! Read first: RFC 7143, appendix "SendTargets Operation".
 
-use super::Violation;
+use super::error::Violation;
 
-/// A target that a discovery session's target told of.
+/// A target that a discovery session found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveredTarget {
     /// TargetName.
     pub name: String,
-    /// TargetAddress, where any was given: else the portal that was asked is meant.
+    /// TargetAddress values; without any, the target is at the portal that was asked.
     pub portals: Vec<PortalAddress>,
 }
 
@@ -18,7 +18,7 @@ pub struct DiscoveredTarget {
 pub struct PortalAddress {
     /// A name or an address, without brackets.
     pub host: String,
-    /// The port; 3260 where none was given.
+    /// The port; 3260 if none was given.
     pub port: u16,
     /// TargetPortalGroupTag.
     pub group: Option<u16>,
@@ -84,8 +84,8 @@ impl PortalAddress {
     }
 }
 
-/// Reads a whole answer to SendTargets; `None` where it is malformed. Keys repeat here, unlike in a negotiation. Addresses
-/// that can't be read are passed over: nothing can be reached by them.
+/// Reads a whole answer to SendTargets; `None` if it is malformed. Keys repeat here, unlike in a negotiation. Addresses
+/// that cannot be parsed are skipped.
 pub fn parse_targets(text: &[u8]) -> Option<Vec<DiscoveredTarget>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut targets: Vec<DiscoveredTarget> = Vec::new();

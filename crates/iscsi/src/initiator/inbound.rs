@@ -5,10 +5,12 @@ use scsi::host::{CommandFailure, Outcome, ReceivedSense, Transfer};
 use session::{BufferRange, Buffers};
 use zerocopy::FromBytes;
 
+use super::error::{SessionError, Violation};
 use super::login::Next;
-use super::outbound::{Answer, Control, TAG_LOGIN, TAG_LOGOUT, TAG_PING, TAG_TEXT};
+use super::pending::{Control, DataSequence, TAG_LOGIN, TAG_LOGOUT, TAG_PING, TAG_TEXT};
+use super::receiver::{Segment, Sink, TRAILER_BYTES};
+use super::session::{Event, Session, State};
 use super::table::DataVerdict;
-use super::{Event, Session, SessionError, State, Violation};
 use crate::params::{Digest, RECV_SEGMENT_LEN_MAX};
 use crate::text::TEXT_LEN_MAX;
 use crate::wire::command::{
@@ -19,74 +21,11 @@ use crate::wire::login::{CONTINUE, LoginResponse, LogoutResponse, TextResponse};
 use crate::wire::other::{AsyncMessage, NopIn, Reject, event, reason};
 use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, request, response, sn_before};
 
-/// The longest that is kept of a header that has not fully arrived.
-const STASH_BYTES: usize = BHS_LEN + DIGEST_LEN;
-/// Padding and digest behind a data segment.
-const TRAILER_BYTES: usize = 3 + DIGEST_LEN;
 /// What is kept of the data segments of SCSI Responses and events: SenseLength and sense data.
 const SENSE_SEGMENT_BYTES: usize = 2 + 252;
 
-/// The PDU that is arriving.
-#[derive(Debug)]
-pub(super) struct Inbound {
-    stash: [u8; STASH_BYTES],
-    stash_len: usize,
-    segment: Option<Segment>,
-    /// The header of the PDU whose data segment is arriving.
-    bhs: Bhs,
-    /// Data segments that belong to no command's buffer.
-    gathered: Vec<u8>,
-}
-
-/// A data segment that is arriving.
-#[derive(Debug)]
-struct Segment {
-    sink: Sink,
-    /// How much of the data is missing.
-    left_bytes: usize,
-    crc: u32,
-    trailer: [u8; TRAILER_BYTES],
-    trailer_len: usize,
-    /// Length of padding and digest.
-    trailer_bytes: usize,
-}
-
-/// Where a data segment goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sink {
-    /// Into a command's buffer; where the rest belongs.
-    Place { key: u16, dest: BufferRange },
-    /// It is kept, up to so many bytes.
-    Gather { max_bytes: usize },
-}
-
-impl Default for Inbound {
-    fn default() -> Self {
-        Self {
-            stash: [0; STASH_BYTES],
-            stash_len: 0,
-            segment: None,
-            bhs: zerocopy::FromZeros::new_zeroed(),
-            gathered: Vec::new(),
-        }
-    }
-}
-
-impl Inbound {
-    pub(super) fn in_segment(&self) -> bool {
-        self.segment.is_some()
-    }
-
-    pub(super) fn direct(&self) -> Option<BufferRange> {
-        match self.segment.as_ref()?.sink {
-            Sink::Place { dest, .. } if dest.len_bytes >= Session::BULK_MIN_BYTES / 4 => Some(dest),
-            _ => None,
-        }
-    }
-}
-
 impl Session {
-    /// Takes bytes at a PDU's start or inside of its header; gives back what it did not need.
+    /// Takes bytes at a PDU's start or inside of its header. Returns the rest.
     pub(super) fn on_header_bytes<'a>(
         &mut self,
         input: &'a [u8],
@@ -115,7 +54,7 @@ impl Session {
         Ok(rest)
     }
 
-    /// A whole header, with its digest where there is one.
+    /// A whole header, with its digest if digests are used.
     fn on_header(&mut self, header: &[u8], done: &mut Vec<Outcome>) -> Result<(), SessionError> {
         self.heard_pdus += 1;
         let Ok((bhs, digest)) = Bhs::read_from_prefix(header) else {
@@ -152,8 +91,8 @@ impl Session {
             Digest::Crc32c => DIGEST_LEN,
         };
         self.inbound.gathered.clear();
-        self.inbound.bhs = bhs;
         self.inbound.segment = Some(Segment {
+            bhs,
             sink,
             left_bytes: len_bytes as usize,
             crc: 0,
@@ -198,7 +137,7 @@ impl Session {
             entry.moved_bytes,
             entry.len_bytes(),
         )?;
-        // A status comes with the last data only (RFC 7143 §11.7.1).
+        // Only the last data carry a status (RFC 7143 §11.7.1).
         if data.flags & STATUS_PRESENT != 0 && data.flags & FINAL == 0 {
             return Err(Violation::Unexpected);
         }
@@ -208,7 +147,7 @@ impl Session {
         Ok(Sink::Place { key, dest })
     }
 
-    /// Takes bytes of a data segment, of the padding or the digest behind it; gives back what comes after.
+    /// Takes bytes of a data segment, its padding and its digest. Returns the rest.
     pub(super) fn on_segment<'a>(
         &mut self,
         input: &'a [u8],
@@ -266,7 +205,7 @@ impl Session {
         self.finish_segment(done)
     }
 
-    /// Ends the arriving PDU where all of it is there.
+    /// Ends the arriving PDU if it is whole.
     fn finish_segment(&mut self, done: &mut Vec<Outcome>) -> Result<(), SessionError> {
         let Some(segment) = &self.inbound.segment else {
             return Ok(());
@@ -276,14 +215,14 @@ impl Session {
         }
         let sink = segment.sink;
         let is_sound = segment.is_sound(self.parameters.data_digest);
-        let bhs = self.inbound.bhs;
+        let bhs = segment.bhs;
         self.inbound.segment = None;
         match (is_sound, sink) {
             (true, _) => {}
             (false, Sink::Place { key, .. }) => {
                 self.table.get_mut(key).data_verdict = DataVerdict::DigestError;
             }
-            // What it says can't be known, and nothing is sent again at recovery level 0.
+            // Its content is unknown, and nothing is sent again at recovery level 0.
             (false, Sink::Gather { .. }) => {
                 return Err(violated(&bhs, Violation::DataDigest));
             }
@@ -367,7 +306,7 @@ impl Session {
         } else {
             Ok(match entry.transfer {
                 Transfer::None => 0,
-                // What has arrived counts, whatever the target says that it sent.
+                // The received bytes count, whatever length the target reports.
                 Transfer::ToHost(_) => entry.moved_bytes,
                 Transfer::ToTarget(range) => {
                     let missing = match header.flags & RESIDUAL_UNDERFLOW {
@@ -409,7 +348,7 @@ impl Session {
         entry.next_sn += 1;
         entry.moved_bytes += len;
         entry.open_answers += 1;
-        self.answers.push_back(Answer {
+        self.answers.push_back(DataSequence {
             key,
             ttt: r2t.ttt,
             lun: r2t.lun,
@@ -440,11 +379,11 @@ impl Session {
     fn on_abort_response(&mut self, header: &TaskManagementResponse, done: &mut Vec<Outcome>) {
         self.on_window(header.exp_cmd_sn.get(), header.max_cmd_sn.get());
         self.on_stat_sn(header.stat_sn.get());
-        // A command that ended of itself has crossed the request.
+        // The command ended before the target received the request.
         let Some(key) = self.table.find_aborting(header.itt.get()) else {
             return;
         };
-        // Without the task, its response was lost with the connection that it was for; neither comes now.
+        // The target has no such task: its response was lost, and none will arrive.
         if matches!(
             header.response,
             function_response::COMPLETE | function_response::NO_TASK
@@ -466,7 +405,7 @@ impl Session {
         }
         let targets = discovery.targets()?;
         self.discovery = None;
-        self.tell(Event::Targets(targets));
+        self.notify(Event::Targets(targets));
         Ok(())
     }
 
@@ -476,7 +415,7 @@ impl Session {
             return Err(Violation::TaskTag { itt });
         }
         self.state = State::Closed;
-        self.tell(Event::LoggedOut);
+        self.notify(Event::LoggedOut);
         Ok(())
     }
 
@@ -497,7 +436,7 @@ impl Session {
             Next::Done(parameters) => {
                 self.parameters = *parameters;
                 self.state = State::FullFeature;
-                self.tell(Event::LoggedIn);
+                self.notify(Event::LoggedIn);
             }
         }
         Ok(())
@@ -511,20 +450,20 @@ impl Session {
         match header.event {
             event::SCSI => {
                 if let Some(sense) = sense(&self.inbound.gathered) {
-                    self.tell(Event::Sense(sense));
+                    self.notify(Event::Sense(sense));
                 }
                 Ok(())
             }
             event::LOGOUT_REQUEST => {
                 self.logout();
-                self.tell(Event::LogoutRequested);
+                self.notify(Event::LogoutRequested);
                 Ok(())
             }
             event @ (event::CONNECTION_DROP | event::SESSION_DROP) => {
                 let wait_s = header.parameter_2.get();
                 Err(SessionError::Dropped { event, wait_s })
             }
-            // A negotiation that the target would like, and events of vendors: nothing has to follow.
+            // A request to negotiate, and events of vendors: the session need not act on them.
             _ => Ok(()),
         }
     }
@@ -572,34 +511,10 @@ impl Session {
         }
     }
 
-    /// The next ExpStatSN. On one connection of TCP nothing between can be lost.
+    /// Advances ExpStatSN. On one TCP connection no status can be lost in between.
     #[inline]
     fn on_stat_sn(&mut self, stat_sn: u32) {
         self.exp_stat_sn = stat_sn.wrapping_add(1);
-    }
-}
-
-impl Segment {
-    /// `data` are at their place.
-    fn take(&mut self, data: &[u8], digest: Digest) {
-        if digest == Digest::Crc32c {
-            self.crc = crc32c::crc32c_append(self.crc, data);
-        }
-        self.left_bytes -= data.len();
-        if let Sink::Place { dest, .. } = &mut self.sink {
-            dest.offset += data.len() as u32;
-            dest.len_bytes -= data.len() as u32;
-        }
-    }
-
-    /// Whether the data digest, which covers the padding, is right.
-    fn is_sound(&self, digest: Digest) -> bool {
-        if digest == Digest::None {
-            return true;
-        }
-        let trailer = &self.trailer[..self.trailer_bytes];
-        let (padding, came) = trailer.split_at(trailer.len() - DIGEST_LEN);
-        crc32c::crc32c_append(self.crc, padding).to_le_bytes() == came
     }
 }
 
@@ -620,7 +535,7 @@ fn check_number(have: u32, want: u32) -> Result<(), Violation> {
     }
 }
 
-/// Data come in order, since that was negotiated, and stay inside of the command's.
+/// Checks that data arrive in order, as negotiated, and lie inside of the command's data.
 fn check_range(offset: u32, len: u32, want: u32, len_bytes: u32) -> Result<(), Violation> {
     let end = u64::from(offset) + u64::from(len);
     if offset == want && end <= u64::from(len_bytes) {

@@ -7,96 +7,17 @@
 //!     └─► Algorithms ─► Answered ──────►
 //! ```
 
-use super::outbound::Control;
-use super::{SessionConfig, SessionError};
+use super::config::{R2TS_MAX, SessionConfig};
+use super::error::{EXCHANGES_MAX, LoginError, SessionError};
+use super::pending::Control;
 use crate::chap::{Algorithm, Challenge, Credentials};
 use crate::params::{BURST_LEN_MAX, FIRST_BURST_LEN_MAX, SEND_SEGMENT_LEN_MAX};
 use crate::params::{Digest, OUTSTANDING_R2T_MAX, Parameters, RECV_SEGMENT_LEN_MAX};
 use crate::text::{self, TEXT_LEN_MAX, TextBuilder, parse_number};
 use crate::wire::login::{CONTINUE, LoginResponse, TRANSIT};
 
-/// Why a login failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoginError {
-    /// The target is elsewhere (status class 1): at [`PortalAddress`](super::PortalAddress) `address`.
-    #[error("the target has moved to {address}")]
-    Moved {
-        /// TargetAddress, as given.
-        address: String,
-    },
-    /// The target refused (status classes 2 and 3).
-    #[error("the target rejected the login: {}", refusal(*class, *detail))]
-    Refused {
-        /// Status-Class.
-        class: u8,
-        /// Status-Detail.
-        detail: u8,
-    },
-    /// The target wants CHAP and there is no secret for it.
-    #[error(
-        "the target requires CHAP; put USER%SECRET@ before the host, or set LIBISCSI_CHAP_USERNAME and _PASSWORD"
-    )]
-    NoSecret,
-    /// The target did not prove that it knows its secret.
-    #[error("the target's CHAP response is wrong; check the target's user and secret")]
-    TargetNotProven,
-    /// The same secret for both directions lets anyone reflect it (RFC 7143 §12.1.3).
-    #[error("the initiator's and the target's CHAP secrets must differ")]
-    SameSecrets,
-    /// The target must prove itself, but the initiator has no secret of its own.
-    #[error("mutual CHAP also needs a user and secret of the initiator")]
-    OneSided,
-    /// The target's answer to a key is none that the key can have.
-    #[error("the target answered {key}={value}, which is invalid")]
-    Answer {
-        /// The key.
-        key: String,
-        /// Its value.
-        value: String,
-    },
-    /// The target does not use the digests that were asked for.
-    #[error("the target rejects {key}=CRC32C; turn {option} off")]
-    NoDigest {
-        /// The key.
-        key: &'static str,
-        /// The URL's option.
-        option: &'static str,
-    },
-    /// A response that does not fit the stage, or text that is malformed.
-    #[error("the target's login response is invalid: {what}")]
-    Unfit {
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// The exchange does not come to an end.
-    #[error("the login takes more than {EXCHANGES_MAX} exchanges")]
-    Endless,
-}
-
-impl LoginError {
-    /// Whether the person who asked can fix it with another request: another name, secret or option. The target says so by
-    /// status class 2, initiator error.
-    pub fn is_mistake(&self) -> bool {
-        match self {
-            Self::Refused { class, .. } => *class == CLASS_INITIATOR_ERROR,
-            Self::NoSecret
-            | Self::TargetNotProven
-            | Self::SameSecrets
-            | Self::OneSided
-            | Self::NoDigest { .. } => true,
-            Self::Moved { .. } | Self::Answer { .. } | Self::Unfit { .. } | Self::Endless => false,
-        }
-    }
-}
-
-/// Status-Class 2, initiator error (RFC 7143 §11.13.5).
-const CLASS_INITIATOR_ERROR: u8 = 2;
-
 /// The shortest that a length in bytes may be negotiated to (RFC 7143 §13.12 and the like).
 const LEN_MIN: u32 = 512;
-
-/// The most requests of one login.
-const EXCHANGES_MAX: u32 = 32;
 
 /// A login in progress.
 #[derive(Debug)]
@@ -106,7 +27,7 @@ pub(super) struct Login {
     exchanges: u32,
     gathered: Vec<u8>,
     parameters: Parameters,
-    /// Whether the target has proven itself; true from the start where it need not.
+    /// Whether the target has proven itself; true from the start if it need not.
     proven: bool,
     ours: Option<Challenge>,
 }
@@ -123,7 +44,7 @@ enum Stage {
     Operational,
 }
 
-/// What follows a response.
+/// The next step after a response.
 pub(super) enum Next {
     Send(Control),
     /// The full feature phase begins, with these values.
@@ -154,7 +75,7 @@ impl Login {
         })
     }
 
-    /// The first request: who, to whom, and how to authenticate.
+    /// The first request: the names of both ends, and how to authenticate.
     pub(super) fn first(&mut self) -> Control {
         let mut text = TextBuilder::default();
         text.push("InitiatorName", &self.config.initiator);
@@ -167,7 +88,7 @@ impl Login {
         }
         let (methods, transit) = match (&self.config.credentials, self.proven) {
             (None, _) => ("None", Some(CSG_OPERATIONAL)),
-            // A target that need not prove itself may do without a proof of ours, too.
+            // A target that need not prove itself may also accept us without a proof.
             (Some(_), true) => ("CHAP,None", None),
             (Some(_), false) => ("CHAP", None),
         };
@@ -175,7 +96,7 @@ impl Login {
         self.request(CSG_SECURITY, transit, text)
     }
 
-    /// A response, whose status was not yet looked at.
+    /// Takes a response.
     pub(super) fn on_response(
         &mut self,
         response: &LoginResponse,
@@ -427,7 +348,7 @@ impl Login {
 }
 
 /// MaxOutstandingR2T that is offered.
-const R2TS_OFFERED: u32 = super::Session::R2TS_MAX as u32;
+const R2TS_OFFERED: u32 = R2TS_MAX as u32;
 const _: () = assert!(R2TS_OFFERED <= OUTSTANDING_R2T_MAX);
 
 fn check_status(response: &LoginResponse, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
@@ -458,26 +379,4 @@ fn bad_answer(key: &str, value: &str) -> SessionError {
         value: value.to_owned(),
     }
     .into()
-}
-
-/// RFC 7143 §11.13.5, with how to fix it.
-fn refusal(class: u8, detail: u8) -> String {
-    let text = match (class, detail) {
-        (2, 0) => "the initiator made a mistake",
-        (2, 1) => "authentication failed; check user and secret",
-        (2, 2) => "this initiator may not use the target; allow its name there, or set initiator=",
-        (2, 3) => "there is no target of this name; `discover` lists those that there are",
-        (2, 4) => "the target was removed",
-        (2, 5) => "the protocol version is not supported",
-        (2, 6) => "too many connections",
-        (2, 7) => "a parameter is missing",
-        (2, 8) => "the connection cannot join the session",
-        (2, 9) => "the session type is not supported",
-        (2, 10) => "the session does not exist",
-        (3, 0) => "the target failed",
-        (3, 1) => "the service is unavailable",
-        (3, 2) => "the target is out of resources",
-        _ => return format!("status {class:02x}{detail:02x}h"),
-    };
-    text.to_owned()
 }

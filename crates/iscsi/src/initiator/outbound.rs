@@ -1,198 +1,32 @@
-//! What goes to the target: control PDUs, data-out, commands with immediate data.
+//! What is sent to the target: control PDUs, data-out, commands with immediate data.
 
 use block::ByteRange;
-use scsi::Lun;
 use scsi::host::Transfer;
 use session::{BufferRange, Buffers, Placement, SendList};
-use zerocopy::big_endian::{U16, U32};
+use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes as _, IntoBytes};
 
-use super::table::{Phase, abort_tag};
-use super::{Session, State};
+use super::error::Violation;
+use super::pending::{Control, DataSequence};
+use super::session::{Session, State};
+use super::table::Phase;
+use crate::framing::{OVERHEAD_MAX, push_end_of_segment, push_header, push_segment};
 use crate::params::Digest;
-use crate::text::TextBuilder;
-use crate::wire::command::{ScsiCommand, TaskManagementRequest, function};
+use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
-use crate::wire::login::{LoginRequest, LogoutRequest, TextRequest};
-use crate::wire::other::NopOut;
-use crate::wire::{BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TASK_TAG, U24, request};
-
-/// A sequence of data-out that has not been sent in full.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) key: u16,
-    /// The R2T's Target Transfer Tag; all ones for unsolicited data.
-    pub(super) ttt: U32,
-    pub(super) lun: [u8; 8],
-    pub(super) data_sn: u32,
-    /// The next byte to send, from the start of the command's data.
-    pub(super) offset: u32,
-    pub(super) left_bytes: u32,
-}
-
-/// A PDU that is no command and carries no blocks. Its CmdSN and ExpStatSN are filled in when it is emitted.
-#[derive(Debug)]
-pub(super) struct Control {
-    header: [u8; BHS_LEN],
-    segment: Vec<u8>,
-}
+use crate::wire::{Bhs, FINAL, NO_TASK_TAG, U24, request};
 
 /// Data up to this length are copied next to their header; longer ones are gathered from their buffer.
 pub(super) const COPY_MAX_BYTES: u32 = 4096;
 
-/// What a PDU takes beside its data: header, both digests, padding.
-const OVERHEAD_BYTES: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
-
 /// Parts of a list that one PDU takes: head, data, padding and digest.
 const PDU_PARTS: usize = 3;
 
-/// I: immediate delivery, which takes no CmdSN.
-const IMMEDIATE: u8 = 0x40;
 /// R and W of a SCSI Command.
 const READ: u8 = 0x40;
 const WRITE: u8 = 0x20;
 /// ATTR: SIMPLE.
 const SIMPLE: u8 = 1;
-
-/// Initiator Task Tags of what is no command; a session has one of each at a time.
-pub(super) const TAG_LOGIN: u32 = 0xFF01;
-pub(super) const TAG_TEXT: u32 = 0xFF02;
-pub(super) const TAG_LOGOUT: u32 = 0xFF03;
-pub(super) const TAG_PING: u32 = 0xFF04;
-
-impl Control {
-    pub(super) fn login(flags: u8, isid: [u8; 6], text: Vec<u8>) -> Self {
-        let header = LoginRequest {
-            opcode: IMMEDIATE | request::LOGIN,
-            flags,
-            version_max: 0,
-            version_min: 0,
-            total_ahs_words: 0,
-            data_segment_len: U24::new(text.len() as u32),
-            isid,
-            tsih: U16::ZERO,
-            itt: U32::new(TAG_LOGIN),
-            cid: U16::new(1),
-            reserved: U16::ZERO,
-            cmd_sn: U32::ZERO,
-            exp_stat_sn: U32::ZERO,
-            reserved_32: [0; 16],
-        };
-        Self::new(&header, text)
-    }
-
-    /// SendTargets=All.
-    pub(super) fn send_targets() -> Self {
-        let mut text = TextBuilder::default();
-        text.push("SendTargets", "All");
-        Self::text([0; 8], U32::new(NO_TASK_TAG), text.into_bytes())
-    }
-
-    /// Asks for the rest of an answer.
-    pub(super) fn text_rest(lun: [u8; 8], ttt: U32) -> Self {
-        Self::text(lun, ttt, Vec::new())
-    }
-
-    fn text(lun: [u8; 8], ttt: U32, text: Vec<u8>) -> Self {
-        let header = TextRequest {
-            opcode: IMMEDIATE | request::TEXT,
-            flags: FINAL,
-            reserved: [0; 2],
-            total_ahs_words: 0,
-            data_segment_len: U24::new(text.len() as u32),
-            lun,
-            itt: U32::new(TAG_TEXT),
-            ttt,
-            cmd_sn: U32::ZERO,
-            exp_stat_sn: U32::ZERO,
-            reserved_32: [0; 16],
-        };
-        Self::new(&header, text)
-    }
-
-    /// Closes the session.
-    pub(super) fn logout() -> Self {
-        let header = LogoutRequest {
-            opcode: IMMEDIATE | request::LOGOUT,
-            reason: FINAL,
-            reserved: [0; 2],
-            total_ahs_words: 0,
-            data_segment_len: U24::default(),
-            reserved_8: [0; 8],
-            itt: U32::new(TAG_LOGOUT),
-            cid: U16::ZERO,
-            reserved_22: U16::ZERO,
-            cmd_sn: U32::ZERO,
-            exp_stat_sn: U32::ZERO,
-            reserved_32: [0; 16],
-        };
-        Self::new(&header, Vec::new())
-    }
-
-    /// Answers a NOP-In.
-    pub(super) fn nop(lun: [u8; 8], ttt: U32) -> Self {
-        Self::nop_out(lun, NO_TASK_TAG, ttt)
-    }
-
-    /// Wants a NOP-In for an answer.
-    pub(super) fn ping() -> Self {
-        Self::nop_out([0; 8], TAG_PING, U32::new(NO_TASK_TAG))
-    }
-
-    fn nop_out(lun: [u8; 8], itt: u32, ttt: U32) -> Self {
-        let header = NopOut {
-            opcode: IMMEDIATE | request::NOP_OUT,
-            flags: FINAL,
-            reserved: [0; 2],
-            total_ahs_words: 0,
-            data_segment_len: U24::default(),
-            lun,
-            itt: U32::new(itt),
-            ttt,
-            cmd_sn: U32::ZERO,
-            exp_stat_sn: U32::ZERO,
-            reserved_32: [0; 16],
-        };
-        Self::new(&header, Vec::new())
-    }
-
-    /// Aborts the command of `itt`, whose CmdSN was `cmd_sn`.
-    pub(super) fn abort_task(itt: u32, lun: Lun, cmd_sn: u32) -> Self {
-        let header = TaskManagementRequest {
-            opcode: IMMEDIATE | request::TASK_MANAGEMENT,
-            function: FINAL | function::ABORT_TASK,
-            reserved: [0; 2],
-            total_ahs_words: 0,
-            data_segment_len: U24::default(),
-            lun: scsi::lun_bytes(lun),
-            itt: U32::new(abort_tag(itt)),
-            referenced_task_tag: U32::new(itt),
-            cmd_sn: U32::ZERO,
-            exp_stat_sn: U32::ZERO,
-            ref_cmd_sn: U32::new(cmd_sn),
-            exp_data_sn: U32::ZERO,
-            reserved_40: [0; 8],
-        };
-        Self::new(&header, Vec::new())
-    }
-
-    fn new(header: &(impl IntoBytes + zerocopy::Immutable), segment: Vec<u8>) -> Self {
-        let mut bytes = [0; BHS_LEN];
-        bytes.copy_from_slice(header.as_bytes());
-        Self {
-            header: bytes,
-            segment,
-        }
-    }
-
-    /// The header with the numbers of the moment: every request has CmdSN and ExpStatSN in the same place.
-    fn numbered(&self, cmd_sn: u32, exp_stat_sn: u32) -> [u8; BHS_LEN] {
-        let mut header = self.header;
-        header[24..28].copy_from_slice(&cmd_sn.to_be_bytes());
-        header[28..32].copy_from_slice(&exp_stat_sn.to_be_bytes());
-        header
-    }
-}
 
 /// Which digests PDUs have.
 #[derive(Clone, Copy)]
@@ -228,7 +62,7 @@ impl Session {
         if !matches!(self.state, State::FullFeature) || self.is_leaving {
             return;
         }
-        // Unsolicited data come in the order of their commands, since both queues are emitted in order.
+        // Unsolicited data are sent in the order of their commands, since both queues are emitted in order.
         loop {
             if !self.emit_answers(digests, before_bytes, buffers, out) {
                 return;
@@ -239,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Emits data-out; `false` where the list is full.
+    /// Emits data-out. Returns `false` if the list is full.
     fn emit_answers(
         &mut self,
         digests: Digests,
@@ -286,7 +120,7 @@ impl Session {
         true
     }
 
-    /// Emits the next command; `false` where there is none, the window is closed, or the list full.
+    /// Emits the next command. Returns `false` if there is none, the window is closed, or the list is full.
     fn emit_command(
         &mut self,
         digests: Digests,
@@ -350,7 +184,7 @@ impl Session {
         self.pending.pop_front();
         if unasked.following_bytes > 0 {
             entry.open_answers += 1;
-            self.answers.push_back(Answer {
+            self.answers.push_back(DataSequence {
                 key,
                 ttt: U32::new(NO_TASK_TAG),
                 lun: scsi::lun_bytes(self.lun),
@@ -362,7 +196,7 @@ impl Session {
         true
     }
 
-    /// How much of a command's data goes out without an R2T (RFC 7143 §4.2.5.2).
+    /// How much of a command's data is sent without an R2T (RFC 7143 §4.2.5.2).
     fn unasked(&mut self, key: u16) -> Unasked {
         let values = &self.parameters;
         let Transfer::ToTarget(range) = self.table.get_mut(key).transfer else {
@@ -385,9 +219,9 @@ impl Session {
         }
     }
 
-    pub(super) fn push_control(&mut self, control: Control) -> Result<(), super::Violation> {
+    pub(super) fn push_control(&mut self, control: Control) -> Result<(), Violation> {
         if self.controls.len() >= Self::CONTROLS_MAX {
-            return Err(super::Violation::Limit {
+            return Err(Violation::Limit {
                 limit: "the replies that wait to be sent",
             });
         }
@@ -396,7 +230,7 @@ impl Session {
     }
 }
 
-/// Data that go out without an R2T.
+/// Data that are sent without an R2T, in bytes.
 #[derive(Default)]
 struct Unasked {
     /// In the command's own PDU.
@@ -405,7 +239,7 @@ struct Unasked {
     following_bytes: u32,
 }
 
-/// How many bytes of a list itself data of this length take.
+/// How many own bytes of a list data of this length take.
 fn copied_bytes(len_bytes: u32) -> usize {
     if len_bytes > COPY_MAX_BYTES {
         0
@@ -414,19 +248,19 @@ fn copied_bytes(len_bytes: u32) -> usize {
     }
 }
 
-/// Whether a PDU surely fits.
+/// Whether a PDU fits.
 fn has_room(out: &SendList, copied_bytes: usize) -> bool {
-    out.free_parts() >= PDU_PARTS && out.free_bytes() >= OVERHEAD_BYTES + copied_bytes
+    out.free_parts() >= PDU_PARTS && out.free_bytes() >= OVERHEAD_MAX + copied_bytes
 }
 
 fn emit_header(digests: Digests, header: &[u8], out: &mut SendList) {
     debug_assert!(Bhs::ref_from_bytes(header).is_ok());
-    crate::transmit::push_header(header, digests.header, out);
+    push_header(header, digests.header, out);
 }
 
 /// Emits a data segment that is copied.
 fn emit_copy(digests: Digests, segment: &[u8], out: &mut SendList) {
-    crate::transmit::push_segment(segment, digests.data, out);
+    push_segment(segment, digests.data, out);
 }
 
 /// Emits a data segment from a command's buffer.
@@ -445,5 +279,5 @@ fn emit_range(digests: Digests, range: BufferRange, buffers: &Buffers, out: &mut
         },
     });
     assert!(fitted, "has_room was asked for these data");
-    crate::transmit::push_end_of_segment(data, digests.data, out);
+    push_end_of_segment(data, digests.data, out);
 }

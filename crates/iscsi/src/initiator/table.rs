@@ -3,14 +3,26 @@
 use scsi::host::{Command, CommandKey, Outcome, Transfer};
 use session::{BufferRange, Buffers};
 
-use super::{Abort, Session};
+/// Reads of at least this length are worth being received in place, bytes.
+pub(super) const BULK_MIN_BYTES: u32 = 16 * 1024;
 
-/// The commands in flight. Their entries are taken once.
+/// The result of asking for the abort of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// The target has no such command: it has ended, or was not sent yet.
+    NotInFlight,
+    /// The target was asked to abort it.
+    Asked,
+    /// The target had been asked before.
+    AskedBefore,
+}
+
+/// The commands in flight. Their entries are allocated once.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Box<[Entry]>,
     in_flight: u16,
-    /// Reads in flight of at least [`Session::BULK_MIN_BYTES`].
+    /// Reads in flight of at least [`BULK_MIN_BYTES`].
     bulk_reads: u16,
 }
 
@@ -26,15 +38,16 @@ pub(super) struct Entry {
     pub(super) open_answers: u8,
     pub(super) generation: u16,
     pub(super) cmd_sn: u32,
-    /// DataSN or R2TSN that comes next.
+    /// The next DataSN or R2TSN.
     pub(super) next_sn: u32,
-    /// Data received, or the end of what was sent unasked and asked for by R2Ts, from the start of the command's data.
+    /// Data received, or the end of the data that were sent unsolicited or requested by R2Ts, from the start of the
+    /// command's data.
     pub(super) moved_bytes: u32,
-    /// Where in the stream the last of the command's data that were placed in the send list end.
+    /// The position in the stream at which the command's data in the send list end.
     pub(super) placed_until_bytes: u64,
 }
 
-/// How far a command is.
+/// The progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Free,
@@ -42,7 +55,7 @@ pub(super) enum Phase {
     Active,
 }
 
-/// What became of a command's data.
+/// Whether a command's data arrived undamaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataVerdict {
     Sound,
@@ -55,14 +68,14 @@ enum AbortState {
     Asked,
 }
 
-/// An outcome that waits until its command's data have left.
+/// An outcome that waits until its command's data have been sent.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldOutcome {
     pub(super) until_bytes: u64,
     pub(super) outcome: Outcome,
 }
 
-/// What an ended command leaves behind.
+/// The state of a command at its end.
 pub(super) struct Ended {
     pub(super) is_pending: bool,
     pub(super) has_open_answers: bool,
@@ -71,7 +84,7 @@ pub(super) struct Ended {
 
 /// Bits of a task tag that hold the key; the upper 16 hold the generation.
 const KEY_MASK: u32 = 0xFFFF;
-/// Set in the tag of a task management function, in place of which a command's has a 0.
+/// Set in the tag of a task management request; 0 in the tag of a command.
 const ABORT_TAG: u32 = 0x8000;
 
 /// The Initiator Task Tag of a command.
@@ -149,17 +162,17 @@ impl Table {
         (entry.phase == Phase::Active && tag(key, entry.generation) == itt).then_some((key, entry))
     }
 
-    /// The command that the target was asked to abort by a request with the tag `itt`, where it is still in flight.
+    /// The command that the target was asked to abort by a request with the tag `itt`, if it is still in flight.
     pub(super) fn find_aborting(&mut self, itt: u32) -> Option<u16> {
         let (key, entry) = self.find(itt & !ABORT_TAG)?;
         (entry.abort == AbortState::Asked).then_some(key)
     }
 
-    /// Gives the task tag and the CmdSN of the command, too, where the target has to be told.
+    /// Also returns the task tag and the CmdSN of the command if the target is to be asked.
     pub(super) fn begin_abort(&mut self, key: u16) -> (Abort, Option<(u32, u32)>) {
         let entry = &mut self.entries[usize::from(key)];
         match (entry.phase, entry.abort) {
-            // A command that the target's window keeps back needs a connection that moves, not an abort.
+            // A command that waits for the target's window needs progress on the connection, not an abort.
             (Phase::Free | Phase::Pending, _) => (Abort::NotInFlight, None),
             (Phase::Active, AbortState::Asked) => (Abort::AskedBefore, None),
             (Phase::Active, AbortState::No) => {
@@ -211,5 +224,5 @@ impl Entry {
 }
 
 fn is_bulk(transfer: Transfer) -> bool {
-    matches!(transfer, Transfer::ToHost(range) if range.len_bytes >= Session::BULK_MIN_BYTES)
+    matches!(transfer, Transfer::ToHost(range) if range.len_bytes >= BULK_MIN_BYTES)
 }

@@ -1,16 +1,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ::session::{BufferRange, Buffers, Segment, SendList, StreamSession as _};
 use block::testing::VecVolume;
 use block::{BlockSize, Blocks, Extent, Lba};
 use proptest::prelude::*;
-use scsi::host::{CommandFailure, Setup, SetupStep, io};
-use session::{Segment, StreamSession as _};
+use scsi::host::{Command, CommandFailure, CommandKey, Outcome, Setup, SetupStep, io};
 
 use super::*;
+use crate::PeerError;
 use crate::backend::Authentication;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
-use crate::{Connection, PeerError};
+use crate::{Credentials, Digest};
 
 mod hostile;
 
@@ -50,7 +52,7 @@ struct Pair {
     session: Session,
     buffers: Buffers,
     list: SendList,
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     done: Vec<Outcome>,
     now: Instant,
@@ -64,7 +66,7 @@ impl Pair {
             session: Session::new(config).expect("a sensible configuration"),
             buffers: Buffers::new(SLOTS, SLOT_BYTES),
             list: SendList::with_capacity(64 * 1024),
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             backend: target.backend(),
             done: Vec::new(),
             now: Instant::now(),

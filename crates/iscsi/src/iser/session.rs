@@ -10,43 +10,47 @@
 //!                                        Hello
 //! ```
 
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use block::Completion;
 use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 use zerocopy::FromBytes;
 
-use super::SEGMENT_LEN_MAX_BYTES;
-use super::keys::{RdmaKeys, UNEXPECTED_PDUS_MAX};
 use super::wire::{
     CmHeader, ControlHeader, HEADER_LEN, HelloReply, Layout, Malformed, Message, Tag,
 };
 use crate::backend::Backend;
-use crate::connection::{self, AHS_LEN_MAX, Connection, Stage};
-use crate::login::Login;
-use crate::params::Parameters;
-use crate::task::Advertised;
-use crate::wire::BHS_LEN;
+use crate::params::rdma::{RdmaKeys, SEGMENT_LEN_MAX_BYTES, UNEXPECTED_PDUS_MAX};
+use crate::params::{Parameters, RECV_SEGMENT_LEN_MAX};
+use crate::peer::{self, AHS_LEN_MAX, check_lengths};
+use crate::target::full_feature::FullFeature;
+use crate::target::login_phase::LoginPhase;
+use crate::target::pdu::Sink;
+use crate::target::stage::Stage;
+use crate::target::task::Advertised;
+use crate::text::TEXT_LEN_MAX;
 use crate::wire::command::ScsiCommand;
+use crate::wire::{BHS_LEN, Bhs};
 
 /// How a peer breaks the protocol so that the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// As over TCP.
     #[error(transparent)]
-    Iscsi(#[from] connection::PeerError),
-    /// A message that is none of iSER's.
+    Iscsi(#[from] peer::PeerError),
+    /// The message is not one of iSER.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Another message where Hello was announced.
+    /// Hello was announced, but another message arrived.
     #[error("iSERHelloRequired=Yes was declared, but the first message is not a Hello")]
     HelloMissing,
-    /// Hello where none was announced, or a HelloReply.
+    /// A Hello that was not announced, or a HelloReply.
     #[error("a Hello or HelloReply arrived where none is allowed")]
     UnexpectedHello,
 }
 
-/// What a target's end of a connection has room for.
+/// The limits of a target's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetConfig {
     /// The command window.
@@ -71,8 +75,8 @@ impl TargetConfig {
     /// Bytes of the longest message that is sent.
     pub const SEND_LEN_MAX_BYTES: u32 = (HEADER_LEN + BHS_LEN) as u32 + SEGMENT_LEN_MAX_BYTES;
 
-    /// How many receives are posted: for the command window and the unexpected PDUs. Initiators that send more wait for
-    /// the transport, which tells them to (receiver not ready).
+    /// How many receives are posted: for the command window and the unexpected PDUs. The transport makes initiators that
+    /// send more wait (receiver not ready).
     pub const fn receives(&self) -> u16 {
         self.commands_max + UNEXPECTED_PDUS_MAX
     }
@@ -88,10 +92,10 @@ pub struct Accepted {
     invalidates: bool,
 }
 
-/// Takes the private data of a connection request; what they lead to, and the private data of the reply.
+/// Takes the private data of a connection request. Returns how it is accepted, and the private data of the reply.
 ///
-/// Zero-based addresses are used where the initiator says that it has them: its headers may then come without addresses, and
-/// addresses that they do have are taken as they stand, from 0 on.
+/// Zero-based addresses are used if the initiator supports them. Its headers may then omit addresses; addresses that are
+/// present are used as they are, from 0 on.
 pub fn accept(private_data: &[u8]) -> (Accepted, [u8; 4]) {
     let asked = CmHeader::parse(private_data);
     let zero_based = asked.is_some_and(CmHeader::zero_based);
@@ -113,24 +117,28 @@ enum HelloState {
 
 /// An iSER target's end of one connection.
 pub struct TargetSession<B> {
-    pub(super) core: Connection<B>,
+    pub(super) stage: Stage,
     config: TargetConfig,
+    /// Responses invalidate the keys of their commands.
     pub(super) invalidates: bool,
     hello: HelloState,
-    /// `None` before the first message, where that is to tell.
+    /// `None` until the first message shows it.
     layout: Option<Layout>,
     pub(super) hello_reply: Option<HelloReply>,
-    /// RDMA READs that were posted, and those whose data have come.
+    /// RDMA READs that were posted.
     pub(super) reads_posted: u64,
+    /// RDMA READs whose data have arrived.
     pub(super) reads_done: u64,
+    backend: PhantomData<fn(&mut B)>,
 }
 
 impl<B: Backend> TargetSession<B> {
     /// A session over a connection that was just accepted.
     pub fn new(accepted: Accepted, config: TargetConfig) -> Self {
         let keys = RdmaKeys::new(accepted.counts_all_data);
+        let login = LoginPhase::over_rdma(keys, usize::from(config.commands_max));
         Self {
-            core: Connection::with_login(Login::over_rdma(keys), usize::from(config.commands_max)),
+            stage: Stage::new(login),
             config,
             invalidates: accepted.invalidates,
             hello: HelloState::Login,
@@ -138,12 +146,13 @@ impl<B: Backend> TargetSession<B> {
             hello_reply: None,
             reads_posted: 0,
             reads_done: 0,
+            backend: PhantomData,
         }
     }
 
     /// The negotiated parameters, once logged in.
     pub fn parameters(&self) -> Option<&Parameters> {
-        self.core.parameters()
+        self.stage.parameters()
     }
 
     /// How headers are laid out, both ways.
@@ -153,7 +162,7 @@ impl<B: Backend> TargetSession<B> {
 
     /// The initiator's name, once logged in.
     pub fn initiator(&self) -> Option<&str> {
-        self.core.initiator()
+        self.stage.initiator()
     }
 
     fn on_control(
@@ -165,38 +174,68 @@ impl<B: Backend> TargetSession<B> {
         if self.hello == HelloState::AwaitingHello {
             return Err(PeerError::HelloMissing);
         }
-        self.core.advertised = advertised(header, pdu);
-        self.core.handle_pdu(now, pdu, backend)?;
-        if self.hello == HelloState::Login
-            && let Some(parameters) = self.core.parameters()
-        {
-            let keys = parameters.rdma.as_ref();
-            self.hello = if keys.is_some_and(|keys| keys.hello_required) {
-                HelloState::AwaitingHello
-            } else {
-                HelloState::Open
-            };
+        match &mut self.stage {
+            Stage::Login(login) if login.is_closing() => {}
+            Stage::Login(login) => {
+                login.start(now);
+                let (bhs, segment) = cut(pdu, TEXT_LEN_MAX)?;
+                if let Some(full) = login.handle(now, bhs, segment, backend)? {
+                    self.enter_full_feature(full);
+                }
+            }
+            Stage::Full(core) => {
+                core.continue_turn(now, backend);
+                if core.takes_input() {
+                    let (bhs, data) = cut(pdu, RECV_SEGMENT_LEN_MAX as usize)?;
+                    let advertised = advertised(header, bhs);
+                    let sink = core.handle_header(now, bhs, advertised, backend)?;
+                    if let Sink::Write { slot } = sink
+                        && !data.is_empty()
+                    {
+                        core.handle_data(slot, data, backend);
+                    }
+                    core.finish_pdu(now, (bhs, sink), data, backend)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Whether replies may be sent: while reads are outstanding of a task that was aborted, none is, since the initiator
-    /// takes the task's buffer back once it is told.
-    pub(super) fn may_reply(&self) -> bool {
+    fn enter_full_feature(&mut self, full: FullFeature) {
+        let keys = full.parameters.rdma.as_ref();
+        self.hello = if keys.is_some_and(|keys| keys.hello_required) {
+            HelloState::AwaitingHello
+        } else {
+            HelloState::Open
+        };
+        self.stage = Stage::Full(Box::new(full));
+    }
+
+    /// Whether no reply may be sent. While reads of an aborted task are outstanding, none may, since the initiator reuses
+    /// the task's buffer once it has the reply.
+    pub(super) fn holds_replies(&self) -> bool {
         let outstanding = self.reads_posted - self.reads_done;
-        let of_tasks = || match &self.core.stage {
-            Stage::Full(full) => full.tasks.outstanding_r2ts() as u64,
+        let of_tasks = || match &self.stage {
+            Stage::Full(core) => core.tasks.outstanding_r2ts() as u64,
             Stage::Login(_) => 0,
         };
-        outstanding == 0 || outstanding == of_tasks()
+        outstanding != 0 && outstanding != of_tasks()
     }
 }
 
-/// The buffers that a SCSI Command names. How long they are is not said: as long as its Expected Data Transfer Length.
-fn advertised(header: &ControlHeader, pdu: &[u8]) -> Advertised {
-    let Ok((command, _)) = ScsiCommand::read_from_prefix(pdu) else {
-        return Advertised::default();
-    };
+/// Cuts a PDU that arrived in one piece, without digests: over RDMA a message is a PDU. Padding may follow.
+fn cut(pdu: &[u8], segment_len_max: usize) -> Result<(&Bhs, &[u8]), peer::PeerError> {
+    let truncated = peer::PeerError::Truncated(pdu.len());
+    let (bhs, rest) = Bhs::ref_from_prefix(pdu).map_err(|_| truncated)?;
+    let ahs_len = check_lengths(bhs, segment_len_max)?;
+    let len = bhs.data_segment_len.get() as usize;
+    let data = rest.get(ahs_len..).and_then(|rest| rest.get(..len));
+    Ok((bhs, data.ok_or(truncated)?))
+}
+
+/// The buffers that a SCSI Command names. Their length is not stated: it is the Expected Data Transfer Length.
+fn advertised(header: &ControlHeader, bhs: &Bhs) -> Advertised {
+    let command: &ScsiCommand = bhs.cast();
     let buffer = |tag: Tag| RemoteBuffer {
         address: tag.base,
         key: RemoteKey(tag.stag),
@@ -237,19 +276,20 @@ impl<B: Backend> MessageSession for TargetSession<B> {
         backend: &mut B,
     ) -> Result<(), PeerError> {
         self.reads_done += 1;
-        let slot = match (&self.core.stage, u32::try_from(tag)) {
-            (Stage::Full(full), Ok(tag)) => full.tasks.by_transfer_tag(tag),
-            _ => None,
-        };
-        // Data of a task that was aborted are thrown away.
-        if let Some(slot) = slot {
-            self.core.on_read(slot, data, now, backend);
+        // Data of a task that was aborted are discarded.
+        if let Stage::Full(core) = &mut self.stage
+            && let Ok(tag) = u32::try_from(tag)
+            && let Some(slot) = core.tasks.by_transfer_tag(tag)
+        {
+            core.handle_read(slot, data, now, backend);
         }
         Ok(())
     }
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut dyn WorkList) {
-        self.core.look_at_standing(now, backend);
+        if let Stage::Full(core) = &mut self.stage {
+            core.check_session_state(now, backend);
+        }
         self.transmit(now, backend, out);
     }
 }
@@ -259,27 +299,22 @@ impl<B: Backend> Session for TargetSession<B> {
     type Error = PeerError;
 
     fn wants_transmit(&self) -> bool {
-        if self.core.closing {
-            return false;
-        }
-        let tasks = match &self.core.stage {
-            Stage::Full(full) => full.tasks.has_ready(),
-            Stage::Login(_) => false,
-        };
-        let replies = !self.core.replies.is_empty() && self.may_reply();
-        tasks || replies || self.hello_reply.is_some()
+        let has_replies = self.stage.has_replies() && !self.holds_replies();
+        let has_output = self.stage.has_ready() || has_replies || self.hello_reply.is_some();
+        !self.stage.is_closing() && has_output
     }
 
     fn is_idle(&self) -> bool {
-        self.core.is_idle() && self.hello_reply.is_none() && self.reads_done == self.reads_posted
+        self.stage.is_idle() && self.hello_reply.is_none() && self.reads_done == self.reads_posted
     }
 
     fn is_closing(&self) -> bool {
-        self.core.is_closing()
+        self.stage.is_closing()
     }
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
-        Ok(self.core.handle_wake(now, backend)?)
+        self.stage.handle_wake(now, backend);
+        Ok(())
     }
 
     fn handle_completion(
@@ -288,18 +323,19 @@ impl<B: Backend> Session for TargetSession<B> {
         completion: Completion,
         backend: &mut B,
     ) -> Result<(), PeerError> {
-        Ok(self.core.handle_completion(now, completion, backend)?)
+        self.stage.handle_completion(now, completion, backend);
+        Ok(())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.core.poll_timeout()
+        self.stage.poll_timeout()
     }
 
     fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
-        Ok(self.core.handle_timeout(now, backend)?)
+        Ok(self.stage.handle_timeout(now, backend)?)
     }
 
     fn handle_close(&mut self, now: Instant, backend: &mut B) {
-        self.core.handle_close(now, backend);
+        self.stage.handle_close(now, backend);
     }
 }

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::wire::{Hello, HelloReply, Layout, Message, Tag};
 use super::*;
-use crate::connection::PeerError as IscsiError;
+use crate::PeerError as IscsiError;
 use crate::testing::{IserBed, IserInitiator, Received, TestTarget, laid_out};
 use crate::wire::command::ScsiResponse;
 use crate::wire::{FINAL, NO_TASK_TAG, request, response};

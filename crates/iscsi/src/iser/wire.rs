@@ -33,13 +33,13 @@ pub enum Layout {
     /// RFC 7145's, with base offsets; annex A12 calls it expanded.
     #[default]
     Expanded,
-    /// RFC 5046's: every buffer begins at offset 0 of its key. Annex A12 leaves it where both ends use zero-based addresses.
+    /// RFC 5046's: every buffer begins at offset 0 of its key. Annex A12 allows it if both ends use zero-based addresses.
     Short,
 }
 
 impl Layout {
-    /// That of a peer which may use either, told by its first message, a Login Request. A login names no buffer, so where the
-    /// shorter header has the opcode behind it, the longer one has a zero of an address.
+    /// The layout of a peer that may use either, according to its first message, a Login Request. A login names no buffer:
+    /// behind a short header there is the opcode, and at the same place of an expanded one a zero of an address.
     pub fn of_login(message: &[u8]) -> Self {
         let behind_short = message.get(SHORT_HEADER_LEN).map(|byte| byte & OPCODE_MASK);
         if behind_short == Some(request::LOGIN) {
@@ -126,7 +126,7 @@ impl From<ShortControlHeader> for ControlHeader {
 pub struct Tag {
     /// The key.
     pub stag: u32,
-    /// The base offset: an address, or an offset where the key is zero-based.
+    /// The base offset: an address, or an offset if the key is zero-based.
     pub base: u64,
 }
 
@@ -146,7 +146,7 @@ impl ControlHeader {
         }
     }
 
-    /// The buffer of the data-out, where it is named.
+    /// The buffer of the data-out, if one is named.
     pub fn write(&self) -> Option<Tag> {
         (self.flags & WRITE_VALID != 0).then(|| Tag {
             stag: self.write_stag.get(),
@@ -154,7 +154,7 @@ impl ControlHeader {
         })
     }
 
-    /// The buffer for data-in, where it is named.
+    /// The buffer for data-in, if one is named.
     pub fn read(&self) -> Option<Tag> {
         (self.flags & READ_VALID != 0).then(|| Tag {
             stag: self.read_stag.get(),
@@ -163,7 +163,7 @@ impl ControlHeader {
     }
 }
 
-/// Hello: an initiator's first message in full feature phase, where it wants one (RFC 7145 §9.3).
+/// Hello: an initiator's first message in full feature phase, if it announced one (RFC 7145 §9.3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -191,7 +191,7 @@ pub struct HelloReply {
     pub opcode: u8,
     /// MaxVer, bits 7-4; CurVer, bits 3-0.
     pub versions: u8,
-    /// iSER-ORD: how many RDMA READs the target has outstanding at the most.
+    /// iSER-ORD: the most RDMA READs that the target has outstanding.
     pub reads_max: U16,
     /// Reserved.
     pub reserved: [u8; 24],
@@ -210,7 +210,7 @@ impl Hello {
         }
     }
 
-    /// The answer of a target that has at most `reads_max` reads outstanding. It rejects where no version is common.
+    /// The answer of a target that has at most `reads_max` reads outstanding. It rejects the connection if no version is common.
     pub fn reply(&self, reads_max: u16) -> HelloReply {
         let (theirs_max, theirs_min) = (self.versions >> 4, self.versions & 0x0F);
         let current = theirs_max.min(VERSION);
@@ -242,19 +242,19 @@ pub enum Message<'a> {
     HelloReply(HelloReply),
 }
 
-/// Why a message is none.
+/// Why a message is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Too short for its iSER header.
     #[error("a message of {0} bytes is shorter than its iSER header")]
     Length(usize),
-    /// The opcode is none.
+    /// The opcode is unknown.
     #[error("iSER opcode {0} does not exist")]
     Opcode(u8),
 }
 
 impl<'a> Message<'a> {
-    /// Takes a message apart.
+    /// Parses a message.
     pub fn parse(bytes: &'a [u8], layout: Layout) -> Result<Self, Malformed> {
         let short = Malformed::Length(bytes.len());
         let opcode = bytes.first().ok_or(short)? >> 4;
@@ -280,7 +280,7 @@ fn control(bytes: &[u8], layout: Layout) -> Option<(ControlHeader, &[u8])> {
     }
 }
 
-/// A header, of which the reserved part need not be there.
+/// A header whose reserved part may be absent.
 fn padded<T: FromBytes>(bytes: &[u8]) -> Option<T> {
     let mut whole = [0; HEADER_LEN];
     let len = bytes.len().min(HEADER_LEN);
@@ -321,7 +321,7 @@ const NO_ZERO_BASED: u8 = 0x80;
 const NO_INVALIDATE: u8 = 0x40;
 
 impl CmHeader {
-    /// What either side does.
+    /// The flags of either side.
     pub fn new(zero_based: bool, invalidates: bool) -> Self {
         let unless = |yes, bit| if yes { 0 } else { bit };
         Self {
@@ -330,7 +330,7 @@ impl CmHeader {
         }
     }
 
-    /// What private data say; `None` where they are too short to say anything.
+    /// Parses private data; `None` if they are too short.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(private_data).ok()?.0)
     }

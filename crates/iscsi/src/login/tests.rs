@@ -1,5 +1,6 @@
 use super::*;
 use crate::AbortScope;
+use crate::backend::Opened;
 use crate::chap::Credentials;
 use crate::wire::login::LoginRequest;
 use zerocopy::FromBytes;
@@ -34,28 +35,32 @@ impl Backend for Gate {
         })
     }
 
-    fn share(&mut self, _: Opened, _: &SharedSession, _: u16) {}
+    fn share(&mut self, _: &Parameters, _: CommandWindow, _: u16) {}
 
     fn join(
         &mut self,
         _: SessionEnds<'_>,
         _: u16,
         _: u16,
-    ) -> Result<(Opened, SharedSession), OpenError> {
+    ) -> Result<(Opened, Parameters), OpenError> {
         Err(OpenError::NoSession)
     }
 
-    fn end_others(&mut self, _: Opened, _: Option<u16>) -> usize {
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        call(&mut CommandWindow::new(0, COMMANDS_MAX))
+    }
+
+    fn end_others(&mut self, _: Option<u16>) -> usize {
         0
     }
 
-    fn abort_on_others(&mut self, _: Opened, _: AbortScope, _: u32) {}
+    fn abort_on_others(&mut self, _: AbortScope, _: u32) {}
 
-    fn aborts_done(&mut self, _: Opened) -> bool {
+    fn aborts_done(&mut self) -> bool {
         true
     }
 
-    fn wake_other(&mut self, _: Opened, _: u16) {}
+    fn wake_other(&mut self, _: u16) {}
 
     fn targets(&mut self, _: &str) -> Vec<crate::TargetRecord> {
         let name = self.known.to_owned();
@@ -71,11 +76,12 @@ impl Backend for Gate {
         true
     }
 
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut scsi::Device) -> R) -> R {
-        call(&mut scsi::Device::new(String::new(), Vec::new()))
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut scsi::Device, scsi::NexusId) -> R) -> R {
+        let mut device = scsi::Device::new(String::new(), Vec::new());
+        call(&mut device, scsi::NexusId(1))
     }
 
-    fn view(&mut self, _: scsi::NexusId, _: u16) -> Option<(&scsi::View, session::SourceId)> {
+    fn view(&mut self, _: u16) -> Option<(&scsi::View, session::SourceId)> {
         None
     }
 
@@ -93,19 +99,19 @@ impl Backend for Gate {
 
     fn completed(&mut self, _: crate::Completed) {}
 
-    fn take_aborts(&mut self, _: Opened) -> Vec<crate::Abort> {
+    fn take_aborts(&mut self) -> Vec<crate::Abort> {
         Vec::new()
     }
 
-    fn standing(&mut self, _: Opened) -> crate::Standing {
-        crate::Standing::Good
+    fn session_state(&mut self) -> crate::SessionState {
+        crate::SessionState::Active
     }
 
-    fn drop_session(&mut self, _: Opened) {}
+    fn drop_session(&mut self) {}
 
     fn adopt(&mut self, _: Box<scsi::SanitizeWork>) {}
 
-    fn close(&mut self, _: Opened) {}
+    fn close(&mut self) {}
 }
 
 fn open_gate() -> Gate {
@@ -123,7 +129,7 @@ fn credentials(name: &str, secret: &str) -> Credentials {
     }
 }
 
-fn ask(login: &mut Login, gate: &mut Gate, flags: u8, text: &str) -> Reply {
+fn ask(login: &mut Login, gate: &mut Gate, flags: u8, text: &str) -> LoginReply {
     let mut header = [0; 48];
     header[0] = 0x43;
     header[1] = flags;

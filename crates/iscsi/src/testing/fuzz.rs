@@ -16,9 +16,10 @@ use super::TestTarget;
 use crate::backend::Authentication;
 use crate::chap::Credentials;
 use crate::initiator::PortalAddress;
+use crate::tcp::TargetSession;
+use crate::text;
 use crate::text::{TextBuilder, encode_hex, parse, parse_binary, parse_number};
 use crate::wire::{Bhs, command, data, login as login_wire, other, parse_lun, request, response};
-use crate::{Connection, text};
 
 pub use iser::{iser_message, iser_session};
 pub use session::{login_answers, session};
@@ -122,7 +123,7 @@ pub fn login(input: &[u8]) {
         target = target.with_authentication(authentication());
     }
     let mut backend = target.backend();
-    let mut connection = Connection::new();
+    let mut connection = TargetSession::new();
     let now = Instant::now();
     while let Some([flags, len]) = take(&mut script) {
         let mut header = [0; 48];

@@ -112,8 +112,8 @@ impl IserInitiator {
     }
 }
 
-/// A message of [`IserInitiator`]'s as it is sent where headers are laid out so; panics where it names a buffer that does not
-/// begin at offset 0 and headers have no place for that.
+/// A message of [`IserInitiator`] with its header in this layout. Panics if the layout cannot express it: a buffer does not
+/// begin at offset 0.
 pub fn laid_out(message: &[u8], layout: Layout) -> Vec<u8> {
     if layout == Layout::Expanded {
         return message.to_vec();
@@ -139,12 +139,12 @@ pub struct Received {
     pub bhs: Bhs,
     /// Its data segment.
     pub segment: Vec<u8>,
-    /// The key that it made worthless.
+    /// The key that it invalidated.
     pub invalidated: Option<RemoteKey>,
 }
 
 impl Received {
-    /// Takes a target's message apart; panics where it is no control-type PDU.
+    /// Parses a target's message. Panics if it is not a control-type PDU.
     pub fn parse(message: &[u8], layout: Layout, invalidated: Option<RemoteKey>) -> Self {
         let Ok(Message::Control(header, pdu)) = Message::parse(message, layout) else {
             panic!("targets send control-type PDUs");
@@ -185,11 +185,11 @@ pub struct IserBed {
     pub inbox: VecDeque<Received>,
     /// RDMA READs whose data have not been given to the session: their tags and data.
     pub reads: VecDeque<(u64, Vec<u8>)>,
-    /// Reads wait in `reads` until they are let go.
+    /// Reads wait in `reads` until [`finish_read`](Self::finish_read).
     pub holds_reads: bool,
     /// Requests that the initiator's adapter refused: a connection ends with the first.
     pub refused: Vec<RemoteBuffer>,
-    /// Messages that are no PDUs.
+    /// Messages that are not PDUs.
     pub others: Vec<Vec<u8>>,
     /// The time.
     pub now: Instant,
@@ -220,7 +220,7 @@ impl IserBed {
         self.send_bytes(&laid_out(message, self.layout))
     }
 
-    /// The same with a message as it stands.
+    /// The same with the bytes of a message.
     pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), PeerError> {
         assert!(
             message.len() <= TargetConfig::RECEIVE_LEN_BYTES as usize,
@@ -251,7 +251,7 @@ impl IserBed {
         }
     }
 
-    /// A volume is done with a command that it made wait.
+    /// A volume completes a command that it made wait.
     pub fn complete(&mut self, completion: Completion) {
         let (session, backend) = (&mut self.session, &mut self.backend);
         let taken = session.handle_completion(self.now, completion, backend);
@@ -296,7 +296,7 @@ impl IserBed {
         }
     }
 
-    /// The bytes that a request is about; `None` where they are not the initiator's.
+    /// The bytes that a request is about; `None` if they are not the initiator's.
     fn reach(&mut self, buffer: RemoteBuffer) -> Option<&mut [u8]> {
         let RemoteKey(key) = buffer.key;
         let (_, base, bytes) = self.memory.iter_mut().find(|(other, ..)| *other == key)?;

@@ -25,7 +25,7 @@ pub struct ScsiCommand {
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// Expected Data Transfer Length, bytes; of the write where it is bidirectional.
+    /// Expected Data Transfer Length, bytes; of the write if it is bidirectional.
     pub expected_len: U32,
     /// CmdSN.
     pub cmd_sn: U32,
@@ -79,7 +79,7 @@ pub struct ScsiResponse {
     pub exp_cmd_sn: U32,
     /// MaxCmdSN.
     pub max_cmd_sn: U32,
-    /// ExpDataSN: how many Data-In and R2T PDUs the command had; 0 where it failed at the iSCSI level.
+    /// ExpDataSN: how many Data-In and R2T PDUs the command had; 0 if it failed at the iSCSI level.
     pub exp_data_sn: U32,
     /// Bidirectional Read Residual Count.
     pub bidi_residual: U32,

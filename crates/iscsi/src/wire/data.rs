@@ -55,7 +55,7 @@ pub struct DataIn {
     pub flags: u8,
     /// Reserved.
     pub reserved: u8,
-    /// SCSI status, where S is set.
+    /// SCSI status, if S is set.
     pub status: u8,
     /// TotalAHSLength; 0.
     pub total_ahs_words: u8,
@@ -67,7 +67,7 @@ pub struct DataIn {
     pub itt: U32,
     /// Target Transfer Tag; all ones where A is not set.
     pub ttt: U32,
-    /// StatSN, where S is set.
+    /// StatSN, if S is set.
     pub stat_sn: U32,
     /// ExpCmdSN.
     pub exp_cmd_sn: U32,
@@ -77,7 +77,7 @@ pub struct DataIn {
     pub data_sn: U32,
     /// Buffer Offset, bytes.
     pub buffer_offset: U32,
-    /// Residual Count, bytes, where S is set.
+    /// Residual Count, bytes, if S is set.
     pub residual: U32,
 }
 

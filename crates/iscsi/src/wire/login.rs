@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<LoginResponse>() == BHS_LEN);
 
 /// T: the sender is ready for the next stage.
 pub const TRANSIT: u8 = 0x80;
-/// C: the text goes on in the next PDU.
+/// C: the text continues in the next PDU.
 pub const CONTINUE: u8 = 0x40;
 
 /// Text Request (RFC 7143 §11.10).
@@ -106,7 +106,7 @@ pub struct TextRequest {
     pub total_ahs_words: u8,
     /// DataSegmentLength, bytes of text.
     pub data_segment_len: U24,
-    /// LUN, where the TTT is not all ones.
+    /// LUN, if the TTT is not all ones.
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
@@ -142,7 +142,7 @@ pub struct TextResponse {
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// Target Transfer Tag: all ones where nothing more follows.
+    /// Target Transfer Tag: all ones if nothing more follows.
     pub ttt: U32,
     /// StatSN.
     pub stat_sn: U32,
@@ -176,7 +176,7 @@ pub struct LogoutRequest {
     pub reserved_8: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// CID, where the reason names a connection.
+    /// CID, if the reason names a connection.
     pub cid: U16,
     /// Reserved.
     pub reserved_22: U16,
@@ -231,3 +231,63 @@ pub struct LogoutResponse {
 }
 
 const _: () = assert!(size_of::<LogoutResponse>() == BHS_LEN);
+
+/// Status-Class and Status-Detail of a Login Response (RFC 7143 §11.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoginStatus(pub u8, pub u8);
+
+impl LoginStatus {
+    /// Success.
+    pub const SUCCESS: Self = Self(0, 0);
+    /// Initiator error, miscellaneous.
+    pub const INITIATOR_ERROR: Self = Self(2, 0);
+    /// Authentication failure.
+    pub const AUTHENTICATION_FAILURE: Self = Self(2, 1);
+    /// Authorization failure.
+    pub const AUTHORIZATION_FAILURE: Self = Self(2, 2);
+    /// Not found.
+    pub const NOT_FOUND: Self = Self(2, 3);
+    /// Unsupported version.
+    pub const UNSUPPORTED_VERSION: Self = Self(2, 5);
+    /// Too many connections.
+    pub const TOO_MANY_CONNECTIONS: Self = Self(2, 6);
+    /// Missing parameter.
+    pub const MISSING_PARAMETER: Self = Self(2, 7);
+    /// Session type not supported.
+    pub const SESSION_TYPE: Self = Self(2, 9);
+    /// Session does not exist.
+    pub const NO_SESSION: Self = Self(2, 10);
+    /// Service unavailable.
+    pub const UNAVAILABLE: Self = Self(3, 1);
+    /// Out of resources.
+    pub const OUT_OF_RESOURCES: Self = Self(3, 2);
+
+    /// What it means, in words.
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::SUCCESS => "success",
+            Self::AUTHENTICATION_FAILURE => {
+                "the host did not prove that it knows its CHAP secret, or cannot do CHAP"
+            }
+            Self::AUTHORIZATION_FAILURE => "the host is not allowed to use the target",
+            Self::NOT_FOUND => "there is no such target",
+            Self::UNSUPPORTED_VERSION => "the host speaks another version of iSCSI",
+            Self::TOO_MANY_CONNECTIONS => {
+                "the session already has the negotiated number of connections"
+            }
+            Self::MISSING_PARAMETER => "the host did not give its name or the target's",
+            Self::SESSION_TYPE => "the host asks for a kind of session that does not exist",
+            Self::NO_SESSION => "there is no session that the connection could join",
+            Self::UNAVAILABLE => "the target is being removed",
+            Self::OUT_OF_RESOURCES => "there is no room for another session",
+            _ => "the host's login is malformed",
+        }
+    }
+}
+
+impl std::fmt::Display for LoginStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(class, detail) = *self;
+        write!(f, "{} ({class:02x}{detail:02x}h)", self.meaning())
+    }
+}

@@ -207,8 +207,8 @@ fn rejected_hosts_cost_a_line_per_cause_and_cannot_forge_one() {
             "a connect was rejected",
         ),
     ] {
-        let urls = portals.iter().filter_map(|portal| portal["url"].as_str());
-        let url = urls.filter(|url| url.starts_with(scheme)).next();
+        let mut urls = portals.iter().filter_map(|portal| portal["url"].as_str());
+        let url = urls.find(|url| url.starts_with(scheme));
         let url = url.expect("the portal");
         for number in 0..20 {
             let name = format!("{url}/{target}-{number}");

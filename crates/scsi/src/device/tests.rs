@@ -1,6 +1,7 @@
 use super::*;
-use crate::testing::{self, Bytes, device, open_nexus};
+use crate::testing::{self, device, open_nexus};
 use block::BlockSize;
+use block::testing::VecVolume;
 
 fn cdb(bytes: &[u8]) -> [u8; 16] {
     let mut cdb = [0; 16];
@@ -19,7 +20,7 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        Self::with(Bytes::new(BlockSize::B512, 2048))
+        Self::with(Arc::new(VecVolume::new(BlockSize::B512, 2048)))
     }
 
     fn with<V: Volume + 'static>(volume: Arc<V>) -> Self {
@@ -233,7 +234,9 @@ fn an_offline_volume_is_not_ready_until_someone_acts() {
 
 #[test]
 fn a_locked_volume_refuses_writes_and_shows_it() {
-    let mut bed = Bed::with(Bytes::locked(2048));
+    let locked = VecVolume::new(BlockSize::B512, 2048);
+    locked.set_read_only(true);
+    let mut bed = Bed::with(Arc::new(locked));
     let refused = bed.run(bed.a, &write_10(), &[]);
     assert_eq!(
         refused.sense.map(|sense| sense.key),
@@ -245,8 +248,8 @@ fn a_locked_volume_refuses_writes_and_shows_it() {
 
 #[test]
 fn extended_copy_moves_blocks_between_units() {
-    let source = Bytes::new(BlockSize::B512, 64);
-    let destination = Bytes::new(BlockSize::B4096, 8);
+    let source = Arc::new(VecVolume::new(BlockSize::B512, 64));
+    let destination = Arc::new(VecVolume::new(BlockSize::B4096, 8));
     let units = [Arc::clone(&source), Arc::clone(&destination)];
     let mut device = device("iqn.t", (0..).zip(units));
     let c = open_nexus(&mut device, "iqn.c");

@@ -1,8 +1,10 @@
 use super::*;
 use crate::opcodes;
 use crate::sense::SenseKey;
-use crate::testing::{Bytes, execute, in_turns};
+use crate::testing::{execute, in_turns};
 use crate::{Response, ScsiStatus, Step, Turn};
+use block::testing::VecVolume;
+use std::sync::Arc;
 
 const GEOMETRY: Geometry = Geometry::new(BlockSize::B512, Blocks(1 << 20));
 
@@ -97,7 +99,7 @@ fn write_same_of_no_blocks_and_anchors_are_refused() {
 
 #[test]
 fn or_write_keeps_old_bits() {
-    let volume = Bytes::new(BlockSize::B512, 8);
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 8));
     let extent = Extent::new(Lba(2), Blocks(2));
     execute(Medium::Write(extent), &[0xA0; 1024], volume.as_ref()).expect("write");
     execute(Medium::OrWrite(extent), &[0x05; 1024], volume.as_ref()).expect("or");
@@ -106,7 +108,7 @@ fn or_write_keeps_old_bits() {
 
 #[test]
 fn verify_of_one_block_against_many_finds_the_odd_one() {
-    let volume = Bytes::new(BlockSize::B512, 8);
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 8));
     let extent = Extent::new(Lba(0), Blocks(4));
     let verify = Medium::VerifyData(extent, VerifyMode::OneBlock);
     execute(verify, &[0; 512], volume.as_ref()).expect("all zeros");
@@ -118,7 +120,7 @@ fn verify_of_one_block_against_many_finds_the_odd_one() {
 
 #[test]
 fn write_same_repeats_its_block_and_zeros_need_none() {
-    let volume = Bytes::new(BlockSize::B512, 1024);
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 1024));
     let extent = Extent::new(Lba(1), Blocks(1000));
     let fill = Medium::WriteSame {
         extent,
@@ -146,7 +148,7 @@ fn write_same_repeats_its_block_and_zeros_need_none() {
 
 #[test]
 fn unmap_checks_all_descriptors_before_the_first_is_executed() {
-    let volume = Bytes::new(BlockSize::B512, 8);
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 8));
     let whole = Extent::new(Lba(0), Blocks(8));
     execute(Medium::Write(whole), &[9; 4096], volume.as_ref()).expect("write");
     let mut list = vec![0; 8 + 32];
@@ -167,7 +169,7 @@ fn unmap_checks_all_descriptors_before_the_first_is_executed() {
 }
 
 /// How many turns a command takes that succeeds.
-fn turns(command: Medium, data: &[u8], volume: &Bytes) -> usize {
+fn turns(command: Medium, data: &[u8], volume: &VecVolume) -> usize {
     let mut execution = Execution::new(command);
     let (response, turns) = in_turns(|turn| execution.go_on(data, volume, turn));
     assert_eq!(response.status, ScsiStatus::Good);
@@ -177,7 +179,7 @@ fn turns(command: Medium, data: &[u8], volume: &Bytes) -> usize {
 #[test]
 fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
     const BLOCKS: u64 = 64 << 20 >> 9;
-    let volume = Bytes::new(BlockSize::B512, BLOCKS);
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
     let whole = Extent::new(Lba(0), Blocks(BLOCKS));
     let inner = Extent::new(Lba(3), Blocks(BLOCKS - 7));
     let same = |extent, unmap, zeros| Medium::WriteSame {
@@ -223,7 +225,7 @@ fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
 
 #[test]
 fn short_commands_take_one_turn_and_many_share_it() {
-    let volume = Bytes::new(BlockSize::B4096, 1024);
+    let volume = Arc::new(VecVolume::new(BlockSize::B4096, 1024));
     let extent = Extent::new(Lba(5), Blocks(8));
     let mut turn = Turn::new();
     let mut done = 0;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::device::{Begin, Device, NexusId};
 use crate::sense::ScsiStatus;
-use crate::testing::{Bytes, device, open_nexus, sanitize};
+use crate::testing::{device, open_nexus, sanitize};
 use block::testing::{LateVolume, VecVolume};
 use block::{BlockSize, Blocks, Lba, Op, ReadDest};
 
@@ -26,7 +26,7 @@ struct Bed {
 impl Bed {
     /// A logical unit that is full of ones.
     fn new() -> Self {
-        let volume = Bytes::new(BlockSize::B4096, LEN_BYTES >> 12);
+        let volume = Arc::new(VecVolume::new(BlockSize::B4096, LEN_BYTES >> 12));
         let ones = vec![1; LEN_BYTES as usize];
         let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 12));
         let data = &ones[..];

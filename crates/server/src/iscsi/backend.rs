@@ -1,16 +1,16 @@
-//! What an iSCSI connection asks of the server: the targets that its initiator may use, and the
-//! LUNs there.
+//! The backend of an iSCSI connection: the targets that its initiator may use, and their LUNs.
 //!
-//! As for NVMe, nothing here takes a lock on the data path: LUNs are looked up once and kept until
-//! the target's generation moves.
+//! As for NVMe, the data path takes no lock: LUNs are looked up once and kept until the target's
+//! generation changes. The exception is the command window of a session that may have several
+//! connections.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
 use iscsi::{
-    Abort, AbortScope, Authentication, Backend, Completed, LoggedIn, LoginStatus, OpenError,
-    Opened, Saved, SessionEnds, SessionKind, SharedSession, Standing, TargetRecord,
+    Abort, AbortScope, Authentication, Backend, CommandWindow, Completed, LoggedIn, LoginStatus,
+    OpenError, Opened, Parameters, Saved, SessionEnds, SessionKind, SessionState, TargetRecord,
 };
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortalNumber;
@@ -19,6 +19,7 @@ use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 use session::SourceId;
 use volume::Charge;
 
+use super::target::SharedSession;
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
 use crate::backend::log_end;
@@ -27,7 +28,7 @@ use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, PortalGroup, Transport};
 
-/// The portal that a connection came through.
+/// The portal of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IscsiPortalId {
     pub(crate) port: PortalNumber,
@@ -35,7 +36,7 @@ pub(crate) struct IscsiPortalId {
     pub(crate) group: PortalGroup,
 }
 
-/// A connection's way to the server.
+/// The backend of one connection.
 pub(crate) struct IscsiBackend {
     core: Arc<Core>,
     accepted: Accepted,
@@ -45,11 +46,11 @@ pub(crate) struct IscsiBackend {
     /// The login is done.
     is_admitted: bool,
     views: Views<Lun, View>,
-    /// The generation that `views` and `standing` were looked up at.
+    /// The generation that `views` and `state` were looked up at.
     seen: u64,
-    standing: Standing,
+    state: SessionState,
     charge: Charge,
-    /// For the output that is kept when the peer does not read.
+    /// For output that waits while the peer does not read.
     stall_charge: Option<Charge>,
 }
 
@@ -59,6 +60,8 @@ struct Binding {
     opened: Opened,
     isid: [u8; 6],
     grant: Grant,
+    /// What its connections share, if it may have several.
+    shared: Option<SharedSession>,
 }
 
 impl IscsiBackend {
@@ -83,7 +86,7 @@ impl IscsiBackend {
             is_admitted: false,
             views: Views::new(),
             seen: 0,
-            standing: Standing::Good,
+            state: SessionState::Active,
             charge,
             stall_charge: None,
         }
@@ -96,7 +99,7 @@ impl IscsiBackend {
         }
     }
 
-    /// The access check, and room for the connection.
+    /// Checks access, and reserves memory for the connection.
     fn admit(&mut self, ends: SessionEnds<'_>) -> Result<(Arc<IscsiTarget>, Grant), OpenError> {
         let who = self.who(ends.initiator);
         let (target, grant) = self.core.open_iscsi(ends.target, self.group, who)?;
@@ -116,6 +119,7 @@ impl IscsiBackend {
         opened: Opened,
         ends: SessionEnds<'_>,
         grant: Grant,
+        shared: Option<SharedSession>,
     ) {
         self.views.count_in(Arc::clone(target.totals()));
         self.binding = Some(Binding {
@@ -123,10 +127,11 @@ impl IscsiBackend {
             opened,
             isid: ends.isid,
             grant,
+            shared,
         });
     }
 
-    /// Looks everything up again where it may have changed.
+    /// Looks everything up again if it may have changed.
     fn refresh(&mut self) {
         let Some(Binding { target, opened, .. }) = &self.binding else {
             return;
@@ -134,12 +139,12 @@ impl IscsiBackend {
         let generation = target.generation();
         if generation != self.seen {
             self.seen = generation;
-            self.standing = target.standing(*opened, self.accepted.id);
+            self.state = target.connection_state(*opened, self.accepted.id);
             self.views.refresh(|lun| target.view(opened.nexus, lun));
         }
     }
 
-    /// Enters the connection among those of its session.
+    /// Registers the connection with its session.
     fn register(&mut self, login: &LoggedIn) {
         let Ok(host) = login.initiator.parse::<HostName>() else {
             return;
@@ -188,13 +193,19 @@ impl Backend for IscsiBackend {
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError> {
         let (target, grant) = self.admit(ends)?;
         let opened = target.open(ends, self.group, grant.clone(), self.accepted.id)?;
-        self.bind(target, opened, ends, grant);
+        self.bind(target, opened, ends, grant, None);
         Ok(opened)
     }
 
-    fn share(&mut self, opened: Opened, session: &SharedSession, cid: u16) {
-        if let Some(binding) = &self.binding {
-            binding.target.share(opened, session, cid);
+    fn share(&mut self, parameters: &Parameters, window: CommandWindow, cid: u16) {
+        if let Some(Binding {
+            target,
+            opened,
+            shared,
+            ..
+        }) = &mut self.binding
+        {
+            *shared = Some(target.share(*opened, parameters.clone(), window, cid));
         }
     }
 
@@ -203,35 +214,44 @@ impl Backend for IscsiBackend {
         ends: SessionEnds<'_>,
         tsih: u16,
         cid: u16,
-    ) -> Result<(Opened, SharedSession), OpenError> {
+    ) -> Result<(Opened, Parameters), OpenError> {
         let (target, grant) = self.admit(ends)?;
         let (opened, shared) = target.join(ends, self.group, (tsih, cid), self.accepted.id)?;
-        self.bind(target, opened, ends, grant);
-        Ok((opened, shared))
+        let parameters = shared.parameters().clone();
+        self.bind(target, opened, ends, grant, Some(shared));
+        Ok((opened, parameters))
     }
 
-    fn end_others(&mut self, opened: Opened, cid: Option<u16>) -> usize {
-        let target = self.binding.as_ref().map(|binding| &binding.target);
-        target.map_or(0, |target| target.end_others(opened, self.accepted.id, cid))
+    fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        let binding = self.binding.as_ref();
+        binding
+            .and_then(|binding| binding.shared.as_ref())
+            .expect("the core uses the window of a session that it has shared or joined")
+            .with_window(call)
     }
 
-    fn abort_on_others(&mut self, opened: Opened, scope: AbortScope, before: u32) {
-        if let Some(binding) = &self.binding {
+    fn end_others(&mut self, cid: Option<u16>) -> usize {
+        let own = self.accepted.id;
+        self.binding.as_ref().map_or(0, |binding| {
+            binding.target.end_others(binding.opened, own, cid)
+        })
+    }
+
+    fn abort_on_others(&mut self, scope: AbortScope, before: u32) {
+        if let Some(Binding { target, opened, .. }) = &self.binding {
             let abort = Abort::ByOwn { scope, before };
-            binding
-                .target
-                .abort_on_others(opened, self.accepted.id, abort);
+            target.abort_on_others(*opened, self.accepted.id, abort);
         }
     }
 
-    fn aborts_done(&mut self, _: Opened) -> bool {
+    fn aborts_done(&mut self) -> bool {
         let binding = self.binding.as_ref();
         binding.is_none_or(|binding| binding.target.aborts_done(self.accepted.id))
     }
 
-    fn wake_other(&mut self, opened: Opened, cid: u16) {
+    fn wake_other(&mut self, cid: u16) {
         if let Some(binding) = &self.binding {
-            binding.target.wake_other(opened, cid);
+            binding.target.wake_other(binding.opened, cid);
         }
     }
 
@@ -269,18 +289,17 @@ impl Backend for IscsiBackend {
         self.core.iscsi_targets(who, (self.transport, local))
     }
 
-    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device) -> R) -> R {
-        self.binding
-            .as_ref()
-            .expect("the core uses the device of a session that it has opened")
-            .target
-            .with_device(call)
+    fn with_device<R>(&mut self, call: impl FnOnce(&mut Device, NexusId) -> R) -> R {
+        let binding = self.binding.as_ref();
+        let binding = binding.expect("the core uses the device of a session that it has opened");
+        let nexus = binding.opened.nexus;
+        binding.target.with_device(|device| call(device, nexus))
     }
 
-    fn view(&mut self, nexus: NexusId, lun: Lun) -> Option<(&View, SourceId)> {
+    fn view(&mut self, lun: Lun) -> Option<(&View, SourceId)> {
         self.refresh();
-        let target = &self.binding.as_ref()?.target;
-        let found = self.views.find(lun, || target.view(nexus, lun))?;
+        let Binding { target, opened, .. } = self.binding.as_ref()?;
+        let found = self.views.find(lun, || target.view(opened.nexus, lun))?;
         Some((&found.part, found.region))
     }
 
@@ -315,21 +334,21 @@ impl Backend for IscsiBackend {
         });
     }
 
-    fn take_aborts(&mut self, opened: Opened) -> Vec<Abort> {
-        let target = self.binding.as_ref().map(|binding| &binding.target);
-        target.map_or_else(Vec::new, |target| {
-            target.take_aborts(opened, self.accepted.id)
+    fn take_aborts(&mut self) -> Vec<Abort> {
+        let own = self.accepted.id;
+        self.binding.as_ref().map_or_else(Vec::new, |binding| {
+            binding.target.take_aborts(binding.opened, own)
         })
     }
 
-    fn standing(&mut self, _: Opened) -> Standing {
+    fn session_state(&mut self) -> SessionState {
         self.refresh();
-        self.standing
+        self.state
     }
 
-    fn drop_session(&mut self, opened: Opened) {
+    fn drop_session(&mut self) {
         if let Some(binding) = &self.binding {
-            binding.target.drop_session(opened);
+            binding.target.drop_session(binding.opened);
         }
     }
 
@@ -337,9 +356,9 @@ impl Backend for IscsiBackend {
         sanitizing::go_on_with(sanitize, &self.core.handle);
     }
 
-    fn close(&mut self, opened: Opened) {
+    fn close(&mut self) {
         if let Some(binding) = &self.binding {
-            binding.target.leave(opened, self.accepted.id);
+            binding.target.leave(binding.opened, self.accepted.id);
         }
     }
 }
@@ -349,17 +368,17 @@ impl Attachment for IscsiBackend {
         self.views.memory(region)
     }
 
-    /// A session that was ended may be sent nothing more. What a reservation forbids since is
-    /// another matter: it does not touch commands that have begun.
+    /// Nothing more may be sent to a session that was ended. A reservation that was made meanwhile
+    /// does not concern commands that have started.
     fn may_send(&self, _: SourceId) -> bool {
         let Some(binding) = &self.binding else {
             return false;
         };
         if binding.target.generation() == self.seen {
-            self.standing.is_served()
+            self.state.is_served()
         } else {
-            let standing = binding.target.standing(binding.opened, self.accepted.id);
-            standing.is_served()
+            let (opened, own) = (binding.opened, self.accepted.id);
+            binding.target.connection_state(opened, own).is_served()
         }
     }
 
@@ -390,7 +409,7 @@ impl Attachment for IscsiBackend {
 impl Drop for IscsiBackend {
     fn drop(&mut self) {
         self.views.leave_all();
-        // Where the session's own end did not come so far.
+        // The connection may have ended before the session closed it.
         if let Some(binding) = &self.binding {
             binding.target.leave(binding.opened, self.accepted.id);
         }

@@ -1,4 +1,4 @@
-//! An iSCSI target at work: its SCSI device, the sessions with it, and the volumes behind its LUNs.
+//! An iSCSI target: its SCSI device, the sessions with it, and the volumes behind its LUNs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use block::Access;
-use iscsi::{Abort, AbortScope, OpenError, Opened, Saved, SessionEnds, SharedSession, Standing};
+use iscsi::{
+    Abort, AbortScope, CommandWindow, OpenError, Opened, Parameters, Saved, SessionEnds,
+    SessionState,
+};
 use net::{ConnectionId, ReactorHandle};
 use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, View};
 use uuid::Uuid;
@@ -22,7 +25,7 @@ use crate::{LoginPolicy, PortalGroup, TargetName};
 pub(crate) struct IscsiTarget {
     name: TargetName,
     inner: Mutex<Inner>,
-    /// The device's generation, for those that have no lock.
+    /// The device's generation, readable without the lock.
     generation: AtomicU64,
     totals: Arc<Totals>,
     handle: ReactorHandle,
@@ -35,27 +38,27 @@ struct Inner {
     kept: Kept,
     volumes: BTreeMap<Lun, VolumeHandle>,
     sessions: BTreeMap<u16, Session>,
-    /// Moves with the connections of sessions.
+    /// Counts changes of the sessions' connections.
     changes: u64,
-    /// How many aborts there have been.
+    /// Counts aborts.
     aborts: u64,
-    /// Connections that wait until the aborts up to a number have been taken.
-    askers: Vec<(u64, ConnectionId)>,
+    /// Connections that wait until all aborts up to a number have been taken.
+    abort_waiters: Vec<(u64, ConnectionId)>,
     last_tsih: u16,
-    /// The target was removed: no session begins any more.
+    /// The target was removed: it accepts no session.
     is_removed: bool,
 }
 
 /// Reservations that outlive a restart, and how far they have been saved.
 #[derive(Default)]
 struct Kept {
-    /// The device's generation of reservations when it was last looked at.
+    /// The device's generation of reservations at the last comparison.
     seen: u64,
     luns: BTreeMap<u32, Reservations>,
-    /// Moves with every change of `luns`.
+    /// Counts changes of `luns`.
     number: u64,
     saved: u64,
-    /// What could not be saved.
+    /// The last number that could not be saved.
     failed: u64,
 }
 
@@ -64,10 +67,31 @@ struct Session {
     isid: [u8; 6],
     group: PortalGroup,
     nexus: NexusId,
-    standing: Standing,
-    /// What its connections share, where it may have several.
+    state: SessionState,
+    /// What its connections share, if it may have several.
     shared: Option<SharedSession>,
     connections: Vec<Connected>,
+}
+
+/// What the connections of a session share. The command window is the only lock on the data path: it is separate from the
+/// target's, so that the sessions of a target do not wait for one another.
+#[derive(Clone)]
+pub(crate) struct SharedSession {
+    parameters: Parameters,
+    window: Arc<Mutex<CommandWindow>>,
+}
+
+impl SharedSession {
+    /// The values that the first login negotiated.
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Runs `call` with the command window, which is complete between any two calls: a panic of one connection does not
+    /// take it from the others.
+    pub(crate) fn with_window<R>(&self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
+        call(&mut self.window.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// A connection of a session.
@@ -75,7 +99,7 @@ struct Connected {
     cid: u16,
     id: ConnectionId,
     is_dropped: bool,
-    /// Commands that it is to abort, until it has seen to it.
+    /// Commands that it has to abort.
     aborts: Vec<Abort>,
     /// The number of the first of these.
     oldest_abort: u64,
@@ -103,7 +127,7 @@ impl IscsiTarget {
                 sessions: BTreeMap::new(),
                 changes: 0,
                 aborts: 0,
-                askers: Vec::new(),
+                abort_waiters: Vec::new(),
                 last_tsih: 0,
                 is_removed: false,
             }),
@@ -121,7 +145,8 @@ impl IscsiTarget {
         &self.totals
     }
 
-    /// The number that moves when [`view`](Self::view) or [`has`](Self::has) may answer otherwise.
+    /// A number that changes when the results of [`view`](Self::view) or
+    /// [`connection_state`](Self::connection_state) may have changed.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -151,7 +176,7 @@ impl IscsiTarget {
                 isid: ends.isid,
                 group,
                 nexus,
-                standing: Standing::Good,
+                state: SessionState::Active,
                 shared: None,
                 connections: vec![Connected::new(0, connection)],
             };
@@ -160,8 +185,16 @@ impl IscsiTarget {
         })
     }
 
-    /// A session's connections share `shared` from now on; `cid` is the first one's.
-    pub(crate) fn share(&self, opened: Opened, shared: &SharedSession, cid: u16) {
+    /// A session's connections share these parameters and this window from now on; `cid` is the first one's.
+    pub(crate) fn share(
+        &self,
+        opened: Opened,
+        parameters: Parameters,
+        window: CommandWindow,
+        cid: u16,
+    ) -> SharedSession {
+        let window = Arc::new(Mutex::new(window));
+        let shared = SharedSession { parameters, window };
         let mut inner = self.lock();
         if let Some(session) = inner.session(opened) {
             session.shared = Some(shared.clone());
@@ -169,6 +202,7 @@ impl IscsiTarget {
                 connection.cid = cid;
             }
         }
+        shared
     }
 
     /// Joins a further connection to a session, in the place of one of the same CID (RFC 7143
@@ -184,13 +218,13 @@ impl IscsiTarget {
         self.with(|inner, handle| {
             let session = inner.sessions.get_mut(&tsih);
             let session = session.filter(|session| {
-                session.has_ends(ends, group) && session.standing == Standing::Good
+                session.has_ends(ends, group) && session.state == SessionState::Active
             });
             let session = session.ok_or(OpenError::NoSession)?;
             let shared = session.shared.clone();
             let shared = shared.ok_or(OpenError::TooManyConnections)?;
             session.end_connections(handle, |other| other.cid == cid);
-            if session.connections.len() >= shared.connections_max() as usize {
+            if session.connections.len() >= shared.parameters.connections_max as usize {
                 return Err(OpenError::TooManyConnections);
             }
             session.connections.push(Connected::new(cid, connection));
@@ -200,7 +234,7 @@ impl IscsiTarget {
         })
     }
 
-    /// Ends other connections of a session: that of `cid`, or all. How many there were.
+    /// Ends other connections of a session: that of `cid`, or all. Returns how many there were.
     pub(crate) fn end_others(
         &self,
         opened: Opened,
@@ -231,16 +265,17 @@ impl IscsiTarget {
         }
     }
 
-    /// Whether all connections have taken the aborts that were asked for up to now; else
-    /// `connection` is woken when they have. Aborts that wait for that connection itself are none
-    /// of its own.
+    /// Whether all other connections have taken the aborts requested up to now. If not,
+    /// `connection` is woken when they have.
     pub(crate) fn aborts_done(&self, connection: ConnectionId) -> bool {
         let mut inner = self.lock();
         let round = inner.aborts;
         let is_done = inner.is_taken(round, connection);
-        inner.askers.retain(|(_, asker)| *asker != connection);
+        inner
+            .abort_waiters
+            .retain(|(_, waiter)| *waiter != connection);
         if !is_done {
-            inner.askers.push((round, connection));
+            inner.abort_waiters.push((round, connection));
         }
         is_done
     }
@@ -255,7 +290,7 @@ impl IscsiTarget {
         }
     }
 
-    /// A connection of a session has ended; with the last one ends the session.
+    /// A connection of a session has ended. The session ends with its last connection.
     pub(crate) fn leave(&self, opened: Opened, connection: ConnectionId) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
@@ -265,20 +300,22 @@ impl IscsiTarget {
             if session.connections.is_empty() {
                 inner.end_where(handle, |session| session.nexus == opened.nexus);
             }
-            inner.askers.retain(|(_, asker)| *asker != connection);
-            inner.wake_askers(handle);
+            inner
+                .abort_waiters
+                .retain(|(_, waiter)| *waiter != connection);
+            inner.wake_abort_waiters(handle);
         });
     }
 
-    /// Asks a session's initiator to log out; the session is dropped where it has not done so in
-    /// time, and at once where it was asked before.
-    pub(crate) fn ask_to_leave(&self, opened: Opened, within: Duration) {
+    /// Asks a session's initiator to log out. The session is dropped if the initiator has not done so
+    /// in time, and at once if it was asked before.
+    pub(crate) fn request_logout(&self, opened: Opened, within: Duration) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
                 return;
             };
-            if session.standing == Standing::Good {
-                session.standing = Standing::Leaving(within);
+            if session.state == SessionState::Active {
+                session.state = SessionState::LogoutRequested(within);
                 session.wake(handle);
                 inner.changes += 1;
             } else {
@@ -294,7 +331,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Drops the sessions through portals by which the target is not reached any more.
+    /// Drops the sessions through portals at which the target is no longer offered.
     pub(crate) fn keep_reached(&self, logins: &LoginPolicy) {
         self.with(|inner, handle| {
             inner.drop_where(handle, |session| !logins.is_reached(session.group));
@@ -313,7 +350,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Drops every session and lets none begin.
+    /// Drops every session, and accepts no other.
     pub(crate) fn remove(&self) {
         self.with(|inner, handle| {
             inner.is_removed = true;
@@ -321,7 +358,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Changes what a session's host may do; nothing ends it.
+    /// Changes the access of a session's host. Without access, the session is dropped.
     pub(crate) fn set_grant(&self, opened: Opened, grant: Grant) {
         if grant.access == Access::Denied {
             self.drop_session(opened);
@@ -333,23 +370,27 @@ impl IscsiTarget {
         });
     }
 
-    /// How a session stands.
-    pub(crate) fn session_standing(&self, opened: Opened) -> Standing {
+    /// The state of a session.
+    pub(crate) fn session_state(&self, opened: Opened) -> SessionState {
         let mut inner = self.lock();
         let session = inner.session(opened);
-        session.map_or(Standing::Ended, |session| session.standing)
+        session.map_or(SessionState::Ended, |session| session.state)
     }
 
-    /// How a session stands, and the connection in it.
-    pub(crate) fn standing(&self, opened: Opened, connection: ConnectionId) -> Standing {
+    /// The state of a session, and of the connection in it.
+    pub(crate) fn connection_state(
+        &self,
+        opened: Opened,
+        connection: ConnectionId,
+    ) -> SessionState {
         let mut inner = self.lock();
         let session = inner.session(opened);
-        session.map_or(Standing::Ended, |session| {
-            let standing = session.standing;
+        session.map_or(SessionState::Ended, |session| {
+            let state = session.state;
             match session.connection(connection) {
-                None => Standing::Ended,
-                Some(own) if own.is_dropped && standing.is_served() => Standing::ConnectionDropped,
-                Some(_) => standing,
+                None => SessionState::Ended,
+                Some(own) if own.is_dropped && state.is_served() => SessionState::ConnectionDropped,
+                Some(_) => state,
             }
         })
     }
@@ -361,17 +402,17 @@ impl IscsiTarget {
         let connection = session.and_then(|session| session.connection(connection));
         let aborts = connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
         if !aborts.is_empty() {
-            inner.wake_askers(&self.handle);
+            inner.wake_abort_waiters(&self.handle);
         }
         aborts
     }
 
-    /// Runs `call` with the device, then tells the connections that have to know.
+    /// Runs `call` with the device, then notifies the connections that it concerns.
     pub(crate) fn with_device<R>(&self, call: impl FnOnce(&mut Device) -> R) -> R {
         self.with(|inner, _| call(&mut inner.device))
     }
 
-    /// What a nexus sees of a LUN now.
+    /// The present view of a LUN by a nexus.
     pub(crate) fn view(&self, nexus: NexusId, lun: Lun) -> Option<Found<View>> {
         let inner = self.lock();
         let view = inner.device.view(nexus, lun)?;
@@ -396,8 +437,7 @@ impl IscsiTarget {
         }
     }
 
-    /// The number of the reservations as they are now, where someone saves them and has not done so
-    /// yet.
+    /// The number of the present reservations, if they are to be saved and are not yet.
     pub(crate) fn unsaved(&self) -> Option<u64> {
         let number = {
             let kept = &self.lock().kept;
@@ -433,7 +473,7 @@ impl IscsiTarget {
         }
     }
 
-    /// Puts saved reservations back after a restart.
+    /// Restores saved reservations after a restart.
     pub(crate) fn restore_reservations(&self, lun: Lun, saved: Reservations) {
         self.with_device(|device| device.restore_reservations(lun, saved));
     }
@@ -448,7 +488,7 @@ impl IscsiTarget {
         });
     }
 
-    /// Takes a LUN away.
+    /// Removes a LUN.
     pub(crate) fn detach(&self, lun: Lun) {
         self.with(|inner, _| {
             inner.device.remove_unit(lun);
@@ -527,26 +567,27 @@ impl Inner {
         session.filter(|session| session.nexus == opened.nexus)
     }
 
-    /// Whether no connection but `asker` has aborts to take up to number `round`.
-    fn is_taken(&self, round: u64, asker: ConnectionId) -> bool {
+    /// Whether no connection except `waiter` has aborts to take up to number `round`.
+    fn is_taken(&self, round: u64, waiter: ConnectionId) -> bool {
         let mut connections = self.sessions.values().flat_map(|s| &s.connections);
-        connections
-            .all(|other| other.id == asker || other.aborts.is_empty() || other.oldest_abort > round)
+        connections.all(|other| {
+            other.id == waiter || other.aborts.is_empty() || other.oldest_abort > round
+        })
     }
 
-    /// Wakes those who wait for aborts that have all been taken.
-    fn wake_askers(&mut self, handle: &ReactorHandle) {
-        let askers = std::mem::take(&mut self.askers);
-        let (done, waiting) = askers
+    /// Wakes the connections whose aborts have all been taken.
+    fn wake_abort_waiters(&mut self, handle: &ReactorHandle) {
+        let abort_waiters = std::mem::take(&mut self.abort_waiters);
+        let (done, waiting) = abort_waiters
             .into_iter()
-            .partition::<Vec<_>, _>(|(round, asker)| self.is_taken(*round, *asker));
-        self.askers = waiting;
-        for (_, asker) in done {
-            handle.wake(asker);
+            .partition::<Vec<_>, _>(|(round, waiter)| self.is_taken(*round, *waiter));
+        self.abort_waiters = waiting;
+        for (_, waiter) in done {
+            handle.wake(waiter);
         }
     }
 
-    /// Whether the reservations that outlive a restart have changed since this was last asked.
+    /// Whether the reservations that outlive a restart have changed since the last call.
     fn has_new_reservations(&mut self) -> bool {
         let generation = self.device.reservations_generation();
         if generation == self.kept.seen {
@@ -571,8 +612,8 @@ impl Inner {
         is_new
     }
 
-    /// Ends sessions: their nexuses are closed, so nothing of theirs is executed any more, and
-    /// their connections learn of it.
+    /// Ends sessions: closes their nexuses, so that none of their commands is executed any more, and
+    /// wakes their connections.
     fn end_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.sessions.retain(|_, session| {
             if !is_meant(session) {
@@ -584,8 +625,8 @@ impl Inner {
         });
     }
 
-    /// Closes the nexuses of sessions, so that nothing of theirs is executed any more, and has
-    /// their connections say farewell, with the last of which each ends.
+    /// Drops sessions: closes their nexuses, so that none of their commands is executed any more, and
+    /// makes their connections notify the initiator. Each session ends with its last connection.
     fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.changes += 1;
         for session in self
@@ -594,12 +635,12 @@ impl Inner {
             .filter(|session| is_meant(session))
         {
             self.device.close_nexus(session.nexus);
-            session.standing = Standing::SessionDropped;
+            session.state = SessionState::SessionDropped;
             session.wake(handle);
         }
     }
 
-    /// A number that no session has, and none had of late.
+    /// A number that no session has, and none had recently.
     fn take_tsih(&mut self) -> u16 {
         let mut tsih = self.last_tsih;
         loop {
@@ -622,7 +663,7 @@ impl Session {
         self.connections.iter_mut().find(|own| own.id == id)
     }
 
-    /// Takes connections out, which learn of it. How many there were.
+    /// Removes connections, and wakes them. Returns how many there were.
     fn end_connections(
         &mut self,
         handle: &ReactorHandle,

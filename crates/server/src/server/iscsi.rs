@@ -1,4 +1,4 @@
-//! iSCSI: its portals, who its initiators are, and what SendTargets tells.
+//! iSCSI: its portals, the identity of its initiators, and the answer to SendTargets.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use block::{Access, HostIdentity};
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
-use iscsi::{
-    Authentication, Connection, Credentials, OpenError, TargetAddress, TargetRecord, iser,
-};
+use iscsi::{Authentication, Credentials, OpenError, TargetAddress, TargetRecord, iser, tcp};
 use net::{Accepted, Acceptor, DrivenStream, drive};
 use nvme::controller::PortalNumber;
 
@@ -29,14 +27,14 @@ pub(super) struct IscsiPortal {
 }
 
 /// The most requests of an iSER connection that are posted at once: a response and two pieces of
-/// data for half the command window, beyond which more would only wait elsewhere.
+/// data for half the command window. More would only wait in another queue.
 const ISER_SENDS: u16 = 192;
 
 impl Acceptor for IscsiPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let charge = self.core.charge_connection(LOGIN_BYTES)?;
         let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
-        Some(drive(Connection::new(), backend))
+        Some(drive(tcp::TargetSession::new(), backend))
     }
 }
 
@@ -73,8 +71,8 @@ impl MessageAcceptor for IscsiPortal {
 }
 
 impl Core {
-    /// The iSCSI target of this name, where it is reached through portals of `group`, and what the
-    /// host `who` may do with it.
+    /// The iSCSI target of this name, if it is offered at portals of `group`, and the access of the
+    /// host `who`.
     pub(crate) fn open_iscsi(
         &self,
         name: &str,
@@ -95,7 +93,7 @@ impl Core {
         }
     }
 
-    /// What the host `who` may do with a target now; nothing, where it was removed.
+    /// The present access of the host `who` to a target; denied if the target was removed.
     pub(crate) fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
         let state = self.state();
         match state.targets.get(target.name()) {
@@ -104,11 +102,11 @@ impl Core {
         }
     }
 
-    /// Tells the initiators of all targets that the memory budget becomes short, once each time.
+    /// Notifies the initiators of all targets that the memory budget becomes short, once each time.
     pub(crate) fn tell_of_short_space(&self) {
         let crossings = self.budget.soft_crossings();
         let told = &self.told_of_short_space;
-        // Looked at in each turn: written only where there is something to tell.
+        // Read in each turn, and written only if there is something to notify.
         if told.load(Ordering::Relaxed) == crossings
             || told.swap(crossings, Ordering::Relaxed) == crossings
         {
@@ -126,9 +124,9 @@ impl Core {
         }
     }
 
-    /// What the host `who` has to prove to `target`, or for discovery. It is told by the name that
-    /// it claims to have; hosts that are told by address come after that, and at last what the
-    /// target asks of everyone.
+    /// The secrets that the host `who` has to prove to `target`, or for discovery. First the host's
+    /// that is identified by the claimed name, then that of a host identified by address, then
+    /// the target's own.
     pub(crate) fn authentication(
         &self,
         who: HostIdentity<'_>,
@@ -157,8 +155,8 @@ impl Core {
         chap.map_or_else(Authentication::default, credentials)
     }
 
-    /// What SendTargets tells the host `who` that came to the address `local`: the portals of the
-    /// transport that it came by, since an address does not say its transport.
+    /// The answer to SendTargets for the host `who`, which is connected to the address `local`. It
+    /// names only portals of the same transport, since an address does not state its transport.
     pub(crate) fn iscsi_targets(
         &self,
         who: HostIdentity<'_>,
@@ -190,7 +188,7 @@ impl Core {
                 addresses: reached.map(|(_, address)| *address).collect(),
             }
         };
-        // Without an address the discovery portal's own would be meant.
+        // A record without an address means the discovery portal's own.
         let records = targets.map(record);
         records
             .filter(|record| !record.addresses.is_empty())
@@ -209,24 +207,24 @@ impl Server {
         let registry = &self.core().registry;
         wait_until(patience, || registry.iscsi_sessions().is_empty());
         for session in registry.iscsi_sessions() {
-            session.drop_out(None);
+            session.drop_connections(None);
         }
     }
 
-    /// Drops the connections that came through an iSCSI portal, and waits until they have been
-    /// told, for [`FAREWELL_PATIENCE`] at the most.
+    /// Drops the connections of an iSCSI portal, and waits until their peers have been notified, for
+    /// [`DROP_NOTICE_TIMEOUT`] at the most.
     pub(super) fn drop_through(&self, portal: PortalNumber) {
         let registry = &self.core().registry;
         for (connection, session) in registry.iscsi_connections(portal) {
-            session.drop_out(Some(connection));
+            session.drop_connections(Some(connection));
         }
         let is_done = || registry.iscsi_connections(portal).is_empty();
-        wait_until(FAREWELL_PATIENCE, is_done);
+        wait_until(DROP_NOTICE_TIMEOUT, is_done);
     }
 }
 
-/// How long connections may take to tell their peers that they are dropped.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+/// How long connections may take to notify their peers that they are dropped.
+const DROP_NOTICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn wait_until(patience: Duration, is_done: impl Fn() -> bool) {
     const INTERVAL: Duration = Duration::from_millis(2);

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use block::testing::{assert_not_delayed, timed};
 use initiator::{Operation, Queue, Slot};
 use server::{ByteSize, VolumeSpec};
 
@@ -15,27 +17,33 @@ const REJECT: u8 = 0x3F;
 const DATA_DIGEST: u8 = 0x02;
 const DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
 
-/// Writes, reads and compares until it is told to end. Each command has to succeed.
-fn verify(queue: &mut Queue, rounds: &AtomicUsize, ends: &AtomicBool) {
-    let len = BLOCKS as usize * 512;
+/// Writes, reads and compares until it is told to end; how long each round took.
+fn verify(queue: &mut Queue, rounds: &AtomicUsize, ends: &AtomicBool) -> Vec<Duration> {
+    let mut times = Vec::new();
     while !ends.load(Ordering::Relaxed) {
-        let round = rounds.load(Ordering::Relaxed);
-        let lba = round as u64 % 64 * BLOCKS;
-        let byte = |at: usize| (at * 7 + round) as u8;
-        for (at, place) in queue.buffer_mut(Slot(0))[..len].iter_mut().enumerate() {
-            *place = byte(at);
-        }
-        run(queue, Operation::Write, lba).expect("written");
-        queue.buffer_mut(Slot(0)).fill(0);
-        run(queue, Operation::Read, lba).expect("read");
-        let read = &queue.buffer(Slot(0))[..len];
-        assert!(read.iter().enumerate().all(|(at, have)| *have == byte(at)));
-        rounds.store(round + 1, Ordering::Relaxed);
+        times.push(timed(|| write_and_read(queue, times.len())));
+        rounds.store(times.len(), Ordering::Relaxed);
     }
+    times
+}
+
+/// Each command has to succeed.
+fn write_and_read(queue: &mut Queue, round: usize) {
+    let len = BLOCKS as usize * 512;
+    let lba = round as u64 % 64 * BLOCKS;
+    let byte = |at: usize| (at * 7 + round) as u8;
+    for (at, place) in queue.buffer_mut(Slot(0))[..len].iter_mut().enumerate() {
+        *place = byte(at);
+    }
+    run(queue, Operation::Write, lba).expect("written");
+    queue.buffer_mut(Slot(0)).fill(0);
+    run(queue, Operation::Read, lba).expect("read");
+    let read = &queue.buffer(Slot(0))[..len];
+    assert!(read.iter().enumerate().all(|(at, have)| *have == byte(at)));
 }
 
 /// Runs `attack` beside a session whose I/O is verified, while the attack lasts and while what it
-/// gives is kept. The session goes on over the same connection, and what was charged comes back.
+/// gives is kept. The session goes on over the same connection without delay, and what was charged comes back.
 fn beside_a_session<T>(fixture: &Fixture, attack: impl FnOnce() -> T) {
     let server = &fixture.server;
     let (_device, mut queue) = fixture.attach();
@@ -44,15 +52,16 @@ fn beside_a_session<T>(fixture: &Fixture, attack: impl FnOnce() -> T) {
     (0..64).for_each(|at| run(&mut queue, Operation::Write, at * BLOCKS).expect("written"));
     let session = server.sessions()[0].id;
     let before = server.capacity().used_bytes;
-    thread::scope(|scope| {
+    let times = thread::scope(|scope| {
         let verifies = scope.spawn(|| verify(&mut queue, &rounds, &ends));
         let end = AtEnd(&ends);
         let kept = attack();
         let by_then = rounds.load(Ordering::Relaxed);
         wait_until(|| rounds.load(Ordering::Relaxed) >= by_then + 20 || verifies.is_finished());
         drop((kept, end));
-        verifies.join().expect("it has noticed nothing");
+        verifies.join().expect("it has noticed nothing")
     });
+    assert_not_delayed(&times, || write_and_read(&mut queue, 0));
     wait_until(|| server.sessions().len() == 1);
     assert_eq!(server.sessions()[0].id, session);
     wait_until(|| server.portals()[0].connections == 1);

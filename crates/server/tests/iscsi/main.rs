@@ -5,10 +5,11 @@ mod fixture;
 mod hostile;
 mod raw;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use initiator::Operation;
-use raw::{BLOCKS, Fixture, MIB, Peer, run, wait_until};
+use block::testing::{assert_not_delayed, timed};
+use initiator::{Operation, Queue};
+use raw::{Fixture, MIB, Peer, run, wait_until};
 use server::{ByteSize, VolumeSpec};
 
 const WRITE: u8 = 0xA0;
@@ -20,18 +21,21 @@ const LEN_BYTES: u64 = 512 * MIB;
 const FILL_BLOCKS: u32 = ((16 * MIB) >> 9) as u32;
 const FILLS: u32 = (LEN_BYTES >> 9) as u32 / FILL_BLOCKS;
 
-/// How many reads of another session are answered before so many commands have theirs.
-fn reads_beside(queue: &mut initiator::Queue, peer: &mut Peer, answers: usize) -> usize {
-    let mut reads = 0;
+/// The times of another session's reads that are answered before `answers` commands have their responses.
+fn reads_beside(queue: &mut Queue, peer: &mut Peer, answers: usize) -> Vec<Duration> {
+    let mut reads = Vec::new();
     for _ in 0..answers {
         while !peer.has_answer() {
-            run(queue, Operation::Read, 8).expect("read");
-            reads += 1;
+            reads.push(timed(|| read(queue)));
         }
         let answer = peer.receive().expect("an answer");
         assert_eq!((answer.header[0], answer.header[3]), (0x21, 0));
     }
     reads
+}
+
+fn read(queue: &mut Queue) {
+    run(queue, Operation::Read, 8).expect("read");
 }
 
 /// Fills the whole volume, by so many commands at once as are needed (MAXIMUM WRITE SAME LENGTH).
@@ -77,10 +81,13 @@ fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
         &[],
     );
     let sanitized = reads_beside(&mut queue, &mut peer, 1);
+    let counts = [&filled, &unmapped, &sanitized].map(Vec::len);
     assert!(
-        filled >= 8 && unmapped >= 8 && sanitized >= 4,
-        "{filled}, {unmapped} and {sanitized} reads"
+        counts[0] >= 8 && counts[1] >= 8 && counts[2] >= 4,
+        "{counts:?} reads"
     );
+    let reads = [filled, unmapped, sanitized].concat();
+    assert_not_delayed(&reads, || read(&mut queue));
 }
 
 #[test]
@@ -114,6 +121,10 @@ const FLOOD: usize = 600;
 const HALF_OPEN_BYTES: u64 = 64 << 10;
 const HALF_OPEN_MAX: u64 = 512;
 
+fn write(queue: &mut Queue) {
+    run(queue, Operation::Write, 0).expect("written");
+}
+
 #[test]
 fn half_open_logins_are_bounded_and_disturb_no_session() {
     let fixture = Fixture::new(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
@@ -122,14 +133,15 @@ fn half_open_logins_are_bounded_and_disturb_no_session() {
     let before = fixture.server.capacity().used_bytes;
     let started = Instant::now();
     let mut peers = Vec::new();
+    let mut writes = Vec::new();
     for number in 0..FLOOD {
         let mut peer = Peer::connect(fixture.address);
         // Nothing, a part of a header, a login whose text does not come.
         let login = raw::login();
         peer.send_raw(&login[..number % 3 * 24]);
         peers.push(peer);
-        if number % 50 == 0 {
-            run(&mut queue, Operation::Write, number as u64 % 64 * BLOCKS).expect("written");
+        if number % 10 == 0 {
+            writes.push(timed(|| write(&mut queue)));
         }
     }
     wait_until(|| peers.iter().filter(|peer| peer.has_answer()).count() >= FLOOD - 512);
@@ -139,6 +151,7 @@ fn half_open_logins_are_bounded_and_disturb_no_session() {
     run(&mut queue, Operation::Read, 0).expect("read");
     assert_eq!(fixture.server.sessions().len(), 1);
     drop(peers);
+    assert_not_delayed(&writes, || write(&mut queue));
     wait_until(|| fixture.server.capacity().used_bytes <= before);
     let late = Peer::log_in(fixture.address, "late", "");
     assert_eq!(fixture.server.sessions().len(), 2, "logins are taken again");

@@ -4,6 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use block::testing::{assert_not_delayed, timed};
+
 use super::harm::Scene;
 use super::*;
 
@@ -15,6 +17,21 @@ const TRANSFERS: u32 = 50;
 const LEN: u32 = 4096;
 const BLOCKS: u16 = 8;
 
+/// Writes, reads and compares.
+fn write_and_read(io: &mut Peer, mark: u8) {
+    io.data()[..LEN as usize].fill(mark);
+    let from = io.register(LEN.into());
+    let write = cdb_10(0x2A, 64, BLOCKS);
+    let status = command(io, WRITE, &write, LEN, &[], (Some(from), None));
+    assert_eq!(status, GOOD);
+    io.data()[..LEN as usize].fill(!mark);
+    let into = io.register(LEN.into());
+    let read = cdb_10(0x28, 64, BLOCKS);
+    let status = command(io, READ, &read, LEN, &[], (None, Some(into)));
+    assert_eq!(status, GOOD);
+    assert!(io.data()[..LEN as usize].iter().all(|&byte| byte == mark));
+}
+
 #[test]
 fn an_initiator_beside_hostile_peers_notices_nothing() {
     let fixture = Fixture::new();
@@ -25,6 +42,7 @@ fn an_initiator_beside_hostile_peers_notices_nothing() {
         target: IQN,
     };
     let transfers = AtomicU32::new(0);
+    let mut times = Vec::new();
     std::thread::scope(|scope| {
         let harms = scope.spawn(|| {
             let mut round = 0;
@@ -35,22 +53,9 @@ fn an_initiator_beside_hostile_peers_notices_nothing() {
         });
         while !harms.is_finished() {
             let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
-            io.data()[..LEN as usize].fill(mark);
-            let from = io.register(LEN.into());
-            let write = cdb_10(0x2A, 64, BLOCKS);
-            assert_eq!(
-                command(&mut io, WRITE, &write, LEN, &[], (Some(from), None)),
-                GOOD
-            );
-            io.data()[..LEN as usize].fill(!mark);
-            let into = io.register(LEN.into());
-            let read = cdb_10(0x28, 64, BLOCKS);
-            assert_eq!(
-                command(&mut io, READ, &read, LEN, &[], (None, Some(into))),
-                GOOD
-            );
-            assert!(io.data()[..LEN as usize].iter().all(|&byte| byte == mark));
+            times.push(timed(|| write_and_read(&mut io, mark)));
         }
     });
     assert!(transfers.into_inner() >= TRANSFERS);
+    assert_not_delayed(&times, || write_and_read(&mut io, 0));
 }

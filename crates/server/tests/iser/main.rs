@@ -50,11 +50,11 @@ impl Fixture {
         }
     }
 
-    fn try_connect(&self) -> Result<Peer, peer::NoAnswer> {
+    fn try_connect(&self) -> Result<Peer, peer::NotConnected> {
         self.try_connect_with(Addresses::InFull)
     }
 
-    fn try_connect_with(&self, addresses: Addresses) -> Result<Peer, peer::NoAnswer> {
+    fn try_connect_with(&self, addresses: Addresses) -> Result<Peer, peer::NotConnected> {
         Peer::connect(self.here(), self.portal.address, addresses)
     }
 
@@ -288,7 +288,8 @@ fn a_buffer_that_is_not_the_peers_ends_its_connection_alone() {
 fn whoever_takes_no_reads_is_refused() {
     let fixture = Fixture::new();
     let refused = Peer::connect_for(0, fixture.here(), fixture.portal.address, Addresses::InFull);
-    assert!(refused.is_err(), "its writes could not be fetched");
+    // Its writes could not be fetched.
+    assert!(matches!(refused, Err(peer::NotConnected::Rejected)));
     fixture.ready();
 }
 

@@ -75,9 +75,12 @@ impl Addresses {
     }
 }
 
-/// The connection was refused or never answered.
-#[derive(Debug)]
-pub struct NoAnswer;
+/// Why there is no connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotConnected {
+    Rejected,
+    NoAnswer,
+}
 
 impl Peer {
     /// Connects from an address of loopback.
@@ -85,7 +88,7 @@ impl Peer {
         from: SocketAddr,
         to: SocketAddr,
         addresses: Addresses,
-    ) -> Result<Self, NoAnswer> {
+    ) -> Result<Self, NotConnected> {
         let reads = QpConfig::default().responder_resources;
         Self::connect_for(reads, from, to, addresses)
     }
@@ -96,7 +99,7 @@ impl Peer {
         from: SocketAddr,
         to: SocketAddr,
         addresses: Addresses,
-    ) -> Result<Self, NoAnswer> {
+    ) -> Result<Self, NotConnected> {
         let mut soft = Soft::bind(&SoftOptions::at(from)).expect("a port of loopback is free");
         let mut memory = |len: u64| soft.allocate(len as usize).expect("memory");
         let data = memory(DATA_BYTES as u64);
@@ -136,11 +139,12 @@ impl Peer {
                     peer.private_data = private_data;
                     return Ok(peer);
                 }
-                Some(_) => return Err(NoAnswer),
+                Some(Event::Rejected { .. }) => return Err(NotConnected::Rejected),
+                Some(other) => panic!("{other:?}"),
                 None => {}
             }
         }
-        Err(NoAnswer)
+        Err(NotConnected::NoAnswer)
     }
 
     /// Logs in as that initiator; with what status.

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use block::testing::{assert_not_delayed, timed};
 use server::RdmaStatistics;
 
 use super::harm::Scene;
@@ -52,6 +53,17 @@ fn assert_counted(fixture: &Fixture) {
     }
 }
 
+/// Writes, reads and compares.
+fn write_and_read(io: &mut Peer, mark: u8) {
+    io.data()[..LEN].fill(mark);
+    let status = io.command(&transfer(opcode::WRITE, 1, LEN), LEN).status();
+    assert!(status.is_success(), "{status:?}");
+    io.data()[..LEN].fill(!mark);
+    let status = io.command(&transfer(opcode::READ, 2, LEN), LEN).status();
+    assert!(status.is_success(), "{status:?}");
+    assert!(io.data()[..LEN].iter().all(|&byte| byte == mark));
+}
+
 #[test]
 fn a_host_beside_hostile_peers_notices_nothing() {
     let fixture = Fixture::new();
@@ -67,6 +79,7 @@ fn a_host_beside_hostile_peers_notices_nothing() {
         is_over: AtomicBool::new(false),
     };
     let transfers = AtomicU32::new(0);
+    let mut times = Vec::new();
     std::thread::scope(|scope| {
         let harms = scope.spawn(|| {
             for round in 0..ROUNDS_MAX {
@@ -79,17 +92,12 @@ fn a_host_beside_hostile_peers_notices_nothing() {
         scene.disturb(scope);
         while !harms.is_finished() {
             let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
-            io.data()[..LEN].fill(mark);
-            let status = io.command(&transfer(opcode::WRITE, 1, LEN), LEN).status();
-            assert!(status.is_success(), "{status:?}");
-            io.data()[..LEN].fill(!mark);
-            let status = io.command(&transfer(opcode::READ, 2, LEN), LEN).status();
-            assert!(status.is_success(), "{status:?}");
-            assert!(io.data()[..LEN].iter().all(|&byte| byte == mark));
+            times.push(timed(|| write_and_read(&mut io, mark)));
         }
         scene.end();
     });
     assert!(transfers.into_inner() >= TRANSFERS);
+    assert_not_delayed(&times, || write_and_read(&mut io, 0));
     assert_counted(&fixture);
     let sessions = fixture.server.sessions();
     let [session] = &sessions[..] else {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Completion, Volume};
+use iscsi::Digest;
 use iscsi::initiator::{Session, SessionConfig};
+use iscsi::tcp::{SEND_LIST_MIN_BYTES, TargetSession};
 use iscsi::testing::{TestBackend, TestTarget};
-use iscsi::{Connection, Digest, SEND_LIST_MIN_BYTES};
 use rand::rngs::SmallRng;
 use scsi::host::{Command, CommandKey, Outcome, io};
 use session::{BufferRange, Buffers, SendList};
@@ -36,7 +37,7 @@ impl HostEnd for Session {
 }
 
 pub(crate) struct IscsiPath {
-    link: Link<Session, Connection<TestBackend>>,
+    link: Link<Session, TargetSession<TestBackend>>,
     is_up: bool,
 }
 
@@ -61,7 +62,7 @@ impl IscsiPath {
         });
         let session = session.expect("a sensible configuration");
         let host = (session, Buffers::new(DEPTH, SLOT_BYTES));
-        let target = (Connection::new(), target.backend());
+        let target = (TargetSession::new(), target.backend());
         Self {
             link: Link::new(host, target, volume, SEND_LIST_MIN_BYTES),
             is_up: false,

@@ -20,7 +20,7 @@ link_mtu 1500
 eventually 5 has_path_mtu rxe0 1024
 cat /tmp/rping
 grep -q 'RDMA_CM_EVENT_REJECTED, error 26' /tmp/rping
-rping -c -a "$SOFT_4" -p "$PORT" -C 1 -V
+rping_asks "$SOFT_4" 1
 told 'served 1 rounds'
 E
 }

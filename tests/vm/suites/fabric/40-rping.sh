@@ -8,7 +8,7 @@ test_rping_asks_software() {
   guest PORT="$PORT" COUNT="$COUNT" << 'E'
 for address in "$SOFT_4" "$SOFT_6"; do
   answered ip netns exec peer /share/fabric_ping serve soft "$address" "$PORT"
-  rping -c -a "$address" -p "$PORT" -C "$COUNT" -V
+  rping_asks "$address" "$COUNT"
   told "served $COUNT rounds"
 done
 E
@@ -18,7 +18,7 @@ test_rping_asks_an_adapter() {
   guest PORT="$PORT" COUNT="$COUNT" << 'E'
 for address in "$HW_4" "$HW_6"; do
   answered /share/fabric_ping serve hw "$address" "$PORT"
-  rping -c -a "$address" -p "$PORT" -C "$COUNT" -V
+  rping_asks "$address" "$COUNT"
   told "served $COUNT rounds"
 done
 E

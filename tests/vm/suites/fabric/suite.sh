@@ -14,17 +14,14 @@ suite_start() {
   # Its captures look at these.
   net_bridge br0 10.77.0.1/24
   net_bridge br1 10.77.1.1/24
-  guest_start host -m 1024
+  guest_start host -m 1024 -p "$(guest_script <<< ends_up)"
   cp "$RAMPORT" "$VM_STATE/host/share/ramport"
   for program in fabric_{suite,hold,ping,pingpong}; do
     cp "$(suite_example fabric "$program")" "$VM_STATE/host/share/"
   done
-  guest <<< 'ends_up'
 }
 
 # No daemon takes part.
-suite_define() { :; }
-peer_reset() { :; }
 peer_alive() { :; }
 peer_stop() { :; }
 peer_log() { :; }

@@ -1,10 +1,6 @@
 # Helpers inside the guest.
 # shellcheck shell=bash disable=SC2154,SC2034
 
-CLEAN_STEPS=(end_sessions)
-# shellcheck disable=SC2034  # end_processes reads it
-LASTING_PROGRAMS=(iscsid)
-
 # be_initiator: under its first name; and, by the interface "second" of open-iscsi, under a second one, as another machine would be.
 be_initiator() {
   mkdir -p /mnt/disk
@@ -14,16 +10,6 @@ be_initiator() {
   [ -z "${IFACE:-}" ] || iscsiadm -m iface -I second -o update -n iface.transport_name -v "$IFACE"
   iscsiadm -m iface -I second -o update -n iface.initiatorname -v "$HOST_2"
 }
-
-# end_sessions: all of them, and what open-iscsi knows of targets.
-end_sessions() {
-  no_sessions || iscsiadm -m node --logout || iscsiadm -m session --logout
-  eventually 10 no_sessions
-  rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets
-  pidof iscsid > /dev/null || iscsid
-}
-
-no_sessions() { ! compgen -G '/sys/class/iscsi_session/session*' > /dev/null; }
 
 # attach TARGET ADDRESS [NAME=VALUE]...: logs in, with these settings of open-iscsi, and
 # waits for LUN 0. IFACE names another interface than the default one.

@@ -16,9 +16,8 @@ SUITE_NAMES=(IQN HOST_1 HOST_2 PORT GROUP_A GROUP_B PEER_A PEER_B DISK_MIB DISK_
 
 suite_start() {
   peer_can iscsi || report_die "peer $PEER does not serve iSCSI"
-  suite_boot
+  suite_boot <<< 'modprobe -a iscsi_tcp sd_mod sg crc32c ext4 xfs; be_initiator'
   suite_define
-  guest <<< 'modprobe -a iscsi_tcp sd_mod sg crc32c ext4 xfs; be_initiator'
 }
 
 suite_define() {

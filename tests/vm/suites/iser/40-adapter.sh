@@ -50,11 +50,12 @@ test_an_initiator_beside_hostile_ones_notices_nothing() {
 register_not
 attach "$IQN" "$ADDRESS"
 dmesg --clear
-io_started beside "$(disk 0)" verified_for_a_while beside "$(disk 0)"
+io_started beside "$(disk 0)" timed_for_a_while beside "$(disk 0)"
 G
   harm_from_the_wire hostile_initiators 10.77.0.11:3270 "$IQN-here"
   here << 'G'
 io_ended beside 60
+not_delayed beside "$(disk 0)"
 nothing_was_lost
 detach "$IQN"
 register_memory

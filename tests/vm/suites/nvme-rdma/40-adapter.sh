@@ -62,11 +62,12 @@ test_a_host_beside_hostile_peers_notices_nothing() {
 register_not
 connect "$ADDRESS"
 dmesg --clear
-io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
+io_started beside "$(device 1)" timed_for_a_while beside "$(device 1)"
 E
   harm_from_the_wire hostile_peers 10.77.0.11:4430
   here << 'E'
 io_ended beside 60
+not_delayed beside "$(device 1)"
 nothing_was_lost
 disconnect
 register_memory
@@ -108,7 +109,7 @@ E
 # Nobody tells of an address that is taken from one device and given to another later.
 test_an_address_that_goes_to_another_adapter_is_served_there() {
   guest << 'E'
-MOVES=$MOVING_ADDRESS
+MOVES=10.77.0.99
 portal=nvme+rdma://$MOVES:4440
 answers() { nvme discover -t rdma -a "$MOVES" -s 4440; }
 ip address add "$MOVES/32" dev eth0

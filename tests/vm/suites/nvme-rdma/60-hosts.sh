@@ -50,11 +50,12 @@ test_a_host_beside_hostile_peers_notices_nothing() {
 register_not
 connect "$PEER_A"
 dmesg --clear
-io_started beside "$(device 1)" verified_for_a_while beside "$(device 1)"
+io_started beside "$(device 1)" timed_for_a_while beside "$(device 1)"
 E
   harm_from_the_wire hostile_peers "$PEER_A:$PORT"
   guest << 'E'
 io_ended beside 60
+not_delayed beside "$(device 1)"
 nothing_was_lost
 disconnect
 register_memory

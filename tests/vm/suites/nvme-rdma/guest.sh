@@ -1,8 +1,6 @@
 # Helpers inside the guest, beside those of the suite nvme-tcp.
 # shellcheck shell=bash disable=SC2154,SC2034
 
-CLEAN_STEPS=(restore_wires delete_controllers register_memory)
-
 # register_not, register_memory: nvme-rdma registers no memory for commands whose data are in one piece; or it does, as when it is
 # loaded first. rdma_rxe of Linux 6.12 can't send packets again while it registers memory: a retry registers again what is
 # registered, and its queue pair fails without a word. It does so when packets are lost, and when either end is slow.

@@ -12,13 +12,12 @@ SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh" "$VM_TOP/suites/nvme-tcp/guest.sh")
 
 suite_start() {
   peer_can rdma || report_die "peer $PEER does not serve NVMe/RDMA"
-  suite_boot
-  peer_address_add "$A_V6/64"
-  suite_define
-  guest << 'E'
+  suite_boot << 'E'
 ip address add "${A_V6%1}11/64" dev eth0 nodad
 rxe_up
 modprobe -a nvme-rdma nvme-tcp ext4 xfs sch_netem
 be_host
 E
+  peer_address_add "$A_V6/64"
+  suite_define
 }

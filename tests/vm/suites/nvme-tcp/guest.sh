@@ -1,26 +1,12 @@
 # Helpers inside the guest.
 # shellcheck shell=bash disable=SC2154,SC2034
 
-CLEAN_STEPS=(delete_controllers)
-
 # be_host: under its first name.
 be_host() {
   mkdir -p /etc/nvme /mnt/disk
   echo "$HOST_1" > /etc/nvme/hostnqn
   echo "${HOST_1##*uuid:}" > /etc/nvme/hostid
 }
-
-# delete_controllers: all of them, whatever state they are in. A start of a process that loads modules is as it is at first, too.
-delete_controllers() {
-  local controller
-  echo /sbin/modprobe > /proc/sys/kernel/modprobe
-  for controller in /sys/class/nvme/nvme*; do
-    [ ! -e "$controller" ] || echo 1 > "$controller/delete_controller" || :
-  done
-  eventually 10 no_controllers
-}
-
-no_controllers() { ! compgen -G '/sys/class/nvme/nvme*' > /dev/null; }
 
 # connect ADDRESS [NVME_CONNECT_ARGUMENT]...: and wait until namespace 1 is there.
 connect() {

@@ -14,9 +14,8 @@ TRANSPORT=tcp
 SUITE_NAMES=(TRANSPORT NQN DISCOVERY HOST_1 HOST_2 PORT PEER_A PEER_B DISK_MIB DISK_4K_MIB)
 
 suite_start() {
-  suite_boot
+  suite_boot <<< 'modprobe -a nvme-tcp ext4 xfs; be_host'
   suite_define
-  guest <<< 'modprobe -a nvme-tcp ext4 xfs; be_host'
 }
 
 suite_define() {

@@ -122,7 +122,7 @@ impl Run {
         run
     }
 
-    /// Does the next step; `None` where the script or the connection is at its end.
+    /// Does the next step; `None` if the script or the connection is at its end.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {
@@ -261,7 +261,7 @@ impl Run {
         self.check(taken)
     }
 
-    /// Whoever is answered takes its buffer back: whatever reaches it afterwards is refused.
+    /// The initiator reuses the buffers of answered commands: later accesses are refused.
     fn check(&mut self, taken: Result<(), PeerError>) -> Option<()> {
         if !self.is_raw {
             assert_eq!(self.bed.refused, [], "reached what is not named any more");
@@ -286,7 +286,7 @@ impl Run {
         (!self.bed.session.is_closing() && self.bed.refused.is_empty()).then_some(())
     }
 
-    /// A command has ended: its buffer is taken back, where no other has the same tag.
+    /// A command has ended: its buffer is reused, unless another command has the same tag.
     fn answered(&mut self, tag: u32) {
         let mut of_tag = self.named.iter().filter(|(itt, _)| *itt == tag);
         if let (Some(&(_, key)), None) = (of_tag.next(), of_tag.next()) {

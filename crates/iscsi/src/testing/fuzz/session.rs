@@ -1,4 +1,4 @@
-//! The initiator's end: a session against a target that says what the input tells it to.
+//! The initiator's end: a session against a target that sends what the input describes.
 
 use block::{Blocks, Extent, Lba};
 use scsi::host::{CommandKey, Outcome, io};
@@ -295,7 +295,7 @@ impl Target {
                     self.numbers[key] = 0;
                     self.cmd_sn = command.cmd_sn.get();
                 }
-                // Data that come unasked move the offset on.
+                // Unsolicited data advance the offset.
                 request::DATA_OUT if bhs.specific_20[..4] == NO_TASK_TAG.to_be_bytes() => {
                     self.offsets[key] += data.len() as u32;
                 }
@@ -322,7 +322,7 @@ impl Target {
         header[1] = FINAL;
         header[16..20].copy_from_slice(U32::new(tag).as_bytes());
         header[28..32].copy_from_slice(U32::new(self.cmd_sn + 1).as_bytes());
-        // Now and then the window is closed.
+        // Sometimes the window is closed.
         let window = if a == 77 { 0 } else { 32 };
         header[32..36].copy_from_slice(U32::new(self.cmd_sn + window).as_bytes());
         let segment = match step % 8 {
@@ -396,7 +396,7 @@ impl Target {
     }
 }
 
-/// PDUs that belong to no command.
+/// PDUs that do not belong to a command.
 fn other(header: &mut [u8; 48], a: u8, b: u8) -> Vec<u8> {
     header[16..24].fill(0xFF);
     match a % 6 {

@@ -7,12 +7,13 @@ use session::{Session as _, StreamSession as _};
 use zerocopy::IntoBytes as _;
 
 use super::{pdus, take, test_target, wire};
+use crate::PeerError;
+use crate::tcp::TargetSession;
 use crate::testing::{TestBackend, TestTarget};
 use crate::text::TextBuilder;
 use crate::wire::command::ScsiResponse;
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::{Bhs, FINAL, NO_TASK_TAG, request, response};
-use crate::{Connection, PeerError};
 
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
@@ -37,7 +38,7 @@ pub fn connection(input: &[u8]) {
 
 fn run_connection(chunk: usize, bytes: &[u8]) -> (Option<PeerError>, Vec<u8>) {
     let mut backend = test_target(BLOCKS).backend();
-    let mut connection = Connection::new();
+    let mut connection = TargetSession::new();
     let now = Instant::now();
     let error = bytes
         .chunks(chunk)
@@ -47,7 +48,7 @@ fn run_connection(chunk: usize, bytes: &[u8]) -> (Option<PeerError>, Vec<u8>) {
     (error, sent)
 }
 
-/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for the R2Ts that came,
+/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for the received R2Ts,
 /// task management, bare bytes, time, and changes of the volume.
 pub fn commands(input: &[u8]) {
     let Some(([config, chunk], mut script)) = input.split_first_chunk() else {
@@ -60,7 +61,7 @@ pub fn commands(input: &[u8]) {
 
 struct Run {
     target: TestTarget,
-    connection: Connection<TestBackend>,
+    connection: TargetSession<TestBackend>,
     backend: TestBackend,
     now: Instant,
     chunk: usize,
@@ -80,7 +81,7 @@ impl Run {
         let mut run = Self {
             backend: target.backend(),
             target,
-            connection: Connection::new(),
+            connection: TargetSession::new(),
             now: Instant::now(),
             chunk: match chunk {
                 0 => usize::MAX,
@@ -129,7 +130,7 @@ impl Run {
         self.digests = config & 1 != 0;
     }
 
-    /// Does the next step; `None` where the script or the connection is at its end.
+    /// Does the next step; `None` if the script or the connection is at its end.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {

@@ -3,7 +3,7 @@ use block::testing::{LateVolume, Lateness, VecVolume};
 
 use super::*;
 use crate::ScsiStatus;
-use crate::testing::{Bytes, in_turns};
+use crate::testing::in_turns;
 
 const LEN_BYTES: u64 = 16 << 20;
 const SLOTS: CopySlots = CopySlots {
@@ -11,7 +11,11 @@ const SLOTS: CopySlots = CopySlots {
     destination: 3,
 };
 
-fn ends(source: &Arc<Bytes>, destination: &Arc<Bytes>, to: u64) -> Result<SegmentEnds, Sense> {
+fn ends(
+    source: &Arc<VecVolume>,
+    destination: &Arc<VecVolume>,
+    to: u64,
+) -> Result<SegmentEnds, Sense> {
     let segment = CopySegment {
         source: 0,
         destination: 1,
@@ -27,8 +31,8 @@ fn ends(source: &Arc<Bytes>, destination: &Arc<Bytes>, to: u64) -> Result<Segmen
 
 #[test]
 fn much_is_copied_in_turns_up_to_the_segment_that_fails() {
-    let source = Bytes::new(BlockSize::B512, LEN_BYTES >> 9);
-    let destination = Bytes::new(BlockSize::B4096, (2 * LEN_BYTES) >> 12);
+    let source = Arc::new(VecVolume::new(BlockSize::B512, LEN_BYTES >> 9));
+    let destination = Arc::new(VecVolume::new(BlockSize::B4096, (2 * LEN_BYTES) >> 12));
     let data = vec![7; LEN_BYTES as usize];
     let extent = Extent::new(Lba(0), Blocks(LEN_BYTES >> 9));
     let write = Op::Write {

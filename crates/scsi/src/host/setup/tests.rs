@@ -1,7 +1,9 @@
 use super::*;
 use crate::host::Transfer;
-use crate::testing::{Bytes, open_nexus};
+use crate::testing::open_nexus;
 use crate::{Begin, Device, NexusId};
+use block::testing::VecVolume;
+use std::sync::Arc;
 
 /// Runs a set-up against the device server of this crate.
 fn run(device: &mut Device, nexus: NexusId, lun: Lun) -> Result<UnitFacts, SetupError> {
@@ -43,7 +45,7 @@ fn run(device: &mut Device, nexus: NexusId, lun: Lun) -> Result<UnitFacts, Setup
 }
 
 fn device() -> (Device, NexusId) {
-    let units = [1, 0x105].map(|lun| (lun, Bytes::new(BlockSize::B4096, 64)));
+    let units = [1, 0x105].map(|lun| (lun, Arc::new(VecVolume::new(BlockSize::B4096, 64))));
     let mut device = crate::testing::device("iqn.t", units);
     let nexus = open_nexus(&mut device, "iqn.i");
     (device, nexus)

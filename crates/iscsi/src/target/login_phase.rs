@@ -1,0 +1,142 @@
+//! A connection before full feature phase, whatever the transport: Login Requests and their responses.
+
+use std::time::Instant;
+
+use zerocopy::IntoBytes;
+
+use super::full_feature::FullFeature;
+use super::reply::{Numbering, Replies};
+use super::window::SessionWindow;
+use crate::backend::Backend;
+use crate::login::{Login, LoginReply};
+use crate::params::rdma::RdmaKeys;
+use crate::peer::{COMMANDS_MAX, LOGIN_TIMEOUT, PeerError, REPLIES_MAX};
+use crate::window::CommandWindow;
+use crate::wire::login::{LoginRequest, LoginStatus};
+use crate::wire::{BHS_LEN, Bhs, request, response};
+
+/// A connection before full feature phase.
+pub(crate) struct LoginPhase {
+    login: Login,
+    pub(crate) replies: Replies,
+    /// CmdSN of the last request: until the window exists, that is ExpCmdSN and MaxCmdSN.
+    cmd_sn: u32,
+    /// The most commands outstanding, if the session has this connection alone.
+    commands_max: usize,
+    started: Option<Instant>,
+}
+
+impl LoginPhase {
+    /// A connection over TCP that was just accepted.
+    pub(crate) fn over_tcp() -> Self {
+        Self::new(Login::new(), COMMANDS_MAX)
+    }
+
+    /// A connection over RDMA that was just accepted, with its initial keys and command window.
+    pub(crate) fn over_rdma(keys: RdmaKeys, commands_max: usize) -> Self {
+        Self::new(Login::over_rdma(keys), commands_max)
+    }
+
+    fn new(login: Login, commands_max: usize) -> Self {
+        Self {
+            login,
+            replies: Replies::new(),
+            cmd_sn: 0,
+            commands_max,
+            started: None,
+        }
+    }
+
+    /// Input has arrived: with the first, the time of the login begins.
+    pub(crate) fn start(&mut self, now: Instant) {
+        self.started.get_or_insert(now);
+    }
+
+    /// Checks that the PDU with this header is allowed.
+    pub(crate) fn check(bhs: &Bhs) -> Result<(), PeerError> {
+        match bhs.opcode() {
+            request::LOGIN => Ok(()),
+            other => Err(PeerError::BeforeLogin(other)),
+        }
+    }
+
+    /// Takes a Login Request with its data. Returns the full feature phase if the login is done.
+    pub(crate) fn handle<B: Backend>(
+        &mut self,
+        now: Instant,
+        bhs: &Bhs,
+        segment: &[u8],
+        backend: &mut B,
+    ) -> Result<Option<FullFeature>, PeerError> {
+        Self::check(bhs)?;
+        let request: &LoginRequest = bhs.cast();
+        let reply = self.login.handle(request, segment, backend);
+        self.cmd_sn = request.cmd_sn.get();
+        let is_done = reply.done;
+        self.queue(request, reply);
+        if self.replies.len() > REPLIES_MAX {
+            return Err(PeerError::Flood);
+        }
+        Ok(if is_done {
+            self.enter_full_feature(now, backend)
+        } else {
+            None
+        })
+    }
+
+    fn queue(&mut self, request: &LoginRequest, reply: LoginReply) {
+        let mut header = [0; BHS_LEN];
+        header[0] = response::LOGIN;
+        header[1] = reply.flags;
+        header[8..14].copy_from_slice(&request.isid);
+        header[14..16].copy_from_slice(&reply.tsih.to_be_bytes());
+        header[16..20].copy_from_slice(request.itt.as_bytes());
+        header[36..38].copy_from_slice(&[reply.status.0, reply.status.1]);
+        // The StatSN of a failure does not matter, since the connection ends.
+        self.replies.push(header, reply.text, Numbering::Status);
+        if reply.status != LoginStatus::SUCCESS {
+            self.replies.close_after_last();
+        }
+    }
+
+    fn enter_full_feature<B: Backend>(
+        &mut self,
+        now: Instant,
+        backend: &mut B,
+    ) -> Option<FullFeature> {
+        let login = std::mem::replace(&mut self.login, Login::new());
+        let logged_in = login.logged_in()?;
+        backend.logged_in(&logged_in);
+        let window = if logged_in.is_shared {
+            SessionWindow::join(logged_in.cid, backend)
+        } else {
+            SessionWindow::Own(CommandWindow::new(self.cmd_sn, self.commands_max))
+        };
+        let replies = std::mem::replace(&mut self.replies, Replies::new());
+        let full = FullFeature::new(logged_in, replies, window, now, backend);
+        Some(full)
+    }
+
+    /// ExpCmdSN and MaxCmdSN of responses.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        (self.cmd_sn, self.cmd_sn)
+    }
+
+    /// Whether the connection is to be closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.replies.is_finished()
+    }
+
+    /// The instant at which the login has to be done.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.started.map(|started| started + LOGIN_TIMEOUT)
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&self, now: Instant) -> Result<(), PeerError> {
+        match self.poll_timeout() {
+            Some(by) if now >= by => Err(PeerError::LoginTimeout),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a task sends, whatever the transport: bytes of its data-in, and its SCSI Response.
+//!
+//! Read first: RFC 7143 §11.4.
+
+use block::{Extent, Op, ReadDest, Status, Volume};
+use scsi::{Response, ScsiStatus};
+use zerocopy::big_endian::U32;
+
+use super::task::Task;
+use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
+use crate::wire::{FINAL, U24, response};
+
+/// The numbers of a PDU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// StatSN.
+    pub(crate) stat: u32,
+    /// ExpCmdSN.
+    pub(crate) expected: u32,
+    /// MaxCmdSN.
+    pub(crate) max: u32,
+}
+
+/// The header of a task's SCSI Response.
+pub(crate) fn scsi_response(task: &Task, segment_len: usize, numbers: Numbers) -> ScsiResponse {
+    let (flags, residual) = residual(task);
+    ScsiResponse {
+        opcode: response::SCSI_RESPONSE,
+        flags: FINAL | flags,
+        response: 0,
+        status: task.response.status as u8,
+        total_ahs_words: 0,
+        data_segment_len: U24::new(segment_len as u32),
+        reserved: [0; 8],
+        itt: U32::new(task.itt),
+        snack_tag: U32::new(0),
+        stat_sn: U32::new(numbers.stat),
+        exp_cmd_sn: U32::new(numbers.expected),
+        max_cmd_sn: U32::new(numbers.max),
+        exp_data_sn: U32::new(task.next_sn),
+        bidi_residual: U32::new(0),
+        residual: U32::new(residual),
+    }
+}
+
+/// Residual flags and count: the bytes that the CDB transfers against those that the initiator expected
+/// (RFC 7143 §11.4.5).
+pub(crate) fn residual(task: &Task) -> (u8, u32) {
+    let moved = if task.response.status == ScsiStatus::Good {
+        task.wanted_len
+    } else {
+        task.moved
+    };
+    let over = moved.saturating_sub(task.expected_len);
+    let under = task.expected_len.saturating_sub(moved);
+    match (over, under) {
+        (0, 0) => (0, 0),
+        (0, under) => (RESIDUAL_UNDERFLOW, under as u32),
+        (over, _) => (RESIDUAL_OVERFLOW, over as u32),
+    }
+}
+
+/// The data segment of a SCSI Response: SenseLength and sense data.
+pub(crate) fn sense_segment(response: &Response) -> Vec<u8> {
+    let Some(sense) = &response.sense else {
+        return Vec::new();
+    };
+    let bytes = sense.encode(scsi::SenseFormat::Fixed);
+    let mut segment = (bytes.as_slice().len() as u16).to_be_bytes().to_vec();
+    segment.extend_from_slice(bytes.as_slice());
+    segment
+}
+
+/// Fills `room` with the next data-in of a task that reads `extent`.
+pub(crate) fn read_next(
+    task: &Task,
+    extent: Extent,
+    room: &mut [u8],
+    volume: &dyn Volume,
+) -> Result<(), Status> {
+    let (block_len, len) = (task.block_size.bytes(), room.len() as u64);
+    // A transfer that is shortened (by the expected length) may begin or end inside a block.
+    if task.moved % block_len != 0 || len % block_len != 0 {
+        return read_unaligned(task, extent, room, volume);
+    }
+    let extent = scsi::medium::piece(extent, task.block_size, task.moved, len);
+    volume.execute(Op::Read {
+        extent,
+        dest: ReadDest::Copy(room),
+    })
+}
+
+/// Reads a piece that does not consist of whole blocks: each block is copied through a buffer.
+fn read_unaligned(
+    task: &Task,
+    extent: Extent,
+    room: &mut [u8],
+    volume: &dyn Volume,
+) -> Result<(), Status> {
+    let block_len = task.block_size.bytes() as usize;
+    let mut block = [0; 4096];
+    let block = &mut block[..block_len];
+    let (mut at, mut done) = (task.moved as usize, 0);
+    while done < room.len() {
+        let start = at / block_len * block_len;
+        let one = scsi::medium::piece(extent, task.block_size, start as u64, block_len as u64);
+        volume.execute(Op::Read {
+            extent: one,
+            dest: ReadDest::Copy(block),
+        })?;
+        let take = (block_len - (at - start)).min(room.len() - done);
+        room[done..done + take].copy_from_slice(&block[at - start..][..take]);
+        done += take;
+        at += take;
+    }
+    Ok(())
+}
