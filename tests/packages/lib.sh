@@ -43,11 +43,16 @@ finish() {
     [ "$failed" -eq 0 ]
 }
 
-# in_root ROOT USER:GROUP COMMAND…: runs a command in ROOT and in the network of the tests.
+# in_root ROOT USER:GROUP COMMAND…: runs a command in ROOT, with /proc, and in the network of the tests. The mount is in a
+# namespace of the command's own.
 in_root() {
-    local root=$1 user=$2
-    shift 2
-    ip netns exec "$netns" chroot --userspec "$user" "$root" "$@"
+    # shellcheck disable=SC2016
+    ip netns exec "$netns" sh -c '
+        root=$1 user=$2
+        shift 2
+        mkdir -p "$root/proc"
+        mount -t proc proc "$root/proc"
+        exec chroot --userspec "$user" "$root" "$@"' - "$@"
 }
 
 # start_daemon ROOT USER:GROUP PROGRAM OPTION…: serves in ROOT as USER, until end_daemon. SOCKET is the path inside of ROOT.
@@ -56,7 +61,6 @@ start_daemon() {
     ip netns add "$netns"
     ip -n "$netns" link set lo up
     in_root "$@" > "$work/daemon.log" 2>&1 &
-    echo $! > "$work/daemon"
     for _ in $(seq 300); do
         [ ! -S "$root$SOCKET" ] || return 0
         sleep 0.1
@@ -66,11 +70,13 @@ start_daemon() {
 }
 
 end_daemon() {
-    if [ -e "$work/daemon" ]; then
-        kill "$(cat "$work/daemon")" 2> /dev/null || :
-        rm "$work/daemon"
-    fi
-    ip netns del "$netns" 2> /dev/null || :
+    [ -e "/run/netns/$netns" ] || return 0
+    ip netns pids "$netns" | xargs --no-run-if-empty kill
+    for _ in $(seq 100); do
+        [ -n "$(ip netns pids "$netns")" ] || break
+        sleep 0.1
+    done
+    ip netns del "$netns"
 }
 
 # serves ROOT USER:GROUP PROGRAM: a volume of the daemon there is written, read and verified over NVMe/TCP and iSCSI. The daemon runs
@@ -86,5 +92,7 @@ serves() {
     "${ramport[@]}" bench 'nvme+tcp://127.0.0.1/nqn.2026-11.com.example:rd0?ns=1' "${shape[@]}"
     "${ramport[@]}" bench iscsi://127.0.0.1/iqn.2026-11.com.example:rd0/0 "${shape[@]}"
     "${ramport[@]}" volume show rd0 --json | jq --exit-status '.used_bytes > 0'
-    [ "$(ps -o uid= -p "$(pgrep --parent "$(cat "$work/daemon")" || cat "$work/daemon")" | tr -d ' ')" != 0 ]
+    # The daemon is all that runs in this network now.
+    ip netns pids "$netns" | xargs ps -o uid= -p > "$work/uids"
+    [ "$(wc -l < "$work/uids")" = 1 ] && ! grep -qw 0 "$work/uids"
 }

@@ -95,6 +95,7 @@ fn adapters(devices: &[Device]) -> Way {
     let active = devices.iter().flat_map(|d| &d.ports).filter(active).count();
     let probed = Hw::probe();
     let (is_available, reason) = match probed {
+        Err(error) if cfg!(target_feature = "crt-static") => (false, error.to_string()),
         _ if devices.is_empty() => (
             false,
             String::from(

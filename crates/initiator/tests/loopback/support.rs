@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -79,7 +79,7 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
 /// Accepts connections until it is dropped.
 pub struct Acceptor {
     pub address: SocketAddr,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Arc<Mutex<Vec<(TcpStream, JoinHandle<()>)>>>,
     stop: Arc<AtomicBool>,
     /// Connections accepted so far.
     pub accepted: Arc<AtomicU64>,
@@ -91,11 +91,11 @@ impl Acceptor {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let acceptor = Self {
             address: listener.local_addr().unwrap(),
-            streams: Arc::default(),
+            connections: Arc::default(),
             stop: Arc::default(),
             accepted: Arc::default(),
         };
-        let (streams, stop) = (acceptor.streams.clone(), acceptor.stop.clone());
+        let (connections, stop) = (acceptor.connections.clone(), acceptor.stop.clone());
         let (accepted, serve) = (acceptor.accepted.clone(), Arc::new(serve));
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -104,18 +104,24 @@ impl Acceptor {
                     return;
                 }
                 let number = accepted.fetch_add(1, Ordering::Relaxed);
-                streams.lock().unwrap().push(stream.try_clone().unwrap());
                 let serve = Arc::clone(&serve);
-                thread::spawn(move || serve(number, &stream));
+                let copy = stream.try_clone().unwrap();
+                let thread = thread::spawn(move || serve(number, &copy));
+                connections.lock().unwrap().push((stream, thread));
             }
         });
         acceptor
     }
 
-    /// Ends every connection.
+    /// Ends every connection, and waits until its commands are executed: they must not take effect
+    /// after those of a connection that replaces it.
     pub fn cut(&self) {
-        for stream in self.streams.lock().unwrap().drain(..) {
+        let connections = std::mem::take(&mut *self.connections.lock().unwrap());
+        for (stream, _) in &connections {
             let _ = stream.shutdown(Shutdown::Both);
+        }
+        for (_, thread) in connections {
+            let _ = thread.join();
         }
     }
 }
