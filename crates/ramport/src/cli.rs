@@ -10,10 +10,12 @@ use clap_complete::Shell;
 use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
 
+mod connect_line;
 mod examples;
 mod identity;
 mod values;
 
+pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
@@ -124,6 +126,9 @@ pub(crate) enum DaemonVerb {
     /// Sessions: hosts connected to targets
     #[command(subcommand)]
     Session(SessionVerb),
+    /// Print what a Linux host needs to use a target: commands, lines of fstab, systemd units
+    #[command(after_help = examples::CONNECT_LINE)]
+    ConnectLine(ConnectLineArgs),
     /// Show everything as a tree
     Ls,
     /// Replace the daemon's definitions with those of a file (TOML or JSON; - is standard input)

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Connection, DemoArgs};
 use crate::failure::Failure;
+use crate::local_address;
 use crate::output;
 use crate::verbs::open_to_others;
 
@@ -155,7 +156,8 @@ fn bar(what: &str) -> ProgressBar {
 
 fn tell_how_to_attach(daemon: &DemoDaemon) -> Result<(), Failure> {
     let (port, iscsi_port) = (daemon.port, daemon.iscsi_port);
-    let address = own_address();
+    let address = local_address::facing_others(Ipv4Addr::UNSPECIFIED.into())
+        .map_or_else(|| "ADDRESS".to_owned(), |address| address.to_string());
     let program = daemon.client_command();
     output::line(format_args!(
         "\nOn this machine, as root (nvme-cli):\n\
@@ -181,22 +183,6 @@ fn tell_how_to_attach(daemon: &DemoDaemon) -> Result<(), Failure> {
          \x20 {program} ls",
         open_to_others(&program, TARGET, &address)
     ))
-}
-
-/// The address of this machine that other machines reach: the one that packets to them would come
-/// from. Nothing is sent.
-fn own_address() -> String {
-    let address = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        // TEST-NET-1: any address beyond the local network does.
-        socket.connect("192.0.2.1:9")?;
-        socket.local_addr()
-    });
-    match address.map(|address| address.ip()) {
-        Ok(IpAddr::V4(address)) if !address.is_loopback() && !address.is_unspecified() => {
-            address.to_string()
-        }
-        _ => "ADDRESS".to_owned(),
-    }
 }
 
 /// A daemon that lives as long as the demonstration.

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod connect_line;
 mod demo;
 mod fabric;
 mod failure;
+mod local_address;
 mod manual;
 mod output;
 mod paths;

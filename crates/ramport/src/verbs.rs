@@ -1,6 +1,7 @@
 //! The verbs that speak to a daemon, and those that work alone.
 
 mod apply;
+mod connect_line;
 mod export;
 mod filter;
 mod host;
@@ -36,6 +37,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Portal(verb) => portal::run(&daemon, &verb),
         DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
+        DaemonVerb::ConnectLine(args) => connect_line::run(&daemon, &args),
         DaemonVerb::Ls => tree::show(&daemon),
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
         DaemonVerb::Export(args) => export::run(&daemon, &args),
@@ -53,13 +55,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(connection: &Connection) -> Result<Self, Failure> {
-        let endpoint = match (&connection.api, &connection.api_token_file) {
-            (Some(address), Some(file)) => Endpoint::Tcp(
-                address.clone(),
-                Token::read(file).map_err(Failure::mistake)?,
-            ),
-            _ => Endpoint::Unix(connection.socket.clone().unwrap_or_else(paths::socket)),
-        };
+        let endpoint = endpoint(connection)?;
         Ok(Self {
             client: Client::new(endpoint.clone())?,
             endpoint,
@@ -88,6 +84,17 @@ impl Daemon {
             Form::Text => output::line(text),
         }
     }
+}
+
+/// Where the daemon is.
+pub(crate) fn endpoint(connection: &Connection) -> Result<Endpoint, Failure> {
+    Ok(match (&connection.api, &connection.api_token_file) {
+        (Some(address), Some(file)) => Endpoint::Tcp(
+            address.clone(),
+            Token::read(file).map_err(Failure::mistake)?,
+        ),
+        _ => Endpoint::Unix(connection.socket.clone().unwrap_or_else(paths::socket)),
+    })
 }
 
 /// A query's `force`.

@@ -68,6 +68,16 @@ Examples:
   A target lists hosts by these names:
     ramport target set nqn.2025-01.com.example:rd0 --host backup";
 
+pub(crate) const CONNECT_LINE: &str = "\
+Examples:
+  Everything for the only host of a target, through each portal:
+    ramport connect-line nqn.2025-01.com.example:rd0
+  For one host, through one portal:
+    ramport connect-line iqn.2025-01.com.example:rd0 --host iqn.1993-08.org.debian:01:9b8e2c \\
+      --portal iscsi://192.0.2.1:3260
+  For scripts:
+    ramport connect-line nqn.2025-01.com.example:rd0 --json";
+
 pub(crate) const APPLY: &str = "\
 Examples:
   Show what would change, then apply all of it or nothing:

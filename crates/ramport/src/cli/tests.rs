@@ -57,7 +57,7 @@ fn json_is_accepted_before_and_after_a_verb() {
 }
 
 /// What verbs say at the end of their help.
-const EXAMPLES: [(&[&str], &str); 10] = [
+const EXAMPLES: [(&[&str], &str); 11] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
     (&["target", "create"], examples::TARGET_CREATE),
@@ -65,6 +65,7 @@ const EXAMPLES: [(&[&str], &str); 10] = [
     (&["portal", "set"], examples::PORTAL_SET),
     (&["host"], examples::HOST),
     (&["host", "create"], examples::HOST),
+    (&["connect-line"], examples::CONNECT_LINE),
     (&["apply"], examples::APPLY),
     (&["discover"], examples::DISCOVER),
     (&["bench"], examples::BENCH),

@@ -3,6 +3,7 @@
 mod apply;
 mod backup;
 mod bench;
+mod connect_line;
 mod daemon;
 mod exit;
 mod fabric;

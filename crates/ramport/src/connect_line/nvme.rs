@@ -1,0 +1,57 @@
+//! Commands of nvme-cli.
+
+use control::TargetView;
+use server::Transport;
+
+use super::{AtBoot, FileLine, Guest, Steps, Way, quoted};
+
+/// What `nvme connect-all`, and with it nvmf-autoconnect.service, reads.
+const DISCOVERY_FILE: &str = "/etc/nvme/discovery.conf";
+
+pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> Steps {
+    let transport = match way.portal.transport {
+        Transport::NvmeRdma => "rdma",
+        _ => "tcp",
+    };
+    let path = format!(
+        "--transport={transport} --traddr={} --trsvcid={}",
+        way.address,
+        way.portal.address.port()
+    );
+    let identity = guest.name.map_or_else(String::new, identity);
+    Steps {
+        discover: vec![
+            format!("modprobe nvme-{transport}"),
+            format!("nvme discover {path}{identity}"),
+        ],
+        connect: vec![
+            format!("modprobe nvme-{transport}"),
+            format!(
+                "nvme connect {path} --nqn={}{identity}",
+                quoted(&target.name)
+            ),
+        ],
+        at_boot: AtBoot {
+            file: Some(FileLine {
+                path: DISCOVERY_FILE,
+                line: format!("{path}{identity}"),
+            }),
+            commands: vec!["systemctl enable nvmf-autoconnect.service".to_owned()],
+        },
+    }
+}
+
+/// The options for a host's name. Linux accepts one NQN per host ID, so that a name with a UUID
+/// comes with the ID.
+fn identity(name: &str) -> String {
+    let mut options = format!(" --hostnqn={}", quoted(name));
+    if let Some(id) = name.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
+        options.push_str(" --hostid=");
+        options.push_str(&quoted(id));
+    }
+    options
+}
+
+pub(super) fn disconnect(target: &TargetView) -> Vec<String> {
+    vec![format!("nvme disconnect --nqn={}", quoted(&target.name))]
+}
