@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -87,6 +88,7 @@ impl ClientError {
 pub struct Client {
     endpoint: Endpoint,
     runtime: tokio::runtime::Runtime,
+    time_limit: Option<Duration>,
 }
 
 impl Client {
@@ -95,7 +97,18 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        Ok(Self { endpoint, runtime })
+        Ok(Self {
+            endpoint,
+            runtime,
+            time_limit: None,
+        })
+    }
+
+    /// Requests that are not answered within `limit` fail; without a limit, they wait.
+    #[must_use]
+    pub fn with_time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
     }
 
     /// Reads.
@@ -213,7 +226,7 @@ impl Client {
         let request = request
             .body(Full::from(body))
             .map_err(|error| broken(io::Error::other(error)))?;
-        self.runtime.block_on(async {
+        let answer = async {
             match &self.endpoint {
                 Endpoint::Unix(path) => {
                     let stream = UnixStream::connect(path).await;
@@ -225,6 +238,14 @@ impl Client {
                 }
             }
             .map_err(|error| broken(io::Error::other(error)))
+        };
+        self.runtime.block_on(async {
+            match self.time_limit {
+                None => answer.await,
+                Some(limit) => tokio::time::timeout(limit, answer)
+                    .await
+                    .unwrap_or_else(|_| Err(broken(io::ErrorKind::TimedOut.into()))),
+            }
         })
     }
 
@@ -283,4 +304,25 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 /// A name as a part of a path, percent-encoded.
 pub fn path_part(name: &str) -> String {
     utf8_percent_encode(name, PLAIN).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_given_up_after_the_time_limit() {
+        let path = std::env::temp_dir().join(format!("ramport-silent-{}", std::process::id()));
+        let _silent = UnixListener::bind(&path).expect("a socket");
+        let client = Client::new(Endpoint::Unix(path.clone())).expect("a client");
+        let client = client.with_time_limit(Duration::from_millis(50));
+        let error = client.get::<()>("/v1/volumes").expect_err("no answer");
+        std::fs::remove_file(&path).expect("removed");
+        let ClientError::Broken { source, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+    }
 }

@@ -1,11 +1,11 @@
 //! The command line. Completions and manual pages come from here too.
 
-use std::io;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
@@ -101,6 +101,9 @@ pub(crate) enum Verb {
     Fabric(FabricVerb),
     /// Print completions for a shell
     Completions(CompletionsArgs),
+    /// Print candidates for the last of some words; the scripts of `completions` call this
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Write the manual pages: of each verb, and ramport.toml(5)
     Man(ManArgs),
 }
@@ -264,6 +267,13 @@ pub(crate) enum FabricVerb {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    /// The words of a command line, up to the one that is being typed
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -761,11 +771,6 @@ pub(crate) enum SessionVerb {
 pub(crate) struct SessionArgs {
     /// Its number
     pub(crate) id: u64,
-}
-
-/// Prints completions.
-pub(crate) fn print_completions(shell: Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "ramport", &mut io::stdout());
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod completion;
 mod connect_line;
 mod demo;
 mod fabric;
@@ -48,9 +49,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Verb::Bench(args) => verbs::bench(&connection, *args),
         Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Fabric(verb) => fabric::run(&connection, &verb).map(|()| ExitCode::SUCCESS),
-        Verb::Completions(args) => {
-            cli::print_completions(args.shell);
-            Ok(ExitCode::SUCCESS)
+        Verb::Completions(args) => completion::print_script(args.shell).map(|()| ExitCode::SUCCESS),
+        Verb::Complete(args) => {
+            completion::print_candidates(args.words).map(|()| ExitCode::SUCCESS)
         }
         Verb::Man(args) => manual::write(&args.folder).map(|()| ExitCode::SUCCESS),
         Verb::Daemon(verb) => verbs::run(&connection, verb),

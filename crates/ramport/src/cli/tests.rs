@@ -1,3 +1,5 @@
+use clap::CommandFactory;
+
 use super::*;
 
 #[test]

@@ -3,6 +3,7 @@
 mod apply;
 mod backup;
 mod bench;
+mod completion;
 mod connect_line;
 mod daemon;
 mod exit;
@@ -15,6 +16,7 @@ mod lost;
 mod rdma;
 mod start;
 mod target;
+mod terminal;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
