@@ -13,11 +13,13 @@ use initiator::Url;
 mod connect_line;
 mod examples;
 mod identity;
+mod shell;
 mod values;
 
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
+pub(crate) use shell::ShellArgs;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
@@ -99,6 +101,9 @@ pub(crate) enum Verb {
     /// Show RDMA adapters of this machine and whether software RDMA works
     #[command(subcommand)]
     Fabric(FabricVerb),
+    /// Work in a tree of the daemon's objects: cd, ls, and every command
+    #[command(after_help = examples::SHELL)]
+    Shell(ShellArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Print candidates for the last of some words; the scripts of `completions` call this

@@ -13,6 +13,7 @@ mod manual;
 mod output;
 mod paths;
 mod serve;
+mod shell;
 mod verbs;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Verb::Bench(args) => verbs::bench(&connection, *args),
         Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Fabric(verb) => fabric::run(&connection, &verb).map(|()| ExitCode::SUCCESS),
+        Verb::Shell(args) => shell::run(&connection, &args, run),
         Verb::Completions(args) => completion::print_script(args.shell).map(|()| ExitCode::SUCCESS),
         Verb::Complete(args) => {
             completion::print_candidates(args.words).map(|()| ExitCode::SUCCESS)

@@ -20,10 +20,19 @@ pub(crate) fn state() -> PathBuf {
     state_folder().join("state")
 }
 
+/// The lines that were typed in `ramport shell`.
+pub(crate) fn shell_history() -> PathBuf {
+    user_state_folder().join("shell-history")
+}
+
 fn state_folder() -> PathBuf {
     if is_root() {
         return "/var/lib/ramport".into();
     }
+    user_state_folder()
+}
+
+fn user_state_folder() -> PathBuf {
     if let Some(folder) = env::var_os("XDG_STATE_HOME") {
         return PathBuf::from(folder).join("ramport");
     }

@@ -78,6 +78,21 @@ Examples:
   For scripts:
     ramport connect-line nqn.2025-01.com.example:rd0 --json";
 
+pub(crate) const SHELL: &str = "\
+Examples:
+  With prompt, history and completion by the Tab key:
+    ramport shell
+  At its prompt, the place fills in the command and the object:
+    cd /volumes/rd0
+    grow 1G
+    filter set --iops 50000
+    cd /targets
+    ls
+  Some commands; the first that fails ends them with its exit status:
+    ramport shell 'cd /volumes; create rd0 --size 1G; ls'
+  A script, of one or more commands a line:
+    ramport shell < script";
+
 pub(crate) const APPLY: &str = "\
 Examples:
   Show what would change, then apply all of it or nothing:

@@ -59,7 +59,7 @@ fn json_is_accepted_before_and_after_a_verb() {
 }
 
 /// What verbs say at the end of their help.
-const EXAMPLES: [(&[&str], &str); 11] = [
+const EXAMPLES: [(&[&str], &str); 12] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
     (&["target", "create"], examples::TARGET_CREATE),
@@ -68,6 +68,7 @@ const EXAMPLES: [(&[&str], &str); 11] = [
     (&["host"], examples::HOST),
     (&["host", "create"], examples::HOST),
     (&["connect-line"], examples::CONNECT_LINE),
+    (&["shell"], examples::SHELL),
     (&["apply"], examples::APPLY),
     (&["discover"], examples::DISCOVER),
     (&["bench"], examples::BENCH),

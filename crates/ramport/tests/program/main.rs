@@ -14,6 +14,7 @@ mod iscsi;
 mod logs;
 mod lost;
 mod rdma;
+mod shell;
 mod start;
 mod target;
 mod terminal;
