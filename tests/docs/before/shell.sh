@@ -1,0 +1,3 @@
+# shellcheck shell=bash
+ramport serve
+echo 'cd /volumes; ls' > script
