@@ -322,7 +322,7 @@ fn a_path_that_does_not_exist_is_reported() {
         .raw("GET", "/v2", &Value::Null)
         .expect("an answer");
     assert_eq!(status, 404);
-    assert!(text.contains("/openapi.json tells what there is"));
+    assert!(text.contains("/openapi.json lists all paths"));
 }
 
 #[test]

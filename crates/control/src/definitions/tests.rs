@@ -120,7 +120,7 @@ fn invalid_values_are_refused_with_a_hint() {
         ("[hosts.h]\ntold_by = \"address\"", "give addresses"),
         (
             "[hosts.\"nqn.2014-08.org.nvmexpress:uuid:1\".chap]\nuser = \"h\"\nsecret = \"open sesame, please\"",
-            "NVMe has no CHAP",
+            "NVMe does not use CHAP",
         ),
         ("[hosts.h]\naddresses = [\"1.2.3.4/40\"]", "from 0 to 32"),
         (

@@ -127,7 +127,7 @@ fn refusals_say_why() {
     let at = |text: String| Device::connect(&text.parse().unwrap(), &options()).unwrap_err();
     let error = at(format!("nvme+rdma://{}:4421/rd0", target.address));
     assert!(
-        error.is_mistake() && error.to_string().contains("no portal"),
+        error.is_mistake() && error.to_string().contains("no RDMA portal"),
         "{error}"
     );
     let error = at(format!("nvme+rdma://{}/rd0?rdma=hw", target.address));

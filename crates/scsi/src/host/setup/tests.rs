@@ -60,7 +60,7 @@ fn our_own_device_server_is_set_up_through_its_unit_attentions() {
         Some(Geometry::new(BlockSize::B4096, Blocks(64)))
     );
     assert_eq!(facts.serial, "test1");
-    assert_eq!(facts.designator.len(), 8, "an NAA designator");
+    assert_eq!(facts.designator.len(), 16, "an NAA designator of type 6");
     assert!(facts.limits.unmap_blocks > 0 && facts.limits.compare_and_write_blocks > 0);
     assert!(!facts.product.is_empty());
     let other = run(&mut device, nexus, 0x105).expect("a disk");
