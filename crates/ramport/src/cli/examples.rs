@@ -6,7 +6,7 @@ Examples:
   An NVMe/TCP portal; RAM is allocated on write, up to 80 % of available memory:
     ramport serve --nvme-tcp 192.0.2.1
   Both protocols, at most 50 GiB, pinned to two cores:
-    ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 50G --cores 0,1
+    ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 4G --cores 0,1
   Without root, with all files in one directory:
     ramport serve --state rd/state --socket rd/socket
   Scratch space: after a restart, serve empty volumes without an acknowledgement:
