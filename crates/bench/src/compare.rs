@@ -74,7 +74,7 @@ pub fn compare(a: &Plan, b: &Plan, runs: u32, bar: &ProgressBar) -> Result<Compa
         match run([a, b][which], bar) {
             // An interrupted run counts only if its source has no other.
             Ok(report) if report.interrupted && !reports[which].is_empty() => {}
-            Ok(report) if report.measured_nothing() => {}
+            Ok(report) if report.interrupted && report.measured_nothing() => {}
             Ok(report) => reports[which].push(report),
             Err(error) => failure = Some(error),
         }
