@@ -76,10 +76,13 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A connection, and the thread that serves it.
+type Served = (TcpStream, JoinHandle<()>);
+
 /// Accepts connections until it is dropped.
 pub struct Acceptor {
     pub address: SocketAddr,
-    connections: Arc<Mutex<Vec<(TcpStream, JoinHandle<()>)>>>,
+    connections: Arc<Mutex<Vec<Served>>>,
     stop: Arc<AtomicBool>,
     /// Connections accepted so far.
     pub accepted: Arc<AtomicU64>,
