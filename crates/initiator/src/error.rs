@@ -2,7 +2,7 @@
 
 mod rdma;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use fabric::verbs::QpFailure;
 use iscsi::initiator::SessionError;
@@ -56,15 +56,15 @@ pub enum SubmitError {
 }
 
 /// Why a queue has ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum QueueError {
     /// Connecting again did not succeed for as long as [`crate::Backoff::give_up_after`] says.
     #[error("no connection for {tried_for:?}: {last}")]
     GaveUp {
         /// How long it was tried.
         tried_for: Duration,
-        /// What the last attempt met, in words.
-        last: String,
+        /// Why the last attempt failed.
+        last: Arc<ConnectError>,
     },
     /// The queue's [`crate::Device`] was dropped.
     #[error("the device was detached")]
@@ -170,11 +170,13 @@ pub enum ConnectError {
         /// Why.
         source: DiscoveryError,
     },
-    /// What was asked for is not of this protocol.
-    #[error("{scheme}:// does not support this operation")]
+    /// A discovery that is not of the URL's protocol.
+    #[error("{scheme}:// does not have this discovery; use {expected}")]
     Scheme {
         /// The protocol.
         scheme: Scheme,
+        /// The schemes that have the discovery.
+        expected: &'static str,
     },
     /// No connection over RDMA.
     #[error("cannot connect to {address} over RDMA: {source}")]
@@ -221,11 +223,11 @@ pub enum ConnectError {
     NoSecret {
         /// The user.
         user: String,
-        /// The environment's variable.
+        /// The environment variable.
         variable: &'static str,
     },
     /// The file of CHAP secrets cannot be read.
-    #[error("cannot read the CHAP secrets in {}: {source}", path.display())]
+    #[error("cannot read the CHAP secrets in {}: {source}; name a file that you may read: chap=FILE", path.display())]
     SecretsFile {
         /// Which.
         path: PathBuf,
@@ -328,3 +330,6 @@ impl fmt::Display for QueueName {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

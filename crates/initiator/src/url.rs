@@ -116,7 +116,7 @@ pub enum UrlError {
         max_bytes: usize,
     },
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8 or hold a zero.
-    #[error("{text:?} has an invalid percent encoding")]
+    #[error("{text:?} has an invalid percent encoding; write the character % as %25")]
     Encoding {
         /// The text.
         text: String,

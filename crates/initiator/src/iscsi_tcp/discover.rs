@@ -26,6 +26,7 @@ pub fn discover_targets(url: &Url, timeout: Duration) -> Result<Vec<TargetRecord
     if url.scheme() != Scheme::Iscsi {
         return Err(ConnectError::Scheme {
             scheme: url.scheme(),
+            expected: "iscsi://",
         });
     }
     let options = DeviceOptions {

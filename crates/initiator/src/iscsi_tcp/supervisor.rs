@@ -108,7 +108,7 @@ impl Supervisor {
             if tried_for >= backoff.give_up_after {
                 let gave_up = QueueError::GaveUp {
                     tried_for,
-                    last: error.to_string(),
+                    last: Arc::new(error),
                 };
                 let sessions = self
                     .sessions

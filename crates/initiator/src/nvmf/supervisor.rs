@@ -186,7 +186,7 @@ impl<T: Transport> Supervisor<T> {
             if tried_for >= self.plan.options.backoff.give_up_after {
                 return Err(QueueError::GaveUp {
                     tried_for,
-                    last: error.to_string(),
+                    last: Arc::new(error),
                 });
             }
             sleep_while_running(&self.shared, delays.next());

@@ -29,7 +29,9 @@ pub enum LoginError {
     #[error("the initiator's and the target's CHAP secrets must differ")]
     SameSecrets,
     /// The target must prove itself, but the initiator has no secret of its own.
-    #[error("mutual CHAP also needs a user and secret of the initiator")]
+    #[error(
+        "mutual CHAP also needs a user and secret of the initiator; put USER%SECRET@ before the host"
+    )]
     OneSided,
     /// The target's answer to a key is not a valid value of the key.
     #[error("the target answered {key}={value}, which is invalid")]

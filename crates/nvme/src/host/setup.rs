@@ -184,7 +184,7 @@ pub enum SetupError {
     #[error("the controller reports a fatal error")]
     Fatal,
     /// The namespace is not there.
-    #[error("the subsystem has no namespace {nsid} for this host")]
+    #[error("the subsystem has no namespace {nsid} for this host; ns= selects another one")]
     NoNamespace {
         /// Which.
         nsid: Nsid,

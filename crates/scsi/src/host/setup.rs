@@ -125,7 +125,7 @@ pub enum SetupError {
         present: Vec<Lun>,
     },
     /// The unit is no disk.
-    #[error("LUN {lun} is a device of type {device_type:#04x}, not a disk")]
+    #[error("LUN {lun} is a device of type {device_type:#04x}, not a disk; choose another LUN")]
     NotADisk {
         /// Which.
         lun: Lun,
