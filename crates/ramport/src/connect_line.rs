@@ -105,7 +105,9 @@ pub(crate) enum ConnectLineError {
         "{target} lists no host, so nobody may use it; allow one with `ramport target set {target} --host NAME`"
     )]
     NoHosts { target: String },
-    #[error("host {host} is not a host of {protocol}, the protocol of {target}")]
+    #[error(
+        "host {host} is not a host of {protocol}, the protocol of {target}; choose another with --host"
+    )]
     HostOfOtherProtocol {
         target: String,
         host: String,

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
 use bench::{Plan, ProgressBar, Source, SuiteKind};
 use control::{Client, Endpoint, Size, StatusView, Target, TargetView, Volume, VolumeView};
 use indicatif::ProgressStyle;
@@ -23,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::{Connection, DemoArgs};
 use crate::failure::Failure;
 use crate::local_address;
+use crate::mistake::{Mistake, SystemFailure};
 use crate::output;
 use crate::verbs::open_to_others;
 
@@ -125,10 +125,10 @@ fn verify(source: &Source, size: Size) -> Result<(), Failure> {
         size_bytes: Some(size.0.min(VERIFIED_MAX_BYTES)),
         ..Plan::new(vec![source.clone()])
     };
-    let report = bench::verify(&plan, &bar).context("cannot verify the RAM disk")?;
+    let report = bench::verify(&plan, &bar).map_err(SystemFailure::Verify)?;
     bar.finish_and_clear();
     if report.differing_blocks > 0 || report.errors > 0 {
-        return Err(Failure::Broken(anyhow!("verification failed:\n{report}")));
+        return Err(SystemFailure::Differs(Box::new(report)).into());
     }
     output::line(format_args!("{report}\n"))
 }
@@ -139,7 +139,8 @@ fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
         daemon_pid: Some(daemon.child().id()),
         ..Plan::new(vec![source.clone()])
     };
-    let report = bench::run_suite(&plan, SuiteKind::Quick, None, &bar).context("cannot measure")?;
+    let report =
+        bench::run_suite(&plan, SuiteKind::Quick, None, &bar).map_err(SystemFailure::Measure)?;
     bar.finish_and_clear();
     output::line(report)
 }
@@ -200,17 +201,17 @@ impl DemoDaemon {
     /// Starts it on this socket, on which no daemon may answer, or on one of its own.
     fn start(socket: Option<&Path>) -> Result<Self, Failure> {
         if let Some(taken) = socket.filter(|socket| UnixStream::connect(socket).is_ok()) {
-            return Err(Failure::Mistake(anyhow!(
-                "another daemon answers on {}; leave --socket out, or choose another path",
-                taken.display()
-            )));
+            let socket = taken.to_owned();
+            return Err(Mistake::DaemonOnSocket { socket }.into());
         }
         let folder = env::temp_dir().join(format!("ramport-demo-{}", process::id()));
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        fs::create_dir_all(&folder).map_err(|source| SystemFailure::MakeFolder {
+            path: folder.clone(),
+            source,
+        })?;
         let socket = socket.map_or_else(|| folder.join("ramport.sock"), Path::to_path_buf);
         let (port, iscsi_port) = (free_port(PORT), free_port(ISCSI_PORT));
-        let program = env::current_exe().context("cannot find the program itself")?;
+        let program = env::current_exe().map_err(SystemFailure::Program)?;
         let child = Command::new(program)
             .args(["serve", "--log-level", "warn"])
             .arg("--socket")
@@ -224,7 +225,7 @@ impl DemoDaemon {
             // Ctrl-C reaches this process alone, which ends the daemon.
             .process_group(0)
             .spawn()
-            .context("cannot start the daemon")?;
+            .map_err(SystemFailure::StartDaemon)?;
         Ok(Self {
             child: Mutex::new(child),
             folder,
@@ -244,13 +245,11 @@ impl DemoDaemon {
                 return Ok(client);
             }
             if let Some(status) = self.child().try_wait()? {
-                return Err(Failure::Broken(anyhow!("the daemon ended: {status}")));
+                return Err(SystemFailure::DaemonEnded(status).into());
             }
             if Instant::now() > deadline {
-                return Err(Failure::Broken(anyhow!(
-                    "the daemon does not answer after {} s",
-                    START_TIME.as_secs()
-                )));
+                let waited_s = START_TIME.as_secs();
+                return Err(SystemFailure::DaemonSilent { waited_s }.into());
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -267,7 +266,7 @@ impl DemoDaemon {
         loop {
             thread::sleep(Duration::from_millis(500));
             if let Some(status) = self.child().try_wait()? {
-                return Err(Failure::Broken(anyhow!("the daemon ended: {status}")));
+                return Err(SystemFailure::DaemonEnded(status).into());
             }
         }
     }

@@ -3,13 +3,13 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::Context;
 use control::{Portal, PortalView, RdmaProvider};
 use fabric::{Device, DevicePort, Hw, Soft, SoftOptions};
 use serde_json::{Value, json};
 
 use crate::cli::{Connection, FabricVerb};
 use crate::failure::Failure;
+use crate::mistake::SystemFailure;
 use crate::output;
 use crate::verbs::{Daemon, provider, state};
 
@@ -27,8 +27,7 @@ struct Way {
 }
 
 fn list(connection: &Connection) -> Result<(), Failure> {
-    let devices =
-        fabric::devices().context("cannot look for adapters below /sys/class/infiniband")?;
+    let devices = fabric::devices().map_err(SystemFailure::Adapters)?;
     let portals = Daemon::new(connection)?.portals().unwrap_or_default();
     let ways = [adapters(&devices), software(&portals)];
     if connection.json {

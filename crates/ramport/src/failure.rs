@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use control::{ClientError, ErrorBody, ErrorDetail};
 use serde_json::json;
 
+use crate::mistake::{Mistake, SystemFailure};
 use crate::output::Form;
 
 /// Why the program did not do what was asked.
@@ -16,7 +17,7 @@ pub(crate) enum Failure {
     Refused(ErrorDetail),
     /// Something broke: exit status 1.
     Broken(anyhow::Error),
-    /// Whoever read the output has gone away, as `head` does: nothing to tell, exit status 0.
+    /// The reader of the output has closed it, as `head` does. Nothing is printed; exit status 0.
     ReaderGone,
 }
 
@@ -106,6 +107,18 @@ impl From<ClientError> for Failure {
         } else {
             Self::Broken(error.into())
         }
+    }
+}
+
+impl From<Mistake> for Failure {
+    fn from(mistake: Mistake) -> Self {
+        Self::Mistake(mistake.into())
+    }
+}
+
+impl From<SystemFailure> for Failure {
+    fn from(failure: SystemFailure) -> Self {
+        Self::Broken(failure.into())
     }
 }
 

@@ -10,6 +10,7 @@ mod fabric;
 mod failure;
 mod local_address;
 mod manual;
+mod mistake;
 mod output;
 mod paths;
 mod serve;

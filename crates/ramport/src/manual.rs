@@ -11,6 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::Cli;
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 
 /// A page: its file name, such as `ramport-serve.1`, and its text in roff.
 type Page = (String, String);
@@ -23,11 +24,9 @@ pub(crate) fn write(folder: &Path) -> Result<(), Failure> {
         }
         Ok(())
     });
-    written.map_err(|error| {
-        Failure::mistake(anyhow::anyhow!(
-            "cannot write manual pages to {}: {error}; choose a folder that you may write to",
-            folder.display()
-        ))
+    written.map_err(|source| {
+        let folder = folder.to_owned();
+        Mistake::WriteManual { folder, source }.into()
     })
 }
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process;
 use std::thread;
 
-use anyhow::Context;
 use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
@@ -17,8 +16,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Connection, MemoryBudget, ServeArgs};
 use crate::failure::Failure;
+use crate::mistake::{Mistake, SystemFailure};
+use crate::paths;
 use crate::verbs::provider;
-use crate::{output, paths};
 use log::Log;
 
 /// The portal of a daemon that has none.
@@ -90,25 +90,25 @@ const MEMORY_MIN_BYTES: u64 = 16 << 20;
 
 /// The budget in bytes.
 fn memory_bytes(budget: MemoryBudget) -> Result<u64, Failure> {
-    let host = HostMemory::probe().context("cannot determine the memory of this machine")?;
+    let host = HostMemory::probe().map_err(SystemFailure::HostMemory)?;
     let bytes = match budget {
         MemoryBudget::Bytes(bytes) => bytes,
         MemoryBudget::Percent(percent) => host.available_bytes / 100 * u64::from(percent),
     };
     if bytes < MEMORY_MIN_BYTES {
-        return Err(Failure::Mistake(anyhow::anyhow!(
-            "--memory {} is too small; choose a size of at least {}, or a percentage of the available memory such as 80%",
-            output::bytes(bytes),
-            output::bytes(MEMORY_MIN_BYTES)
-        )));
+        return Err(Mistake::MemoryTooSmall {
+            given_bytes: bytes,
+            min_bytes: MEMORY_MIN_BYTES,
+        }
+        .into());
     }
     if bytes > host.total_bytes {
-        return Err(Failure::Mistake(anyhow::anyhow!(
-            "--memory {} is more than this machine, or its control group, has ({}); {} are available now; choose at most that, or a percentage of the available memory such as 80%",
-            output::bytes(bytes),
-            output::bytes(host.total_bytes),
-            output::bytes(host.available_bytes)
-        )));
+        return Err(Mistake::MemoryTooLarge {
+            given_bytes: bytes,
+            total_bytes: host.total_bytes,
+            available_bytes: host.available_bytes,
+        }
+        .into());
     }
     Ok(bytes)
 }
@@ -123,11 +123,7 @@ fn api_config(
             let token = Token::read(file).map_err(Failure::mistake)?;
             Some((address, token))
         }
-        (Some(_), None) => {
-            return Err(Failure::Mistake(anyhow::anyhow!(
-                "--api-listen needs --api-token-file: requests over TCP must carry a token"
-            )));
-        }
+        (Some(_), None) => return Err(Mistake::ListenWithoutToken.into()),
         (None, _) => None,
     };
     let owner = match &args.socket_group {
@@ -243,14 +239,13 @@ fn group_number(group: &str) -> Result<u32, Failure> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let groups = std::fs::read_to_string("/etc/group").context("cannot read /etc/group")?;
+    let groups = std::fs::read_to_string("/etc/group").map_err(SystemFailure::Groups)?;
     groups
         .lines()
         .map(|line| line.split(':'))
         .find_map(|mut fields| (fields.next()? == group).then(|| fields.nth(1)?.parse().ok())?)
         .ok_or_else(|| {
-            Failure::Mistake(anyhow::anyhow!(
-                "there is no group {group}; make it with `groupadd {group}`, or give a number"
-            ))
+            let group = group.to_owned();
+            Mistake::NoGroup { group }.into()
         })
 }

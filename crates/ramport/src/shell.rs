@@ -16,6 +16,7 @@ use control::Client;
 use crate::cli::{Cli, Connection, ShellArgs, Verb};
 use crate::completion::{self, Noun};
 use crate::failure::{self, Failure};
+use crate::mistake::Mistake;
 use crate::output::{self, Form};
 use crate::verbs;
 
@@ -145,9 +146,8 @@ impl Shell {
                 return self.list(&place);
             }
             ("cd" | "pwd" | "exit" | "quit", _) => {
-                return Err(Failure::Mistake(anyhow::anyhow!(
-                    "{first} is given too many words; see `help`"
-                )));
+                let command = first.to_owned();
+                return Err(Mistake::TooManyWords { command }.into());
             }
             _ => return self.run_command(words),
         }
@@ -160,11 +160,12 @@ impl Shell {
         if let Place::Object(noun, name) = &place {
             let objects = completion::objects(&self.client, *noun)?;
             if !objects.iter().any(|object| object.name == *name) {
-                let verb = noun.verb();
-                return Err(Failure::Mistake(anyhow::anyhow!(
-                    "{verb} {name} does not exist; `ls {}` lists those that do",
-                    Place::Kind(*noun)
-                )));
+                return Err(Mistake::NoSuchObject {
+                    kind: noun.verb(),
+                    name: name.clone(),
+                    place: Place::Kind(*noun).to_string(),
+                }
+                .into());
             }
         }
         self.context.place = place;
@@ -212,9 +213,7 @@ impl Shell {
             }
         };
         if let Verb::Serve(_) | Verb::Demo(_) | Verb::Shell(_) = cli.verb {
-            return Err(Failure::Mistake(anyhow::anyhow!(
-                "this command does not run in the shell; end the shell first"
-            )));
+            return Err(Mistake::NotInShell.into());
         }
         let code = (self.execute)(cli)?;
         Ok(if code == ExitCode::SUCCESS {
@@ -277,12 +276,7 @@ impl Context {
             Some(path) => path
                 .to_str()
                 .map(|path| Some(path.to_owned()))
-                .ok_or_else(|| {
-                    Failure::Mistake(anyhow::anyhow!(
-                        "{} is not UTF-8, which the shell needs; choose another path",
-                        path.display()
-                    ))
-                }),
+                .ok_or_else(|| Mistake::NotUtf8 { path: path.clone() }),
         };
         option("--socket", text(&connection.socket)?.as_deref());
         option("--api", connection.api.as_deref());

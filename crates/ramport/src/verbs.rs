@@ -22,6 +22,7 @@ use serde_json::json;
 
 use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
+use crate::mistake::DiscoveryFailure;
 use crate::output::Form;
 use crate::{output, paths};
 
@@ -261,9 +262,10 @@ fn discover_subsystems(connection: &Connection, args: &DiscoverArgs) -> Result<(
     output::table(&head, &["PORT"], rows)
 }
 
-fn discovery_failure(args: &DiscoverArgs, error: ConnectError) -> Failure {
-    let is_mistake = error.is_mistake();
-    let error = anyhow::Error::from(error).context(format!("cannot ask {}", args.url));
+fn discovery_failure(args: &DiscoverArgs, source: ConnectError) -> Failure {
+    let is_mistake = source.is_mistake();
+    let url = args.url.clone();
+    let error = DiscoveryFailure { url, source }.into();
     if is_mistake {
         Failure::Mistake(error)
     } else {

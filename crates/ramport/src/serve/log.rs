@@ -18,6 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::cli::LogForm;
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use form::{Prioritized, QuotedFields};
 use limit::PeerLimit;
 
@@ -31,9 +32,11 @@ fn check_levels(filter: &str) -> Result<(), Failure> {
     // An empty word would parse as a level.
     match alone.find(|word| word.is_empty() || word.parse::<LevelFilter>().is_err()) {
         None => Ok(()),
-        Some(word) => Err(Failure::Mistake(anyhow::anyhow!(
-            "--log-level {filter}: {word:?} is not a level; write error, warn, info, debug, trace or off, or a filter such as info,server=debug"
-        ))),
+        Some(word) => Err(Mistake::LogLevel {
+            filter: filter.to_owned(),
+            word: word.to_owned(),
+        }
+        .into()),
     }
 }
 
@@ -54,10 +57,9 @@ struct Style {
 /// Starts logging.
 pub(super) fn start(form: LogForm, filter: &str) -> Result<Log, Failure> {
     check_levels(filter)?;
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::Mistake(anyhow::anyhow!(
-            "--log-level {filter}: {error}; write info, debug, or info,server=debug"
-        ))
+    let filter = EnvFilter::try_new(filter).map_err(|source| Mistake::LogFilter {
+        filter: filter.to_owned(),
+        source,
     })?;
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)

@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use control::{Applied, ClientError, Definitions, ErrorDetail};
 
 use super::Daemon;
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
+use crate::mistake::{Mistake, SystemFailure};
 use crate::output;
 
 /// The exit status of `--diff` where something would change.
@@ -63,12 +63,13 @@ fn read(args: &ApplyArgs) -> Result<String, Failure> {
     let mut text = String::new();
     if args.file.as_os_str() == "-" {
         let read = std::io::stdin().read_to_string(&mut text);
-        read.context("cannot read standard input")?;
+        read.map_err(SystemFailure::StandardInput)?;
         return Ok(text);
     }
-    let shown = args.file.display();
-    std::fs::read_to_string(&args.file)
-        .map_err(|error| Failure::Mistake(anyhow::anyhow!("cannot read {shown}: {error}")))
+    std::fs::read_to_string(&args.file).map_err(|source| {
+        let path = args.file.clone();
+        Mistake::ReadFile { path, source }.into()
+    })
 }
 
 fn put(

@@ -11,6 +11,7 @@ use control::{Definitions, is_exposed};
 use super::Daemon;
 use crate::cli::ExportArgs;
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use crate::output;
 
 /// The mode of a file with definitions: they may hold secrets.
@@ -34,11 +35,9 @@ pub(super) fn run(daemon: &Daemon, args: &ExportArgs) -> Result<(), Failure> {
     let text = text.trim_end();
     match &args.output {
         None => output::line(text),
-        Some(path) => write(path, text).map_err(|error| {
-            Failure::Mistake(anyhow::anyhow!(
-                "cannot write {}: {error}; choose a file that you may write",
-                path.display()
-            ))
+        Some(path) => write(path, text).map_err(|source| {
+            let path = path.clone();
+            Mistake::WriteFile { path, source }.into()
         }),
     }
 }
@@ -48,9 +47,7 @@ fn check_standard_output() -> Result<(), Failure> {
     let descriptor = io::stdout().as_fd().try_clone_to_owned();
     let metadata = descriptor.and_then(|descriptor| File::from(descriptor).metadata());
     if metadata.is_ok_and(|metadata| is_exposed(&metadata)) {
-        return Err(Failure::Mistake(anyhow::anyhow!(
-            "other users can read the file that standard output goes to; use `ramport export --with-secrets --output FILE`"
-        )));
+        return Err(Mistake::ExposedOutput.into());
     }
     Ok(())
 }

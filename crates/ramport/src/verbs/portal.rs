@@ -11,6 +11,7 @@ use server::PortalDefinition;
 use super::{Daemon, query};
 use crate::cli::{PortalSetArgs, PortalVerb, RdmaSwitch};
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
@@ -81,12 +82,7 @@ fn beside(args: &PortalSetArgs) -> Result<Portal, Failure> {
             ..portal
         })
     });
-    beside.ok_or_else(|| {
-        Failure::mistake(anyhow::anyhow!(
-            "{} cannot be switched to RDMA: name a portal over TCP, such as nvme+tcp://192.0.2.1:4420",
-            args.url
-        ))
-    })
+    beside.ok_or_else(|| Mistake::NotOverTcp { portal: args.url }.into())
 }
 
 /// The portal that is defined there, whatever carries its RDMA.

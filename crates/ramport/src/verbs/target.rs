@@ -13,6 +13,7 @@ use crate::cli::{
     AccessArgs, Attach, DetachArgs, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb,
 };
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
@@ -68,11 +69,8 @@ fn number_of(daemon: &Daemon, args: &DetachArgs) -> Result<u32, Failure> {
     let mut namespaces = target.namespaces.iter();
     let found = namespaces.find(|namespace| namespace.volume == args.what);
     found.map(|namespace| namespace.nsid).ok_or_else(|| {
-        Failure::Mistake(anyhow::anyhow!(
-            "target {name} has no volume {:?}; `ramport target show {name}` lists its volumes with their numbers",
-            args.what,
-            name = args.name
-        ))
+        let (target, volume) = (args.name.clone(), args.what.clone());
+        Mistake::NotAttached { target, volume }.into()
     })
 }
 
@@ -105,9 +103,7 @@ fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
         || chap.no_chap
         || chap.chap_secret_file.is_some();
     if !says_who && !says_how {
-        return Err(Failure::Mistake(anyhow::anyhow!(
-            "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local; or for iSCSI how: --luns HOST=LUN:NUMBER, --portal-group GROUP, --any-portal-group, --chap-secret-file FILE or --no-chap"
-        )));
+        return Err(Mistake::NothingToSet.into());
     }
     let before: TargetView = daemon.client.get(&path(&args.name))?;
     let mut access = access_of(&args.access)?;
@@ -132,9 +128,7 @@ fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
         None => Protocol::Iscsi,
     };
     if args.iscsi && protocol != Protocol::Iscsi {
-        return Err(Failure::Mistake(anyhow::anyhow!(
-            "an iSCSI target needs a name such as iqn.2025-01.com.example:rd0; leave the name out to get one"
-        )));
+        return Err(Mistake::NotAnIqn.into());
     }
     let definition = Target {
         any_host: access.any_host,
@@ -164,9 +158,7 @@ fn namespaces(
         let nsid = nsid.unwrap_or(next);
         let name = parse(volume).map_err(Failure::mistake)?;
         if namespaces.insert(Nsid(nsid), Text(name)).is_some() {
-            return Err(Failure::Mistake(anyhow::anyhow!(
-                "number {nsid} is given twice; give each volume another number"
-            )));
+            return Err(Mistake::NumberTwice { number: nsid }.into());
         }
         next = nsid.saturating_add(1);
     }

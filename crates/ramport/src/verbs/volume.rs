@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Daemon, filter, query, target};
 use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use crate::output::{self, Tone, bytes, paint};
 
 /// How long something may take before its progress is shown, and how often that is asked for.
@@ -118,12 +119,12 @@ fn shrink(daemon: &Daemon, args: &ResizeByArgs) -> Result<(), Failure> {
     let size_bytes = get(daemon, &args.name)?.size_bytes;
     match size_bytes.checked_sub(args.by.0) {
         Some(left) => resize(daemon, &args.name, Size(left), args.force),
-        None => Err(Failure::Mistake(anyhow::anyhow!(
-            "volume {} has {}; it cannot shrink by {}",
-            args.name,
-            bytes(size_bytes),
-            bytes(args.by.0)
-        ))),
+        None => Err(Mistake::ShrinkBeyondSize {
+            name: args.name.clone(),
+            size_bytes,
+            by_bytes: args.by.0,
+        }
+        .into()),
     }
 }
 
