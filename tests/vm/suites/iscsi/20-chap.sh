@@ -2,8 +2,6 @@
 # shellcheck shell=bash
 
 CLOSED=$IQN-closed
-SECRET=open-sesame-please
-BACK=and-the-other-way
 
 setup() {
   peer_volume_create closed 16 512

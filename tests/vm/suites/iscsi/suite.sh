@@ -103,3 +103,44 @@ eventually 10 ended systemd-udevd > /dev/null
 detach "$IQN"
 E
 }
+
+# offer_with_chap, unoffer: a target of its own, for the first host, whose secret and the target's are asked for.
+OFFERED=$IQN-offered
+SECRET=open-sesame-please
+BACK=and-the-other-way
+offer_with_chap() {
+  peer_volume_create offered 16 512
+  peer_host_chap "$HOST_1" alice "$SECRET" ours "$BACK"
+  peer_target_create "$OFFERED" "$HOST_1"
+  peer_namespace_add "$OFFERED" 0 offered
+}
+unoffer() {
+  guest OFFERED="$OFFERED" <<< 'not_attached "$OFFERED" || detach "$OFFERED"'
+  peer_target_remove "$OFFERED"
+  peer_host_remove "$HOST_1"
+}
+
+# The lines that `ramport connect-line` prints for that target through the portal on br0: what jq selects.
+lines() { daemon --json connect-line "$OFFERED" --portal "$PORTAL_SCHEME://$PEER_A:$PORT,$GROUP_A" | jq -r "$1"; }
+
+# Executed as they are printed.
+printed_lines_log_in_with_chap_and_out() {
+  guest OFFERED="$OFFERED" SECRET="$SECRET" BACK="$BACK" DISCOVER="$(lines '.portals[].discover[]')" \
+    CONNECT="$(lines '.portals[].connect[]')" BOOT="$(lines '.portals[].at_boot.commands[0]')" \
+    DISCONNECT="$(lines '.disconnect[]')" DISK="$(lines '.disks[0].device')" << 'E'
+echo "$DISCOVER" > /tmp/discover
+echo "$CONNECT" > /tmp/connect
+# The lines ask for the secrets.
+printf '%s\n' "$SECRET" "$BACK" | bash -e /tmp/discover | tee /tmp/found
+grep -F "$OFFERED" /tmp/found
+printf '%s\n' "$SECRET" "$BACK" | bash -e /tmp/connect
+disk=$(eventually 15 device "$(session "$OFFERED")" 0)
+iscsiadm -m session | grep -F "$OFFERED" | grep "^${IFACE:-tcp}: "
+# udev, which does not run here, names disks after what scsi_id prints.
+same "/dev/disk/by-id/scsi-$(/lib/udev/scsi_id --whitelisted --device="$disk")" "$DISK" "the disk's path"
+bash -e <<< "$BOOT"
+iscsiadm -m node -T "$OFFERED" -p "$PEER_A:$PORT" | grep -x 'node.startup = automatic'
+bash -e <<< "$DISCONNECT"
+eventually 10 not_attached "$OFFERED"
+E
+}

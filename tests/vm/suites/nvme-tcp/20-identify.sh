@@ -56,6 +56,30 @@ same "$(nvme list-ns "$controller" | awk '{ print $NF }' | paste -sd ' ')" "0]:0
 E
 }
 
+test_identifiers_that_are_set_are_seen() {
+  [ "$PEER" = ramport ] || skip "the peer cannot set identifiers"
+  local uuid=6ba7b810-9dad-41d1-80b4-00c04fd430c8 nguid=0123456789abcdef0123456789abcdef eui64=02004567a425678d
+  daemon volume create identified --size 16MiB --uuid "$uuid" --nguid "$nguid" --eui64 "$eui64"
+  daemon target attach "$NQN" identified --nsid 3
+  guest UUID="$uuid" NGUID="$nguid" EUI64="$eui64" << 'E'
+controller=/dev/$(controllers | head -n 1)
+disk=$(basename "$(eventually 10 device 3)")
+nvme id-ns "$controller" -n 3 -o json > /tmp/ns.json
+same "$(jq -r '"\(.nguid) \(.eui64)"' /tmp/ns.json)" "$NGUID $EUI64" "nguid eui64"
+nvme ns-descs "$controller" -n 3 | tee /tmp/descriptors
+for told in "uuid $UUID" "nguid $NGUID" "eui64 $EUI64"; do
+  grep -xE "${told% *} *: ${told#* } *" /tmp/descriptors
+done
+same "$(cat "/sys/block/$disk/uuid")" "$UUID" uuid
+same "$(tr -d ' -' < "/sys/block/$disk/nguid")" "$NGUID" nguid
+same "$(tr -d ' ' < "/sys/block/$disk/eui")" "$EUI64" eui
+same "$(cat "/sys/block/$disk/wwid")" "uuid.$UUID" wwid
+E
+  daemon target detach "$NQN" 3 --force
+  guest <<< 'eventually 10 no_device 3'
+  daemon volume remove identified --force
+}
+
 test_smart_log_counts_what_was_done() {
   guest << 'E'
 controller=/dev/$(controllers | head -n 1)

@@ -84,3 +84,39 @@ eventually 10 not_connected
 echo "$COUNT rounds of $((2 * 5)) connections, and one of 7, in $((SECONDS - begun)) s"
 E
 }
+
+# The lines that `ramport connect-line` prints for the main target and the first host, through the portal on br0: what jq selects.
+lines() { daemon --json connect-line "$NQN" --host "$HOST_1" --portal "$PORTAL_SCHEME://$PEER_A:$PORT" | jq -r "$1"; }
+needs_lines() { [ "$PEER" != nvmet ] || skip "the peer does not print lines"; }
+
+# Executed as they are printed.
+printed_lines_connect_and_disconnect() {
+  needs_lines
+  guest DISCOVER="$(lines '.portals[].discover[]')" CONNECT="$(lines '.portals[].connect[]')" \
+    DISCONNECT="$(lines '.disconnect[]')" DISK="$(lines '.disks[0].device')" << 'E'
+bash -ex <<< "$DISCOVER" | tee /tmp/found
+grep -F "$NQN" /tmp/found
+bash -ex <<< "$CONNECT"
+disk=$(eventually 10 device 1)
+same "$(cat "/sys/class/nvme/$(controllers)/transport")" "$TRANSPORT" transport
+# udev, which does not run here, names disks so.
+same "/dev/disk/by-id/nvme-$(cat "/sys/block/${disk#/dev/}/wwid")" "$DISK" "the disk's path"
+dd if="$disk" of=/dev/null bs=64k count=4 iflag=direct status=none
+bash -ex <<< "$DISCONNECT"
+eventually 10 not_connected
+E
+}
+
+the_line_for_booting_connects() {
+  needs_lines
+  guest LINE="$(lines '.portals[].at_boot.file.line')" FILE="$(lines '.portals[].at_boot.file.path')" << 'E'
+[ ! -e "$FILE" ] || mv "$FILE" /tmp/discovery.conf
+echo "$LINE" > "$FILE"
+nvme connect-all
+eventually 10 device 1
+same "$(cat "/sys/class/nvme/$(controllers)/transport")" "$TRANSPORT" transport
+disconnect
+rm "$FILE"
+[ ! -e /tmp/discovery.conf ] || mv /tmp/discovery.conf "$FILE"
+E
+}
