@@ -34,46 +34,47 @@ impl Daemon {
         daemon
     }
 
-    /// Waits until it answers; returns how long that took.
-    pub(crate) fn wait(&mut self) -> Duration {
-        let begin = Instant::now();
-        while !self.run(&["capacity"]).status.success() {
-            assert!(begin.elapsed() < START_TIME, "the daemon does not answer");
-            let ended = self.child.try_wait().expect("a child");
-            assert!(ended.is_none(), "the daemon ended: {ended:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
-        begin.elapsed()
+    /// Waits until the daemon answers.
+    pub(crate) fn wait(&mut self) {
+        self.wait_for(|daemon| daemon.run(&["capacity"]).status.success().then_some(()));
     }
 
-    pub(crate) fn kill_and_restart(&mut self) -> Duration {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
-        self.child = self.serve();
-        self.wait()
-    }
-
-    /// Kills the daemon and starts it again. Returns how long it took from then until it had
-    /// answered with `volumes` volumes, all of them without their contents.
-    pub(crate) fn kill_and_restart_with(&mut self, volumes: usize) -> Duration {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
+    /// Repeats `answer` until it returns a value.
+    fn wait_for<T>(&mut self, answer: impl Fn(&Self) -> Option<T>) -> T {
         let begin = Instant::now();
-        self.child = self.serve();
         loop {
-            let output = self.run(&["--json", "volume", "list"]);
-            if output.status.success() {
-                let took = begin.elapsed();
-                let listed: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
-                assert_eq!(listed.len(), volumes);
-                assert!(listed.iter().all(|volume| volume["contents"] == "lost"));
-                return took;
+            if let Some(value) = answer(self) {
+                return value;
             }
             assert!(begin.elapsed() < START_TIME, "the daemon does not answer");
             let ended = self.child.try_wait().expect("a child");
             assert!(ended.is_none(), "the daemon ended: {ended:?}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    pub(crate) fn kill_and_restart(&mut self) {
+        self.kill();
+        self.child = self.serve();
+        self.wait();
+    }
+
+    /// Kills the daemon, starts it again, and repeats `answer` until it returns a value. Returns the
+    /// value, and how long that took from the start.
+    pub(crate) fn kill_and_restart_until<T>(
+        &mut self,
+        answer: impl Fn(&Self) -> Option<T>,
+    ) -> (T, Duration) {
+        self.kill();
+        let begin = Instant::now();
+        self.child = self.serve();
+        let value = self.wait_for(answer);
+        (value, begin.elapsed())
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
     }
 
     fn serve(&self) -> Child {

@@ -14,6 +14,7 @@ mod iscsi;
 mod logs;
 mod lost;
 mod rdma;
+mod restore;
 mod shell;
 mod start;
 mod target;
@@ -23,16 +24,10 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde_json::Value;
 
 use daemon::{Daemon, mistake, ramport};
-
-/// How soon a daemon that was killed has every one of 1,000 volumes again.
-const RESTORE_GOAL: Duration = Duration::from_secs(1);
-/// How often that is tried.
-const RESTARTS_MAX: usize = 5;
 
 #[test]
 fn a_volume_lives_from_creation_to_removal() {
@@ -394,39 +389,6 @@ fn discovery_lists_referrals_until_they_are_removed() {
     );
     let told = daemon.mistake(&["referral", "remove", service]);
     assert!(told.contains("ramport referral ls"), "{told}");
-}
-
-#[test]
-fn a_thousand_volumes_are_back_within_a_second_of_a_start_after_a_kill() {
-    let mut daemon = Daemon::start("thousand");
-    let mut text = String::new();
-    for number in 0..1000 {
-        text.push_str("[volumes.v");
-        text.push_str(&number.to_string());
-        text.push_str("]\nsize = \"1M\"\n");
-    }
-    let file = daemon.folder.join("wanted.toml");
-    std::fs::write(&file, text).expect("written");
-    // Portals that are defined stay only where the file has them.
-    let portals = daemon.json(&["portal", "list"]);
-    let portal = portals[0]["url"].as_str().expect("a URL").to_owned();
-    let wanted = std::fs::read_to_string(&file).expect("read");
-    std::fs::write(&file, format!("portals = [\"{portal}\"]\n{wanted}")).expect("written");
-    daemon.ok(&["apply", file.to_str().expect("a plain path")]);
-    // A busy machine may hold any one start up, not each of several.
-    let mut fastest = Duration::MAX;
-    for _ in 0..RESTARTS_MAX {
-        fastest = fastest.min(daemon.kill_and_restart_with(1000));
-        if fastest < RESTORE_GOAL {
-            break;
-        }
-    }
-    assert!(fastest < RESTORE_GOAL, "{fastest:?} at best");
-    daemon.ok(&["volume", "acknowledge", "v7"]);
-    assert_eq!(
-        daemon.json(&["volume", "show", "v7"])["contents"],
-        "present"
-    );
 }
 
 #[test]
