@@ -198,16 +198,16 @@ impl Module {
         let before = &statement[..start];
         let is_start = before.is_empty() || before.ends_with(' ');
         if is_use(&statement[start..]) && is_start {
-            let mut paths = Vec::new();
-            expand(&[], &statement[start + "use ".len()..], &mut paths);
+            let mut names = Vec::new();
+            expand(&[], &statement[start + "use ".len()..], &mut names);
             let is_reexport = before
                 .trim_end()
                 .rsplit(' ')
                 .next()
                 .is_some_and(|word| word.starts_with("pub") || word.ends_with(')'));
-            for path in paths {
-                if let (true, Some(name)) = (is_reexport, path.last()) {
-                    self.exports.insert(name.clone(), path.clone());
+            for (name, path) in names {
+                if is_reexport {
+                    self.exports.insert(name, path.clone());
                 }
                 self.imports.push(path);
             }
@@ -229,21 +229,30 @@ impl Module {
     }
 }
 
-/// Expands the tree of a `use` into its paths.
-fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
+/// Expands the tree of a `use` into the names that it declares, with their paths.
+fn expand(prefix: &[String], tree: &str, names: &mut Vec<(String, Vec<String>)>) {
     let tree = tree.trim();
     let (head, members) = match tree.split_once('{') {
         Some((head, members)) => (head, members.trim_end().strip_suffix('}')),
-        None => (tree.split(" as ").next().unwrap_or_default(), None),
+        None => (tree, None),
+    };
+    let (head, alias) = match head.split_once(" as ") {
+        Some((head, alias)) => (head, Some(alias.trim())),
+        None => (head, None),
     };
     let parts = head.split("::").map(str::trim).filter(|p| !p.is_empty());
-    let path: Vec<String> = prefix
+    let mut path: Vec<String> = prefix
         .iter()
         .cloned()
         .chain(parts.map(str::to_owned))
         .collect();
     let Some(members) = members else {
-        paths.push(path);
+        // `module::{self}` declares the module.
+        if !prefix.is_empty() && path.last().is_some_and(|last| last == "self") {
+            path.pop();
+        }
+        let name = alias.or(path.last().map(String::as_str));
+        names.push((name.unwrap_or_default().to_owned(), path));
         return;
     };
     let mut depth = 0;
@@ -256,7 +265,7 @@ fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
         c == ',' && depth == 0
     }) {
         if !member.trim().is_empty() {
-            expand(&path, member, paths);
+            expand(&path, member, names);
         }
     }
 }
@@ -346,6 +355,33 @@ mod tests {
             found,
             ["src: 2 modules import each other in a circle: a, b"]
         );
+    }
+
+    #[test]
+    fn a_reexport_has_the_name_that_it_is_given() {
+        let found = circles(&[
+            (
+                "",
+                "mod a;\nmod b;\npub use a::A as First;\npub use b::{self as c, B as Second};\n",
+            ),
+            ("a", "use crate::Second;\n"),
+            ("b", "use crate::First;\n"),
+        ]);
+        assert_eq!(
+            found,
+            ["src: 2 modules import each other in a circle: a, b"]
+        );
+        // The name in the defining module is not one of the root.
+        let found = circles(&[
+            (
+                "",
+                "mod a;\nmod b;\nmod c;\npub use a::A as C;\npub use c::C as A;\n",
+            ),
+            ("a", "use crate::b::B;\n"),
+            ("b", "use crate::A;\n"),
+            ("c", ""),
+        ]);
+        assert_eq!(found, [""; 0]);
     }
 
     #[test]
