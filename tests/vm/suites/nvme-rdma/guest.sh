@@ -10,9 +10,6 @@ register_not() {
 }
 register_memory() { load_again nvme_rdma register_always; }
 
-# transport_of CONTROLLER
-transport_of() { cat "/sys/class/nvme/$1/transport"; }
-
 # bond_up IPV4: an interface that is one of two links at a time, each with a MAC of its own, and a device of rdma_rxe on it.
 bond_up() {
   local link

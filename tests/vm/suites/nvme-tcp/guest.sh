@@ -75,6 +75,14 @@ device() {
 
 no_device() { ! device "$@"; }
 
+# transport_of CONTROLLER
+transport_of() { cat "/sys/class/nvme/$1/transport"; }
+# by_transport: all of the main target's controllers are connected by the suite's transport.
+by_transport() {
+  local controller
+  for controller in $(controllers); do same "$(transport_of "$controller")" "$TRANSPORT" "transport of $controller" || return; done
+}
+
 # live CONTROLLER...: all of them are.
 live() {
   local controller

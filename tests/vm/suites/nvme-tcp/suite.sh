@@ -98,7 +98,7 @@ bash -ex <<< "$DISCOVER" | tee /tmp/found
 grep -F "$NQN" /tmp/found
 bash -ex <<< "$CONNECT"
 disk=$(eventually 10 device 1)
-same "$(cat "/sys/class/nvme/$(controllers)/transport")" "$TRANSPORT" transport
+by_transport
 # udev, which does not run here, names disks so.
 same "/dev/disk/by-id/nvme-$(cat "/sys/block/${disk#/dev/}/wwid")" "$DISK" "the disk's path"
 dd if="$disk" of=/dev/null bs=64k count=4 iflag=direct status=none
@@ -114,7 +114,7 @@ the_line_for_booting_connects() {
 echo "$LINE" > "$FILE"
 nvme connect-all
 eventually 10 device 1
-same "$(cat "/sys/class/nvme/$(controllers)/transport")" "$TRANSPORT" transport
+by_transport
 disconnect
 rm "$FILE"
 [ ! -e /tmp/discovery.conf ] || mv /tmp/discovery.conf "$FILE"
