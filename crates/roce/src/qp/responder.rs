@@ -46,14 +46,19 @@ enum Message {
         recv: RecvRequest,
         done_bytes: u32,
     },
-    /// An RDMA WRITE: the address of the next byte, the number of missing bytes, and the total
-    /// number.
-    Write {
-        va: u64,
-        rkey: Rkey,
-        left_bytes: u32,
-        len_bytes: u32,
-    },
+    Write(Write),
+}
+
+/// An RDMA WRITE, and how much of it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Write {
+    /// The address of the next byte.
+    va: u64,
+    rkey: Rkey,
+    /// The number of missing bytes.
+    left_bytes: u32,
+    /// The length of the whole message.
+    len_bytes: u32,
 }
 
 /// Why a request is not executed.
@@ -282,26 +287,7 @@ impl Responder {
         packet: &Packet<'_>,
         context: &mut Context<'_, B>,
     ) -> Result<(), Refusal> {
-        let reth = match packet.extended {
-            Extended::Rdma(reth) | Extended::RdmaImmediate(reth, _) => Some(reth),
-            _ => None,
-        };
-        let (va, rkey, left_bytes, len_bytes) = match (self.message, reth) {
-            (Message::None, Some(reth)) => {
-                let len = reth.dma_len.get();
-                (reth.va.get(), reth.rkey(), len, len)
-            }
-            (
-                Message::Write {
-                    va,
-                    rkey,
-                    left_bytes,
-                    len_bytes,
-                },
-                None,
-            ) => (va, rkey, left_bytes, len_bytes),
-            _ => return Err(Refusal::INVALID),
-        };
+        let mut write = self.write_of(packet)?;
         if !self.config.access.write {
             return Err(Refusal::INVALID);
         }
@@ -312,33 +298,54 @@ impl Responder {
         self.check_len(position, packet.payload)?;
         let len = packet.payload.len() as u32;
         let fits = if position.is_last() {
-            len == left_bytes
+            len == write.left_bytes
         } else {
-            len < left_bytes
+            len < write.left_bytes
         };
-        if !fits || len_bytes > Self::DMA_LEN_MAX_BYTES {
+        if !fits || write.len_bytes > Self::DMA_LEN_MAX_BYTES {
             return Err(Refusal::INVALID);
         }
         // Checks the whole rest: a message outside its region writes nothing. 0 bytes need no key.
-        if len_bytes > 0 {
-            let place = self.resolve(Right::Write, rkey, va, left_bytes, context)?;
+        if write.len_bytes > 0 {
+            let place = self.resolve(
+                Right::Write,
+                write.rkey,
+                write.va,
+                write.left_bytes,
+                context,
+            )?;
             context
                 .backend
                 .write(place.memory, place.range.offset, packet.payload)
                 .map_err(|_| Refusal::FAULT)?;
         }
         if !position.is_last() {
-            self.message = Message::Write {
-                va: va.wrapping_add(u64::from(len)),
-                rkey,
-                left_bytes: left_bytes - len,
-                len_bytes,
-            };
+            write.va = write.va.wrapping_add(u64::from(len));
+            write.left_bytes -= len;
+            self.message = Message::Write(write);
             return Ok(());
         }
         self.message = Message::None;
-        self.complete_write(len_bytes, immediate, context);
+        self.complete_write(write.len_bytes, immediate, context);
         Ok(())
+    }
+
+    /// The RDMA WRITE that a packet begins or continues.
+    fn write_of(&self, packet: &Packet<'_>) -> Result<Write, Refusal> {
+        let reth = match packet.extended {
+            Extended::Rdma(reth) | Extended::RdmaImmediate(reth, _) => Some(reth),
+            _ => None,
+        };
+        match (self.message, reth) {
+            (Message::None, Some(reth)) => Ok(Write {
+                va: reth.va.get(),
+                rkey: reth.rkey(),
+                left_bytes: reth.dma_len.get(),
+                len_bytes: reth.dma_len.get(),
+            }),
+            (Message::Write(write), None) => Ok(write),
+            _ => Err(Refusal::INVALID),
+        }
     }
 
     /// Completes an RDMA WRITE of `len_bytes` bytes. Immediate data consume a receive.
