@@ -133,47 +133,12 @@ impl Parameters {
     }
 
     fn negotiate_session_wide(&mut self, key: &str, value: &str, answer: &mut TextBuilder) {
-        const LENGTH_MAX: u32 = (1 << 24) - 1;
         let pair = (key, value);
+        if let Some((number, limits)) = self.least_number(key) {
+            least(number, limits, pair, answer);
+            return;
+        }
         match key {
-            "MaxConnections" => {
-                least(
-                    &mut self.connections_max,
-                    (1, 65535, CONNECTIONS_MAX),
-                    pair,
-                    answer,
-                );
-            }
-            "MaxBurstLength" => {
-                least(
-                    &mut self.burst_len_max,
-                    (512, LENGTH_MAX, BURST_LEN_MAX),
-                    pair,
-                    answer,
-                );
-            }
-            "FirstBurstLength" => {
-                let ours = self.recv_segment_len_max().min(FIRST_BURST_LEN_MAX);
-                least(
-                    &mut self.first_burst_len_max,
-                    (512, LENGTH_MAX, ours),
-                    pair,
-                    answer,
-                );
-            }
-            "MaxOutstandingR2T" => {
-                let ours = OUTSTANDING_R2T_MAX;
-                least(
-                    &mut self.outstanding_r2t_max,
-                    (1, 65535, ours),
-                    pair,
-                    answer,
-                );
-            }
-            "DefaultTime2Retain" => least(&mut self.time2retain_s, (0, 3600, 0), pair, answer),
-            "ErrorRecoveryLevel" => {
-                least(&mut self.error_recovery_level, (0, 2, 0), pair, answer);
-            }
             // The larger of both sides; ours is the default.
             "DefaultTime2Wait" => match in_range(value, 0, 3600) {
                 Some(theirs) => {
@@ -207,6 +172,27 @@ impl Parameters {
             "iSCSIProtocolLevel" => answer.push(key, "1"),
             _ => answer.push(key, "NotUnderstood"),
         }
+    }
+
+    /// The parameter of a key whose result is the lesser of both sides' numbers; with the least and the largest valid number, and
+    /// ours.
+    fn least_number(&mut self, key: &str) -> Option<(&mut u32, (u32, u32, u32))> {
+        const LENGTH_MAX: u32 = (1 << 24) - 1;
+        Some(match key {
+            "MaxConnections" => (&mut self.connections_max, (1, 65535, CONNECTIONS_MAX)),
+            "MaxBurstLength" => (&mut self.burst_len_max, (512, LENGTH_MAX, BURST_LEN_MAX)),
+            "FirstBurstLength" => {
+                let ours = self.recv_segment_len_max().min(FIRST_BURST_LEN_MAX);
+                (&mut self.first_burst_len_max, (512, LENGTH_MAX, ours))
+            }
+            "MaxOutstandingR2T" => (
+                &mut self.outstanding_r2t_max,
+                (1, 65535, OUTSTANDING_R2T_MAX),
+            ),
+            "DefaultTime2Retain" => (&mut self.time2retain_s, (0, 3600, 0)),
+            "ErrorRecoveryLevel" => (&mut self.error_recovery_level, (0, 2, 0)),
+            _ => return None,
+        })
     }
 
     /// The keys with their values in force, for people. Of the two declared lengths, `MaxXmitDataSegmentLength` is the

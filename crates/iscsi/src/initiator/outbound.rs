@@ -138,31 +138,8 @@ impl Session {
         if !has_room(out, copied_bytes(unasked.immediate_bytes)) {
             return false;
         }
+        emit_header(digests, self.command_header(key, &unasked).as_bytes(), out);
         let entry = self.table.get_mut(key);
-        let (direction, expected_len) = match entry.transfer {
-            Transfer::None => (0, 0),
-            Transfer::ToHost(range) => (READ, range.len_bytes),
-            Transfer::ToTarget(range) => (WRITE, range.len_bytes),
-        };
-        let is_final = if unasked.following_bytes == 0 {
-            FINAL
-        } else {
-            0
-        };
-        let header = ScsiCommand {
-            opcode: request::SCSI_COMMAND,
-            flags: is_final | direction | SIMPLE,
-            reserved: [0; 2],
-            total_ahs_words: 0,
-            data_segment_len: U24::new(unasked.immediate_bytes),
-            lun: scsi::lun_bytes(self.lun),
-            itt: U32::new(entry.itt(key)),
-            expected_len: U32::new(expected_len),
-            cmd_sn: U32::new(self.cmd_sn),
-            exp_stat_sn: U32::new(self.exp_stat_sn),
-            cdb: entry.cdb,
-        };
-        emit_header(digests, header.as_bytes(), out);
         if unasked.immediate_bytes > 0 {
             emit_range(
                 digests,
@@ -194,6 +171,33 @@ impl Session {
             });
         }
         true
+    }
+
+    fn command_header(&mut self, key: u16, unasked: &Unasked) -> ScsiCommand {
+        let entry = self.table.get_mut(key);
+        let (direction, expected_len) = match entry.transfer {
+            Transfer::None => (0, 0),
+            Transfer::ToHost(range) => (READ, range.len_bytes),
+            Transfer::ToTarget(range) => (WRITE, range.len_bytes),
+        };
+        let is_final = if unasked.following_bytes == 0 {
+            FINAL
+        } else {
+            0
+        };
+        ScsiCommand {
+            opcode: request::SCSI_COMMAND,
+            flags: is_final | direction | SIMPLE,
+            reserved: [0; 2],
+            total_ahs_words: 0,
+            data_segment_len: U24::new(unasked.immediate_bytes),
+            lun: scsi::lun_bytes(self.lun),
+            itt: U32::new(entry.itt(key)),
+            expected_len: U32::new(expected_len),
+            cmd_sn: U32::new(self.cmd_sn),
+            exp_stat_sn: U32::new(self.exp_stat_sn),
+            cdb: entry.cdb,
+        }
     }
 
     /// How much of a command's data is sent without an R2T (RFC 7143 §4.2.5.2).
