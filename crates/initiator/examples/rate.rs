@@ -25,10 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if arg(0, "") == "serve" {
         return serve(arg(1, "0").parse()?);
     }
-    let operation = match arg(1, "read").as_str() {
-        "write" => Operation::Write,
-        _ => Operation::Read,
-    };
+    let operation = operation(&arg(1, "read"));
     let len_bytes: usize = arg(2, "512").parse()?;
     let depth: u16 = arg(3, "128").parse()?;
     let runtime = Duration::from_secs(arg(4, "3").parse()?);
@@ -77,6 +74,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         count as f64 / polls as f64,
     );
     Ok(())
+}
+
+fn operation(word: &str) -> Operation {
+    match word {
+        "write" => Operation::Write,
+        _ => Operation::Read,
+    }
 }
 
 /// The next pseudo-random number.

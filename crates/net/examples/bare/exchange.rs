@@ -40,6 +40,17 @@ pub enum Idle {
     Sleep,
 }
 
+impl Idle {
+    /// What the server and the client do.
+    const fn of_both(sleepers: Sleepers) -> (Self, Self) {
+        match sleepers {
+            Sleepers::None => (Self::Spin, Self::Spin),
+            Sleepers::Server => (Self::Sleep, Self::Spin),
+            Sleepers::Both => (Self::Sleep, Self::Sleep),
+        }
+    }
+}
+
 /// Exchanges messages and measures for `time`, after a warm-up of a fifth of it.
 pub fn exchange(
     case: Case,
@@ -53,11 +64,7 @@ pub fn exchange(
         sleepers,
         memory_bytes,
     } = case;
-    let (server_idle, client_idle) = match sleepers {
-        Sleepers::None => (Idle::Spin, Idle::Spin),
-        Sleepers::Server => (Idle::Sleep, Idle::Spin),
-        Sleepers::Both => (Idle::Sleep, Idle::Sleep),
-    };
+    let (server_idle, client_idle) = Idle::of_both(sleepers);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;

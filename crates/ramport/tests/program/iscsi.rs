@@ -295,32 +295,33 @@ fn a_session_with_the_same_ends_takes_the_place_of_the_older() {
     assert!(other.receive().is_none(), "the session was ended");
 }
 
+/// The ID of the only session. An older one may still be ending.
+fn only_session(daemon: &Daemon) -> String {
+    let begin = Instant::now();
+    loop {
+        let sessions = daemon.json(&["session", "ls"]);
+        if sessions.as_array().map(Vec::len) == Some(1) {
+            return sessions[0]["id"].to_string();
+        }
+        assert!(begin.elapsed() < PATIENCE, "the older session stays");
+    }
+}
+
 #[test]
 fn initiators_are_notified_before_they_are_disconnected() {
-    let (mut daemon, portal) = served("farewell");
+    let (daemon, portal) = served("farewell");
     let name = "iqn.2025-01.io.ramport:a";
-    // The one that was there before may be on its way out.
-    let first_session = |daemon: &Daemon| {
-        let begin = Instant::now();
-        loop {
-            let sessions = daemon.json(&["session", "ls"]);
-            if sessions.as_array().map(Vec::len) == Some(1) {
-                return sessions[0]["id"].to_string();
-            }
-            assert!(begin.elapsed() < PATIENCE, "the older session stays");
-        }
-    };
 
     // One that does not log out has its time, and is dropped; asked again, at once.
     let mut silent = Initiator::login(&portal, name, 1);
     let begin = Instant::now();
-    daemon.ok(&["session", "rm", &first_session(&daemon)]);
+    daemon.ok(&["session", "rm", &only_session(&daemon)]);
     assert_eq!(silent.event(), Some((LOGOUT_REQUEST, [0, 0, 3])));
     assert_eq!(silent.event(), Some((SESSION_DROP, [0, 2, 20])));
     assert!(silent.receive().is_none(), "it is dropped");
     assert!(begin.elapsed() >= Duration::from_secs(3), "it had its time");
     let mut silent = Initiator::login(&portal, name, 1);
-    let session = first_session(&daemon);
+    let session = only_session(&daemon);
     for _ in 0..2 {
         daemon.ok(&["session", "rm", &session]);
     }
@@ -347,10 +348,12 @@ fn initiators_are_notified_before_they_are_disconnected() {
     daemon.ok(&["target", "rm", TARGET, "--force"]);
     assert_eq!(stays.event().map(|(event, _)| event), Some(SESSION_DROP));
     assert!(stays.receive().is_none());
+}
 
-    // A daemon that stops waits for logouts.
-    daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
-    let mut last = Initiator::login(&portal, name, 1);
+#[test]
+fn a_daemon_that_stops_waits_for_logouts() {
+    let (mut daemon, portal) = served("stop");
+    let mut last = Initiator::login(&portal, "iqn.2025-01.io.ramport:a", 1);
     let pid = daemon.child.id().to_string();
     let sent = std::process::Command::new("kill").arg(&pid).status();
     assert!(sent.expect("kill runs").success());
@@ -421,25 +424,31 @@ fn held_commands_are_aborted_by_their_host_and_by_others() {
     assert!(begin.elapsed() < PATIENCE, "nothing waited for its delay");
 }
 
+/// Two connections of a session of `name`, with CIDs 5 and 6, and the session's TSIH.
+fn two_connections(portal: &str, name: &str) -> (Initiator, Initiator, u16) {
+    let keys = "MaxConnections=2\0";
+    let (mut first, answer) = Initiator::try_login(portal, name, 1, (0, 5), keys);
+    let text = String::from_utf8_lossy(&answer.data).into_owned();
+    assert!(text.contains(keys), "{text}");
+    let tsih = u16::from_be_bytes([answer.header[14], answer.header[15]]);
+    first.ready();
+    let (second, answer) = Initiator::try_login(portal, name, 1, (tsih, 6), "");
+    assert_eq!(answer.header[36..38], [0, 0]);
+    (first, second, tsih)
+}
+
 #[test]
 fn a_session_has_several_connections_with_one_window() {
     let (daemon, portal) = served("mcs");
     let name = "iqn.2025-01.io.ramport:a";
-    let keys = "MaxConnections=2\0";
-    let (mut first, answer) = Initiator::try_login(&portal, name, 1, (0, 5), keys);
-    let text = String::from_utf8_lossy(&answer.data).into_owned();
-    assert!(text.contains("MaxConnections=2\0"), "{text}");
-    let tsih = u16::from_be_bytes([answer.header[14], answer.header[15]]);
-    first.ready();
-    let (mut second, answer) = Initiator::try_login(&portal, name, 1, (tsih, 6), "");
-    assert_eq!(answer.header[36..38], [0, 0]);
-    // A third is one too many; a session that does not exist can't be joined.
+    let (mut first, mut second, tsih) = two_connections(&portal, name);
+    // A third is one too many; a session that does not exist cannot be joined.
     let (_, answer) = Initiator::try_login(&portal, name, 1, (tsih, 7), "");
     assert_eq!(answer.header[36..38], [2, 6]);
     let (_, answer) = Initiator::try_login(&portal, name, 2, (tsih, 6), "");
     assert_eq!(answer.header[36..38], [2, 10]);
 
-    // Numbers are the session's: the later one, which comes first on the other connection, waits.
+    // Numbers are the session's: the later command, which arrives first on the other connection, waits.
     second.cmd_sn = first.cmd_sn + 1;
     second.submit(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512], 0);
     second.stream.set_nonblocking(true).expect("a socket");
@@ -453,28 +462,36 @@ fn a_session_has_several_connections_with_one_window() {
     assert_eq!(second.answer().status, GOOD);
     first.cmd_sn += 1;
     assert_eq!(first.ready().status, GOOD);
+    assert_both_are_shown(&daemon, &first);
+}
+
+/// Asserts that the session is shown with the two connections of [`two_connections`].
+fn assert_both_are_shown(daemon: &Daemon, first: &Initiator) {
     let sessions = daemon.json(&["session", "ls"]);
     assert_eq!(sessions[0]["connections"], 2);
     let iscsi = &sessions[0]["iscsi"];
     assert_eq!(iscsi["state"], "logged_in");
-    assert_eq!(
-        [
-            &iscsi["connections"][0]["cid"],
-            &iscsi["connections"][1]["cid"]
-        ],
-        [5, 6]
-    );
+    let connections = &iscsi["connections"];
+    assert_eq!([&connections[0]["cid"], &connections[1]["cid"]], [5, 6]);
     let local = first.stream.local_addr().expect("an address").to_string();
-    assert_eq!(iscsi["connections"][0]["peer"], local);
+    assert_eq!(connections[0]["peer"], local);
     let shown = daemon.ok(&["session", "show", &sessions[0]["id"].to_string()]);
     assert!(
         shown.contains("CID 6, from ") && shown.contains("HeaderDigest None"),
         "{shown}"
     );
+}
+
+#[test]
+fn connections_of_a_session_abort_replace_and_log_out_each_other() {
+    let (daemon, portal) = served("mcs-abort");
+    let name = "iqn.2025-01.io.ramport:a";
+    let (mut first, mut second, tsih) = two_connections(&portal, name);
+    second.cmd_sn = first.cmd_sn;
+    second.ready();
 
     // A held command is aborted from the other connection.
     daemon.ok(&["volume", "filter", "set", "rd0", "--delay-read", "60s"]);
-    second.cmd_sn = first.cmd_sn;
     let tag = second.submit(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512);
     second.submit(&[0x12, 0, 0, 0, 36, 0], &[], 36);
     assert_eq!(second.answer().status, GOOD);

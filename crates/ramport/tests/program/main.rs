@@ -226,66 +226,35 @@ fn secrets_are_the_first_line_of_a_file_that_only_its_owner_can_read() {
 #[test]
 fn mistakes_get_a_hint_and_exit_status_2() {
     let daemon = Daemon::start("mistakes");
-    for (args, hint) in [
+    for (line, hint) in [
+        ("volume create a --size 1X", "use K, M, G"),
+        ("volume create a@b --size 1M", "use letters"),
+        ("volume create a --size 1K", "choose a size from 1 MiB"),
         (
-            &["volume", "create", "a", "--size", "1X"][..],
-            "use K, M, G",
-        ),
-        (&["volume", "create", "a b", "--size", "1M"], "use letters"),
-        (
-            &["volume", "create", "a", "--size", "1K"],
-            "choose a size from 1 MiB",
-        ),
-        (
-            &[
-                "volume",
-                "create",
-                "a",
-                "--size",
-                "1M",
-                "--block-size",
-                "1K",
-            ],
+            "volume create a --size 1M --block-size 1K",
             "choose 512 or 4096",
         ),
+        ("volume create a --size 1G --thick", "--memory"),
+        ("volume show none", "ramport volume ls"),
+        ("target create t --volume none", "which is not defined"),
+        ("target set t", "--allow-any-host"),
+        ("host create h --told-by-address", "--address"),
+        ("portal create localhost", "host names are not resolved"),
+        ("session remove 7", "it may have ended"),
+        ("apply /nonexistent.toml", "cannot read /nonexistent.toml"),
         (
-            &["volume", "create", "a", "--size", "1G", "--thick"],
-            "--memory",
-        ),
-        (&["volume", "show", "none"], "ramport volume ls"),
-        (
-            &["target", "create", "t", "--volume", "none"],
-            "which is not defined",
-        ),
-        (&["target", "set", "t"], "--allow-any-host"),
-        (&["host", "create", "h", "--told-by-address"], "--address"),
-        (
-            &["portal", "create", "localhost"],
-            "host names are not resolved",
-        ),
-        (&["session", "remove", "7"], "it may have ended"),
-        (
-            &["apply", "/nonexistent.toml"],
-            "cannot read /nonexistent.toml",
-        ),
-        (
-            &["volume", "filter", "set", "a", "--fault", "read:broken"],
+            "volume filter set a --fault read:broken",
             "STATUS is read_error",
         ),
-        (&["volume", "filter", "set", "a"], "--delay"),
-        (&["volumes"], "volume"),
-        (&["serve", "--cores", "9999"], "use 1 to 256"),
-        (
-            &["discover", "nvme+tcp://127.0.0.1:1"],
-            "check address and port",
-        ),
-        (
-            &["bench", "nvme+tcp://127.0.0.1:1/x"],
-            "check address and port",
-        ),
+        ("volume filter set a", "--delay"),
+        ("volumes", "volume"),
+        ("serve --cores 9999", "use 1 to 256"),
+        ("discover nvme+tcp://127.0.0.1:1", "check address and port"),
+        ("bench nvme+tcp://127.0.0.1:1/x", "check address and port"),
     ] {
-        let told = daemon.mistake(args);
-        assert!(told.contains(hint), "{args:?}: {told}");
+        let args: Vec<_> = line.split(' ').collect();
+        let told = daemon.mistake(&args);
+        assert!(told.contains(hint), "{line}: {told}");
     }
 }
 

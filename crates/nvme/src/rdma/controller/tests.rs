@@ -119,58 +119,31 @@ fn the_response_makes_the_key_worthless_where_the_host_says_so() {
 
 #[test]
 fn wrong_descriptors_fail_only_their_command() {
+    use StatusCode::{DataSglLengthInvalid, InvalidSglSegmentDescriptor, SglDescriptorTypeInvalid};
     let (mut io, _admin) = rdma_host(&[volume()], 16);
     let two = [RdmaHost::keyed(0, 256), Sgl::in_capsule(0, 256)];
+    let two = two.as_bytes();
     let many = [RdmaHost::keyed(0, 32); 17];
+    let many = many.as_bytes();
     let high = Sgl::keyed(u64::MAX - 100, 512, 1, Invalidate::No);
+    let last = Sgl::last_segment;
+    let too_many = StatusCode::InvalidNumberOfSglDescriptors;
     let cases: [(Sgl, &[u8], StatusCode); 11] = [
-        (
-            Sgl::transport(512),
-            &[],
-            StatusCode::SglDescriptorTypeInvalid,
-        ),
-        (Sgl::default(), &[], StatusCode::SglDescriptorTypeInvalid),
-        (
-            RdmaHost::keyed(0, 511),
-            &[],
-            StatusCode::DataSglLengthInvalid,
-        ),
-        (
-            RdmaHost::keyed(0, 0xFF_FFFF),
-            &[],
-            StatusCode::DataSglLengthInvalid,
-        ),
-        (high, &[], StatusCode::DataSglLengthInvalid),
-        (
-            Sgl::in_capsule(0, 512),
-            &[1; 511],
-            StatusCode::DataSglLengthInvalid,
-        ),
+        (Sgl::transport(512), &[], SglDescriptorTypeInvalid),
+        (Sgl::default(), &[], SglDescriptorTypeInvalid),
+        (RdmaHost::keyed(0, 511), &[], DataSglLengthInvalid),
+        (RdmaHost::keyed(0, 0xFF_FFFF), &[], DataSglLengthInvalid),
+        (high, &[], DataSglLengthInvalid),
+        (Sgl::in_capsule(0, 512), &[1; 511], DataSglLengthInvalid),
         (
             Sgl::in_capsule(513, 512),
             &[1; 512],
             StatusCode::SglOffsetInvalid,
         ),
-        (
-            Sgl::last_segment(0, 0),
-            &[],
-            StatusCode::InvalidSglSegmentDescriptor,
-        ),
-        (
-            Sgl::last_segment(0, 24),
-            &[0; 24],
-            StatusCode::InvalidSglSegmentDescriptor,
-        ),
-        (
-            Sgl::last_segment(0, 32),
-            two.as_bytes(),
-            StatusCode::SglDescriptorTypeInvalid,
-        ),
-        (
-            Sgl::last_segment(0, 272),
-            many.as_bytes(),
-            StatusCode::InvalidNumberOfSglDescriptors,
-        ),
+        (last(0, 0), &[], InvalidSglSegmentDescriptor),
+        (last(0, 24), &[0; 24], InvalidSglSegmentDescriptor),
+        (last(0, 32), two, SglDescriptorTypeInvalid),
+        (last(0, 272), many, too_many),
     ];
     for (cid, (sgl, in_capsule, code)) in (1..).zip(cases) {
         let write = command(opcode::WRITE, cid, 0, 1, sgl);
@@ -178,7 +151,7 @@ fn wrong_descriptors_fail_only_their_command() {
     }
     let read = command(opcode::READ, 20, 0, 1, Sgl::in_capsule(0, 512));
     let status = io.status(&read, &[0; 512]);
-    assert_eq!(status, Status::from(StatusCode::SglDescriptorTypeInvalid));
+    assert_eq!(status, Status::from(SglDescriptorTypeInvalid));
     let good = command(opcode::WRITE, 21, 0, 1, RdmaHost::keyed(0, 512));
     assert!(io.status(&good, &[]).is_success());
 }
