@@ -1,22 +1,22 @@
-//! Initiators that mean harm to a target over iSER, for tests with others that work beside them:
+//! Hostile initiators over iSER, for tests of other initiators' sessions meanwhile:
 //!
 //! ```sh
-//! hostile_initiators 10.2.0.64 10.2.0.1:3260 iqn.2026-11.com.example:disks 20   # for 20 s, and until each harm was done often
+//! hostile_initiators 10.2.0.64 10.2.0.1:3260 iqn.2026-11.com.example:disks 20   # for 20 s, and until each attack was made often
 //! ```
 
-#[path = "../tests/iser/harm.rs"]
-mod harm;
+#[path = "../tests/iser/attacks.rs"]
+mod attacks;
 #[path = "../tests/iser/peer.rs"]
-#[expect(dead_code, reason = "the rest is for initiators that mean well")]
+#[expect(dead_code, reason = "the rest is for well-behaved initiators")]
 mod peer;
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use harm::Scene;
+use attacks::Attackers;
 
-/// How often each harm is done, at the least.
+/// The least number of times that each attack is made.
 const ROUNDS_MIN: u32 = 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [from, portal, target, seconds] = &arguments[..] else {
         return Err("give an address, the portal, the target, and seconds, such as 10.2.0.64 10.2.0.1:3260 iqn.2026-11.com.example:disks 20".into());
     };
-    let scene = Scene {
+    let attackers = Attackers {
         from: SocketAddr::new(from.parse()?, roce::wire::UDP_PORT),
         portal: portal.parse()?,
         target,
@@ -32,9 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let end = Instant::now() + Duration::from_secs(seconds.parse()?);
     let mut rounds = 0;
     while rounds < ROUNDS_MIN || Instant::now() < end {
-        scene.harm(rounds);
+        attackers.attack(rounds);
         rounds += 1;
     }
-    println!("each was done {rounds} times");
+    println!("each attack was made {rounds} times");
     Ok(())
 }

@@ -1,22 +1,22 @@
-//! Peers that mean harm to a portal over NVMe/RDMA, for tests with hosts that work beside them:
+//! Hostile peers over NVMe/RDMA, for tests of other hosts' sessions meanwhile:
 //!
 //! ```sh
-//! hostile_peers 10.2.0.64 10.2.0.1:4420 20     # from 10.2.0.64 to .67, for 20 s and for so many rounds that each was done often
+//! hostile_peers 10.2.0.64 10.2.0.1:4420 20     # from 10.2.0.64 to .67, for 20 s and until each attack was made often
 //! ```
 
-#[path = "../tests/nvme_rdma/harm.rs"]
-mod harm;
+#[path = "../tests/nvme_rdma/attacks.rs"]
+mod attacks;
 #[path = "../tests/nvme_rdma/peer.rs"]
-#[expect(dead_code, reason = "the rest is for peers that mean well")]
+#[expect(dead_code, reason = "the rest is for well-behaved peers")]
 mod peer;
 
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use harm::Scene;
+use attacks::Attackers;
 
-/// How often each harm is done, at the least.
+/// The least number of times that each attack is made.
 const ROUNDS_MIN: u32 = 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [first_host, portal, seconds] = &arguments[..] else {
         return Err("give the first of four addresses, the portal, and seconds, such as 10.2.0.64 10.2.0.1:4420 20".into());
     };
-    let scene = Scene {
+    let attackers = Attackers {
         portal: portal.parse()?,
         udp_port: roce::wire::UDP_PORT,
         first_host: first_host.parse()?,
@@ -33,15 +33,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let end = Instant::now() + Duration::from_secs(seconds.parse()?);
     let rounds = std::thread::scope(|scope| {
-        scene.disturb(scope);
+        attackers.disturb(scope);
         let mut rounds = 0;
         while rounds < ROUNDS_MIN || Instant::now() < end {
-            scene.harm(rounds);
+            attackers.attack(rounds);
             rounds += 1;
         }
-        scene.end();
+        attackers.end();
         rounds
     });
-    println!("each was done {rounds} times");
+    println!("each attack was made {rounds} times");
     Ok(())
 }

@@ -165,7 +165,10 @@ impl Fixture {
     fn assert_waits_for(&mut self, time: Duration) {
         let mut done = Vec::new();
         let waited = self.queue().wait(WaitStrategy::Sleep, time, &mut done);
-        assert!(matches!(waited, Ok(0)) && done.is_empty(), "{waited:?} {done:?}");
+        assert!(
+            matches!(waited, Ok(0)) && done.is_empty(),
+            "{waited:?} {done:?}"
+        );
     }
 
     fn assert_waits(&mut self) {

@@ -1,17 +1,17 @@
-//! An initiator that works beside others that mean harm: each ends, or is told, and it notices
-//! nothing.
+//! A session that goes on undisturbed beside hostile initiators: the target closes their connections
+//! or rejects their messages.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use block::testing::{assert_not_delayed, timed};
 
-use super::harm::Scene;
+use super::attacks::Attackers;
 use super::*;
 
-/// How often each is done.
+/// The least number of times that each attack is made.
 const ROUNDS: u32 = 20;
-/// How often the initiator writes and reads meanwhile, at the least.
+/// The least number of times that the initiator writes and reads meanwhile.
 const TRANSFERS: u32 = 50;
 /// The length of its commands.
 const LEN: u32 = 4096;
@@ -36,7 +36,7 @@ fn write_and_read(io: &mut Peer, mark: u8) {
 fn an_initiator_beside_hostile_peers_notices_nothing() {
     let fixture = Fixture::new();
     let mut io = fixture.ready();
-    let scene = Scene {
+    let attackers = Attackers {
         from: SocketAddr::new(Ipv4Addr::new(127, 36, 0, 3).into(), fixture.udp_port),
         portal: fixture.portal.address,
         target: IQN,
@@ -44,14 +44,14 @@ fn an_initiator_beside_hostile_peers_notices_nothing() {
     let transfers = AtomicU32::new(0);
     let mut times = Vec::new();
     std::thread::scope(|scope| {
-        let harms = scope.spawn(|| {
+        let attacks = scope.spawn(|| {
             let mut round = 0;
             while round < ROUNDS || transfers.load(Ordering::Relaxed) < TRANSFERS {
-                scene.harm(round);
+                attackers.attack(round);
                 round += 1;
             }
         });
-        while !harms.is_finished() {
+        while !attacks.is_finished() {
             let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
             times.push(timed(|| write_and_read(&mut io, mark)));
         }

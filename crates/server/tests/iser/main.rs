@@ -1,8 +1,8 @@
 //! iSER portals of the server, reached by a small initiator over RoCEv2 in user space on loopback.
 
+mod attacks;
 #[path = "../fixture/mod.rs"]
 mod fixture;
-mod harm;
 mod hostile;
 mod peer;
 #[path = "../../../fabric/tests/ports/mod.rs"]

@@ -1,4 +1,4 @@
-//! What peers that mean harm do to a target, each from an address of its own.
+//! What hostile peers do to a target, each from an address of its own.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,61 +16,61 @@ use zerocopy::IntoBytes;
 
 use super::peer::{self, Peer, transfer};
 
-/// Whom they harm, and how fast.
-pub struct Scene {
+/// Hostile peers: their addresses, the portal that they attack, and how fast.
+pub struct Attackers {
     /// The target's portal: its port is that of the connection manager.
     pub portal: SocketAddr,
     /// The port of all packets, the target's and the peers'.
     pub udp_port: u16,
     /// The first of the peers' four addresses, which follow each other.
     pub first_host: Ipv4Addr,
-    /// How long those who send without asking pause, every now and then.
+    /// How long peers without a connection pause between some of their packets.
     pub pause: Duration,
-    /// Those stop then.
+    /// Whether peers without a connection stop.
     pub is_over: AtomicBool,
 }
 
-/// What a peer does over a connection that it was given.
+/// What a peer does over a connection that the target accepted.
 #[derive(Clone, Copy, Debug)]
-pub enum Harm {
-    /// Writes where it guesses that memory is.
+pub enum Attack {
+    /// Writes with a guessed key to a guessed address.
     Write,
-    /// Reads there.
+    /// Reads from there.
     Read,
-    /// Makes a key worthless that it guesses.
+    /// Invalidates a guessed key.
     Invalidate,
-    /// Sends a message that is no capsule.
+    /// Sends a message that is shorter than a capsule.
     NoCapsule,
-    /// Sends one that is longer than what waits for it.
+    /// Sends a message that is longer than the receives that the target posts.
     Overlong,
-    /// Sends a command whose data are in memory that it does not lend.
+    /// Sends a command whose data are in memory that is not registered.
     WrongKey,
     /// Sends more commands than its queue has entries.
     Overrun,
 }
 
-const HARMS: [Harm; 7] = [
-    Harm::Write,
-    Harm::Read,
-    Harm::Invalidate,
-    Harm::NoCapsule,
-    Harm::Overlong,
-    Harm::WrongKey,
-    Harm::Overrun,
+const ATTACKS: [Attack; 7] = [
+    Attack::Write,
+    Attack::Read,
+    Attack::Invalidate,
+    Attack::NoCapsule,
+    Attack::Overlong,
+    Attack::WrongKey,
+    Attack::Overrun,
 ];
-/// Datagrams of garbage, and requests for connections, at the most.
+/// The most datagrams of garbage, and the most connection requests.
 const GARBAGE_MAX: u32 = 50_000;
 const REQUESTS_MAX: u32 = 2_000;
-/// What the numbers of a thread's first queue pair may be multiples of, but for the thread's own:
-/// two threads have room for 4096 queue pairs each.
+/// The distance between the possible numbers of a thread's first queue pair: two threads have room
+/// for 4096 queue pairs each.
 const QPN_STEP: u32 = 1 << 13;
-/// How often strangers try all of them, at the least and at the most.
+/// The least and the largest number of times that all of these numbers are tried.
 const SWEEPS: u32 = 4;
 const SWEEPS_MAX: u32 = 40;
 
-impl Harm {
-    /// Does it, and waits until the server has ended the connection.
-    fn do_it(self, peer: &mut Peer, guess: u32) {
+impl Attack {
+    /// Carries the attack out, and waits until the server has closed the connection.
+    fn carry_out(self, peer: &mut Peer, guess: u32) {
         let remote = Remote {
             va: u64::from(guess) << 12,
             rkey: Rkey(guess),
@@ -92,7 +92,7 @@ impl Harm {
     }
 }
 
-/// Numbers that repeat themselves late (xorshift).
+/// Pseudo-random numbers (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -104,17 +104,17 @@ impl Numbers {
     }
 }
 
-impl Scene {
-    /// Each harm once, with keys that depend on the round.
-    pub fn harm(&self, round: u32) {
-        for (harm, guess) in HARMS.into_iter().zip(round..) {
+impl Attackers {
+    /// Carries out each attack once, with keys that depend on the round.
+    pub fn attack(&self, round: u32) {
+        for (attack, guess) in ATTACKS.into_iter().zip(round..) {
             let peer = Peer::connect(self.host(0), self.portal, 0);
-            let mut peer = peer.expect("the target takes others");
-            harm.do_it(&mut peer, guess.wrapping_mul(0x0101_0101));
+            let mut peer = peer.expect("the target accepts others");
+            attack.carry_out(&mut peer, guess.wrapping_mul(0x0101_0101));
         }
     }
 
-    /// What needs no connection, each in a thread, until it is over.
+    /// Starts the attacks that need no connection, each in a thread, until [`Self::end`].
     pub fn disturb<'scope>(&'scope self, scope: &'scope std::thread::Scope<'scope, '_>) {
         scope.spawn(|| self.send_garbage());
         scope.spawn(|| self.flood_with_requests());
@@ -139,7 +139,7 @@ impl Scene {
         SocketAddr::new(address.into(), self.udp_port)
     }
 
-    /// Datagrams that look like packets, or not, with wrong checksums, to any queue pair.
+    /// Sends datagrams, some of which look like packets, with wrong checksums, to any queue pair.
     fn send_garbage(&self) {
         let to = self.target();
         let socket = UdpSocket::bind(self.host(1)).expect("an address of ours");
@@ -165,8 +165,8 @@ impl Scene {
         }
     }
 
-    /// Sends whole packets to queue pairs of others and to none, of other partitions, and messages
-    /// that no connection manager sends.
+    /// Sends valid packets to queue pairs of others, to queue pairs that do not exist and in other
+    /// partitions, and invalid messages to the connection manager.
     fn send_as_a_stranger(&self) {
         let (from, to) = (self.host(3), self.target());
         let socket = UdpSocket::bind(from).expect("an address of ours");
@@ -192,7 +192,7 @@ impl Scene {
         }
     }
 
-    /// Asks for connections and never goes on with any.
+    /// Sends connection requests and never completes a connection.
     fn flood_with_requests(&self) {
         let mut soft = Soft::bind(&SoftOptions::at(self.host(2))).expect("an address of ours");
         let asked = ConnectRequest::new(0, peer::ENTRIES);

@@ -1,4 +1,4 @@
-//! A host that works beside peers that mean harm: they end, and it notices nothing.
+//! A session that goes on undisturbed beside hostile peers: the target closes their connections.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use block::testing::{assert_not_delayed, timed};
 use server::RdmaStatistics;
 
-use super::harm::Scene;
+use super::attacks::Attackers;
 use super::*;
 
-/// How often each harm is done: so often, and on until the host beside had its transfers, but not
-/// for ever.
+/// The least number of times that each attack is made. They go on until the host has made its
+/// transfers, up to `ROUNDS_MAX` times.
 const ROUNDS: u32 = 10;
 const ROUNDS_MAX: u32 = 40 * ROUNDS;
-/// How often the host writes and reads meanwhile, at the least.
+/// The least number of times that the host writes and reads meanwhile.
 const TRANSFERS: u32 = 70;
 /// The length of the host's commands.
 const LEN: usize = 4096;
 
-/// A cause for which packets were dropped or requests refused: how often at the least, and its
-/// count.
+/// A cause for which packets were dropped or requests rejected, the least number of times, and the
+/// counter.
 type Provoked = (&'static str, u64, fn(&RdmaStatistics) -> u64);
 
-/// What the peers above provoke.
+/// The causes that the attacks provoke.
 const PROVOKED: [Provoked; 9] = [
     ("malformed", 1, |of| of.endpoint.malformed),
     ("wrong ICRC", 1, |of| of.endpoint.bad_icrc),
@@ -41,7 +41,7 @@ const PROVOKED: [Provoked; 9] = [
     }),
 ];
 
-/// The server tells of each cause that was provoked.
+/// Asserts that the server has counted each cause.
 fn assert_counted(fixture: &Fixture) {
     let counted = |server: &Server| {
         let portals = server.portals();
@@ -71,7 +71,7 @@ fn a_host_beside_hostile_peers_notices_nothing() {
     let mut io = fixture.connect(3, 1).expect("taken");
     let status = connect_queue(&mut io, NQN, 1, controller).status();
     assert!(status.is_success(), "{status:?}");
-    let scene = Scene {
+    let attackers = Attackers {
         portal: fixture.portal.address,
         udp_port: fixture.udp_port,
         first_host: Ipv4Addr::new(127, 38, 0, 4),
@@ -81,20 +81,20 @@ fn a_host_beside_hostile_peers_notices_nothing() {
     let transfers = AtomicU32::new(0);
     let mut times = Vec::new();
     std::thread::scope(|scope| {
-        let harms = scope.spawn(|| {
+        let attacks = scope.spawn(|| {
             for round in 0..ROUNDS_MAX {
                 if round >= ROUNDS && transfers.load(Ordering::Relaxed) > TRANSFERS {
                     break;
                 }
-                scene.harm(round);
+                attackers.attack(round);
             }
         });
-        scene.disturb(scope);
-        while !harms.is_finished() {
+        attackers.disturb(scope);
+        while !attacks.is_finished() {
             let mark = transfers.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0];
             times.push(timed(|| write_and_read(&mut io, mark)));
         }
-        scene.end();
+        attackers.end();
     });
     assert!(transfers.into_inner() >= TRANSFERS);
     assert_not_delayed(&times, || write_and_read(&mut io, 0));

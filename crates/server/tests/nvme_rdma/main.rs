@@ -1,8 +1,8 @@
 //! NVMe/RDMA portals of the server, reached by a small host over RoCEv2 in user space on loopback.
 
+mod attacks;
 #[path = "../fixture/mod.rs"]
 mod fixture;
-mod harm;
 mod hostile;
 mod peer;
 #[path = "../../../fabric/tests/ports/mod.rs"]
