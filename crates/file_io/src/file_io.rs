@@ -15,6 +15,7 @@ use crate::{
     FileCompletion, FileEngine, FileError, FileIoOptions, FileOp,
     aligned::Buffers,
     open::open_file,
+    request::Request,
     ring::{Ring, Until},
     threads::{THREADS_MAX, Threads},
 };
@@ -235,15 +236,6 @@ impl Drop for FileIo {
             }
         }
     }
-}
-
-/// What to do with the buffer of a slot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) slot: u16,
-    pub(crate) op: FileOp,
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u32,
 }
 
 #[derive(Debug)]

@@ -17,6 +17,7 @@
 mod aligned;
 mod file_io;
 mod open;
+mod request;
 mod ring;
 mod threads;
 

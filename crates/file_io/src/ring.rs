@@ -9,7 +9,7 @@ use std::{
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-use crate::{FileOp, aligned::Buffers, file_io::Request};
+use crate::{FileOp, aligned::Buffers, request::Request};
 
 /// How long a call into the kernel lasts.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::{event::EventfdFlags, fd::OwnedFd, fs::FallocateFlags};
 
-use crate::{FileOp, file_io::Request};
+use crate::{FileOp, request::Request};
 
 /// The most threads of one queue.
 pub(crate) const THREADS_MAX: usize = 16;
