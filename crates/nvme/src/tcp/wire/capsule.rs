@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::CommonHeader;
+use super::{CommonHeader, PduType};
 
 /// Command capsule (CapsuleCmd), 72 bytes; in-capsule data may follow.
 #[derive(
@@ -16,7 +16,7 @@ pub struct CapsuleCmd {
     pub sqe: [u8; 64],
 }
 
-const _: () = assert!(size_of::<CapsuleCmd>() == 72);
+const _: () = assert!(size_of::<CapsuleCmd>() == PduType::CapsuleCmd.hlen_bytes());
 
 /// Response capsule (CapsuleResp), 24 bytes; it never has data.
 #[derive(
@@ -30,4 +30,4 @@ pub struct CapsuleResp {
     pub cqe: [u8; 16],
 }
 
-const _: () = assert!(size_of::<CapsuleResp>() == 24);
+const _: () = assert!(size_of::<CapsuleResp>() == PduType::CapsuleResp.hlen_bytes());

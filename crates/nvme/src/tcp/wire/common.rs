@@ -5,10 +5,7 @@ use std::ops::BitOr;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::termreq::{TERM_PLEN_MAX_BYTES, TERM_PLEN_MIN_BYTES};
-use super::{
-    CapsuleCmd, CapsuleResp, DIGEST_LEN_BYTES, DataPdu, Fes, IcReq, IcResp, R2t, TermReq, Violation,
-};
+use super::DIGEST_LEN_BYTES;
 
 /// PDU common header (CH), 8 bytes.
 #[derive(
@@ -127,21 +124,23 @@ impl PduType {
         }
     }
 
-    /// The header's length in bytes (HLEN), which every type fixes.
+    /// The header's length in bytes (HLEN), which every type fixes. Beside each header, its size is
+    /// checked to be this.
     pub const fn hlen_bytes(self) -> usize {
         match self {
-            Self::IcReq => size_of::<IcReq>(),
-            Self::IcResp => size_of::<IcResp>(),
-            Self::H2cTermReq | Self::C2hTermReq => size_of::<TermReq>(),
-            Self::CapsuleCmd => size_of::<CapsuleCmd>(),
-            Self::CapsuleResp => size_of::<CapsuleResp>(),
-            Self::H2cData | Self::C2hData => size_of::<DataPdu>(),
-            Self::R2t => size_of::<R2t>(),
+            Self::IcReq | Self::IcResp => 128,
+            Self::CapsuleCmd => 72,
+            Self::H2cTermReq
+            | Self::C2hTermReq
+            | Self::CapsuleResp
+            | Self::H2cData
+            | Self::C2hData
+            | Self::R2t => 24,
         }
     }
 
-    /// Whether a header digest follows the header once header digests are agreed on.
-    const fn takes_header_digest(self) -> bool {
+    /// Whether a header digest follows the header once header digests are negotiated.
+    pub(super) const fn takes_header_digest(self) -> bool {
         !matches!(
             self,
             Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq
@@ -149,7 +148,7 @@ impl PduType {
     }
 
     /// Whether data may or must follow at the offset that PDO names.
-    const fn takes_data(self) -> bool {
+    pub(super) const fn takes_data(self) -> bool {
         matches!(self, Self::CapsuleCmd | Self::H2cData | Self::C2hData)
     }
 }
@@ -213,7 +212,7 @@ impl BitOr for Dgst {
 }
 
 /// PDU data alignment (HPDA, CPDA), 8 bits, 0's-based, in dwords: where the data of a PDU may
-/// start. The receiver of the data asks for it: HPDA binds C2HData, CPDA binds CapsuleCmd and
+/// start. The receiver of the data requests it: HPDA applies to C2HData, CPDA to CapsuleCmd and
 /// H2CData.
 #[derive(
     Clone,
@@ -243,12 +242,12 @@ impl Pda {
     }
 }
 
-/// Digests and alignment of the PDUs of one direction, as ICReq and ICResp settled them.
+/// Digests and alignment of the PDUs of one direction, as ICReq and ICResp negotiated them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Digests in use.
     pub dgst: Dgst,
-    /// The alignment that the receiver asked for.
+    /// The alignment that the receiver requested.
     pub pda: Pda,
 }
 
@@ -297,110 +296,5 @@ impl Layout {
             pdo,
             plen: U32::new(plen),
         }
-    }
-}
-
-/// Where the parts of a received PDU are, checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PduShape {
-    /// What it is.
-    pub pdu_type: PduType,
-    /// Header and header digest in bytes: what has to be there before the PDU is looked at.
-    pub header_bytes: usize,
-    /// Where the data start, in bytes from the start of the PDU; if there is no data, its end.
-    pub data_offset_bytes: usize,
-    /// Length of the data in bytes, padding and digest not counted.
-    pub data_len_bytes: usize,
-    /// Data digest in bytes: 4 or 0.
-    pub data_digest_bytes: usize,
-}
-
-impl PduShape {
-    /// The length of the whole PDU (PLEN) in bytes.
-    pub const fn plen_bytes(self) -> usize {
-        self.data_offset_bytes + self.data_len_bytes + self.data_digest_bytes
-    }
-}
-
-impl CommonHeader {
-    const OFFSET_FLAGS: u32 = 1;
-    const OFFSET_HLEN: u32 = 2;
-    const OFFSET_PDO: u32 = 3;
-    const OFFSET_PLEN: u32 = 4;
-
-    /// Checks a received common header in the order of its fields: type known and meant for
-    /// `receiver`, digest flags as agreed on, HLEN as the type fixes it, PDO behind the header and
-    /// aligned, PLEN enough for what it is to hold. The data's length is not judged against any
-    /// limit.
-    pub fn shape(self, receiver: Receiver, layout: Layout) -> Result<PduShape, Violation> {
-        let invalid = |offset| Violation {
-            fes: Fes::InvalidPduHeaderField,
-            fei: offset,
-        };
-        let pdu_type = PduType::from_u8(self.pdu_type).ok_or(invalid(0))?;
-        if pdu_type.receiver() != receiver {
-            return Err(invalid(0));
-        }
-        let hdgst = layout.dgst.header() && pdu_type.takes_header_digest();
-        if self.flags.contains(PduFlags::HDGST) != hdgst {
-            return Err(invalid(Self::OFFSET_FLAGS));
-        }
-        if usize::from(self.hlen) != pdu_type.hlen_bytes() {
-            return Err(invalid(Self::OFFSET_HLEN));
-        }
-        let header_bytes = layout.header_bytes(pdu_type);
-        let plen = self.plen.get() as usize;
-        let mut shape = PduShape {
-            pdu_type,
-            header_bytes,
-            data_offset_bytes: plen,
-            data_len_bytes: 0,
-            data_digest_bytes: 0,
-        };
-        match pdu_type {
-            PduType::H2cTermReq | PduType::C2hTermReq => {
-                if !(TERM_PLEN_MIN_BYTES..=TERM_PLEN_MAX_BYTES).contains(&plen) {
-                    return Err(invalid(Self::OFFSET_PLEN));
-                }
-                shape.data_offset_bytes = header_bytes;
-                shape.data_len_bytes = plen - header_bytes;
-            }
-            _ if plen > header_bytes && pdu_type.takes_data() => {
-                self.shape_data(layout, plen, &mut shape)?;
-            }
-            _ if plen != header_bytes => return Err(invalid(Self::OFFSET_PLEN)),
-            _ => {}
-        }
-        Ok(shape)
-    }
-
-    fn shape_data(
-        self,
-        layout: Layout,
-        plen: usize,
-        shape: &mut PduShape,
-    ) -> Result<(), Violation> {
-        let invalid = |offset| Violation {
-            fes: Fes::InvalidPduHeaderField,
-            fei: offset,
-        };
-        if self.flags.contains(PduFlags::DDGST) != layout.dgst.data() {
-            return Err(invalid(Self::OFFSET_FLAGS));
-        }
-        let pdo = usize::from(self.pdo);
-        if pdo < shape.header_bytes || pdo % layout.pda.bytes() != 0 {
-            return Err(invalid(Self::OFFSET_PDO));
-        }
-        shape.data_digest_bytes = if layout.dgst.data() {
-            DIGEST_LEN_BYTES
-        } else {
-            0
-        };
-        shape.data_offset_bytes = pdo;
-        shape.data_len_bytes = plen
-            .checked_sub(pdo + shape.data_digest_bytes)
-            .filter(|&len| len > 0)
-            .ok_or(invalid(Self::OFFSET_PLEN))?;
-        Ok(())
     }
 }

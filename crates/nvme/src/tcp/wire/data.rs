@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::CommonHeader;
+use super::{CommonHeader, PduType};
 
 /// The least that a controller may advertise as MAXH2CDATA.
 pub const MAXH2CDATA_MIN_BYTES: u32 = 4096;
@@ -19,7 +19,7 @@ pub struct DataPdu {
     pub ch: CommonHeader,
     /// Command capsule CID (CCCID): the identifier of the command that the data belong to.
     pub cccid: U16,
-    /// Transfer tag (TTAG) of the R2T that asked for the data, opaque to the host; reserved in
+    /// Transfer tag (TTAG) of the R2T that requested the data, opaque to the host; reserved in
     /// C2HData.
     pub ttag: U16,
     /// Data offset (DATAO): bytes from the start of the command's data to this PDU's.
@@ -30,7 +30,7 @@ pub struct DataPdu {
     pub reserved: [u8; 4],
 }
 
-const _: () = assert!(size_of::<DataPdu>() == 24);
+const _: () = assert!(size_of::<DataPdu>() == PduType::H2cData.hlen_bytes());
 const _: () = assert!(std::mem::offset_of!(DataPdu, datao) == 12);
 
 impl DataPdu {

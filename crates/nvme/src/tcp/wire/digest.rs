@@ -3,7 +3,7 @@
 /// The length of a digest on the wire.
 pub const DIGEST_LEN_BYTES: usize = 4;
 
-/// A CRC32C over bytes that come in pieces.
+/// A CRC32C over bytes that are added in pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(u32);
 
@@ -13,17 +13,17 @@ impl Digest {
         Self(crc32c::crc32c(bytes))
     }
 
-    /// Takes the next piece in.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    /// What is sent.
+    /// The digest as it is sent.
     pub const fn to_wire(self) -> [u8; DIGEST_LEN_BYTES] {
         self.0.to_le_bytes()
     }
 
-    /// What came.
+    /// The digest in received bytes.
     pub const fn from_wire(bytes: [u8; DIGEST_LEN_BYTES]) -> Self {
         Self(u32::from_le_bytes(bytes))
     }

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{CommonHeader, Dgst, PFV, Pda};
+use super::{CommonHeader, Dgst, Layout, PFV, Pda, PduFlags, PduType};
 
 /// Initialize connection request (ICReq), 128 bytes: the first PDU of a connection, from the host.
 #[derive(
@@ -15,9 +15,9 @@ pub struct IcReq {
     pub ch: CommonHeader,
     /// PDU format version (PFV).
     pub pfv: U16,
-    /// Host PDU data alignment (HPDA): what C2HData has to keep to.
+    /// Host PDU data alignment (HPDA): the alignment of data in C2HData.
     pub hpda: Pda,
-    /// Digests that the host asks for (DGST).
+    /// Digests that the host requests (DGST).
     pub dgst: Dgst,
     /// Maximum number of outstanding R2Ts per command (MAXR2T), 0's-based.
     pub maxr2t: U32,
@@ -25,7 +25,7 @@ pub struct IcReq {
     pub reserved: [u8; 112],
 }
 
-const _: () = assert!(size_of::<IcReq>() == 128);
+const _: () = assert!(size_of::<IcReq>() == PduType::IcReq.hlen_bytes());
 const _: () = assert!(std::mem::offset_of!(IcReq, maxr2t) == 12);
 
 impl IcReq {
@@ -36,14 +36,10 @@ impl IcReq {
     /// See [`OFFSET_PFV`](Self::OFFSET_PFV).
     pub const OFFSET_DGST: u32 = 11;
 
-    /// A request with these wishes. `r2ts_max` is 1's-based and at least 1.
+    /// A request for this alignment and these digests. `r2ts_max` is 1's-based and at least 1.
     pub fn new(hpda: Pda, dgst: Dgst, r2ts_max: u32) -> Self {
         Self {
-            ch: super::Layout::default().common_header(
-                super::PduType::IcReq,
-                super::PduFlags::NONE,
-                0,
-            ),
+            ch: Layout::default().common_header(PduType::IcReq, PduFlags::NONE, 0),
             pfv: U16::new(PFV),
             hpda,
             dgst,

@@ -15,7 +15,7 @@ pub struct IcResp {
     pub ch: CommonHeader,
     /// PDU format version (PFV).
     pub pfv: U16,
-    /// Controller PDU data alignment (CPDA): what CapsuleCmd and H2CData have to keep to.
+    /// Controller PDU data alignment (CPDA): the alignment of data in CapsuleCmd and H2CData.
     pub cpda: Pda,
     /// Digests in use from now on (DGST).
     pub dgst: Dgst,
@@ -26,11 +26,11 @@ pub struct IcResp {
     pub reserved: [u8; 112],
 }
 
-const _: () = assert!(size_of::<IcResp>() == 128);
+const _: () = assert!(size_of::<IcResp>() == PduType::IcResp.hlen_bytes());
 const _: () = assert!(std::mem::offset_of!(IcResp, maxh2cdata) == 12);
 
 impl IcResp {
-    /// A response with these terms.
+    /// A response with this alignment, these digests and this MAXH2CDATA.
     pub fn new(cpda: Pda, dgst: Dgst, maxh2cdata_bytes: u32) -> Self {
         Self {
             ch: Layout::default().common_header(PduType::IcResp, PduFlags::NONE, 0),

@@ -3,9 +3,9 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::CommonHeader;
+use super::{CommonHeader, PduType};
 
-/// Ready to transfer (R2T), 24 bytes: the controller asks for a piece of a command's data.
+/// Ready to transfer (R2T), 24 bytes: the controller requests a part of a command's data.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -13,9 +13,9 @@ use super::CommonHeader;
 pub struct R2t {
     /// Common header (CH).
     pub ch: CommonHeader,
-    /// Command capsule CID (CCCID): the identifier of the command whose data are asked for.
+    /// Command capsule CID (CCCID): the identifier of the command whose data are requested.
     pub cccid: U16,
-    /// Transfer tag (TTAG): the host gives it back in each H2CData that answers.
+    /// Transfer tag (TTAG): the host returns it in each H2CData that answers.
     pub ttag: U16,
     /// Requested data offset (R2TO): bytes from the start of the command's data.
     pub r2to: U32,
@@ -25,7 +25,7 @@ pub struct R2t {
     pub reserved: [u8; 4],
 }
 
-const _: () = assert!(size_of::<R2t>() == 24);
+const _: () = assert!(size_of::<R2t>() == PduType::R2t.hlen_bytes());
 const _: () = assert!(std::mem::offset_of!(R2t, r2to) == 12);
 
 impl R2t {

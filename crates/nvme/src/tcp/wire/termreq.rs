@@ -7,7 +7,7 @@ use super::{CommonHeader, Layout, PduFlags, PduType};
 
 /// The shortest terminate connection request: its header.
 pub(super) const TERM_PLEN_MIN_BYTES: usize = size_of::<TermReq>();
-/// The longest: header and 128 bytes of the offending PDU.
+/// The longest one: header and 128 bytes of the offending PDU.
 pub(super) const TERM_PLEN_MAX_BYTES: usize = TERM_PLEN_MIN_BYTES + TermReq::DATA_MAX_BYTES;
 
 /// Terminate connection request (H2CTermReq, C2HTermReq), 24 bytes, followed by the start of the
@@ -22,13 +22,13 @@ pub struct TermReq {
     /// Fatal error status (FES); see [`Fes`].
     pub fes: U16,
     /// Fatal error information (FEI): for invalid fields and unsupported parameters the field's
-    /// byte offset in the PDU, for a header digest error the digest that came; otherwise reserved.
+    /// byte offset in the PDU, for a header digest error the received digest; otherwise reserved.
     pub fei: U32,
     /// Reserved.
     pub reserved: [u8; 10],
 }
 
-const _: () = assert!(size_of::<TermReq>() == 24);
+const _: () = assert!(size_of::<TermReq>() == PduType::H2cTermReq.hlen_bytes());
 const _: () = assert!(std::mem::offset_of!(TermReq, fei) == 10);
 
 impl TermReq {
@@ -57,13 +57,13 @@ pub enum Fes {
     /// A field of the PDU header is invalid; FEI is its offset.
     #[error("invalid PDU header field")]
     InvalidPduHeaderField = 0x01,
-    /// A PDU came where none of its type may come.
+    /// A PDU of this type is not allowed in this state.
     #[error("PDU sequence error")]
     PduSequenceError = 0x02,
-    /// The header digest is wrong; FEI is what came.
+    /// The header digest is wrong; FEI is the received digest.
     #[error("header digest error")]
     HeaderDigestError = 0x03,
-    /// Data outside of the range that was asked for.
+    /// Data outside of the requested range.
     #[error("data transfer out of range")]
     DataTransferOutOfRange = 0x04,
     /// More data than allowed (to the controller); more R2Ts than allowed (to the host).
@@ -89,7 +89,7 @@ impl Fes {
     }
 }
 
-/// How a PDU broke the protocol, in the words of a terminate connection request.
+/// How a PDU broke the protocol, as a terminate connection request reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fes} (information {fei:#x})")]
 pub struct Violation {
