@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Record format (RECFMT) of all three.
 pub const RECORD_FORMAT: u16 = 0;
 
-/// What a host says when it asks for a connection, 32 bytes.
+/// The private data of a host's connection request, 32 bytes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -24,7 +24,7 @@ pub struct ConnectRequest {
     /// RDMA QP Host Send Queue Size (HSQSIZE): commands that the host may have sent, 0's based as
     /// SQSIZE is.
     pub host_sends_minus_1: U16,
-    /// Controller ID (CNTLID) of an I/O queue; 0 if it is not said.
+    /// Controller ID (CNTLID) of an I/O queue; 0 if it is not stated.
     pub controller: U16,
     reserved: [u8; 22],
 }
@@ -51,7 +51,7 @@ impl ConnectRequest {
     }
 }
 
-/// What a controller says when it accepts, 32 bytes.
+/// The private data of a controller's reply that accepts the connection, 32 bytes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -77,14 +77,14 @@ impl ConnectReply {
         }
     }
 
-    /// What private data say; `None` if they are too short or of another record format.
+    /// The reply in private data; `None` if they are too short or of another record format.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         let (reply, _) = Self::read_from_prefix(private_data).ok()?;
         (reply.record_format.get() == RECORD_FORMAT).then_some(reply)
     }
 }
 
-/// What a controller says when it refuses, 4 bytes.
+/// The private data of a controller's rejection, 4 bytes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -99,7 +99,7 @@ pub struct ConnectReject {
 const _: () = assert!(size_of::<ConnectReject>() == 4);
 
 impl ConnectReject {
-    /// A refusal of record format 0.
+    /// A rejection of record format 0.
     pub const fn new(status: RejectStatus) -> Self {
         Self {
             record_format: U16::new(RECORD_FORMAT),
@@ -107,13 +107,13 @@ impl ConnectReject {
         }
     }
 
-    /// What private data say; `None` if they are too short. A refusal is one in any record format.
+    /// The rejection in private data; `None` if they are too short. Any record format is accepted.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         Some(Self::read_from_prefix(private_data).ok()?.0)
     }
 }
 
-/// Why a controller refuses a connection (STS).
+/// Why a controller rejects a connection (STS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u16)]
 pub enum RejectStatus {
@@ -129,19 +129,19 @@ pub enum RejectStatus {
     /// The submission queue is too short or too long.
     #[error("its send queue size (HSQSIZE) is out of range")]
     InvalidHostSends = 4,
-    /// No completion could be received.
+    /// The host posts no receives, so it could not receive a completion.
     #[error("its receive queue size (HRQSIZE) is 0")]
     InvalidHostReceives = 5,
-    /// No room.
+    /// No resources are left.
     #[error("no resources are left for another queue")]
     NoResources = 6,
-    /// The host takes no RDMA READ.
+    /// The host accepts no RDMA READ.
     #[error("it accepts no RDMA READ")]
     InvalidInboundReads = 7,
-    /// The host wants to make too many RDMA READs at once.
+    /// The host requests too many outstanding RDMA READs.
     #[error("it requests too many outstanding RDMA READs")]
     InvalidOutboundReads = 8,
-    /// There is no such controller.
+    /// The controller does not exist.
     #[error("its controller ID (CNTLID) does not exist")]
     InvalidControllerId = 9,
 }

@@ -116,10 +116,10 @@ const _: () = assert!(std::mem::offset_of!(ConnectData, subsystem_nqn) == 256);
 const _: () = assert!(std::mem::offset_of!(ConnectData, host_nqn) == 512);
 
 impl ConnectData {
-    /// The controller is the subsystem's choice.
+    /// The subsystem chooses the controller.
     pub const CONTROLLER_ANY: u16 = 0xFFFF;
 
-    /// The data of a host that asks for a controller of `subsystem_nqn`.
+    /// The data of a host that requests a controller of `subsystem_nqn`.
     pub fn new(
         host_id: [u8; 16],
         controller_id: u16,
@@ -190,7 +190,7 @@ impl InvalidParameter {
         }
     }
 
-    /// What DW0 says.
+    /// The invalid field that DW0 names.
     pub const fn from_dw0(dw0: u32) -> Self {
         if dw0 & 1 << 16 == 0 {
             Self::Command(dw0 as u16)

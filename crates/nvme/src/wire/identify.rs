@@ -12,7 +12,7 @@ use super::fabrics::NqnField;
 /// The length of every Identify data structure.
 pub const DATA_BYTES: usize = 4096;
 
-/// Controller or Namespace Structure (CNS): which data structure is asked for.
+/// Controller or Namespace Structure (CNS): which data structure is requested.
 pub mod cns {
     /// Identify Namespace, NVM command set.
     pub const NAMESPACE: u8 = 0x00;
@@ -444,7 +444,7 @@ impl NamespaceDescriptor {
         bytes
     }
 
-    /// The descriptors of a list; those of unknown types or of wrong lengths are left out.
+    /// The descriptors of a list, except descriptors of unknown types or of wrong lengths.
     pub fn parse(list: &[u8]) -> Vec<Self> {
         let mut rest = list;
         let mut found = Vec::new();

@@ -36,7 +36,7 @@ pub struct GetLogPage {
     pub page: u8,
     /// Log Specific Parameter (LSP), 7 bits.
     pub specific: u8,
-    /// What happens to the event that the page belongs to.
+    /// Whether the event that the page belongs to is cleared.
     pub event: RetainEvent,
     /// Bytes to be returned; the field counts dwords, 0's based.
     pub len_bytes: u64,
@@ -345,7 +345,7 @@ impl ReservationLog {
     }
 }
 
-/// What a host is notified of about reservations.
+/// A reservation event that a host is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReservationNotice {

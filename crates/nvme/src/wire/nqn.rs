@@ -4,7 +4,7 @@
 
 use super::fabrics::NqnField;
 
-/// Why a name cannot be used at all.
+/// Why a name is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     /// It is empty.
@@ -13,21 +13,21 @@ pub enum NqnError {
     /// It does not fit into the field of the protocol.
     #[error("the name has {len_bytes} bytes; the maximum is {max}", max = NqnField::NAME_MAX_BYTES)]
     TooLong {
-        /// What it has.
+        /// The length of the name.
         len_bytes: usize,
     },
     /// It has a blank or control character.
     #[error("the name has a blank or control character at byte {at}")]
     Control {
-        /// Where.
+        /// The character's position.
         at: usize,
     },
-    /// It is the discovery subsystem's.
+    /// It is the name of the discovery subsystem.
     #[error("the name is reserved for the discovery subsystem")]
     Discovery,
 }
 
-/// What is unusual about a name that can be used all the same.
+/// What is unusual about a name that is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnWarning {
     /// It does not begin with `nqn.` and a date.

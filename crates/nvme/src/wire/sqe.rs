@@ -86,9 +86,9 @@ pub enum Fuse {
 pub enum Psdt {
     /// PRPs, not allowed in Fabrics.
     Prp,
-    /// SGL; MPTR, where used, is an address.
+    /// SGL; MPTR, if used, is an address.
     SglMetadataAddress,
-    /// SGL; MPTR, where used, is an SGL segment.
+    /// SGL; MPTR, if used, is an SGL segment.
     SglMetadataSgl,
     /// The reserved value 3.
     Reserved,
@@ -274,8 +274,8 @@ impl Sgl {
         }
     }
 
-    /// Memory of the host's, up to 2^24 - 1 bytes; its key is to be invalidated by the completion
-    /// where `invalidate` says so.
+    /// Memory of the host, up to 2^24 - 1 bytes; `invalidate` says whether the completion invalidates
+    /// its key.
     pub fn keyed(address: u64, len_bytes: u32, key: u32, invalidate: Invalidate) -> Self {
         let [k0, k1, k2, k3] = key.to_le_bytes();
         Self {

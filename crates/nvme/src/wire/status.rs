@@ -366,7 +366,7 @@ impl StatusCode {
         (Self::CommandAbortedByHost, "command aborted by host"),
     ];
 
-    /// The code of a number, where known.
+    /// The code of a number, if it is known.
     pub fn from_raw(raw: u16) -> Option<Self> {
         Self::TABLE
             .iter()

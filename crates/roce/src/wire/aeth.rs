@@ -1,4 +1,4 @@
-//! Acknowledgements: the syndrome and what it says.
+//! Acknowledgements: the syndrome and its meaning.
 
 use std::time::Duration;
 
@@ -35,13 +35,13 @@ impl Aeth {
     }
 }
 
-/// What an acknowledgement says.
+/// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Positive. Its credit count is sent as "no limit" and not looked at: a responder without
-    /// receives says so by a receiver-not-ready NAK.
+    /// Positive. Its credit count is sent as "no limit" and ignored on receipt: a responder
+    /// without receives sends a receiver-not-ready NAK.
     Ack,
-    /// Receiver not ready (RNR): send again after this time.
+    /// Receiver not ready (RNR): retransmit after this time.
     RnrNak(RnrTimer),
     /// Negative.
     Nak(NakCode),
@@ -70,11 +70,11 @@ impl Syndrome {
     }
 }
 
-/// Why a responder refuses a packet.
+/// Why a responder rejects a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet is missing: send again from the NAK's PSN on.
+    /// A packet is missing: retransmit from the NAK's PSN on.
     PsnSequenceError = 0,
     /// Wrong opcode, length, sequence of packets, or a right that the queue pair does not have.
     InvalidRequest = 1,

@@ -47,7 +47,7 @@ pub enum Message {
     Drep(Drep),
 }
 
-/// Why a MAD is no message of communication management. It is dropped.
+/// Why a MAD is not a message of communication management. It is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMad {
     /// Not 256 bytes.
@@ -56,7 +56,7 @@ pub enum BadMad {
     /// Another class, version or method.
     #[error("not a message of communication management")]
     Class,
-    /// A message that this crate does not take.
+    /// A message that this crate does not support.
     #[error("unknown communication management attribute {0:#06x}")]
     Attribute(u16),
 }

@@ -70,7 +70,7 @@ impl Deth {
 )]
 #[repr(C)]
 pub struct ImmDt {
-    /// The data; how to read them is the application's affair.
+    /// The data; the application defines their meaning.
     pub data: U32,
 }
 
@@ -94,9 +94,9 @@ pub struct AtomicEth {
     pub va: U64,
     /// Remote key (R_Key) of the region.
     pub rkey: U32,
-    /// What to swap in or to add.
+    /// The value to swap in or to add.
     pub swap_or_add: U64,
-    /// What to compare with; unused by fetch-and-add.
+    /// The value to compare with; unused by fetch-and-add.
     pub compare: U64,
 }
 
@@ -109,7 +109,7 @@ const _: () = assert!(std::mem::offset_of!(AtomicEth, swap_or_add) == 12);
 )]
 #[repr(C)]
 pub struct AtomicAckEth {
-    /// What stood there before.
+    /// The 8 bytes before the operation.
     pub original: U64,
 }
 

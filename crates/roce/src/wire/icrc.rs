@@ -17,14 +17,14 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 use super::{Bth, ICRC_LEN_BYTES, Packet};
 use crate::Flow;
 
-/// What is known of the identification field of a received IPv4 header.
+/// What a receiver knows about the identification field of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ipv4Identification {
     /// The field.
     Known(u16),
     /// The most likely value, from the packet's place in a run. It is not known for certain.
     Likely(u16),
-    /// Nothing.
+    /// The field is unknown.
     Unknown,
 }
 
@@ -40,7 +40,7 @@ pub struct IpHeader {
 }
 
 impl IpHeader {
-    /// The headers of a packet of `flow`; `identification` is looked at for IPv4 only.
+    /// The headers of a packet of `flow`; `identification` is used for IPv4 only.
     pub const fn new(flow: Flow, identification: u16) -> Self {
         Self {
             flow,

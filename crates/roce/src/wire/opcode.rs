@@ -1,4 +1,4 @@
-//! Operation codes, and what each says about a packet.
+//! Operation codes, and the properties of packets that follow from them.
 
 use super::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth};
 
@@ -11,7 +11,7 @@ pub enum Position {
     Middle,
     /// The last of several.
     Last,
-    /// The only one.
+    /// The only packet.
     Only,
 }
 
@@ -220,7 +220,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it carries payload at all.
+    /// Whether it may carry payload.
     pub const fn has_payload(self) -> bool {
         matches!(
             self,

@@ -30,7 +30,7 @@ pub enum Extended {
     Datagram(Deth),
 }
 
-/// Why a datagram is no packet. It is dropped.
+/// Why a datagram is not a valid packet. It is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// It ends inside its headers, or pad is all that is left.
@@ -45,7 +45,7 @@ pub enum Malformed {
     /// A transport header version that this crate does not know.
     #[error("transport header version {0} is not supported; only 0 is")]
     Version(u8),
-    /// An opcode that this crate does not take.
+    /// An opcode that this crate does not support.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
     /// Payload in a packet whose opcode allows none.
@@ -73,7 +73,7 @@ impl<'a> Packet<'a> {
         + PathMtu::B4096.bytes() as usize
         + ICRC_LEN_BYTES;
 
-    /// Cuts `datagram`, a UDP payload, ICRC included. The ICRC is not looked at here.
+    /// Cuts `datagram`, a UDP payload, ICRC included. The ICRC is not checked here.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
         if datagram.len() > Self::LEN_MAX_BYTES {
             return Err(Malformed::TooLong);
@@ -94,7 +94,7 @@ impl<'a> Packet<'a> {
             .len()
             .checked_sub(bth.pad_len_bytes() as usize)
             .ok_or(Malformed::TooShort)?;
-        // A CNP has 16 reserved bytes there, which mean nothing.
+        // A CNP has 16 reserved bytes there, which are ignored.
         let empty = !opcode.has_payload() && opcode != Opcode::CongestionNotification;
         if empty && !padded.is_empty() {
             return Err(Malformed::Payload(padded.len()));

@@ -137,12 +137,12 @@ impl PathMtu {
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
-        // Needed for every packet, so looked up.
+        // This is needed for every packet, so a table replaces the computation.
         const BYTES: [u32; 6] = [0, 256, 512, 1024, 2048, 4096];
         BYTES[self as usize]
     }
 
-    /// The largest whose packets fit a network with IP packets of up to `ip_mtu_bytes`, with the
+    /// The largest path MTU whose packets fit a network with IP packets of up to `ip_mtu_bytes`, with the
     /// room that Linux leaves for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
         Self::ALL
@@ -153,7 +153,7 @@ impl PathMtu {
 
     /// How many packets a message of `len_bytes` needs: at least one.
     pub const fn packets(self, len_bytes: u32) -> u32 {
-        // Most messages fit one, which needs no division.
+        // Most messages fit into one packet, which needs no division.
         if len_bytes <= self.bytes() {
             1
         } else {

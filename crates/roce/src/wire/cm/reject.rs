@@ -39,7 +39,7 @@ pub enum RejectedMessage {
     Req = 0,
     /// A reply.
     Rep = 1,
-    /// None: a timeout or the like.
+    /// No message: a timeout, for example.
     Other = 2,
 }
 
@@ -56,17 +56,17 @@ impl RejReason {
     pub const UNSUPPORTED: Self = Self(5);
     /// No connection has this communication ID.
     pub const INVALID_COMM_ID: Self = Self(6);
-    /// Nothing listens there.
+    /// No one listens for this service ID.
     pub const INVALID_SERVICE_ID: Self = Self(8);
-    /// Not a transport service that the receiver has.
+    /// The receiver does not have this transport service.
     pub const INVALID_TRANSPORT: Self = Self(9);
-    /// The queue pair or communication ID belongs to a connection that the receiver still has.
+    /// The queue pair or communication ID belongs to a connection that still exists at the receiver.
     pub const STALE_CONNECTION: Self = Self(10);
     /// A GID is not the one that the datagram was sent from or to.
     pub const INVALID_GID: Self = Self(12);
     /// The path MTU is larger than the receiver's.
     pub const INVALID_MTU: Self = Self(26);
-    /// The application says no; why is in the private data.
+    /// The application rejected the request; the private data have its reason.
     pub const CONSUMER: Self = Self(28);
 }
 

@@ -30,9 +30,9 @@ pub struct Rep {
     pub starting_psn: U24,
     /// Vendor identifier, low byte; 0 here.
     pub vendor_low: u8,
-    /// Responder resources: RDMA READs and atomics that the sender answers at once.
+    /// Responder resources: outstanding RDMA READs and atomics that the sender accepts.
     pub responder_resources: u8,
-    /// Initiator depth: RDMA READs and atomics that the sender has open at most at once.
+    /// Initiator depth: the most RDMA READs and atomics that the sender has outstanding.
     pub initiator_depth: u8,
     /// Bits 7:3 target acknowledgement delay, bits 2:1 failover, bit 0 end-to-end flow control.
     pub ack_delay: u8,
@@ -70,7 +70,7 @@ impl Rep {
         Psn::new(self.starting_psn.get())
     }
 
-    /// How often a packet is to be sent again to a receiver that is not ready; 7: without end.
+    /// How often a packet is retransmitted to a receiver that is not ready; 7: without end.
     pub const fn rnr_retry_count(&self) -> u8 {
         self.rnr_retry >> 5
     }

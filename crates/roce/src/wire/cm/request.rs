@@ -26,11 +26,11 @@ pub struct Req {
     pub qkey: U32,
     /// Local queue pair.
     pub qpn: U24,
-    /// Responder resources: RDMA READs and atomics that the sender can answer at once.
+    /// Responder resources: outstanding RDMA READs and atomics that the sender accepts.
     pub responder_resources: u8,
     /// Local end-to-end context number; 0.
     pub eecn: U24,
-    /// Initiator depth: RDMA READs and atomics that the sender wants to have open at once.
+    /// Initiator depth: the most RDMA READs and atomics that the sender has outstanding.
     pub initiator_depth: u8,
     /// Remote end-to-end context number; 0.
     pub remote_eecn: U24,
@@ -92,7 +92,7 @@ const _: () = assert!(size_of::<Path>() == 44);
 const _: () = assert!(std::mem::offset_of!(Path, flow_label_rate) == 36);
 
 impl Path {
-    /// LIDs are unknown, since there are none.
+    /// The value of both LIDs on RoCE, which has no LIDs.
     const LID_PERMISSIVE: u16 = 0xFFFF;
     const HOP_LIMIT: u8 = 64;
 
@@ -148,12 +148,12 @@ impl Req {
         matches!((self.remote_timeout >> 1 & 3, self.retries & 7), (0, 0))
     }
 
-    /// Within which time the sender answers messages.
+    /// The time within which the sender answers messages.
     pub const fn local_cm_timeout(&self) -> TimeCode {
         TimeCode::new(self.local_timeout >> 3)
     }
 
-    /// Within which time the sender wants answers.
+    /// The time within which the sender expects answers.
     pub const fn remote_cm_timeout(&self) -> TimeCode {
         TimeCode::new(self.remote_timeout >> 3)
     }
@@ -164,12 +164,12 @@ impl Req {
         self.remote_timeout = timeout.exponent() << 3 | self.remote_timeout & 7;
     }
 
-    /// How often a packet is to be sent again without progress, 0 to 7.
+    /// How often a packet is retransmitted without progress, 0 to 7.
     pub const fn retry_count(&self) -> u8 {
         self.local_timeout & 7
     }
 
-    /// How often a packet is to be sent again to a receiver that is not ready; 7: without end.
+    /// How often a packet is retransmitted to a receiver that is not ready; 7: without end.
     pub const fn rnr_retry_count(&self) -> u8 {
         self.mtu & 7
     }
@@ -190,12 +190,12 @@ impl Req {
         self.mtu = (mtu as u8) << 4 | self.mtu & 0xF;
     }
 
-    /// How often CM messages are sent again, 0 to 15.
+    /// How often CM messages are retransmitted, 0 to 15.
     pub const fn cm_retries_max(&self) -> u8 {
         self.retries >> 4
     }
 
-    /// Sets how often CM messages are sent again.
+    /// Sets how often CM messages are retransmitted.
     pub const fn set_cm_retries_max(&mut self, retries: u8) {
         self.retries = retries << 4 | self.retries & 0xF;
     }
