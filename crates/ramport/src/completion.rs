@@ -15,6 +15,7 @@ use control::{
 
 use crate::cli::{Cli, Connection};
 use crate::failure::Failure;
+use crate::units::bytes;
 use crate::{output, verbs};
 
 /// How long completion waits for the daemon: a person waits too.
@@ -66,7 +67,7 @@ pub(crate) fn objects(client: &Client, noun: Noun) -> Result<Vec<Object>, Client
     let object = |name, about| Object { name, about };
     Ok(match noun {
         Noun::Volume => (client.get::<Vec<VolumeView>>("/v1/volumes")?.into_iter())
-            .map(|view| object(view.name, output::bytes(view.size_bytes)))
+            .map(|view| object(view.name, bytes(view.size_bytes)))
             .collect(),
         Noun::Target => (client.get::<Vec<TargetView>>("/v1/targets")?.into_iter())
             .map(|view| object(view.name, view.protocol))

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::local_address;
 use crate::mistake::{Mistake, SystemFailure};
 use crate::output;
+use crate::units::bytes;
 use crate::verbs::open_to_others;
 
 /// The RAM disk's name.
@@ -64,7 +65,7 @@ fn show(daemon: &DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
     let client = daemon.wait()?;
     define(&client, args.size)?;
     let url = format!("nvme+tcp://127.0.0.1:{}/{TARGET}?ns=1", daemon.port);
-    let size = output::bytes(args.size.0);
+    let size = bytes(args.size.0);
     output::line(format_args!("A RAM disk of {size} at {url}\n"))?;
     let source: Source = url.parse().map_err(Failure::mistake)?;
     verify(&source, args.size)?;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use control::{ClientError, ErrorBody, ErrorDetail};
 use serde_json::json;
 
+use crate::form::Form;
 use crate::mistake::{Mistake, SystemFailure};
-use crate::output::Form;
 
 /// Why the program did not do what was asked.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod connect_line;
 mod demo;
 mod fabric;
 mod failure;
+mod form;
 mod local_address;
 mod manual;
 mod mistake;
@@ -15,6 +16,7 @@ mod output;
 mod paths;
 mod serve;
 mod shell;
+mod units;
 mod verbs;
 
 use std::process::ExitCode;
@@ -23,7 +25,7 @@ use clap::Parser;
 
 use cli::{Cli, Verb};
 use failure::Failure;
-use output::Form;
+use form::Form;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

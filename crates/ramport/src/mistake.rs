@@ -9,7 +9,7 @@ use control::Portal;
 use initiator::{ConnectError, Url};
 use tracing_subscriber::filter::ParseError;
 
-use crate::output::bytes;
+use crate::units::bytes;
 
 /// What a person can fix: exit status 2.
 #[derive(Debug, thiserror::Error)]

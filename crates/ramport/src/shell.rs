@@ -16,8 +16,9 @@ use control::Client;
 use crate::cli::{Cli, Connection, ShellArgs, Verb};
 use crate::completion::{self, Noun};
 use crate::failure::{self, Failure};
+use crate::form::Form;
 use crate::mistake::Mistake;
-use crate::output::{self, Form};
+use crate::output;
 use crate::verbs;
 
 use editor::Editor;

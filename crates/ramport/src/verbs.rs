@@ -3,7 +3,6 @@
 mod apply;
 mod connect_line;
 mod export;
-mod filter;
 mod host;
 mod portal;
 mod referral;
@@ -11,6 +10,7 @@ mod session;
 mod target;
 mod tree;
 mod volume;
+mod words;
 
 use std::process::ExitCode;
 use std::thread;
@@ -22,8 +22,9 @@ use serde_json::json;
 
 use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
+use crate::form::Form;
 use crate::mistake::DiscoveryFailure;
-use crate::output::Form;
+use crate::units::bytes;
 use crate::{output, paths};
 
 pub(crate) use portal::{open_to_others, provider, state};
@@ -109,10 +110,10 @@ fn capacity(daemon: &Daemon) -> Result<(), Failure> {
         return output::json(&capacity);
     }
     output::fields(&[
-        ("budget", output::bytes(capacity.budget_bytes)),
-        ("used", output::bytes(capacity.used_bytes)),
-        ("free", output::bytes(capacity.free_bytes)),
-        ("all volumes, full", output::bytes(capacity.promised_bytes)),
+        ("budget", bytes(capacity.budget_bytes)),
+        ("used", bytes(capacity.used_bytes)),
+        ("free", bytes(capacity.free_bytes)),
+        ("all volumes, full", bytes(capacity.promised_bytes)),
         (
             "volumes larger than the budget",
             capacity.oversized_volumes.to_string(),
@@ -125,19 +126,16 @@ fn capacity(daemon: &Daemon) -> Result<(), Failure> {
             "connections rejected for lack of memory",
             capacity.rejected_connections.to_string(),
         ),
-        (
-            "an empty thin volume costs",
-            output::bytes(capacity.volume_bytes),
-        ),
+        ("an empty thin volume costs", bytes(capacity.volume_bytes)),
         (
             "an idle connection costs",
-            output::bytes(capacity.connection_idle_bytes),
+            bytes(capacity.connection_idle_bytes),
         ),
         (
             "a busy connection costs up to",
-            output::bytes(capacity.connection_max_bytes),
+            bytes(capacity.connection_max_bytes),
         ),
-        ("memory is taken in", output::bytes(capacity.slab_bytes)),
+        ("memory is taken in", bytes(capacity.slab_bytes)),
     ])
 }
 

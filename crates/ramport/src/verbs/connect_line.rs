@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use control::{Endpoint, HostView, PortalView, TargetView, VolumeView};
 
+use super::words::noun;
 use super::{Daemon, target};
 use crate::cli::ConnectLineArgs;
 use crate::connect_line::{self, ConnectLines, Offer, PortalLines, Wish};
@@ -63,7 +64,7 @@ fn text(lines: &ConnectLines) -> String {
         text.begin(&format!(
             "Volume {} is {} {}: {}. To mount it at boot, once it has a file system, add to /etc/fstab:",
             disk.volume,
-            target::noun(&lines.target),
+            noun(&lines.target),
             disk.number,
             disk.device
         ));

@@ -4,10 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use control::{IscsiConnectionView, IscsiState, SessionView};
 
-use super::{Daemon, volume};
+use super::Daemon;
+use super::words::statistics;
 use crate::cli::SessionVerb;
 use crate::failure::Failure;
-use crate::output::{self, Tone, paint, span};
+use crate::output::{self, Tone, paint};
+use crate::units::span;
 
 pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
@@ -67,8 +69,8 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     fields.extend([
         ("connections", session.connections.to_string()),
         ("since", age(session)),
-        ("reads", volume::kind(&session.statistics.read)),
-        ("writes", volume::kind(&session.statistics.write)),
+        ("reads", statistics(&session.statistics.read)),
+        ("writes", statistics(&session.statistics.write)),
     ]);
     let connections = session.iscsi.iter().flat_map(|iscsi| &iscsi.connections);
     fields.extend(connections.map(|connection| ("connection", connection_line(connection))));

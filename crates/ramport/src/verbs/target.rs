@@ -6,9 +6,10 @@ use std::num::NonZeroU16;
 
 use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
 use serde_json::json;
-use server::{HostName, Protocol, TargetName};
+use server::{HostName, Protocol};
 
-use super::{Daemon, host, query, volume};
+use super::words::{noun, protocol_of, statistics};
+use super::{Daemon, host, query};
 use crate::cli::{
     AccessArgs, Attach, DetachArgs, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb,
 };
@@ -76,20 +77,6 @@ fn number_of(daemon: &Daemon, args: &DetachArgs) -> Result<u32, Failure> {
 
 pub(super) fn path(name: &str) -> String {
     format!("/v1/targets/{}", path_part(name))
-}
-
-/// What a volume is called in a target of this name.
-pub(super) fn noun(target: &str) -> &'static str {
-    match protocol_of(target) {
-        Protocol::Nvme => "namespace",
-        Protocol::Iscsi => "LUN",
-    }
-}
-
-/// The protocol of a target. A name that is none is told by the daemon.
-fn protocol_of(target: &str) -> Protocol {
-    let name = target.parse::<TargetName>();
-    name.map_or(Protocol::Nvme, |name| name.protocol())
 }
 
 /// Changes who may use a target, and how. What nothing is said of stays as it was; who may use it
@@ -296,8 +283,8 @@ fn show(daemon: &Daemon, target: &TargetView) -> Result<(), Failure> {
     }
     fields.extend([
         ("sessions", target.sessions.to_string()),
-        ("reads", volume::kind(&target.statistics.read)),
-        ("writes", volume::kind(&target.statistics.write)),
+        ("reads", statistics(&target.statistics.read)),
+        ("writes", statistics(&target.statistics.write)),
     ]);
     output::fields(&fields)?;
     for warning in &target.warnings {

@@ -6,9 +6,11 @@ use control::{
 };
 use serde_json::json;
 
+use super::words::noun;
 use super::{Daemon, host, portal, session, target, volume};
 use crate::failure::Failure;
-use crate::output::{self, Tone, bytes, paint, span};
+use crate::output::{self, Tone, paint};
+use crate::units::{bytes, span};
 
 /// Everything, as the daemon tells it.
 struct Everything {
@@ -115,7 +117,7 @@ fn target_node(target: &TargetView, all: &Everything) -> Node {
     let namespaces = target.namespaces.iter().map(|namespace| {
         let volume = all.volumes.iter().find(|v| v.name == namespace.volume);
         let line = volume.map_or_else(|| namespace.volume.clone(), volume_line);
-        let noun = target::noun(&target.name);
+        let noun = noun(&target.name);
         Node::leaf(format!("{noun} {}: {line}", namespace.nsid))
     });
     let is_mine = |session: &&SessionView| session.target.as_ref() == Some(&target.name);

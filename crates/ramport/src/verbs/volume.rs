@@ -1,5 +1,7 @@
 //! `ramport volume`.
 
+mod filter;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,11 +12,13 @@ use control::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Daemon, filter, query, target};
+use super::words::{noun, statistics};
+use super::{Daemon, query};
 use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, bytes, paint};
+use crate::output::{self, Tone, paint};
+use crate::units::bytes;
 
 /// How long something may take before its progress is shown, and how often that is asked for.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -192,10 +196,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     }
     let places = volume.attachments.iter();
     let places: Vec<_> = places
-        .map(|place| {
-            let noun = target::noun(&place.target);
-            format!("{} as {noun} {}", place.target, place.nsid)
-        })
+        .map(|place| format!("{} as {} {}", place.target, noun(&place.target), place.nsid))
         .collect();
     let mut fields = vec![
         ("volume", paint(Tone::Name, &volume.name)),
@@ -222,8 +223,8 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("seen as", format!("{}: {seen}", place.target))
     }));
     fields.extend([
-        ("reads", kind(&volume.statistics.read)),
-        ("writes", kind(&volume.statistics.write)),
+        ("reads", statistics(&volume.statistics.read)),
+        ("writes", statistics(&volume.statistics.write)),
     ]);
     output::fields(&fields)?;
     if volume.contents == Contents::Lost {
@@ -246,20 +247,6 @@ fn identity(identity: &Identity) -> String {
         return "derived".to_owned();
     }
     readable(identity)
-}
-
-pub(super) fn kind(kind: &control::KindView) -> String {
-    if kind.operations == 0 {
-        return "none".to_owned();
-    }
-    format!(
-        "{} ({}), {} failed, {:.1} us mean, {:.1} us deviation",
-        kind.operations,
-        bytes(kind.bytes),
-        kind.errors,
-        kind.latency_mean_us,
-        kind.latency_stddev_us
-    )
 }
 
 /// Does what may take long, while another thread shows how far it is.

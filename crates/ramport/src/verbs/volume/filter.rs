@@ -2,19 +2,19 @@
 
 use control::{DelayFilter, FaultFilter, Filters, Period, RateLimitFilter, Text, VolumePatch};
 
-use super::{Daemon, volume};
+use super::{Daemon, change, get};
 use crate::cli::{FilterClearArgs, FilterKind, FilterSetArgs, FilterVerb};
 use crate::failure::Failure;
 
 pub(super) fn run(daemon: &Daemon, verb: &FilterVerb) -> Result<(), Failure> {
     let (name, filters) = match verb {
         FilterVerb::Set(args) => {
-            let mut filters = volume::get(daemon, &args.name)?.filters;
+            let mut filters = get(daemon, &args.name)?.filters;
             set(&mut filters, args);
             (&args.name, filters)
         }
         FilterVerb::Clear(args) => {
-            let mut filters = volume::get(daemon, &args.name)?.filters;
+            let mut filters = get(daemon, &args.name)?.filters;
             clear(&mut filters, args);
             (&args.name, filters)
         }
@@ -23,7 +23,7 @@ pub(super) fn run(daemon: &Daemon, verb: &FilterVerb) -> Result<(), Failure> {
         filters: Some(filters),
         ..VolumePatch::default()
     };
-    volume::change(daemon, name, &patch, false)
+    change(daemon, name, &patch, false)
 }
 
 fn set(filters: &mut Filters, args: &FilterSetArgs) {
