@@ -20,7 +20,7 @@ pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
 pub use late::{LateVolume, Lateness};
 
-/// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and gives how many inputs there were.
+/// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and returns the number of inputs.
 /// Panics if the corpus cannot be read.
 pub fn replay(name: &str, target: fn(&[u8])) -> usize {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -45,7 +45,7 @@ pub fn skip(lack: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {lack}");
 }
 
-/// A volume in a vector, whose answers tests can change.
+/// A volume in a vector. Tests can change its contents, size, lock, admissions and results.
 #[derive(Debug)]
 pub struct VecVolume {
     block_size: BlockSize,
@@ -84,13 +84,13 @@ impl VecVolume {
         }
     }
 
-    /// What it holds.
+    /// The contents.
     pub fn bytes(&self, range: ByteRange) -> Vec<u8> {
         let start = range.offset as usize;
         self.state().bytes[start..start + range.len as usize].to_vec()
     }
 
-    /// All that it holds.
+    /// All contents.
     pub fn contents(&self) -> Vec<u8> {
         self.state().bytes.clone()
     }
@@ -100,7 +100,7 @@ impl VecVolume {
         self.state().bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Grows or shrinks it.
+    /// Changes the size.
     pub fn resize(&self, blocks: u64) {
         let mut state = self.state();
         state.geometry.blocks = Blocks(blocks);
@@ -109,23 +109,23 @@ impl VecVolume {
         self.blocks.store(blocks, Ordering::Release);
     }
 
-    /// Locks or unlocks it.
+    /// Makes the volume read-only or writable.
     pub fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::Relaxed);
     }
 
-    /// What it says to every command from now on.
+    /// Sets the admission of every further command.
     pub fn set_admission(&self, admission: Admission) {
         self.state().admission = admission;
         self.filtered.store(true, Ordering::Release);
     }
 
-    /// Bytes of all commands that it was asked to admit.
+    /// The total bytes of all commands for which admission was requested.
     pub fn admitted_bytes(&self) -> u64 {
         self.admitted_bytes.load(Ordering::Relaxed)
     }
 
-    /// How every operation ends from now on.
+    /// Sets the result of every further operation.
     pub fn set_failure(&self, failure: Option<Status>) {
         self.state().failure = failure;
     }

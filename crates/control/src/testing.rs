@@ -1,4 +1,4 @@
-//! What tests of this crate share.
+//! Fixtures that tests of this crate share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use server::{Cores, ServerConfig};
 
-/// A folder of its own for a test, which goes with it.
+/// A folder for one test, removed when this drops.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -34,7 +34,7 @@ impl Drop for Folder {
     }
 }
 
-/// A small server's.
+/// The configuration of a small server.
 pub(crate) fn server_config() -> ServerConfig {
     ServerConfig {
         cores: Cores::Count(1),

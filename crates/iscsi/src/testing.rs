@@ -1,4 +1,4 @@
-//! What tests and fuzz targets share: a target in plain memory, around which sessions work.
+//! A target in plain memory for sessions in tests and fuzz targets.
 
 pub mod fuzz;
 mod iser;
@@ -42,11 +42,11 @@ struct Sessions {
     shared: BTreeMap<u16, Shared>,
     last_tsih: u16,
     last_id: u64,
-    /// Connections that are to be woken.
+    /// Connections that a volume or another connection has woken.
     wakes: BTreeSet<u64>,
 }
 
-/// What the connections of a session share.
+/// The state that connections of a session share.
 #[derive(Clone)]
 struct Shared {
     opened: Opened,
@@ -69,7 +69,7 @@ pub struct TestBackend {
     opened: Option<Opened>,
     window: Option<Arc<Mutex<CommandWindow>>>,
     view: Option<View>,
-    /// How many bytes the commands of the connection may gather.
+    /// The most bytes of commands that the connection may hold.
     pub gather_max: u64,
     /// How many commands have ended.
     pub completed: u64,
@@ -99,18 +99,18 @@ impl TestTarget {
         }
     }
 
-    /// The LUNs that connections looked up, in order: for one without a logical unit that is when a command to it is
-    /// begun.
+    /// The LUNs that connections looked up, in order. A LUN without a logical unit is looked up when a command to it
+    /// begins.
     pub fn looked_up(&self) -> Vec<Lun> {
         lock(&self.looked_up).clone()
     }
 
-    /// The sanitize operations that outlived their connections and wait to be admitted again, since this was last asked.
+    /// The sanitize operations that outlived their connections and wait to be admitted again, since the last call.
     pub fn take_adopted(&self) -> Vec<SanitizeWork> {
         std::mem::take(&mut lock(&self.adopted))
     }
 
-    /// The same target, whose logins must prove something.
+    /// The same target, whose logins need CHAP.
     #[must_use]
     pub fn with_authentication(self, authentication: Authentication) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl TestBackend {
         self.opened.expect("the session is not for discovery")
     }
 
-    /// Whether the connection is to be woken, since this was last asked.
+    /// Whether the connection was woken since the last call.
     pub fn take_wake(&mut self) -> bool {
         lock(&self.target.sessions).wakes.remove(&self.id)
     }
@@ -164,7 +164,7 @@ impl TestBackend {
         }
     }
 
-    /// Everything that `connection` has to send.
+    /// Everything that `connection` sends now.
     pub fn drain(&mut self, now: Instant, connection: &mut TargetSession<Self>) -> Vec<u8> {
         let mut list = SendList::with_capacity(SEND_LIST_MIN_BYTES);
         let mut bytes = Vec::new();
@@ -417,7 +417,7 @@ impl Sessions {
         all.filter(move |member| member.opened == opened)
     }
 
-    /// Ends connections of a session. How many there were.
+    /// Ends connections of a session. Returns their number.
     fn end(&mut self, opened: Opened, is_meant: impl Fn(&Member) -> bool) -> usize {
         let is_meant = |member: &Member| member.opened == opened && is_meant(member);
         let meant = self.connections.iter().filter(|member| is_meant(member));

@@ -50,7 +50,7 @@ impl U24 {
     }
 }
 
-/// What every BHS has in common (RFC 7143 §11.2.1).
+/// The fields that every BHS has (RFC 7143 §11.2.1).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -87,7 +87,7 @@ impl Bhs {
         self.opcode & 0x40 != 0
     }
 
-    /// CmdSN, which every numbered request has here.
+    /// CmdSN, which every numbered request has at this offset.
     pub fn cmd_sn(&self) -> u32 {
         let [_, _, _, _, a, b, c, d, ..] = self.specific_20;
         u32::from_be_bytes([a, b, c, d])

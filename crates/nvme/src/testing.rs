@@ -1,5 +1,5 @@
-//! What tests, fuzz targets and simulations share: volumes and a backend in plain memory, and a
-//! host that knows just enough to drive a [`tcp`](crate::tcp::ControllerSession) session byte by
+//! Volumes and a backend in plain memory for tests, fuzz targets and simulations, and a minimal host
+//! that drives a [`tcp`](crate::tcp::ControllerSession) session byte by
 //! byte, or an [`rdma`](crate::rdma::ControllerSession) session message by message.
 
 mod backend;

@@ -1,5 +1,4 @@
-//! What tests and fuzz targets share: memory that is a vector, and two ends with a network between
-//! them.
+//! Memory in a vector, and two ends with a network between them, for tests and fuzz targets.
 
 pub mod forge;
 pub mod fuzz;

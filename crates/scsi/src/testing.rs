@@ -1,4 +1,4 @@
-//! What tests and fuzz targets run on.
+//! A device with logical units for tests and fuzz targets.
 
 pub mod fuzz;
 
@@ -40,7 +40,7 @@ fn identity(lun: Lun) -> UnitIdentity {
     identity
 }
 
-/// A nexus of an initiator with the port of a [`device`]; it may do all.
+/// A nexus of an initiator with the port of a [`device`]; it has full access.
 pub fn open_nexus(device: &mut Device, initiator: &str) -> NexusId {
     let ports = NexusPorts {
         initiator: format!("{initiator},i,0x000000000001"),
@@ -96,7 +96,7 @@ pub fn copy_list(ends: [Lun; 2], blocks: u16, lbas: [u8; 2]) -> Vec<u8> {
     list
 }
 
-/// What came of it, and how many turns it took.
+/// The result, and the number of turns.
 pub(crate) fn in_turns(mut go_on: impl FnMut(&mut Turn) -> Step) -> (Response, usize) {
     for turns in 1.. {
         match go_on(&mut Turn::new()) {

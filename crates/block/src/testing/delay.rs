@@ -1,22 +1,23 @@
-//! Whether commands are delayed by what other peers do.
+//! Checks that other peers do not delay commands.
 
 use std::time::{Duration, Instant};
 
-/// How many times as long a round trip may take beside other peers as it takes alone, at [`PERCENTILE`].
+/// The most that a round trip may take beside other peers, as a multiple of its time alone, at [`PERCENTILE`].
 const FACTOR_MAX: u32 = 10;
-/// A limit below this one would judge the machine: a process waits this long for a processor if others are busy.
+/// The least limit: on a busy machine, a process waits this long for a processor.
 const LIMIT_MIN: Duration = Duration::from_millis(60);
-/// The slowest tenth may meet anything on a busy machine.
+/// The slowest tenth is ignored, because a busy machine may delay any round trip.
 const PERCENTILE: usize = 90;
-/// Round trips of a measurement of one peer alone.
+/// The number of round trips in a measurement of one peer alone.
 const ROUND_TRIPS: usize = 50;
-/// Measurements of one peer alone: the machine may have been quieter during the first ones than beside the other peers.
+/// The most measurements of one peer alone: during the first ones, the machine may have been less busy than during the
+/// round trips beside the other peers.
 const MEASUREMENTS_MAX: usize = 8;
 
-/// Asserts that round trips took as long beside other peers as they take alone, up to a bound that a busy machine keeps.
+/// Asserts that round trips beside other peers took at most a bounded multiple of their time alone.
 ///
-/// `beside` are the times of the round trips beside the others, at least ten. When the others have ended, `round_trip`
-/// makes one more of the same. Panics if nine of ten of `beside` do not keep the bound.
+/// `beside` has the times of at least ten round trips beside other peers. `round_trip` makes one more after the other
+/// peers have ended. Panics if more than a tenth of `beside` exceed the bound.
 pub fn assert_not_delayed(beside: &[Duration], mut round_trip: impl FnMut()) {
     assert!(
         beside.len() >= 10,

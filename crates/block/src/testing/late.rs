@@ -1,4 +1,4 @@
-//! A volume that answers late, in any order and with failures, as tests say.
+//! A volume that completes late, in any order and with failures, under a test's control.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,22 @@ use crate::{
     Ticket, Volume,
 };
 
-/// When a [`LateVolume`] answers.
+/// Which steps of a command a [`LateVolume`] completes late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lateness {
-    /// At once, without a lease.
+    /// No step, and commands have no lease.
     Never,
-    /// Blocks are in memory at once; effects are safe later.
+    /// Settling: blocks are in memory at once.
     Settling,
-    /// Blocks are in memory later; effects are safe at once.
+    /// Filling: effects are safe at once.
     Filling,
-    /// Both take time.
+    /// Filling and settling.
     Both,
 }
 
-/// A volume over a [`VecVolume`] that makes commands wait until a test says that they may go on.
+/// A volume over a [`VecVolume`] whose commands wait until a test completes their steps.
 ///
-/// It checks what sessions promise. It panics if a lease is released twice, if an operation touches
+/// It checks that sessions use leases correctly. It panics if a lease is released twice, if an operation touches
 /// blocks that no lease holds in memory, and if a command settles without having been executed.
 #[derive(Debug)]
 pub struct LateVolume {
@@ -69,22 +69,22 @@ impl LateVolume {
         }
     }
 
-    /// The volume below: its contents, size and lock.
+    /// The volume below, which has contents, size and lock.
     pub fn disk(&self) -> &VecVolume {
         &self.disk
     }
 
-    /// Commands that are admitted from now on wait like this.
+    /// Sets which steps of further commands complete late.
     pub fn set_lateness(&self, lateness: Lateness) {
         self.state().lateness = lateness;
     }
 
-    /// Grants at most this many leases at a time. Further commands fail with [`Status::Busy`].
+    /// Sets the most leases at a time. Further commands fail with [`Status::Busy`].
     pub fn set_leases_max(&self, leases_max: usize) {
         self.state().leases_max = leases_max;
     }
 
-    /// [`Volume::settle`] fails with this error from now on.
+    /// Makes further calls of [`Volume::settle`] fail with this error.
     pub fn set_settle_error(&self, refusal: Option<Status>) {
         self.state().refusal = refusal;
     }
@@ -94,12 +94,12 @@ impl LateVolume {
         self.state().waiting.clone()
     }
 
-    /// How many leases there are.
+    /// The number of leases.
     pub fn leases(&self) -> usize {
         self.state().leases.len()
     }
 
-    /// The completion of a ticket in [`Self::waiting`]. The caller hands it to the session.
+    /// The completion of a ticket in [`Self::waiting`]. The caller passes it to the session.
     pub fn complete(&self, ticket: Ticket, result: Result<(), Status>) -> Completion {
         let mut state = self.state();
         let at = state.waiting.iter().position(|&waiting| waiting == ticket);
@@ -188,7 +188,7 @@ impl Volume for LateVolume {
     }
 }
 
-/// The blocks that an operation touches.
+/// The blocks that an operation reads or writes.
 fn extents(op: &Op<'_>) -> [Option<Extent>; 2] {
     match *op {
         Op::Read { extent, .. }

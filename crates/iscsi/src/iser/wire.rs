@@ -10,7 +10,7 @@ use crate::wire::request;
 
 /// Bytes of an iSER header.
 pub const HEADER_LEN: usize = 28;
-/// Bytes of a header of RFC 5046: one without base offsets. Its Hello has no more, either.
+/// Bytes of a header of RFC 5046: one without base offsets. Hello has this length, too.
 pub const SHORT_HEADER_LEN: usize = 12;
 /// The version of RFC 7145 §9.3.
 pub const VERSION: u8 = 10;
@@ -30,16 +30,16 @@ pub mod opcode {
 /// How the header of a connection's control-type PDUs is laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// RFC 7145's, with base offsets; annex A12 calls it expanded.
+    /// The layout of RFC 7145, with base offsets; annex A12 calls it expanded.
     #[default]
     Expanded,
-    /// RFC 5046's: every buffer begins at offset 0 of its key. Annex A12 allows it if both ends use zero-based addresses.
+    /// The layout of RFC 5046: every buffer begins at offset 0 of its key. Annex A12 allows it if both ends use zero-based addresses.
     Short,
 }
 
 impl Layout {
-    /// The layout of a peer that may use either, according to its first message, a Login Request. A login names no buffer:
-    /// behind a short header there is the opcode, and at the same place of an expanded one a zero of an address.
+    /// The layout of a peer that may use either, from its first message, a Login Request. A login names no buffer, so the
+    /// byte after a short header is the opcode, and the same byte of an expanded header is a zero of an address.
     pub fn of_login(message: &[u8]) -> Self {
         let behind_short = message.get(SHORT_HEADER_LEN).map(|byte| byte & OPCODE_MASK);
         if behind_short == Some(request::LOGIN) {
@@ -78,11 +78,11 @@ pub struct ControlHeader {
     pub flags: u8,
     /// Reserved.
     pub reserved: [u8; 3],
-    /// Write STag: the key to the data-out.
+    /// Write STag: the key of the data-out's memory.
     pub write_stag: U32,
-    /// Write Base Offset: the address of their first byte.
+    /// Write Base Offset: the address of the first byte of the data-out.
     pub write_base: U64,
-    /// Read STag: the key to where data-in go.
+    /// Read STag: the key of the memory for data-in.
     pub read_stag: U32,
     /// Read Base Offset.
     pub read_base: U64,
@@ -96,13 +96,13 @@ const _: () = assert!(size_of::<ControlHeader>() == HEADER_LEN);
 )]
 #[repr(C)]
 pub struct ShortControlHeader {
-    /// As of [`ControlHeader`].
+    /// As in [`ControlHeader`].
     pub flags: u8,
     /// Reserved.
     pub reserved: [u8; 3],
-    /// Write STag: the key to the data-out, which begin at its offset 0.
+    /// Write STag: the key of the data-out's memory, from offset 0 on.
     pub write_stag: U32,
-    /// Read STag: the key to where data-in go, from offset 0 on.
+    /// Read STag: the key of the memory for data-in, from offset 0 on.
     pub read_stag: U32,
 }
 
@@ -121,7 +121,7 @@ impl From<ShortControlHeader> for ControlHeader {
     }
 }
 
-/// A steering tag and the address that goes with it.
+/// A steering tag and an address in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The key.
@@ -173,7 +173,7 @@ pub struct Hello {
     pub opcode: u8,
     /// MaxVer, bits 7-4; MinVer, bits 3-0.
     pub versions: u8,
-    /// iSER-IRD: how many RDMA READs the initiator answers at once.
+    /// iSER-IRD: how many outstanding RDMA READs the initiator accepts.
     pub reads_max: U16,
     /// Reserved.
     pub reserved: [u8; 24],
@@ -200,7 +200,7 @@ pub struct HelloReply {
 const _: () = assert!(size_of::<HelloReply>() == HEADER_LEN);
 
 impl Hello {
-    /// A Hello of our own version.
+    /// A Hello of the version that this crate supports.
     pub fn new(reads_max: u16) -> Self {
         Self {
             opcode: opcode::HELLO << 4,
@@ -315,13 +315,13 @@ pub struct CmHeader {
 
 const _: () = assert!(size_of::<CmHeader>() == 4);
 
-/// No zero-based addresses.
+/// Flag: no zero-based addresses.
 const NO_ZERO_BASED: u8 = 0x80;
-/// No messages that invalidate a key.
+/// Flag: no messages that invalidate a key.
 const NO_INVALIDATE: u8 = 0x40;
 
 impl CmHeader {
-    /// The flags of either side.
+    /// The private data of either side with these flags.
     pub fn new(zero_based: bool, invalidates: bool) -> Self {
         let unless = |yes, bit| if yes { 0 } else { bit };
         Self {

@@ -1,4 +1,4 @@
-//! What fuzz targets run. The same functions are run over the corpora by `cargo test`.
+//! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
 mod iser;
 mod session;
@@ -25,7 +25,7 @@ pub use iser::{iser_message, iser_session};
 pub use session::{login_answers, session};
 pub use target::{commands, connection};
 
-/// Every header: what is read is written back, and lengths are in their range.
+/// Every header: each one that is read is written back alike, and lengths are in their range.
 pub fn pdu(input: &[u8]) {
     let Ok((bhs, rest)) = Bhs::read_from_prefix(input) else {
         return;
@@ -56,7 +56,7 @@ pub fn pdu(input: &[u8]) {
         response::REJECT => same::<other::Reject>(&bhs),
         _ => {}
     }
-    // What follows may be sense data.
+    // The rest may be sense data.
     if let Some(sense) = scsi::host::ReceivedSense::parse(rest) {
         assert!(!sense.to_string().is_empty());
     }
@@ -95,7 +95,7 @@ fn value_forms(value: &str) {
     }
 }
 
-/// Secrets of both sides.
+/// The CHAP secrets of both sides.
 fn authentication() -> Authentication {
     let credentials = |name: &str, secret: &[u8]| {
         Some(Credentials {
@@ -113,7 +113,7 @@ fn test_target(blocks: u64) -> TestTarget {
     TestTarget::new(vec![Arc::new(VecVolume::new(BlockSize::B512, blocks))])
 }
 
-/// Login Requests whose flags and texts the input gives, to a target that wants CHAP or not.
+/// Login Requests whose flags and texts are the input, to a target with or without CHAP.
 pub fn login(input: &[u8]) {
     let Some((&config, mut script)) = input.split_first() else {
         return;
@@ -141,7 +141,7 @@ pub fn login(input: &[u8]) {
         if taken.is_err() || connection.is_closing() {
             break;
         }
-        // In the login each request has one response, which gives its own length.
+        // In the login each request has one response, whose header has its length.
         let len = u32::from_be_bytes([0, answer[5], answer[6], answer[7]]) as usize;
         assert_eq!(answer.len(), 48 + len.next_multiple_of(4));
         assert_eq!(answer[0], response::LOGIN);
@@ -160,7 +160,7 @@ fn take<const N: usize>(script: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// Cuts a stream into headers with their data segments, as they are without digests or with both.
+/// Cuts a stream into headers with their data segments, without digests or with both digests.
 fn pdus(mut stream: &[u8], digests: bool) -> Vec<(Bhs, Vec<u8>)> {
     let mut pdus = Vec::new();
     let digest = if digests { 4 } else { 0 };

@@ -1,4 +1,4 @@
-//! A small iSER initiator: it makes messages, and keeps memory that a target reads and writes.
+//! A small iSER initiator: it builds messages, and has memory that a target reads and writes.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::iser::{PeerError, TargetConfig, TargetSession, accept};
 use crate::text::TextBuilder;
 use crate::wire::{Bhs, FINAL, NO_TASK_TAG, request};
 
-/// Makes the messages of an initiator.
+/// Builds the messages of an initiator.
 #[derive(Clone, Debug)]
 pub struct IserInitiator {
     /// CmdSN of the next numbered PDU.
@@ -28,7 +28,7 @@ impl Default for IserInitiator {
 }
 
 impl IserInitiator {
-    /// What Linux's initiator negotiates.
+    /// The login keys of Linux's initiator.
     pub const KEYS: [(&'static str, &'static str); 9] = [
         ("InitiatorName", "iqn.2026-11.com.example:host"),
         ("TargetName", TestTarget::NAME),
@@ -181,13 +181,13 @@ pub struct IserBed {
     pub layout: Layout,
     /// The initiator's memory: key, address of its first byte, bytes.
     pub memory: Vec<(u32, u64, Vec<u8>)>,
-    /// What the target sent.
+    /// The PDUs that the target sent.
     pub inbox: VecDeque<Received>,
     /// RDMA READs whose data have not been given to the session: their tags and data.
     pub reads: VecDeque<(u64, Vec<u8>)>,
     /// Reads wait in `reads` until [`finish_read`](Self::finish_read).
     pub holds_reads: bool,
-    /// Requests that the initiator's adapter refused: a connection ends with the first.
+    /// Requests that the initiator's adapter rejected: a connection ends with the first.
     pub refused: Vec<RemoteBuffer>,
     /// Messages that are not PDUs.
     pub others: Vec<Vec<u8>>,
@@ -215,7 +215,7 @@ impl IserBed {
         }
     }
 
-    /// Gives the session a message of [`IserInitiator`]'s and carries out what it posts.
+    /// Passes a message of [`IserInitiator`] to the session and carries out the requests that the session posts.
     pub fn send(&mut self, message: &[u8]) -> Result<(), PeerError> {
         self.send_bytes(&laid_out(message, self.layout))
     }
@@ -231,7 +231,7 @@ impl IserBed {
         self.run().and(taken)
     }
 
-    /// Carries out what the session posts, until there is no more.
+    /// Carries out requests that the session posts, until it posts no more.
     pub fn run(&mut self) -> Result<(), PeerError> {
         loop {
             let (session, backend) = (&mut self.session, &mut self.backend);
@@ -251,7 +251,7 @@ impl IserBed {
         }
     }
 
-    /// A volume completes a command that it made wait.
+    /// A volume completes a command that waits for it.
     pub fn complete(&mut self, completion: Completion) {
         let (session, backend) = (&mut self.session, &mut self.backend);
         let taken = session.handle_completion(self.now, completion, backend);
@@ -260,7 +260,7 @@ impl IserBed {
             .expect("completions end no connection");
     }
 
-    /// Gives the session the data of its oldest read.
+    /// Passes the data of the oldest read to the session.
     pub fn finish_read(&mut self) -> Result<(), PeerError> {
         let Some((tag, data)) = self.reads.pop_front() else {
             return Ok(());
@@ -296,7 +296,7 @@ impl IserBed {
         }
     }
 
-    /// The bytes that a request is about; `None` if they are not the initiator's.
+    /// The memory that a request accesses; `None` if it is not the initiator's.
     fn reach(&mut self, buffer: RemoteBuffer) -> Option<&mut [u8]> {
         let RemoteKey(key) = buffer.key;
         let (_, base, bytes) = self.memory.iter_mut().find(|(other, ..)| *other == key)?;

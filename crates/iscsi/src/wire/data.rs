@@ -61,11 +61,11 @@ pub struct DataIn {
     pub total_ahs_words: u8,
     /// DataSegmentLength, bytes.
     pub data_segment_len: U24,
-    /// LUN; 0 where A is not set.
+    /// LUN; 0 if A is not set.
     pub lun: [u8; 8],
     /// Initiator Task Tag.
     pub itt: U32,
-    /// Target Transfer Tag; all ones where A is not set.
+    /// Target Transfer Tag; all ones if A is not set.
     pub ttt: U32,
     /// StatSN, if S is set.
     pub stat_sn: U32,

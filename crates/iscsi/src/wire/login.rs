@@ -25,7 +25,7 @@ pub struct LoginRequest {
     pub data_segment_len: U24,
     /// ISID.
     pub isid: [u8; 6],
-    /// TSIH: 0 for a new session, else the session that the connection joins.
+    /// TSIH: 0 for a new session, otherwise the session that the connection joins.
     pub tsih: U16,
     /// Initiator Task Tag, the same for the whole login.
     pub itt: U32,
@@ -262,7 +262,7 @@ impl LoginStatus {
     /// Out of resources.
     pub const OUT_OF_RESOURCES: Self = Self(3, 2);
 
-    /// What it means, in words.
+    /// The meaning in words.
     fn meaning(self) -> &'static str {
         match self {
             Self::SUCCESS => "success",

@@ -23,9 +23,9 @@ pub struct NopOut {
     pub data_segment_len: U24,
     /// LUN, copied from the NOP-In that is answered.
     pub lun: [u8; 8],
-    /// Initiator Task Tag; all ones if no answer is wanted.
+    /// Initiator Task Tag; all ones if no answer is requested.
     pub itt: U32,
-    /// Target Transfer Tag of the NOP-In that is answered, else all ones.
+    /// Target Transfer Tag of the NOP-In that is answered, otherwise all ones.
     pub ttt: U32,
     /// CmdSN.
     pub cmd_sn: U32,
@@ -53,11 +53,11 @@ pub struct NopIn {
     pub total_ahs_words: u8,
     /// DataSegmentLength, bytes of returned ping data.
     pub data_segment_len: U24,
-    /// LUN, if an answer is wanted.
+    /// LUN, if an answer is requested.
     pub lun: [u8; 8],
-    /// Initiator Task Tag of the NOP-Out that is answered, else all ones.
+    /// Initiator Task Tag of the NOP-Out that is answered, otherwise all ones.
     pub itt: U32,
-    /// Target Transfer Tag; all ones if no answer is wanted.
+    /// Target Transfer Tag; all ones if no answer is requested.
     pub ttt: U32,
     /// StatSN.
     pub stat_sn: U32,

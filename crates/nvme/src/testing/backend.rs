@@ -57,15 +57,15 @@ pub struct TestBackend {
     namespaces: Vec<Known>,
     sources: u32,
     wake: WakeToken,
-    /// How the connection came.
+    /// The transport of the connection.
     pub transport: TransportType,
-    /// What was completed, in order.
+    /// The completed commands, in order.
     pub completed: Vec<Completed>,
-    /// Bytes that are charged for data of commands that wait.
+    /// Bytes that are charged for the data of waiting commands.
     pub charged_bytes: u64,
-    /// The most bytes that may be so.
+    /// The most bytes that may be charged.
     pub charged_max_bytes: u64,
-    /// How the next [`Backend::open`] fails.
+    /// The error of the next [`Backend::open`].
     pub open_error: Option<OpenError>,
 }
 

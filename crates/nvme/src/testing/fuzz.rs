@@ -1,4 +1,4 @@
-//! What fuzz targets run. The same functions are run over the corpora by `cargo test`.
+//! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
 mod host;
 mod rdma;
@@ -58,7 +58,7 @@ pub fn pdu(input: &[u8]) {
     }
 }
 
-/// A whole header is read and written back.
+/// A whole header is written back as it was read.
 fn header(pdu_type: PduType, bytes: &[u8]) {
     fn same<T>(bytes: &[u8]) -> Option<T>
     where
@@ -125,8 +125,8 @@ fn run_session(chunks: Chunks, bytes: &[u8]) -> (Option<SessionError>, Vec<u8>) 
     (error, peer.received().to_vec())
 }
 
-/// A connected I/O queue, driven by a script of steps: commands with odd fields, data for the R2Ts
-/// that came, bare bytes, time, and changes of the volume.
+/// A connected I/O queue, driven by a script of steps: commands with odd fields, data for received
+/// R2Ts, bare bytes, time, and changes of the volume.
 pub fn queue(input: &[u8]) {
     let Some(([config, chunk], script)) = input.split_first_chunk() else {
         return;
@@ -170,12 +170,12 @@ struct Run {
     r2ts: Vec<DataPdu>,
     /// Commands by identifier that were sent and not completed.
     outstanding: [u32; CIDS as usize],
-    /// Bare bytes were sent, which may have been commands that the script does not know of.
+    /// Bare bytes were sent, which may have been commands that the script does not track.
     is_raw: bool,
 }
 
 impl Run {
-    /// Does the next step; `None` if the script or the connection is at its end.
+    /// Carries out the next step; `None` at the end of the script or of the connection.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {
@@ -294,7 +294,7 @@ impl Run {
     }
 }
 
-/// How much data goes into the capsule.
+/// The length of the data in the capsule.
 fn capsule_len(sqe: &Sqe, a: u8) -> usize {
     let len = sqe.sgl1.len_bytes.get() as usize;
     match (sqe.sgl1.identifier, a) {

@@ -1,5 +1,5 @@
-//! A host of few words: it builds PDUs, feeds them to a session in any chunking, and cuts what
-//! comes back into PDUs.
+//! A minimal host: it builds PDUs, passes them to a session in any chunking, and cuts the session's
+//! output into PDUs.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::wire::fabrics::{
 };
 use crate::wire::{Cid, Cqe, Sqe, Status};
 
-/// In which pieces a session gets its input.
+/// The pieces in which a session receives its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
     /// All at once.
@@ -54,10 +54,10 @@ impl Chunks {
     }
 }
 
-/// A PDU that came from the session.
+/// A PDU that the session sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pdu {
-    /// Its type.
+    /// The PDU's type.
     pub pdu_type: PduType,
     /// Its flags.
     pub flags: PduFlags,
@@ -88,13 +88,13 @@ pub struct Peer {
     pub backend: TestBackend,
     /// The time.
     pub now: Instant,
-    /// What the host sends.
+    /// The layout of PDUs that the host sends.
     pub outgoing: Layout,
-    /// What the host receives.
+    /// The layout of PDUs that the host receives.
     pub incoming: Layout,
-    /// Into which pieces what the host sends is cut.
+    /// The pieces into which the host's bytes are cut.
     pub chunks: Chunks,
-    /// The Host Identifier that it says in Connect.
+    /// The Host Identifier in Connect.
     pub host_id: [u8; 16],
     out: SendList,
     received: Vec<u8>,
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Sends bytes in pieces, and takes everything that the session says after each.
+    /// Sends bytes in pieces, and receives the session's output after each piece.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         for piece in self.chunks.cut(bytes) {
             let result = self.feed_one(piece);
@@ -129,7 +129,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends bytes in pieces, and takes nothing yet.
+    /// Sends bytes in pieces, without receiving the session's output.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let pieces = self.chunks.cut(bytes);
         pieces
@@ -142,7 +142,7 @@ impl Peer {
             .handle_bytes(self.now, piece, &mut self.backend)
     }
 
-    /// Lets time pass and the session see it.
+    /// Advances the time and notifies the session.
     pub fn advance(&mut self, by: Duration) -> Result<(), SessionError> {
         self.now += by;
         while self
@@ -157,7 +157,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A volume is done with a command that it made wait.
+    /// A volume completes a command that waits for it.
     pub fn complete(&mut self, completion: Completion) {
         self.session
             .handle_completion(self.now, completion, &mut self.backend)
@@ -165,7 +165,7 @@ impl Peer {
         self.drain();
     }
 
-    /// Takes everything that the session has to say.
+    /// Receives the session's output.
     pub fn drain(&mut self) {
         while self.session.wants_transmit() {
             self.session
@@ -188,14 +188,14 @@ impl Peer {
         }
     }
 
-    /// The PDUs that have come since the last call. Digests are checked.
+    /// The PDUs received since the last call. Digests are checked.
     pub fn pdus(&mut self) -> Vec<Pdu> {
         let pdus = pdus(&self.received[self.parsed..], self.incoming);
         self.parsed = self.received.len();
         pdus
     }
 
-    /// Everything that has come.
+    /// All bytes that were received.
     pub fn received(&self) -> &[u8] {
         &self.received
     }
@@ -273,7 +273,7 @@ impl Peer {
         self.assemble(PduType::H2cData, pdu.as_bytes(), data)
     }
 
-    /// Sends one command and gives its data and status. Data for the controller go in the capsule
+    /// Sends one command and returns its data and status. Data for the controller go in the capsule
     /// if the command says so; otherwise R2Ts are answered with H2CData of up to `piece` bytes.
     pub fn command(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> (Vec<u8>, Status) {
         let bytes = self.capsule(sqe, in_capsule);
@@ -297,8 +297,8 @@ impl Peer {
         (data, status.expect("the command was completed"))
     }
 
-    /// Sends one command whose data R2Ts ask for, answers them with H2CData of up to `piece` bytes,
-    /// and gives its status.
+    /// Sends one command whose data R2Ts request, answers them with H2CData of up to `piece` bytes, and
+    /// returns its status.
     pub fn write_by_r2t(&mut self, sqe: &Sqe, data: &[u8], piece: usize) -> Status {
         let bytes = self.capsule(sqe, &[]);
         self.send(&bytes).expect("a good capsule");
@@ -412,7 +412,7 @@ pub fn pdus(mut bytes: &[u8], layout: Layout) -> Vec<Pdu> {
     pdus
 }
 
-/// Reads what a placement names.
+/// Reads the bytes of a placement.
 pub(super) fn read(volume: &dyn Volume, range: block::ByteRange, dest: &mut [u8]) {
     let shift = volume.geometry().block_size.shift();
     let extent = block::Extent::new(

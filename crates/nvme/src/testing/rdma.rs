@@ -1,5 +1,5 @@
-//! A host that knows just enough to drive an NVMe/RDMA session: its memory, its capsules, and what
-//! the session does to both.
+//! A minimal host that drives an NVMe/RDMA session: its memory, its capsules, and the requests that
+//! the session posts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::wire::fabrics::{
 };
 use crate::wire::{Cid, Cqe, Invalidate, Sgl, Sqe, Status};
 
-/// A response capsule that came.
+/// A received response capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The completion in it.
@@ -38,11 +38,11 @@ pub struct RdmaHost {
     pub backend: TestBackend,
     /// The time.
     pub now: Instant,
-    /// The room to post.
+    /// The send queue, which bounds what the session posts.
     pub out: PostedWork,
     /// The host's memory, which is at [`Self::ADDRESS`].
     pub memory: Vec<u8>,
-    /// The bytes of the memory that the session may reach.
+    /// The bytes of the memory that the session may access.
     pub exposed: Vec<Range<usize>>,
     /// RDMA READs that were not answered.
     reads: VecDeque<(u64, RemoteBuffer)>,
@@ -53,7 +53,7 @@ pub struct RdmaHost {
 impl RdmaHost {
     /// The address of the host's memory.
     pub const ADDRESS: u64 = 0x7F00_0000_1000;
-    /// The key to it.
+    /// The key of the host's memory.
     pub const KEY: u32 = 0x0102_0304;
 
     /// A connection for `queue` with `entries` entries that has just been accepted.
@@ -83,18 +83,18 @@ impl RdmaHost {
         Sgl::keyed(address, len_bytes as u32, Self::KEY, Invalidate::No)
     }
 
-    /// From now on the session may reach these bytes of the memory alone.
+    /// Limits the session's access to these bytes of the memory.
     pub fn expose(&mut self, range: Range<usize>) {
         self.exposed.clear();
         self.exposed.push(range);
     }
 
-    /// Sends a capsule, and lets the session post what it will.
+    /// Sends a capsule, and carries out the requests that the session posts.
     pub fn send(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> Result<(), SessionError> {
         self.send_bytes(&[sqe.as_bytes(), in_capsule].concat())
     }
 
-    /// Sends a message, no longer than the receives, and lets the session post what it will.
+    /// Sends a message, no longer than the receives, and carries out the requests that the session posts.
     pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), SessionError> {
         let message = &message[..message.len().min(self.receive_len_bytes)];
         let result = self
@@ -104,7 +104,7 @@ impl RdmaHost {
         result
     }
 
-    /// A volume is done with a command that it made wait.
+    /// A volume completes a command that waits for it.
     pub fn complete(&mut self, completion: Completion) {
         self.session
             .handle_completion(self.now, completion, &mut self.backend)
@@ -112,8 +112,8 @@ impl RdmaHost {
         self.poll();
     }
 
-    /// Lets the session post for as long as it has something and finds room: room there is again
-    /// after each call.
+    /// Lets the session post until it has nothing more to post. The send queue is emptied after each
+    /// call.
     pub fn poll(&mut self) {
         while self.session.wants_transmit() {
             let (now, backend) = (self.now, &mut self.backend);
@@ -159,7 +159,7 @@ impl RdmaHost {
         range
     }
 
-    /// Answers the oldest RDMA READ; whether there was one.
+    /// Answers the oldest RDMA READ; returns whether there was one.
     pub fn answer_read(&mut self) -> Result<bool, SessionError> {
         let Some((tag, from)) = self.reads.pop_front() else {
             return Ok(false);
@@ -172,12 +172,12 @@ impl RdmaHost {
         result.map(|()| true)
     }
 
-    /// Responses that came since the last call.
+    /// Responses received since the last call.
     pub fn responses(&mut self) -> Vec<Response> {
         std::mem::take(&mut self.responses)
     }
 
-    /// Sends a command, answers its RDMA READs, and gives its response.
+    /// Sends a command, answers its RDMA READs, and returns its response.
     pub fn command(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> Response {
         self.send(sqe, in_capsule).expect("a good capsule");
         while self.answer_read().expect("data that were asked for") {}
@@ -187,7 +187,7 @@ impl RdmaHost {
         responses[0]
     }
 
-    /// The same, for its status.
+    /// The same, but returns the status.
     pub fn status(&mut self, sqe: &Sqe, in_capsule: &[u8]) -> Status {
         self.command(sqe, in_capsule).cqe.status()
     }

@@ -6,8 +6,8 @@ use crate::Flow;
 use crate::wire::cm::Message;
 use crate::wire::{Bth, Deth, Icrc, IpHeader, Opcode, Psn, QKEY_GSI, Qpn};
 
-/// A datagram of `body`, whatever it is, with the right ICRC for `flow` (IPv4 identification 0).
-/// Bodies shorter than a BTH get a sum that means nothing.
+/// A datagram of any `body` with the right ICRC for `flow` (IPv4 identification 0). If the body is
+/// shorter than a BTH, the ICRC is arbitrary.
 pub fn seal(flow: &Flow, body: &[u8]) -> Vec<u8> {
     let mut icrc = Icrc::begin(&IpHeader::new(*flow, 0), body.len() as u16 + 4);
     match Bth::read_from_prefix(body) {

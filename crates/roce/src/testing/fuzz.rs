@@ -1,4 +1,4 @@
-//! What fuzz targets run. The same functions are run over the corpora by `cargo test`.
+//! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
 mod cm;
 
@@ -21,8 +21,8 @@ pub use cm::connection_manager;
 
 const ADDRESSES: [&str; 2] = ["fd09::1", "fd09::2"];
 const DOMAIN: ProtectionDomain = ProtectionDomain(1);
-/// The memory of an end: a read-only source, the region that peers access, receives, and a
-/// read-only rest.
+/// The memory of an end: a read-only source, the region that peers access, the receives, and a
+/// read-only remainder.
 const MEMORY_BYTES: usize = 16 << 10;
 const REGION: std::ops::Range<u64> = 4096..8192;
 const RECVS: std::ops::Range<u64> = 8192..12_288;
@@ -64,7 +64,7 @@ fn mad(bytes: &[u8]) {
         return;
     };
     let again = message.to_mad(tid);
-    // The parser passes over the fields of the MAD header that are reserved or the sender's affair.
+    // The parser ignores the fields of the MAD header that are reserved or used by the sender alone.
     assert_eq!(again.len(), MAD_LEN_BYTES);
     assert_eq!(again[24..], bytes[24..]);
     if let Message::Req(req) = message {
@@ -109,7 +109,7 @@ pub fn received(input: &[u8]) {
     world.check();
 }
 
-/// A script is no longer than this, so that one run takes milliseconds.
+/// The longest script, so that one run takes milliseconds.
 const STEPS_MAX: usize = 200;
 
 struct World {
@@ -173,7 +173,7 @@ impl World {
             4 => self.post(end, step),
             5 => self.recv(end, step),
             6 => {
-                // What this end has to send is lost.
+                // The datagrams that this end sends are lost.
                 self.pair.intercept(end);
             }
             _ => {
@@ -184,7 +184,7 @@ impl World {
         self.check();
     }
 
-    /// A packet to `to` that pretends to come from its peer.
+    /// A packet to `to` with its peer's address.
     fn forge(&mut self, to: usize, step: [u8; 8], script: &mut &[u8]) {
         let [_, code, ahead, va, len, flags, payload_len, pad] = step;
         let taken = usize::from(payload_len).min(script.len());
@@ -268,7 +268,7 @@ impl World {
         self.posted[end] += usize::from(posted.is_ok());
     }
 
-    /// Nothing was written that was not granted, and nothing completed that was not posted.
+    /// Only memory with write access was written, and only posted requests completed.
     fn check(&mut self) {
         for (index, end) in self.pair.ends.iter_mut().enumerate() {
             self.completed[index] += end.completions.len();
@@ -283,7 +283,7 @@ impl World {
     }
 }
 
-/// An end that costs little to make.
+/// An end with small queues, which is created quickly.
 fn small() -> EndpointConfig {
     EndpointConfig {
         qps_max: 16,
@@ -292,7 +292,7 @@ fn small() -> EndpointConfig {
     }
 }
 
-/// The PSN that end `to` expects next: learnt from a packet of its peer's that is not delivered.
+/// The PSN that end `to` expects next: learnt from a packet of its peer that is not delivered.
 fn next_psn(pair: &mut Pair, to: usize, sender: Qpn) -> u32 {
     pair.intercept(1 - to);
     let request = SendRequest {

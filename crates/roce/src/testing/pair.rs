@@ -20,18 +20,18 @@ use crate::wire::cm::{CommId, ServiceId};
 use crate::wire::{Ipv4Identification, PathMtu, Qpn, UDP_PORT, verify};
 use crate::work::Completion;
 
-/// How the network misbehaves: each in percent of datagrams.
+/// The faults of the network, each in percent of datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Never arrive.
+    /// Lost datagrams.
     pub loss: u64,
-    /// Arrive twice.
+    /// Duplicated datagrams.
     pub duplication: u64,
-    /// Arrive with a flipped byte, or cut off.
+    /// Datagrams with a changed byte, or truncated.
     pub corruption: u64,
-    /// Are overtaken by later ones.
+    /// Reordered datagrams: later ones overtake them.
     pub reordering: u64,
-    /// Take up to 10 ms longer.
+    /// Datagrams delayed by up to 10 ms.
     pub delay: u64,
 }
 
@@ -44,9 +44,9 @@ pub struct End {
     pub memory: TestMemory,
     /// Its address.
     pub address: IpAddr,
-    /// What completed and has not been looked at.
+    /// Completions that the test has not taken.
     pub completions: Vec<Completion>,
-    /// What happened and has not been looked at.
+    /// Events that the test has not taken.
     pub events: Vec<Event>,
 }
 
@@ -59,14 +59,14 @@ struct InFlight {
     identification: u16,
 }
 
-/// Two ends: 0 asks for connections, 1 listens.
+/// Two ends: 0 requests connections, 1 listens.
 #[derive(Debug)]
 pub struct Pair {
     /// The ends.
     pub ends: [End; 2],
     /// The virtual time.
     pub now: Instant,
-    /// How the network misbehaves.
+    /// The faults of the network.
     pub faults: Faults,
     /// Datagrams that were put on the network.
     pub sent: u64,
@@ -81,7 +81,7 @@ pub struct Pair {
 impl Pair {
     /// The service that end 1 listens to.
     pub const SERVICE: ServiceId = ServiceId::tcp(4420);
-    /// How long a datagram takes when nothing is wrong.
+    /// The delay of a datagram without a fault.
     const LATENCY: Duration = Duration::from_micros(20);
 
     /// Two ends with `memory_bytes` of memory each; every choice follows from `seed`.
@@ -127,7 +127,7 @@ impl Pair {
         Flow::new(local, remote).expect("both ends are of one family")
     }
 
-    /// Asks for a connection from end 0 to end 1.
+    /// Requests a connection from end 0 to end 1.
     pub fn connect(&mut self, config: QpConfig, path_mtu: PathMtu) -> (CommId, Qpn) {
         let flow = self.flow(0);
         let end = &mut self.ends[0];
@@ -148,7 +148,7 @@ impl Pair {
     /// Connects a queue pair of each end; `[end 0, end 1]`.
     ///
     /// # Panics
-    /// Where it takes longer than a minute of virtual time.
+    /// If it takes longer than a minute of virtual time.
     pub fn connected(&mut self, configs: [QpConfig; 2], path_mtu: PathMtu) -> [(CommId, Qpn); 2] {
         let [client, server] = configs;
         let asked = self.connect(client, path_mtu);
@@ -166,7 +166,7 @@ impl Pair {
         [asked, accepted.expect("end 1 accepted")]
     }
 
-    /// The request that end 1 was asked, if any.
+    /// The connection request that end 1 has received, if any.
     pub fn take_request(&mut self) -> Option<CommId> {
         let events = &mut self.ends[1].events;
         let index = events.iter().position(|e| matches!(e, Event::Request(_)))?;
@@ -186,7 +186,7 @@ impl Pair {
         qpn
     }
 
-    /// Lets time pass until `done` says so; whether that was within `limit`.
+    /// Advances the time until `done` returns true; returns whether that was within `limit`.
     pub fn run(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -208,7 +208,7 @@ impl Pair {
         }
     }
 
-    /// Gives a datagram to an end, as if it had come from the other.
+    /// Passes a datagram to an end as if the other end had sent it.
     pub fn inject(&mut self, to: usize, bytes: &[u8]) {
         let received = Received {
             flow: self.flow(1 - to),
@@ -220,7 +220,7 @@ impl Pair {
         self.inject_received(to, &received);
     }
 
-    /// Gives an end whatever is said to have come.
+    /// Passes a datagram with these properties to an end.
     pub fn inject_received(&mut self, to: usize, received: &Received<'_>) {
         let end = &mut self.ends[to];
         end.endpoint
@@ -228,7 +228,7 @@ impl Pair {
         end.collect();
     }
 
-    /// What an end has to send now, which is not sent.
+    /// The datagrams that an end sends now. They are not delivered.
     pub fn intercept(&mut self, from: usize) -> Vec<(Flow, u16, Vec<u8>)> {
         let end = &mut self.ends[from];
         let mut sent = Vec::new();
@@ -319,8 +319,8 @@ impl Pair {
         }
     }
 
-    /// What a receiver learns of an identification: from a socket nothing, from the place in a run
-    /// something that may be wrong.
+    /// What a receiver knows about an identification: nothing from a socket, or a guess from the packet's
+    /// place in a run, which may be wrong.
     fn learnt(&mut self, flow: Flow, datagram: &InFlight) -> Ipv4Identification {
         let known = Ipv4Identification::Known(datagram.identification);
         let learnt = match self.chance.random() % 4 {

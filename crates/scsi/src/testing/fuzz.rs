@@ -1,4 +1,4 @@
-//! What the fuzz target of the device server runs. `cargo test` runs the same function over the
+//! The function of the device server's fuzz target. `cargo test` runs the same function over the
 //! corpus.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{Begin, Device, Finish, Lun, Medium, NexusId, Response, ScsiStatus, S
 
 /// Blocks of each volume.
 const BLOCKS: u64 = 128;
-/// Bytes of volumes that one run moves at most: a run is to be short.
+/// The most bytes of volumes that one run moves, so that runs are short.
 const WORK_BYTES_MAX: u64 = 64 << 20;
 
 /// A device with two logical units and two hosts, driven by a script of CDBs, parameter lists and
@@ -46,7 +46,7 @@ impl Run {
         }
     }
 
-    /// Does the next step; `None` if the script is at its end.
+    /// Carries out the next step; `None` at the end of the script.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [kind, detail] = take(script)?;
         let (index, lun) = (usize::from(kind & 1), Lun::from(kind >> 1 & 3));
@@ -89,7 +89,7 @@ impl Run {
         Some(())
     }
 
-    /// Executes a transfer as a transport does. Its data repeat a piece of the script.
+    /// Executes a transfer as a transport does. The data repeat a part of the script.
     fn transfer(&mut self, command: Medium, volume: &dyn Volume, script: &mut &[u8]) -> Option<()> {
         let geometry = volume.geometry();
         let out = command.data_out_len(geometry.block_size);
@@ -110,7 +110,7 @@ impl Run {
     }
 }
 
-/// Sense data come with CHECK CONDITION and with nothing else, and read back as they were meant.
+/// Only CHECK CONDITION has sense data, and they are read back alike.
 fn check(response: &Response) {
     let is_check = response.status == ScsiStatus::CheckCondition;
     assert_eq!(is_check, response.sense.is_some());

@@ -7,28 +7,28 @@ use crate::{RemoteBuffer, RemoteKey, WorkList};
 pub enum Work {
     /// An RDMA WRITE.
     Write {
-        /// Where to.
+        /// The remote memory.
         to: RemoteBuffer,
-        /// What.
+        /// The bytes.
         data: Vec<u8>,
     },
     /// An RDMA READ.
     Read {
         /// The tag that is returned with its data.
         tag: u64,
-        /// Where from.
+        /// The remote memory.
         from: RemoteBuffer,
     },
     /// A message.
     Send {
-        /// What.
+        /// The bytes.
         message: Vec<u8>,
         /// The key that it invalidates.
         invalidate: Option<RemoteKey>,
     },
 }
 
-/// A [`WorkList`] for tests, which refuses what does not fit into its bounds.
+/// A [`WorkList`] for tests, which rejects requests beyond its bounds.
 #[derive(Clone, Debug)]
 pub struct PostedWork {
     work: Vec<Work>,
@@ -52,7 +52,7 @@ impl Default for PostedWork {
 }
 
 impl PostedWork {
-    /// Everything that was posted since the last call, in order: there is room again.
+    /// Takes the requests posted since the last call, in order, and empties the queue.
     pub fn take(&mut self) -> Vec<Work> {
         std::mem::take(&mut self.work)
     }
@@ -72,7 +72,7 @@ impl WorkList for PostedWork {
         if !self.has_room() {
             return None;
         }
-        // Old bytes, as of a buffer that was used before.
+        // Old bytes, as in a reused buffer.
         let data = vec![0xA5; to.len_bytes as usize];
         self.work.push(Work::Write { to, data });
         match self.work.last_mut() {

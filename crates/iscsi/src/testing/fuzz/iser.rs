@@ -1,4 +1,4 @@
-//! iSER: messages from the first on, and a session that is logged in, driven by a script.
+//! iSER: the first message of a connection, and a script for a session that is logged in.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const BLOCKS: u64 = 256;
 /// Task tags that scripts use.
 const TAGS: u8 = 16;
 
-/// A message: what is read is written back. Then it is the first of a connection, whose request had the same bytes.
+/// A message: each one that is read is written back alike. Then the same message is the first of a connection, whose request
+/// has the same bytes as private data.
 pub fn iser_message(input: &[u8]) {
     let layout = Layout::of_login(input);
     match Message::parse(input, layout) {
@@ -79,7 +80,7 @@ struct Run {
     named: Vec<(u32, u32)>,
     /// By the tag of a task management request, which keys are of the tasks that it ends.
     aborting: Vec<(u32, Vec<u32>)>,
-    /// Something was sent that the script does not keep account of.
+    /// The script has sent something whose effects it does not track.
     is_raw: bool,
 }
 
@@ -122,7 +123,7 @@ impl Run {
         run
     }
 
-    /// Does the next step; `None` if the script or the connection is at its end.
+    /// Carries out the next step; `None` at the end of the script or of the connection.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {
@@ -161,7 +162,7 @@ impl Run {
         }
     }
 
-    /// A command whose fields are mostly in range, and whose buffer is as long as it says.
+    /// A command whose fields are mostly in range, and whose buffer has the length in the command.
     fn command(&mut self, step: u8, [a, b, c]: [u8; 3], fields: [u8; 8]) -> Option<()> {
         let (cdb, right, writes) = odd_cdb([b, c], fields);
         let [_, _, _, expected, immediate, kind, ..] = fields;
@@ -261,7 +262,7 @@ impl Run {
         self.check(taken)
     }
 
-    /// The initiator reuses the buffers of answered commands: later accesses are refused.
+    /// The initiator reuses the buffers of answered commands: later accesses are rejected.
     fn check(&mut self, taken: Result<(), PeerError>) -> Option<()> {
         if !self.is_raw {
             assert_eq!(self.bed.refused, [], "reached what is not named any more");

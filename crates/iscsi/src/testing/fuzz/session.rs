@@ -1,4 +1,4 @@
-//! The initiator's end: a session against a target that sends what the input describes.
+//! The initiator's end: a session with a target whose PDUs are determined by the input.
 
 use block::{Blocks, Extent, Lba};
 use scsi::host::{CommandKey, Outcome, io};
@@ -39,7 +39,7 @@ fn config(digests: bool) -> SessionConfig {
     }
 }
 
-/// Login Responses whose flags, status and texts the input gives, to an initiator that wants CHAP or not.
+/// Login Responses whose flags, status and texts are the input, to an initiator with or without CHAP.
 pub fn login_answers(input: &[u8]) {
     let Some((&kind, mut script)) = input.split_first() else {
         return;
@@ -82,8 +82,8 @@ fn login_response(flags: u8, class: u8, text: &[u8]) -> Vec<u8> {
     wire(header, text, false)
 }
 
-/// A session that gets everything at once, and one that gets the same in pieces, partly in place: both must do the
-/// same. The input tells digests, what was negotiated, the length of pieces, and what the target sends.
+/// A session that receives everything at once, and one that receives the same bytes in pieces, partly in place: both must
+/// behave alike. The input determines digests, negotiated values, the length of pieces, and the target's PDUs.
 pub fn session(input: &[u8]) {
     let Some(([terms, chunk], mut script)) = input.split_first_chunk() else {
         return;
@@ -221,7 +221,7 @@ impl Rig {
         None
     }
 
-    /// Each command ends once, and no read is longer than what was asked for.
+    /// Each command ends once, and no read is longer than requested.
     fn check_done(&mut self) {
         for outcome in &self.done {
             let key = usize::from(outcome.key.0);
@@ -231,7 +231,7 @@ impl Rig {
         }
     }
 
-    /// What is sent, with new commands in place of those that have ended.
+    /// The bytes that the session sends, after new commands have replaced those that have ended.
     fn emit(&mut self) -> Vec<u8> {
         if self.session.is_logged_in() {
             self.submit();
@@ -261,11 +261,11 @@ impl Rig {
     }
 }
 
-/// What the target knows of the initiator's commands, so that what it sends is mostly right.
+/// The initiator's commands as the target sees them, so that most of its PDUs are valid.
 struct Target {
     digests: bool,
     tags: [u32; KEYS as usize],
-    /// How far each command's data are, and how many PDUs it had.
+    /// The progress of each command's data, and the number of its PDUs.
     offsets: [u32; KEYS as usize],
     numbers: [u32; KEYS as usize],
     cmd_sn: u32,
@@ -282,7 +282,7 @@ impl Target {
         }
     }
 
-    /// Takes in what the initiator sent, which must be well-formed and inside of the window.
+    /// Receives PDUs of the initiator, which must be well-formed and inside of the window.
     fn learn(&mut self, sent: &[u8]) {
         for (bhs, data) in pdus(sent, self.digests) {
             let key = usize::from(bhs.itt.get() as u16);
@@ -305,7 +305,7 @@ impl Target {
         }
     }
 
-    /// The next thing to send.
+    /// The next PDU to send.
     fn next(&mut self, script: &mut &[u8]) -> Option<Vec<u8>> {
         let [step, key, a, b] = take(script)?;
         let index = usize::from(key % KEYS as u8);

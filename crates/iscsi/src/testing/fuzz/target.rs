@@ -21,7 +21,7 @@ const BLOCKS: u64 = 256;
 const BLOCK_BYTES: u32 = 512;
 /// Task tags that scripts use.
 const TAGS: u8 = 16;
-/// What the initiator declares and offers, in bytes.
+/// The lengths that the initiator declares and offers, in bytes.
 const SEGMENT_BYTES_MAX: usize = 4096;
 const BURST_BYTES_MAX: u32 = 8192;
 const FIRST_BURST_BYTES_MAX: usize = 2048;
@@ -71,7 +71,7 @@ struct Run {
     r2ts: Vec<R2t>,
     /// By tag: commands that were sent and have not ended.
     outstanding: [u32; TAGS as usize],
-    /// Something was sent that the script does not keep account of.
+    /// The script has sent something whose effects it does not track.
     is_raw: bool,
 }
 
@@ -130,7 +130,7 @@ impl Run {
         self.digests = config & 1 != 0;
     }
 
-    /// Does the next step; `None` if the script or the connection is at its end.
+    /// Carries out the next step; `None` at the end of the script or of the connection.
     fn step(&mut self, script: &mut &[u8]) -> Option<()> {
         let [step, a, b, c] = take(script)?;
         match step % 8 {
@@ -216,7 +216,7 @@ impl Run {
         self.send(&bytes)
     }
 
-    /// Answers an R2T, wholly or in part, or sends data that nobody asked for.
+    /// Answers an R2T, wholly or in part, or sends data that were not requested.
     fn data_out(&mut self, [step, a, b, c]: [u8; 4]) -> Option<()> {
         let index = usize::from(a) % self.r2ts.len().max(1);
         let mut header = [0; 48];
@@ -327,7 +327,7 @@ impl Run {
     }
 }
 
-/// A CDB, how many bytes it is about, and whether it writes.
+/// A CDB, the length of its data in bytes, and whether it writes.
 pub(super) fn odd_cdb(more: [u8; 2], fields: [u8; 8]) -> ([u8; 16], u32, bool) {
     const OPCODES: [u8; 16] = [
         0x00, 0x28, 0x2A, 0x88, 0x8A, 0x89, 0x93, 0x42, 0x35, 0x8F, 0x9E, 0xA0, 0x12, 0x5F, 0x1A,

@@ -1,5 +1,5 @@
-//! The host's end: a session against a controller that sends what the input determines, and the
-//! reader of discovery logs.
+//! The host's end: a session with a controller whose PDUs are determined by the input, and the reader
+//! of discovery logs.
 
 use block::{Blocks, Extent, Lba};
 use session::{Segment, SendList};
@@ -24,9 +24,9 @@ const LENS: [u32; KEYS as usize] = [512, 512, 20_480, 20_480, 65_536, 12_288];
 const SLOT_BYTES: usize = 65_536;
 const MAXH2CDATA: u32 = 8192;
 
-/// A host session that gets everything at once, and one that gets the same in pieces, partly in
-/// place: both must do the same. The input determines digests, alignment, the length of pieces, and
-/// what the controller sends.
+/// A host session that receives everything at once, and one that receives the same bytes in pieces,
+/// partly in place: both must behave alike. The input determines digests, alignment, the length of
+/// pieces, and the controller's PDUs.
 pub fn host_session(input: &[u8]) {
     let Some(([terms, chunk], script)) = input.split_first_chunk() else {
         return;
@@ -147,7 +147,7 @@ impl Rig {
         }
     }
 
-    /// What is sent, with new commands in place of those that have ended.
+    /// The bytes that the session sends, after new commands have replaced those that have ended.
     fn emit(&mut self) -> Vec<u8> {
         if self.is_greeted {
             self.submit();
@@ -188,11 +188,11 @@ fn command(key: u16) -> Command {
     }
 }
 
-/// What the controller knows of the host's commands, so that what it sends is mostly right.
+/// The host's commands as the controller sees them, so that most of its PDUs are valid.
 struct Controller {
     layout: Layout,
     cids: [u16; KEYS as usize],
-    /// How far each command's data are, by what the controller has sent.
+    /// The progress of each command's data that the controller has sent.
     offsets: [u32; KEYS as usize],
 }
 
@@ -205,7 +205,7 @@ impl Controller {
         }
     }
 
-    /// Takes in what the host sent, which must be well-formed.
+    /// Receives PDUs of the host, which must be well-formed.
     fn learn(&mut self, mut sent: &[u8], layout: Layout) {
         while let Ok((ch, _)) = CommonHeader::read_from_prefix(sent) {
             let shape = ch
@@ -222,7 +222,7 @@ impl Controller {
         assert!(sent.is_empty(), "whole PDUs");
     }
 
-    /// The next thing to send.
+    /// The next PDU to send.
     fn next(&mut self, script: &mut &[u8]) -> Option<Vec<u8>> {
         let [step, key, a, b] = take(script)?;
         let index = usize::from(key % KEYS as u8);
@@ -317,8 +317,8 @@ impl Controller {
     }
 }
 
-/// A discovery log whose bytes are the input, which moves on by the first byte with each read: a
-/// log that changes.
+/// A discovery log that changes: its bytes are the input, from an offset that grows by the first byte
+/// with each read.
 pub fn discovery_log(input: &[u8]) {
     const BUFFER_BYTES: usize = 4096;
     const OK: Outcome = Outcome {

@@ -1,4 +1,4 @@
-//! What the fuzz target of NVMe/RDMA runs.
+//! The function of the fuzz target of NVMe/RDMA.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::rdma::{ControllerConfig, ControllerSession};
 use crate::testing::{RdmaHost, TestBackend, VecVolume, rdma_host};
 use crate::wire::{Invalidate, Sgl, Sqe};
 
-/// Private data of a request for a connection from the first 33 bytes; a connected I/O queue driven
+/// Private data of a connection request from the first 33 bytes; a connected I/O queue driven
 /// by a script from the rest: commands with odd fields and descriptors, answers to RDMA READs, bare
-/// messages, time, and little room to post.
+/// messages, time, and few free entries to post requests.
 pub fn rdma_session(input: &[u8]) {
     let mut script = input;
     let Some(private_data) = take::<33>(&mut script) else {
@@ -28,7 +28,7 @@ pub fn rdma_session(input: &[u8]) {
     let (mut host, _admin) = rdma_host(&[volume], ENTRIES);
     host.out.depth_max = 1 + usize::from(depth % 8);
     host.out.piece_max_bytes = 4096 << (piece % 3);
-    // What descriptors of the script may name.
+    // The memory that descriptors of the script may name.
     host.expose(0..MEMORY_BYTES);
     while let Some(step) = take(&mut script) {
         if do_step(&mut host, step, &mut script).is_none() || host.session.is_closing() {
@@ -67,7 +67,7 @@ fn do_step(host: &mut RdmaHost, step: [u8; 4], script: &mut &[u8]) -> Option<()>
         4 => {
             let (bytes, rest) = script.split_at(usize::from(a).min(script.len()));
             *script = rest;
-            // A message names whatever it likes: nothing of it may be reached.
+            // A message may name any memory: the session must not access it.
             let exposed = std::mem::take(&mut host.exposed);
             let mut message = vec![0; usize::from(b) % 65];
             message
@@ -75,7 +75,7 @@ fn do_step(host: &mut RdmaHost, step: [u8; 4], script: &mut &[u8]) -> Option<()>
                 .zip(bytes)
                 .for_each(|(to, from)| *to = *from);
             if let Some(kind) = message.get_mut(39) {
-                // Not a keyed descriptor, whose memory would be reached rightly.
+                // Not a keyed descriptor: the session would access its memory rightly.
                 *kind &= 0x3F;
             }
             let result = host.send_bytes(&message);
@@ -91,7 +91,7 @@ fn do_step(host: &mut RdmaHost, step: [u8; 4], script: &mut &[u8]) -> Option<()>
     }
 }
 
-/// Puts descriptors into a command, mostly of the right lengths; what goes with it in its capsule.
+/// Puts descriptors into a command, mostly of the right lengths; returns the capsule's data.
 fn odd_places(sqe: &mut Sqe, [_, a, b, c]: [u8; 4]) -> Vec<u8> {
     let len = sqe.sgl1.len_bytes.get().min(MEMORY_BYTES as u32 / 2);
     let start = usize::from(b) * 256;
@@ -129,7 +129,7 @@ fn odd_places(sqe: &mut Sqe, [_, a, b, c]: [u8; 4]) -> Vec<u8> {
             sqe.sgl1 = Sgl::in_capsule(u64::from(c & 3), len);
             vec![b; len.min(8192) as usize]
         }
-        // As the command came: mostly not for RDMA.
+        // The descriptor of the input, which is mostly invalid over RDMA.
         _ => vec![c; usize::from(b)],
     }
 }

@@ -1,4 +1,4 @@
-//! The host's end over RDMA: a session against a controller that sends what the input determines.
+//! The host's end over RDMA: a session with a controller whose messages are determined by the input.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ const IN_CAPSULE_MAX_BYTES: u32 = 4096;
 /// Lengths of the commands by key: of each three keys one reads, one writes, one has no data.
 const LENS: [u32; KEYS as usize] = [512, 512, 0, 65_536, 12_288, 0];
 
-/// A host session whose controller and queue pair do what the input says. However they do, each
-/// command ends once, and with no key of it left open. Bare messages are private data of answers to
-/// a request for a connection, too.
+/// A host session whose controller and queue pair follow the input. Whatever they do, each command
+/// ends once, and its key is closed then. Bare messages are also parsed as private data of replies to
+/// a connection request.
 pub fn rdma_host_session(input: &[u8]) {
     let mut script = input;
     let mut session = HostSession::new(HostConfig {
@@ -74,8 +74,7 @@ pub fn rdma_host_session(input: &[u8]) {
     }
 }
 
-/// Private data of a reply and of a rejection, which a controller answers a request for a
-/// connection with.
+/// Private data of a controller's reply to a connection request, and of its rejection.
 fn answer_to_connect(private_data: &[u8]) {
     if let Some(reply) = ConnectReply::parse(private_data) {
         let again = ConnectReply::new(reply.controller_receives.get());
@@ -113,7 +112,7 @@ fn command(key: u16) -> Command {
     }
 }
 
-/// A queue pair with its memory, and what the controller knows of the host's commands.
+/// A queue pair with its memory, and the host's commands as the controller sees them.
 #[derive(Default)]
 struct Pair {
     room: usize,
@@ -126,8 +125,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The key that a response invalidates: most often that of its command, sometimes none, or
-    /// another's.
+    /// The key that a response invalidates: usually the key of its command, sometimes no key or the key
+    /// of another command.
     fn invalidated(&mut self, index: u16, b: u8) -> Option<RemoteKey> {
         let wanted = match b % 4 {
             0 => return None,

@@ -12,18 +12,18 @@ use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use crate::{CmLimits, CmState, EndpointConfig, Event, QpConfig};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A script is no longer than this, so that one run takes milliseconds.
+/// The longest script, so that one run takes milliseconds.
 const STEPS_MAX: usize = 300;
 const HALF_OPEN_MAX: usize = 6;
 const CONNECTIONS_MAX: usize = 10;
 const TIME_WAIT_MAX: usize = 4;
 /// Kinds of steps.
 const KINDS: u8 = 12;
-/// What the end asks for.
+/// The path MTUs that the end may offer.
 const OFFERS: [PathMtu; 2] = [PathMtu::B1024, PathMtu::B4096];
 
-/// Both ends of the connection manager: one is asked and asks, the other's part is played by the
-/// script. Each step is 6 bytes.
+/// One end of the connection manager, which receives and sends requests; the script plays the other
+/// end. Each step is 6 bytes.
 pub fn connection_manager(input: &[u8]) {
     let mut world = World::new();
     for step in input.chunks_exact(6).take(STEPS_MAX) {
@@ -31,7 +31,7 @@ pub fn connection_manager(input: &[u8]) {
         world.step(step);
         world.check();
     }
-    // Whatever was done, time brings the manager to rest except for connections that are made.
+    // After any script, timeouts end everything except established connections.
     world.pair.run(Duration::from_secs(200), |_| false);
     let endpoint = &world.pair.ends[1].endpoint;
     let unmade = world.known.iter().filter(|id| {
@@ -43,7 +43,7 @@ pub fn connection_manager(input: &[u8]) {
 
 struct World {
     pair: Pair,
-    /// Connections of the end that were seen, and what it said to us last.
+    /// Known connections of the end, and its last message.
     known: Vec<CommId>,
     tid: u64,
 }
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// The end asks for a connection itself.
+    /// The end requests a connection itself.
     fn ask(&mut self, offer: u8) {
         let flow = self.pair.flow(1);
         let now = self.pair.now;
