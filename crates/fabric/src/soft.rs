@@ -301,7 +301,7 @@ impl Soft {
         self.memory.insert(bytes)
     }
 
-    /// Gives lent memory back; `None` if there is no such memory. As with
+    /// Returns registered memory to the caller; `None` if there is no such memory. As with
     /// [`release`](Provider::release), keys to the memory must be invalidated and requests that
     /// name it completed.
     pub fn take_back(&mut self, memory: MemoryId) -> Option<Box<[u8]>> {
@@ -387,7 +387,7 @@ impl Soft {
         Ok(true)
     }
 
-    /// Handles datagrams that other threads have handed over. Returns whether there were any.
+    /// Handles datagrams that other threads have forwarded. Returns whether there were any.
     fn take_handed_over(&mut self, now: Instant) -> bool {
         let Some(share) = &self.share else {
             return false;

@@ -82,7 +82,7 @@ impl Buffers {
             .collect()
     }
 
-    /// Leaves the mapping in place for good.
+    /// Leaves the mapping in place until the process ends.
     pub(crate) fn leak(&mut self) {
         self.base = ptr::null_mut();
     }

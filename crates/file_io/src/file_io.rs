@@ -67,7 +67,7 @@ impl FileIo {
         self.alignment_bytes
     }
 
-    /// Whether the page cache is passed by.
+    /// Whether transfers bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
@@ -80,8 +80,8 @@ impl FileIo {
         }
     }
 
-    /// From now on completions make [`descriptor`](Self::descriptor) readable. An event may come
-    /// without a completion, and one event stands for several completions.
+    /// Makes further completions signal [`descriptor`](Self::descriptor). An event may occur without a
+    /// completion, and one event may signal several completions.
     pub fn announce(&mut self) -> io::Result<()> {
         let Engine::IoUring { ring, event } = &mut self.engine else {
             return Ok(());
@@ -94,8 +94,8 @@ impl FileIo {
         Ok(())
     }
 
-    /// What to wait for, for a thread that has several queues, after [`announce`](Self::announce).
-    /// It is readable for good after the first event: wait for it edge-triggered.
+    /// The descriptor of completion events, for a thread that has several queues, after
+    /// [`announce`](Self::announce). It stays readable after the first event, so wait edge-triggered.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::IoUring { event, .. } => event.as_ref().map(AsFd::as_fd),
@@ -108,19 +108,19 @@ impl FileIo {
         self.in_flight_count
     }
 
-    /// The buffer of `slot`. Panics where a request is in flight in it, since the kernel may be
-    /// writing it.
+    /// The buffer of `slot`. Panics if a request is in flight in it, since the kernel may be writing
+    /// the buffer.
     pub fn buffer(&self, slot: u16) -> &[u8] {
         assert!(
             self.in_flight[usize::from(slot)].is_none(),
             "the buffer of a slot in flight is the kernel's"
         );
-        // SAFETY: nothing is in flight in this slot, so the kernel does not touch its buffer;
-        // `&self` keeps `submit` and `buffer_mut` away.
+        // SAFETY: nothing is in flight in this slot, so the kernel does not access its buffer;
+        // `&self` excludes `submit` and `buffer_mut`.
         unsafe { self.buffers.slot(slot) }
     }
 
-    /// The buffer of `slot`, to fill. Panics where a request is in flight in it.
+    /// The buffer of `slot`, to fill. Panics if a request is in flight in it.
     pub fn buffer_mut(&mut self, slot: u16) -> &mut [u8] {
         assert!(
             self.in_flight[usize::from(slot)].is_none(),
@@ -131,9 +131,9 @@ impl FileIo {
         unsafe { self.buffers.slot_mut(slot) }
     }
 
-    /// Starts a request on `len_bytes` bytes from `offset_bytes` on; where the system does not take
-    /// it, the next [`poll`](Self::poll) or [`wait`](Self::wait) tries again or says why. Panics
-    /// where `slot` is in flight or its buffer is shorter.
+    /// Starts a request on `len_bytes` bytes from `offset_bytes` on. If the system does not accept the
+    /// request, the next [`poll`](Self::poll) or [`wait`](Self::wait) retries or returns the error.
+    /// Panics if `slot` is in flight or its buffer is shorter.
     pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u32) {
         let state = &mut self.in_flight[usize::from(slot)];
         assert!(state.is_none(), "slot {slot} is in flight");
@@ -158,17 +158,15 @@ impl FileIo {
         match &mut self.engine {
             Engine::IoUring { ring, .. } => {
                 ring.push(&self.buffers, request);
-                // One call each: a device that gets 32 requests at once finishes them at once and
-                // stands idle in between, which cost a quarter of the random writes of a virtual
-                // disk.
+                // One call per request: a device that receives 32 requests at once completes them at once
+                // and is idle in between, which took a quarter of the random writes of a virtual disk.
                 ring.start();
             }
             Engine::Threads(threads) => threads.push(request, self.buffers.slot_ptr(slot)),
         }
     }
 
-    /// Hands over what was submitted, appends what has completed to `done`, and says how many that
-    /// were. Never waits.
+    /// Submits pending requests, appends completions to `done`, and returns their number. Never waits.
     pub fn poll(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
         if let Engine::IoUring { ring, .. } = &mut self.engine {
             ring.enter(Until::Now)?;
@@ -177,8 +175,8 @@ impl FileIo {
     }
 
     /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is
-    /// over. Returns at once if there is no timeout and nothing is in flight. Arming a timer costs a microsecond or
-    /// two where the machine is virtual.
+    /// over. Returns at once if there is no timeout and nothing is in flight. Arming a timer costs 1 to 2 µs
+    /// on a virtual machine.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -242,14 +240,14 @@ impl Drop for FileIo {
 enum Engine {
     IoUring {
         ring: Box<Ring>,
-        /// What announces completions, once that was asked for.
+        /// The event of completions, once it was requested.
         event: Option<OwnedFd>,
     },
     Threads(Threads),
 }
 
 impl Engine {
-    /// The engine asked for; io_uring if it is permitted, otherwise threads, if none was.
+    /// The requested engine; if none was requested, io_uring if it is permitted, otherwise threads.
     fn new(
         file: &Arc<File>,
         buffers: &Buffers,

@@ -10,9 +10,9 @@
 //! # Why the unsafe code here is sound
 //!
 //! Memory safety rests on one rule: a slot's buffer is the engine's (the kernel's, a thread's) from
-//! submission to the reaping of its completion. [`FileIo`] refuses to lend a buffer whose slot is in
-//! flight, and its drop waits for every request before the buffers are unmapped. If the engine
-//! fails so that this cannot be known, the buffers stay mapped. Slots do not overlap.
+//! submission to the reaping of its completion. [`FileIo`] does not give access to a buffer whose slot
+//! is in flight, and its drop waits for every request before the buffers are unmapped. If the engine
+//! fails so that outstanding requests are unknown, the buffers stay mapped. Slots do not overlap.
 
 mod aligned;
 mod file_io;
@@ -35,16 +35,16 @@ pub struct FileIoOptions {
     pub depth: u16,
     /// Bytes of each slot's buffer: the longest transfer of one request.
     pub buffer_bytes: usize,
-    /// What will be done with the file.
+    /// How the file will be accessed.
     pub access: FileAccess,
-    /// Whether the page cache is passed by.
+    /// Whether transfers bypass the page cache.
     pub caching: Caching,
     /// What carries the requests; io_uring if that is permitted, otherwise threads, if this is
     /// `None`.
     pub engine: Option<FileEngine>,
 }
 
-/// What may be done with a file.
+/// How a file may be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAccess {
     /// Read.
@@ -53,12 +53,12 @@ pub enum FileAccess {
     ReadWrite,
 }
 
-/// Whether transfers pass by the page cache.
+/// Whether transfers bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// Pass it by (`O_DIRECT`) where the file system can and the transfers are aligned as it wants.
+    /// Bypass it (`O_DIRECT`) if the file system supports that, with the alignment that it requires.
     DirectWherePossible,
-    /// Use it.
+    /// Use the page cache.
     Buffered,
 }
 
@@ -71,7 +71,7 @@ pub enum FileOp {
     Write,
     /// Free the range's storage; it reads as zeros (a hole in a file).
     Discard,
-    /// Make what was written durable; the range is not looked at.
+    /// Make completed writes durable; the range is ignored.
     Flush,
 }
 
@@ -80,22 +80,22 @@ pub enum FileOp {
 pub struct FileCompletion {
     /// The slot of the request.
     pub slot: u16,
-    /// What became of it.
+    /// The result.
     pub result: Result<(), FileError>,
 }
 
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The operating system says so.
+    /// The operating system reported an error.
     #[error("{0}")]
     Os(#[source] io::Error),
     /// Fewer bytes were transferred than asked for (the end of the file?).
     #[error("{done_bytes} of {wanted_bytes} bytes were transferred")]
     Short {
-        /// What was transferred.
+        /// The bytes that were transferred.
         done_bytes: usize,
-        /// What was asked for.
+        /// The bytes that were requested.
         wanted_bytes: usize,
     },
 }

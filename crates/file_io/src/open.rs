@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::{Caching, FileAccess, FileIoOptions};
 
-/// Opens the file; says how transfers must be aligned and whether they pass by the page cache.
+/// Opens the file. Returns the alignment of transfers and whether they bypass the page cache.
 pub(crate) fn open_file(path: &Path, options: &FileIoOptions) -> io::Result<(File, u32, bool)> {
     let mut open = OpenOptions::new();
     open.read(true)
@@ -34,7 +34,7 @@ pub(crate) fn open_file(path: &Path, options: &FileIoOptions) -> io::Result<(Fil
 
 /// How offsets, lengths and buffers of direct transfers must be aligned.
 fn direct_alignment_bytes(file: &File) -> io::Result<u32> {
-    /// What every disk takes, for file systems that do not say.
+    /// The alignment that every disk accepts, for file systems that report none.
     const SAFE: u32 = 4096;
     if file.metadata()?.file_type().is_block_device() {
         return Ok(rustix::fs::ioctl_blksszget(file)?);

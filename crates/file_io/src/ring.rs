@@ -111,14 +111,14 @@ impl Ring {
         self.uring.submitter().register_eventfd(event)
     }
 
-    /// Hands over what was pushed. A failure is kept for the next [`enter`](Self::enter).
+    /// Submits the pushed requests. A failure is kept for the next [`enter`](Self::enter).
     pub(crate) fn start(&mut self) {
         if self.failure.is_none() {
             self.failure = self.enter(Until::Now).err();
         }
     }
 
-    /// Submits, and waits as `until` says.
+    /// Submits, and waits until `until`.
     pub(crate) fn enter(&mut self, until: Until) -> io::Result<()> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -26,11 +26,11 @@ pub(crate) struct Connection {
     pub(crate) listener: ListenerId,
     socket: OwnedFd,
     driven: Box<dyn DrivenStream>,
-    /// The socket may have something to receive; unknown, until a call says that it has not.
+    /// The socket may have input; false after a call has found none.
     readable: bool,
     /// The end of the stream was reported, perhaps after bytes. No further event follows.
     has_ended: bool,
-    /// The socket may take something; unknown, until a call says that it does not.
+    /// The socket may accept output; false after a call has accepted none.
     writable: bool,
     /// It is in the reactor's queue of ready connections.
     pub(crate) is_queued: bool,
@@ -84,9 +84,9 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const LIST_BYTES: usize = 256 << 10;
 /// Send lists kept for the next connection that does not drain.
 const SPARE_LISTS_MAX: usize = 4;
-/// A connection that has sent so much in a turn lets others go first.
+/// The output of one turn after which other connections have their turn.
 const SEND_TURN_BYTES: u64 = 2 << 20;
-/// How long a peer may take to read the last words.
+/// How long a peer may take to read the last output.
 const LINGER: Duration = Duration::from_secs(1);
 
 impl Scratch {
@@ -257,7 +257,7 @@ impl Connection {
         }
     }
 
-    /// Receives once and gives what came to the session. Returns how much that was.
+    /// Receives once and passes the bytes to the session. Returns their number.
     fn receive(&mut self, now: Instant, scratch: &mut Scratch) -> Result<usize, CloseReason> {
         if !self.readable || !matches!(self.phase, Phase::Open) {
             return Ok(0);
@@ -274,13 +274,13 @@ impl Connection {
         Ok(len)
     }
 
-    /// `None` if nothing has come.
+    /// `None` if there is no input.
     fn receive_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, CloseReason> {
         let room = buffer.len();
         match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
             Ok((len, _)) => {
-                // A stream that gave less than there was room for has no more; what comes later is
-                // another event.
+                // A stream that did not fill the buffer has no more input; later input raises another
+                // event.
                 self.readable = len == room || self.has_ended;
                 Ok(Some(len))
             }
@@ -293,8 +293,8 @@ impl Connection {
         }
     }
 
-    /// Lets the session say what it has to say, and sends it, until the socket or the turn has had
-    /// enough. Returns how much was sent.
+    /// Sends output of the session until there is no more, the socket accepts no more, or the turn's
+    /// limit is reached. Returns the number of bytes sent.
     fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
         let mut sent_bytes = 0;
         while sent_bytes < SEND_TURN_BYTES && self.driven.wants_transmit() {

@@ -32,7 +32,7 @@ pub trait Attachment {
     /// The session's data of this turn were passed to the socket, or wait until it takes more.
     fn handle_sent(&mut self, now: Instant);
 
-    /// The socket takes no more for now. The rest of this turn is kept, in up to
+    /// The socket accepts no more. The rest of this turn's output is kept, in up to
     /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES) of memory.
     fn handle_stalled(&mut self);
 

@@ -58,12 +58,12 @@ impl Bounce {
     }
 }
 
-/// What became of one call.
+/// The result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// So many bytes went; more may follow at once.
+    /// This many bytes were sent; more may follow at once.
     Bytes(u64),
-    /// So many bytes went, and then the socket had no room.
+    /// This many bytes were sent, and the socket accepts no more.
     Blocked(u64),
 }
 

@@ -59,7 +59,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits, and says what has become possible.
+    /// Waits, and returns the events.
     pub(crate) fn wait(&mut self, wait: Wait) -> io::Result<impl Iterator<Item = Readiness> + '_> {
         let timeout = match wait {
             Wait::Poll => Some(Timespec::default()),

@@ -1,6 +1,6 @@
-//! When which connection's time has come. An entry is cheap to leave behind: the connection says
-//! whether it still means it, so deadlines that move away (keep alive) cost nothing until the old
-//! one fires.
+//! Deadlines of connections. Stale entries stay in the heap: when an entry fires, the connection checks
+//! whether the deadline is still valid. So a deadline that is postponed (keep alive) costs nothing until
+//! the old entry fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -151,7 +151,7 @@ impl Drop for EventChannel {
 }
 
 /// # Safety
-/// The event says where its private data are and how long they are.
+/// The event's pointer and length of private data are valid.
 unsafe fn private_data(conn: &rdma_conn_param) -> Box<[u8]> {
     if conn.private_data.is_null() {
         return Box::default();
@@ -421,7 +421,7 @@ impl Parameters<'_> {
     }
 }
 
-/// An address as the system wants it.
+/// An address in the system's form.
 fn to_storage(address: SocketAddr) -> libc::sockaddr_storage {
     // SAFETY: the structure has integers only, for which zeros are values.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };

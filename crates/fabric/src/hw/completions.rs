@@ -82,13 +82,13 @@ impl Hw {
             pair.tracker.sent(number, status)
         };
         if let Some(key) = done.and_then(|done| done.invalidated) {
-            // The peer has invalidated the key of this window, so nobody can use the window.
+            // The peer has invalidated the key of this window, so the window cannot be used again.
             self.regions.remove(key);
         }
         self.report(serial, done);
         match status {
             WorkStatus::Success => {}
-            // The adapter failed it, and does not say why.
+            // The adapter failed the request without a reason.
             WorkStatus::Flushed => {
                 self.fail_pair(
                     serial,

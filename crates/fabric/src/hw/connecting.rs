@@ -221,7 +221,7 @@ impl Hw {
             }
             Ok(_) => self.lose_device(),
             // No device has the address now, for example while its link is down. If another device
-            // gets it, no event says so.
+            // receives the address, no event reports it.
             Err(_) => self.next_search = Some(Instant::now() + SEARCH_INTERVAL),
         }
     }

@@ -29,7 +29,7 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     pub(super) peer: IpAddr,
     pub(super) pair: Option<(Serial, Qpn)>,
-    /// RDMA READs that the peer answers and wants to have open, as far as it has said so.
+    /// Outstanding RDMA READs that the peer accepts and requests, if it has stated them.
     pub(super) resources: Resources,
     /// Private data of the request.
     pub(super) private_data: Box<[u8]>,

@@ -103,7 +103,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loads them, or says which part is missing.
+    /// Loads the libraries; the error names the missing part.
     pub(super) fn load() -> Result<Self, HwError> {
         if cfg!(target_feature = "crt-static") {
             return Err(HwError::Static);

@@ -53,7 +53,7 @@ pub struct QueueShape {
 /// Why a connection is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The protocol says no.
+    /// The protocol rejects the connection.
     #[error("{error}")]
     Protocol {
         /// Why.

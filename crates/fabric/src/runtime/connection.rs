@@ -22,7 +22,7 @@ pub(super) struct Connection {
     pub(super) driven: Box<dyn DrivenMessages>,
     pub(super) receives: Receives,
     pub(super) queue: SendQueue,
-    /// It stands in the queue of those that may go on.
+    /// It is in the queue of connections that can continue.
     pub(super) is_queued: bool,
     /// It was counted among those that wait for requests to complete.
     pub(super) is_counted: bool,

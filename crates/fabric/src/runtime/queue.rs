@@ -10,8 +10,8 @@ use crate::verbs::{
     Data, Gather, Inline, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal, WorkId,
 };
 
-/// The send queue of a connection. Requests complete in the order of posting, so one that says so
-/// stands for all before it.
+/// The send queue of a connection. Requests complete in the order of posting, so the completion of a
+/// signalled request completes all requests before it.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     qpn: Qpn,
@@ -20,12 +20,12 @@ pub(super) struct SendQueue {
     /// Outstanding requests that hold a chunk.
     posted: VecDeque<Posted>,
     next_id: u64,
-    /// All before this one are done.
+    /// All requests before this one have completed.
     first_open: u64,
-    /// Requests that were posted since one that says when it is done.
+    /// Requests that were posted since the last signalled one.
     silent: usize,
     reads: usize,
-    /// Bytes that its reads ask for.
+    /// Bytes that its reads request.
     read_bytes: u64,
     holding: Holding,
 }
@@ -56,8 +56,8 @@ impl SendQueue {
     /// The most bytes that its reads request at once. Nothing else bounds the responses in the
     /// socket's buffer.
     const READ_BYTES_MAX: u64 = 1 << 20;
-    /// Requests after which one says when it is done, though more follow. Many short ones wait for
-    /// room sooner than eight long ones.
+    /// The most requests without a signalled one, if more follow. Short requests use up the queue's
+    /// entries before they use up chunks.
     const SILENT_MAX: usize = 8;
     /// Requests that may complete late. With more outstanding, the peer is busy and their places
     /// are needed again.
@@ -111,12 +111,12 @@ impl SendQueue {
         Some((posted.chunk, posted.read))
     }
 
-    /// Gives back the chunk of a completed request.
+    /// Frees the chunk of a completed request.
     pub(super) fn give(&mut self, chunk: Chunk, pool: &mut Pool) {
         pool.give(chunk, &mut self.holding);
     }
 
-    /// Gives back all chunks after the queue pair was destroyed.
+    /// Frees all chunks after the queue pair was destroyed.
     pub(super) fn abandon(&mut self, pool: &mut Pool) {
         self.reads = 0;
         self.read_bytes = 0;

@@ -103,7 +103,7 @@ impl Datagrams for UdpSocket {
 /// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoopbackProbe {
-    /// The socket's address. One that stands for all is probed at loopback.
+    /// The socket's address. An unspecified address is probed at loopback.
     pub(super) local: SocketAddr,
     /// Payload of a full packet.
     pub(super) path_mtu: PathMtu,
@@ -297,7 +297,7 @@ impl LoopbackProbe {
     }
 }
 
-/// The nonce and the place that a packet says it has.
+/// The nonce and the position in a packet's payload.
 fn marks(datagram: &[u8]) -> Option<(u64, u64)> {
     let payload = datagram.get(HEADERS_LEN_BYTES..)?;
     let (nonce, rest) = payload.split_first_chunk()?;

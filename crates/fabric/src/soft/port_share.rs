@@ -3,7 +3,7 @@
 //! The system gives each socket the datagrams of its thread, with one exception: a run goes to the
 //! thread of its first packet, and the system joins packets of one sender with equal lengths (by
 //! GRO, or by a sender on the same machine), whatever queue pairs they are for. So each thread
-//! checks which thread a packet is for, and hands over the packets of others.
+//! checks which thread a packet is for, and forwards the packets of other threads.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ pub(super) struct PortGroup {
     _sockets: Box<[OwnedFd]>,
 }
 
-/// Datagrams handed over to a thread.
+/// Datagrams forwarded to a thread.
 struct Inbox {
     mailbox: Mailbox<HandedOver>,
     waiting_bytes: AtomicUsize,
@@ -86,8 +86,8 @@ impl PortShare {
         self.index
     }
 
-    /// Passes the packets of this thread to `take`, in runs, and hands the others over. Returns how
-    /// many runs were handed over.
+    /// Passes the packets of this thread to `take`, in runs, and forwards the others. Returns the number
+    /// of forwarded runs.
     pub(super) fn sort(&self, received: &Received<'_>, mut take: impl FnMut(&Received<'_>)) -> u64 {
         let whole = received.bytes.len();
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
@@ -117,8 +117,7 @@ impl PortShare {
         handed_over
     }
 
-    /// Passes the datagrams that other threads have handed over to `take`. Returns whether there
-    /// were any.
+    /// Passes the datagrams that other threads have forwarded to `take`. Returns whether there were any.
     pub(super) fn collect(&self, mut take: impl FnMut(&Received<'_>)) -> bool {
         let inbox = self.inbox();
         let Some(mail) = inbox.mailbox.collect() else {
@@ -132,8 +131,8 @@ impl PortShare {
         true
     }
 
-    /// Runs `sleep`, which ends when its event is readable, unless others have handed something
-    /// over.
+    /// Runs `sleep`, which ends when its event is readable, unless other threads have forwarded
+    /// datagrams.
     pub(super) fn asleep<T>(
         &self,
         sleep: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,

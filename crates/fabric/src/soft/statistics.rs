@@ -13,7 +13,7 @@ pub struct SoftStatistics {
     pub datagrams_sent: u64,
     /// Calls that received something.
     pub receive_calls: u64,
-    /// Runs that this thread received and handed over to another.
+    /// Runs that this thread received and forwarded to another.
     pub runs_handed_over: u64,
     /// Runs that the system refused to send. Their packets are lost, and retransmitted if
     /// necessary.

@@ -109,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// A server's round: it accepts whoever comes, and sends back what it receives.
+    /// A server's round: it accepts every connection, and sends received messages back.
     fn serve(&mut self, index: usize) {
         let (server, receives) = (&mut self.servers[index], self.receives[index]);
         server.poll(Wait::Poll).expect("the socket works");

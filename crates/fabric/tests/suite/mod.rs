@@ -133,8 +133,8 @@ impl<P: Provider> Ends<P> {
         }
     }
 
-    /// What end 0 hears of its request, which end 1 rejects: each time, since the rejection may get
-    /// lost, and whoever asks again then is somebody new to end 1.
+    /// The event of end 0 after end 1 has rejected its request. End 1 rejects each retransmission, since
+    /// a rejection may be lost and end 1 handles the retransmission as a new request.
     fn rejection(&mut self, private_data: &[u8]) -> Event {
         loop {
             self.until("a request or its rejection", |e| {
@@ -200,8 +200,8 @@ impl<P: Provider> Ends<P> {
         self.providers[end].register(region).expect("registered")
     }
 
-    /// Lends end 1's memory to end 0, which hears of it by a message: an adapter binds the key
-    /// before it sends what was posted after that, but maybe not at once.
+    /// Registers memory of end 1 for end 0 and notifies end 0 by a message: an adapter binds the key before
+    /// it sends requests that were posted later, but not necessarily at once.
     fn lend(&mut self, link: &Link, placement: MemoryRange) -> Remote {
         let remote = self.register(1, placement);
         self.recv(link, 0, 0, link.place(0, 0, 0));

@@ -92,7 +92,7 @@ impl<'a> End<'a> {
         self.owed > 0 || self.head < self.tail
     }
 
-    /// So many bytes were sent.
+    /// Records that `len` bytes were sent.
     pub fn sent(&mut self, len: usize) {
         self.head += len;
     }

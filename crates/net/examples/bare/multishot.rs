@@ -62,8 +62,8 @@ struct Connection<'a> {
     /// One send at a time, so that bytes stay in order. Its notification may come after the next
     /// send's begin.
     is_sending: bool,
-    /// Nothing more will arrive. Until then even what nobody waits for is received, or the peer's
-    /// sends would not end.
+    /// Nothing more will arrive. Until then all input is received, since the peer's sends would not
+    /// end otherwise.
     has_ended: bool,
     /// The first failure.
     error: Option<io::Error>,

@@ -1,5 +1,5 @@
 //! Buffers that an end sends from, registered with its io_uring. The end writes messages into one
-//! of them; the others wait until the kernel has let go of them.
+//! of them; the others wait until the kernel no longer uses them.
 //!
 //! Memory safety: a buffer is written only while no send from it is counted, and neither grows nor
 //! moves on the heap.
@@ -97,7 +97,7 @@ impl<'a> Outgoing<'a> {
         self.in_use.iter().any(|&sends| sends > 0)
     }
 
-    /// Sees to it that the end may write new messages, where it has to; says whether it may.
+    /// Chooses a free buffer if the end has to write new messages; returns whether it may write.
     fn has_free_buffer(&mut self) -> bool {
         // What is left of a message is sent from where it lies.
         if !self.end.is_out_sent() || self.in_use[self.current] == 0 {

@@ -1,9 +1,9 @@
-//! Buffers that the kernel receives into: it takes the next of a ring, names it in the completion,
-//! and has it back after use (io_uring_register_buf_ring(3)).
+//! Buffers that the kernel receives into: the kernel takes the next buffer of a ring and names it in the
+//! completion; after use the buffer returns to the ring (io_uring_register_buf_ring(3)).
 //!
 //! Memory safety: one mapping holds the ring's entries and the buffers. The kernel writes a buffer
-//! only between its return to the ring and the completion that names it; whoever owns this value
-//! reads it only after that and unmaps nothing before the last receive has ended.
+//! only between its return to the ring and the completion that names it. The owner of this value reads
+//! the buffer only after that, and unmaps nothing before the last receive has ended.
 
 use std::{
     io, ptr,
@@ -74,7 +74,7 @@ impl ProvidedBuffers {
     /// from being given back meanwhile.
     pub fn bytes(&mut self, id: u16, len: usize) -> &[u8] {
         assert!(id < BUFFERS && len <= BUFFER_BYTES);
-        // SAFETY: within the mapping, which is initialized, and the kernel has let go of the
+        // SAFETY: within the mapping, which is initialized, and the kernel no longer uses the
         // buffer.
         unsafe { std::slice::from_raw_parts(self.buffer(id), len) }
     }
@@ -110,7 +110,7 @@ impl ProvidedBuffers {
 
 impl Drop for ProvidedBuffers {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nobody holds a reference to it.
+        // SAFETY: the mapping is this value's own, and no reference to it exists.
         let unmapped = unsafe { munmap(self.entries.cast(), MAPPING_BYTES) };
         debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
     }

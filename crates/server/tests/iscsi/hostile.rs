@@ -158,7 +158,7 @@ fn wrong_lengths(fixture: &Fixture, random: &mut Random) {
     peer.finish();
 }
 
-/// Data-out that nobody asked for, or at the wrong place, or too many.
+/// Data-out that were not requested, or at the wrong offset, or too many.
 fn wrong_data_out(fixture: &Fixture, random: &mut Random) {
     let mut peer = Peer::log_in(fixture.address, "data", "InitialR2T=No\0");
     peer.command(
@@ -235,7 +235,7 @@ fn wrong_input_of_every_kind_harms_its_own_connection_alone() {
     });
 }
 
-/// Of hosts that want much.
+/// The number of hosts that request much memory.
 const GREEDY: usize = 24;
 const BUDGET_BYTES: u64 = 64 * MIB;
 

@@ -38,7 +38,7 @@ fn read(queue: &mut Queue) {
     run(queue, Operation::Read, 8).expect("read");
 }
 
-/// Fills the whole volume, by so many commands at once as are needed (MAXIMUM WRITE SAME LENGTH).
+/// Fills the whole volume, by as many outstanding commands as needed (MAXIMUM WRITE SAME LENGTH).
 fn fill(peer: &mut Peer) {
     for number in 0..FILLS {
         let mut write_same = [0; 16];

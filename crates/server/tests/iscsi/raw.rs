@@ -1,4 +1,4 @@
-//! An iSCSI initiator by hand, which may send whatever it likes, and the server that it speaks to.
+//! A bare iSCSI initiator, which can send any bytes, and the server that it connects to.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -174,7 +174,7 @@ impl Peer {
         !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Says that no more comes, and reads until the other end closes, which it must.
+    /// Shuts down the sending side, and reads until the other end closes, which is asserted.
     pub fn finish(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut sink = vec![0; 64 << 10];

@@ -46,7 +46,7 @@ pub struct Peer {
     pub private_data: Box<[u8]>,
 }
 
-/// What the initiator's keys count from, and what its headers say of that.
+/// Whether the initiator's keys are zero-based, and the layout of its headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
     /// As Linux's: addresses of its memory.
@@ -93,7 +93,7 @@ impl Peer {
         Self::connect_for(reads, from, to, addresses)
     }
 
-    /// Connects, and takes so many RDMA READs at once.
+    /// Connects, and accepts this many outstanding RDMA READs.
     pub fn connect_for(
         reads: u8,
         from: SocketAddr,

@@ -145,7 +145,7 @@ impl Peer {
         Gather::new(&[place(self.data, 0, u64::from(len))]).expect("one part")
     }
 
-    /// Waits until the connection has ended, whoever ended it.
+    /// Waits until the connection has ended, by either end.
     pub fn until_over(&mut self) {
         self.until("the end", |peer| peer.is_gone || peer.has_failed);
     }
@@ -205,7 +205,7 @@ impl Peer {
     }
 }
 
-/// A READ or WRITE, as `opcode` says, of so many bytes behind the namespace's first 4 KiB.
+/// A read or write, by `opcode`, of `len` bytes behind the namespace's first 4 KiB.
 pub fn transfer(opcode: u8, cid: u16, len: usize) -> Sqe {
     let mut sqe = Sqe::new(opcode, Cid(cid), Nsid(1));
     sqe.set_cdw10_11(8);

@@ -25,7 +25,7 @@ struct State {
 impl Tap {
     /// The byte of which a row is looked for.
     pub const LOOKED_FOR: u8 = 0xBB;
-    /// So many in a row are data, not a header by chance.
+    /// A row of this length is data, not a part of a header.
     const ROW: [u8; 64] = [Self::LOOKED_FOR; 64];
 
     pub fn start(server: SocketAddr) -> Self {
