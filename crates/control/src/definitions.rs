@@ -1,5 +1,5 @@
-//! What a person wants to exist. A file of these is what `ramport apply` takes; the state file
-//! holds them too.
+//! Definitions of the objects that a user wants to exist. `ramport apply` takes a file of definitions;
+//! the state file contains them, too.
 //!
 //! ```
 //! let text = r#"
@@ -42,7 +42,7 @@ pub use kind::KindFields;
 
 use crate::text::{Portal, Size, Text};
 
-/// What stands for a secret that is not shown.
+/// The text that replaces a hidden secret.
 const HIDDEN_SECRET: &str = "(hidden)";
 
 /// Everything that is defined.

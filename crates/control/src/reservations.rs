@@ -47,7 +47,7 @@ struct Nexus {
     target_port: u16,
 }
 
-/// Converts reservations that the server wants to have saved to the file's form.
+/// Converts reservations that the server saves to the file's form.
 pub(crate) fn to_saved(unsaved: &UnsavedReservations) -> TargetReservations {
     let luns = unsaved.luns.iter();
     luns.map(|(lun, reservations)| (Nsid(*lun), LunReservations::from(reservations)))

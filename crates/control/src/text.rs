@@ -329,7 +329,7 @@ fn has_address_before_port(text: &str) -> bool {
     }
 }
 
-/// The one thing that a portal's query says.
+/// The only option in a portal's query.
 fn rdma_choice(query: &str) -> Result<RdmaChoice, PortalFault> {
     let choice = query.strip_prefix("rdma=").ok_or(PortalFault::Query)?;
     choice.parse().map_err(|_| PortalFault::Query)

@@ -252,7 +252,7 @@ impl Parameters {
         }
     }
 
-    /// Whether the initiator wants iSCSI without its extensions over a transport that carries nothing else.
+    /// Whether the initiator requests plain iSCSI over a transport that supports only iSER.
     pub(crate) fn refuses_rdma(&self) -> bool {
         let keys = self.rdma.as_ref();
         keys.is_some_and(|keys| keys.extensions == Some(false))

@@ -1,19 +1,19 @@
-//! The controller side, whatever the transport: subsystems, controllers, admin commands, discovery,
+//! The controller side, for every transport: subsystems, controllers, admin commands, discovery,
 //! reservations.
 //!
 //! A [`Subsystem`] is a plain value with one owner; the program around it puts it behind a lock and
 //! gives each connection a [`Backend`]. Only the control path goes through the subsystem. The I/O
 //! path reads namespaces and [`Permit`]s from a copy that the backend renews when [`Generation`]
-//! has moved.
+//! has changed.
 //!
 //! Order of calls on one connection:
 //! 1. [`connect`] with the Connect command and its data gives a [`Connection`];
 //! 2. on the admin queue, every command goes to [`Subsystem::admin`], after the transport fetched
 //!    the [`host_data_len`] bytes that it carries; on I/O queues only those for which
 //!    [`is_control_command`] holds, through [`Subsystem::io_control`];
-//! 3. when woken it calls [`Subsystem::acknowledge`] and closes where that says so; then, and after
-//!    each command of the control path, it drains [`Subsystem::poll_kept`]; after a Disconnect it
-//!    asks [`Subsystem::is_connected`];
+//! 3. when woken, it calls [`Subsystem::acknowledge`] and closes if the result requires that; then, and
+//!    after each command of the control path, it drains [`Subsystem::poll_kept`]; after a Disconnect it
+//!    checks [`Subsystem::is_connected`];
 //! 4. at its end, [`Subsystem::connection_closed`].
 
 mod abort;

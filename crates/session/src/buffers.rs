@@ -79,7 +79,7 @@ impl Buffers {
         self.slots.len() as u16
     }
 
-    /// Takes the memory of a slot, for example to lend it to a provider. Until it is [put
+    /// Takes the memory of a slot, for example to register it with a provider. Until it is [put
     /// back](Self::put_back), access to the slot's buffer panics. Panics if the memory is taken
     /// already.
     pub fn take(&mut self, slot: u16) -> SlotMemory {

@@ -11,16 +11,16 @@ pub trait Session {
     /// What the session asks of the program around it (volumes, access check, shared protocol
     /// state).
     type Backend;
-    /// How a peer breaks the protocol so that the connection must end. Whatever the protocol says
-    /// to a peer as its last word is already queued for transmission when this is returned.
+    /// How a peer breaks the protocol so that the connection must end. The protocol's
+    /// last message to the peer is already queued for transmission when this is returned.
     type Error: std::error::Error;
 
     /// Whether `poll_transmit` would add anything if there was room.
     fn wants_transmit(&self) -> bool;
 
-    /// Whether no command is in progress: none whose data are awaited, that is held back, or whose
-    /// reply was not given out. A draining runtime closes the connection at such a moment.
-    /// Unless it says otherwise, a session's commands are done as soon as it has nothing to send.
+    /// Whether no command is in progress: none waits for data, none is held back, and every reply was
+    /// added to the output. A draining runtime closes the connection at such a moment.
+    /// By default, a session's commands are done as soon as it has nothing to send.
     fn is_idle(&self) -> bool {
         !self.wants_transmit()
     }

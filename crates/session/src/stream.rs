@@ -10,12 +10,12 @@ use crate::{SendList, Session};
 ///
 /// The runtime calls [`handle_bytes`](Self::handle_bytes) with what it received, then
 /// [`poll_transmit`](Self::poll_transmit) with a [`SendList`], sends, and calls `poll_transmit`
-/// again when the list has drained and [`wants_transmit`](Session::wants_transmit) says that there
-/// is more.
+/// again when the list has drained and [`wants_transmit`](Session::wants_transmit) returns true.
 pub trait StreamSession: Session {
     /// How many bytes to receive at most before the next call of
-    /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands wants few
-    /// at a time, so that its peer can go on with the first replies while it makes the next.
+    /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands receives
+    /// few at a time, so that its peer can continue with the first replies while the session builds the
+    /// next ones.
     fn turn_bytes(&self) -> usize {
         usize::MAX
     }

@@ -30,8 +30,8 @@ impl Definitions {
         self.check_identities(self.machine)
     }
 
-    /// Checks that a target is consistent in itself and with the other definitions. `is_new` says
-    /// which hosts are about to be defined.
+    /// Checks that a target is consistent in itself and with the other definitions. `is_new`
+    /// returns whether a host is about to be defined.
     pub(crate) fn check_target(
         &self,
         name: &TargetName,

@@ -1,4 +1,4 @@
-//! How the kind of a volume stands in definitions, the state file and the REST API.
+//! The kind of a volume in definitions, the state file and the REST API.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use volume::{Provision, VolumeKind};
 
 use crate::text::Text;
 
-/// The kind of a volume, which says where its blocks are stored, and the settings of that kind,
+/// The kind of a volume, which determines where its blocks are stored, and the settings of that kind,
 /// among the fields of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Fields", into = "Fields")]

@@ -41,7 +41,7 @@ impl Engine {
         Ok(application.shown)
     }
 
-    /// Says what [`apply`](Self::apply) would change, and whether it would refuse. Fails if `to`
+    /// Returns what [`apply`](Self::apply) would change, and whether it would be rejected. Fails if `to`
     /// contradicts itself.
     pub fn compare(&self, to: Definitions, force: Force) -> Result<Comparison, EngineError> {
         let _store = self.begin();

@@ -99,7 +99,7 @@ pub enum OpenError {
     /// A thread could not be made.
     #[error("cannot start the thread that saves reservations: {0}")]
     Thread(#[source] std::io::Error),
-    /// The server refused what the state file says.
+    /// The server rejected a definition of the state file.
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }

@@ -85,8 +85,7 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// The portal with that URL, or, if the URL does not say what carries RDMA, the portal that it
-    /// names apart from that.
+    /// The portal with that URL. If the URL does not choose an RDMA provider, any provider matches.
     pub(super) fn defined_portal(&self, portal: Portal) -> Result<Portal, ServerError> {
         let definitions = self.read();
         let mut candidates = definitions.portals.iter().map(|defined| defined.0);

@@ -43,7 +43,7 @@ pub struct RdmaStatisticsView {
     pub runs_unsent: u64,
     /// Messages of communication management that were not sent since too many waited.
     pub messages_unsent: u64,
-    /// Runs that came to one thread and that another was handed.
+    /// Runs that arrived at one thread and were forwarded to another.
     pub runs_handed_over: u64,
     /// System calls that received something.
     pub receive_calls: u64,

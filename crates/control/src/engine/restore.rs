@@ -1,4 +1,4 @@
-//! Makes a fresh server what the state file says.
+//! Restores the definitions of the state file in a fresh server.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
 use crate::saved_state::SavedState;
 
-/// Why the server cannot be what the state file says.
+/// Why the state file cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The server refused a definition.

@@ -93,7 +93,7 @@ fn damage_before_the_last_line_stops_the_start() {
     );
 }
 
-/// What is told of a file in which the byte at `at` was damaged. The file stays as it is.
+/// The message about a file in which the byte at `at` was damaged. The file is not changed.
 fn damaged(folder: &Folder, bytes: &[u8], at: usize) -> StoreError {
     let mut bytes = bytes.to_vec();
     bytes[at] ^= 1;

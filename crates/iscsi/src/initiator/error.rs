@@ -9,7 +9,7 @@ pub enum LoginError {
         /// TargetAddress, as given.
         address: String,
     },
-    /// The target refused (status classes 2 and 3).
+    /// The target rejected the login (status classes 2 and 3).
     #[error("the target rejected the login: {}", refusal(*class, *detail))]
     Refused {
         /// Status-Class.
@@ -17,7 +17,7 @@ pub enum LoginError {
         /// Status-Detail.
         detail: u8,
     },
-    /// The target wants CHAP and there is no secret for it.
+    /// The target requires CHAP and there is no secret for it.
     #[error(
         "the target requires CHAP; put USER%SECRET@ before the host, or set LIBISCSI_CHAP_USERNAME and _PASSWORD"
     )]
@@ -41,7 +41,7 @@ pub enum LoginError {
         /// Its value.
         value: String,
     },
-    /// The target does not use the digests that were asked for.
+    /// The target does not use the requested digests.
     #[error("the target rejects {key}=CRC32C; turn {option} off")]
     NoDigest {
         /// The key.
@@ -61,8 +61,8 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// Whether the person who asked can fix it with another request: another name, secret or option. The target says so by
-    /// status class 2, initiator error.
+    /// Whether the user can fix it with another name, secret or option. The target reports such an error by status class 2,
+    /// initiator error.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Refused { class, .. } => *class == CLASS_INITIATOR_ERROR,

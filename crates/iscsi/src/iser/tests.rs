@@ -20,7 +20,7 @@ const READ: u8 = 0x41;
 const WRITE: u8 = 0x21;
 const GOOD: (u8, u8) = (0, 0);
 const CHECK_CONDITION: (u8, u8) = (0, 2);
-/// What Linux's ib_iser says in its connection request.
+/// The private data of a connection request of Linux's ib_iser.
 const LINUX: &[u8] = &[0x80, 0, 0, 0];
 const BLOCKS: u64 = 4096;
 
@@ -192,7 +192,7 @@ fn a_read_is_written_in_pieces_and_its_response_makes_the_key_worthless() {
     bed.target.volume(0).fill(512, &data);
     let to = bed.buffer(7, vec![0; data.len() + 100]);
     let keys = bed.memory.len();
-    // The buffer is looked at before its key is worthless.
+    // The buffer is checked before its key is invalidated.
     bed.session.invalidates = false;
     let (answer, status) = bed.command(
         READ,
@@ -393,7 +393,7 @@ fn an_address_without_room_behind_it_is_refused() {
 #[test]
 fn a_command_never_reaches_beyond_its_expected_length() {
     let mut bed = Bed::linux().ready();
-    // The CDB wants 16 KiB, the initiator expects 4 KiB: the buffer has no more.
+    // The CDB requests 16 KiB, but the initiator's buffer has only 4 KiB.
     let to = bed.buffer(2, vec![0; 4096]);
     let (_, status) = bed.command(READ, &read_10(0, 32), 4096, &[], (None, Some(to)));
     assert_eq!(status, GOOD);
@@ -636,7 +636,7 @@ fn numbers_windows_and_floods_are_those_of_iscsi() {
         "MaxCmdSN"
     );
     assert_eq!(config.receives(), 128 + 16);
-    // Requests whose answers nobody takes.
+    // Requests whose answers are not received.
     bed.posted.depth_max = 0;
     let flood = (0..100).try_for_each(|_| {
         let nop = bed

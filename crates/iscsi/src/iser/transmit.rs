@@ -301,7 +301,7 @@ fn key_of(task: &Task) -> Option<RemoteKey> {
 }
 
 /// Copies the next data-in of a task. A placement is not possible: the checksum of a packet must be that of the bytes that
-/// are sent, and sent again, whoever writes meanwhile.
+/// are sent and retransmitted, even if a host writes meanwhile.
 fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Result<(), Sense> {
     match &task.work {
         Work::Data(data) => {

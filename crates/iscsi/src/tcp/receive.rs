@@ -163,7 +163,7 @@ impl Receiver {
         }
     }
 
-    /// Gathers the awaited part up to `want` bytes in all. Returns whether it is whole.
+    /// Gathers the awaited part up to `want` bytes in total. Returns whether the part is complete.
     fn gather(&mut self, input: &mut &[u8], want: usize) -> bool {
         let missing = want.saturating_sub(self.gathered.len());
         let (bytes, rest) = input.split_at(missing.min(input.len()));

@@ -220,7 +220,7 @@ impl Pdu {
     }
 }
 
-/// An initiator that speaks to a connection in memory.
+/// An initiator and a connection in memory.
 struct Bed {
     world: World,
     connection: TargetSession<World>,

@@ -26,7 +26,7 @@ pub trait Backend {
         host_id: [u8; 16],
     ) -> Result<Access, OpenError>;
 
-    /// Says which controller this connection belongs to, so that [`Self::namespace`] can give its
+    /// Sets the controller that this connection belongs to, so that [`Self::namespace`] can return its
     /// view. Called once, by [`connect`](super::connect), after [`Self::open`] has succeeded.
     fn bind(&mut self, controller: ControllerId);
 

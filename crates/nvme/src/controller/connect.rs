@@ -134,8 +134,7 @@ pub fn connect<B: Backend>(
         return Err(StatusCode::ConnectIncompatibleFormat.into());
     }
     let subsystem_nqn = data.subsystem_nqn.name().ok_or(SUBSYSTEM_NQN)?;
-    // Hosts must give a name, but some leave it empty: whether they are served is for the program
-    // to say.
+    // Hosts must give a name, but some leave it empty: the program decides whether they are served.
     let host_nqn = data.host_nqn.text().ok_or(HOST_NQN)?;
     if command.queue_id.get() == 0 && data.controller_id.get() != ConnectData::CONTROLLER_ANY {
         return Err(CONTROLLER_ID.into());

@@ -21,9 +21,9 @@ use crate::wire::discovery::{
 };
 use crate::wire::fabrics::{ConnectData, NqnField};
 
-/// Says which hosts may see a record: the access check of the subsystem that it is about.
+/// Decides which hosts may see a record: the access check of the record's subsystem.
 pub trait HostFilter: Send + Sync {
-    /// Whether this host may see it.
+    /// Whether this host may see the record.
     fn admits(&self, host: HostIdentity<'_>) -> bool;
 }
 
@@ -98,7 +98,7 @@ impl DiscoveryRecord {
 }
 
 impl DiscoveryRecord {
-    /// Whether both say the same to a host that sees both.
+    /// Whether both are alike for a host that sees both.
     fn says_the_same(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.subsystem_nqn == other.subsystem_nqn

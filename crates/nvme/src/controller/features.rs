@@ -384,7 +384,7 @@ impl Controller {
                 self.features.timestamp = Some((ms, now));
             }
             feature::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
-            // Host Identifier: a host says it in Connect and cannot change it afterwards.
+            // Host Identifier: a host states it in Connect and cannot change it afterwards.
             _ => return Err(StatusCode::CommandSequenceError.at(Location::CDW10)),
         }
         Ok(())

@@ -186,7 +186,7 @@ fn transfer<B: Backend>(
         _ => Some(pointer),
     };
     if action == Action::Read {
-        // It is executed when it is sent, after the other commands at hand.
+        // It is executed when it is sent, after the other received commands.
         namespace.volume.prefetch(extent);
     }
     let measured = Measured {
@@ -418,7 +418,7 @@ pub(super) fn extent(sqe: &Sqe) -> Extent {
 }
 
 impl From<block::Status> for Status {
-    /// The protocol's words for what a volume says.
+    /// The protocol's status for a volume's status.
     fn from(status: block::Status) -> Self {
         let code = match status {
             block::Status::LbaOutOfRange => StatusCode::LbaOutOfRange,

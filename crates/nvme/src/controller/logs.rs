@@ -19,8 +19,8 @@ use crate::wire::log::{
 };
 use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
 
-/// Composite Temperature, kelvin. Nothing is measured, and the field knows no way to say so: hosts
-/// show 0 as -273 °C, so this is room temperature, always.
+/// Composite Temperature, kelvin. Nothing is measured, and no value of the field means that: hosts show
+/// 0 as -273 °C, so this is always room temperature.
 const TEMPERATURE_K: u16 = 298;
 /// Entries of the Error Information log.
 pub(super) const ERROR_ENTRIES_MAX: usize = 64;
@@ -169,7 +169,7 @@ fn window(page: &[u8], offset: u64, len: usize) -> (Vec<u8>, u64) {
     (page[start..end].to_vec(), page_bytes)
 }
 
-/// `thresholds_k` are those over and under which the host wants to be warned of the temperature.
+/// `thresholds_k` are the over and under temperature thresholds of the host's warnings.
 fn smart(usage: Usage, error_entries: u64, thresholds_k: [u16; 2]) -> Vec<u8> {
     /// Data units count thousands of 512 bytes.
     const DATA_UNIT_BYTES: u64 = 512_000;

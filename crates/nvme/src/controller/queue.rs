@@ -1,5 +1,5 @@
 //! A queue of a controller: the commands of one connection, from submission queue entry to
-//! completion, whatever the transport.
+//! completion, for every transport.
 //!
 //! ```text
 //!               begin                  data … data_done            (filters)
@@ -8,14 +8,14 @@
 //!               ├────────────────────────────────┤                       ▼
 //!               └─► (errors, reads, no data) ────┴───────────────────► Ready ──► retire_front ──► Free
 //!
-//!  on volumes that take time: Filling, or Keeping while data of the capsule come, before Receiving, Working or Ready;
+//!  on volumes that take time: Filling, or Keeping while data of the capsule arrive, before Receiving, Working or Ready;
 //!  Settling before Held or Ready. `Stage::next` has the whole table.
 //! ```
 //!
-//! The transport moves the data: it feeds what comes from the host to [`Queue::data`], in order,
-//! and takes what goes to the host from the front of the ready commands. Write data are executed in
-//! whole blocks as they come; a block of which only a piece has come waits in a small buffer.
-//! Nothing is allocated for a read or a write whose blocks come whole.
+//! The transport moves the data: it passes the host's data to [`Queue::data`], in order, and sends the
+//! data and completions of the ready commands, from the front. Write data are executed in whole blocks
+//! as they arrive; a partial block waits in a small buffer. Nothing is allocated for a read, or for a
+//! write whose blocks arrive whole.
 
 mod control;
 mod data;
@@ -105,7 +105,7 @@ pub struct Ready<'a> {
     pub slot: SlotId,
     /// What is to be sent before its completion.
     pub payload: Payload<'a>,
-    /// Whether the completion says nothing but success, so that a transport may leave it out.
+    /// Whether the completion reports only success, so that a transport may omit it.
     pub is_plain_success: bool,
 }
 
@@ -309,7 +309,7 @@ impl Queue {
         Begun::Done
     }
 
-    /// The volume did not simply say [`Admitted::Now`]. Gives an answer where the command does not
+    /// Handles an admission other than [`Admitted::Now`]. Returns an outcome if the command does not
     /// start now.
     #[cold]
     fn start_restricted<B: Backend>(

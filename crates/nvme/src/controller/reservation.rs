@@ -51,7 +51,7 @@ enum KeyCheck {
 type Notices = Vec<(HostId, ReservationNotice)>;
 
 impl Reservations {
-    /// What `host` may do, as far as reservations say.
+    /// The access of `host` under the present reservation.
     pub(super) fn permit(&self, host: HostId) -> Permit {
         match self.held {
             None => Permit::ALL,
@@ -74,7 +74,7 @@ impl Reservations {
             .is_some_and(|held| self.standing(held, host) == Standing::Holder)
     }
 
-    /// Registers a host. One that is registered already may say the same key again.
+    /// Registers a host. A registered host may register the same key again.
     fn register(&mut self, host: HostId, key: u64) -> Result<(), StatusCode> {
         match self.keys.get(&host) {
             Some(&known) if known == key => Ok(()),

@@ -414,7 +414,7 @@ impl Subsystem {
             return Err(HOST_ID.into());
         }
         if controller.origin.transport != request.origin.transport {
-            // What a controller says of itself (IOCCSZ, SGLS) holds for one transport.
+            // The properties that a controller reports (IOCCSZ, SGLS) are those of one transport.
             return Err(CONTROLLER_ID.into());
         }
         if self.is_discovery() || request.queue.0 > self.config.limits.io_queues_max {

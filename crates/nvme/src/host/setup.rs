@@ -103,7 +103,7 @@ pub struct Facts {
     pub namespace: Option<NamespaceFacts>,
 }
 
-/// What a controller says of itself.
+/// The properties that a controller reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControllerFacts {
     /// Its identifier (CNTLID).
@@ -166,7 +166,7 @@ pub enum SetupError {
     /// The subsystem does not admit this host.
     #[error("the subsystem does not admit this host; allow its host NQN there, or set hostnqn=")]
     HostNotAllowed,
-    /// The controller refused a command.
+    /// The controller rejected a command.
     #[error("{phase} failed: {status}")]
     Refused {
         /// The state of the set-up.
@@ -174,7 +174,7 @@ pub enum SetupError {
         /// The command's status.
         status: Status,
     },
-    /// CSTS.RDY did not come in time.
+    /// CSTS.RDY was not set in time.
     #[error("the controller did not become ready within {timeout_ms} ms")]
     NotReady {
         /// How long CAP.TO allows.
@@ -183,7 +183,7 @@ pub enum SetupError {
     /// CSTS.CFS is set.
     #[error("the controller reports a fatal error")]
     Fatal,
-    /// The namespace is not there.
+    /// The namespace does not exist.
     #[error("the subsystem has no namespace {nsid} for this host; ns= selects another one")]
     NoNamespace {
         /// Which.
@@ -526,7 +526,7 @@ pub(super) fn identify_into(cns: u8, nsid: Nsid, slot: u16) -> Command {
     }
 }
 
-/// What Identify Namespace says.
+/// The properties that Identify Namespace reports.
 pub(super) fn namespace_facts(nsid: Nsid, buffer: &[u8]) -> Result<NamespaceFacts, SetupError> {
     let Ok((id, _)) = IdentifyNamespace::ref_from_prefix(buffer) else {
         unreachable!("the slot holds 4096 bytes");

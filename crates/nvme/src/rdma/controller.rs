@@ -10,7 +10,7 @@
 //!
 //! [`ControllerSession`] takes a message as a command capsule, keeps where each command's data are
 //! in the host's memory (`sgl`, `inbound`) and posts RDMA WRITEs and response capsules
-//! (`outbound`); what a command means is the affair of [`Queue`]. There is no termination message:
+//! (`outbound`); [`Queue`] executes commands. There is no termination message:
 //! a host that breaks the protocol is disconnected.
 
 mod inbound;
@@ -31,7 +31,7 @@ use super::wire::{ConnectReply, ConnectRequest, RECORD_FORMAT, RejectStatus};
 use crate::controller::{Backend, Begun, DataPointer, Limits, Queue, QueueFull};
 use crate::wire::Sqe;
 
-/// How a session speaks.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
     /// The bounds of queues and capsules: those of the subsystems behind the portal.

@@ -9,8 +9,8 @@
 //!                     alone)
 //! ```
 //!
-//! [`ControllerSession`] cuts the byte stream into PDUs (`receive`), keeps the book of transfers
-//! (`transfer`) and writes PDUs (`transmit`); what a command means is the affair of [`Queue`].
+//! [`ControllerSession`] cuts the byte stream into PDUs (`receive`), tracks transfers (`transfer`)
+//! and writes PDUs (`transmit`); [`Queue`] executes commands.
 
 mod receive;
 mod transfer;
@@ -28,10 +28,10 @@ use self::transmit::Transmitter;
 use super::wire::{Dgst, Fes, Layout, MAXH2CDATA_MIN_BYTES, Pda, Violation};
 use crate::controller::{Backend, Queue, QueueFull};
 
-/// How a session speaks.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
-    /// Digests that are granted to hosts that ask for them.
+    /// Digests that hosts may request.
     pub dgst: Dgst,
     /// The alignment that data from the host have to keep to (CPDA).
     pub cpda: Pda,
@@ -63,7 +63,7 @@ impl Default for ControllerConfig {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The host broke the protocol; a C2HTermReq says so.
+    /// The host broke the protocol; a C2HTermReq reports the violation.
     #[error("the host broke the protocol: {0}")]
     Violation(#[from] Violation),
     /// The host submitted more commands than it may.

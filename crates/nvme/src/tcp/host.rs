@@ -71,8 +71,7 @@ pub struct HostConfig {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The controller broke the protocol; a terminate connection request that says so is to be
-    /// sent.
+    /// The controller broke the protocol; a terminate connection request with the reason is to be sent.
     #[error(
         "the controller sent a PDU of type {pdu_type:#04x} that breaks the protocol: {violation}"
     )]
@@ -92,12 +91,12 @@ pub enum HostError {
         /// Fatal error information (FEI).
         fei: u32,
     },
-    /// The controller does not use the digests that were asked for.
+    /// The controller does not use the requested digests.
     #[error("digests {:#x} were requested, but the controller uses {:#x}; change hdgst and ddgst", asked.0, used.0)]
     Digests {
-        /// What was asked for (DGST).
+        /// The requested digests (DGST).
         asked: Dgst,
-        /// What it uses.
+        /// The digests that the controller uses.
         used: Dgst,
     },
     /// Bytes came after the end.
@@ -253,7 +252,7 @@ impl HostSession {
         self.table.in_flight()
     }
 
-    /// The PDU whose header is `header` breaks the protocol: says so to the controller, and to the
+    /// The PDU whose header is `header` breaks the protocol: reports that to the controller and to the
     /// caller.
     fn violated(&mut self, header: &[u8], violation: Violation) -> HostError {
         self.state = State::Closed;

@@ -1,4 +1,4 @@
-//! A target that says whatever a test wants.
+//! A target that sends any PDUs that a test chooses.
 
 use super::*;
 use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, response};

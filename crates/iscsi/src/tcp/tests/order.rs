@@ -169,7 +169,7 @@ fn pdu(mut header: [u8; 48], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request whose tag is `number`, and whose CmdSN is so many after the first.
+/// A request whose tag is `number`, and whose CmdSN is `number` after the first.
 fn head(opcode: u8, flags: u8, number: u32) -> [u8; 48] {
     let mut header = [0; 48];
     (header[0], header[1]) = (opcode, flags);
@@ -314,7 +314,7 @@ proptest! {
             if number == at {
                 bed.queue(manager % connections, &manage(function, at as u32, TAG, 0));
             }
-            // Of what comes before, some have not ended by then, whatever the order.
+            // Some of the earlier commands have not ended by then, in any order.
             let bytes = if number < at { hanging_write(number as u32) } else { probe(number as u32, 1) };
             bed.queue(end % connections, &bytes);
         }

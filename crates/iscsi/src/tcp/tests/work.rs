@@ -111,7 +111,7 @@ impl Session {
         self.send(header, &[]);
     }
 
-    /// Its next turn; false where it wants none at once.
+    /// Runs the next turn; returns whether another turn is due at once.
     fn turn(&mut self) -> bool {
         let due = self.connection.poll_timeout();
         if due.is_none_or(|due| due > self.now) {

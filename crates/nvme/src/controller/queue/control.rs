@@ -258,7 +258,7 @@ impl Queue {
         };
     }
 
-    /// What a completion says of the submission queue (SQHD).
+    /// The submission queue head of a completion (SQHD).
     pub(super) fn sq_head(&self, slot: &Slot) -> u16 {
         /// Tells the host, in the completion of Connect, that flow control is disabled.
         const FLOW_DISABLED: u16 = 0xFFFF;

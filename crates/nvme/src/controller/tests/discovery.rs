@@ -242,7 +242,7 @@ fn a_change_that_a_host_does_not_see_is_none_to_it() {
     assert_eq!(fixture.wakes(), [admin.wake.0]);
     assert!(generation(&mut fixture, &admin) > before[0]);
     assert_eq!(generation(&mut fixture, &other), before[1]);
-    // Whoever comes later never meets a number that stood for another log.
+    // A host that connects later never sees a number that another log had.
     let late = fixture.host();
     assert_eq!(
         generation(&mut fixture, &late),

@@ -198,7 +198,7 @@ fn any_chunking_gives_the_same_bytes() {
     }
 }
 
-/// What a session says to reads and writes of all kinds, and what the volume holds afterwards.
+/// A session's output for reads and writes of all kinds, and the volume's contents afterwards.
 fn busy_session(dgst: Dgst, chunks: Chunks) -> (Vec<u8>, Vec<u8>) {
     let volume = volume();
     let (mut io, _admin) = digested(&volume, dgst, Pda(3));

@@ -39,7 +39,7 @@ struct Transfer {
     received: u32,
 }
 
-/// What an R2T says.
+/// The fields of an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) slot: SlotId,

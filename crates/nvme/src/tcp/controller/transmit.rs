@@ -59,7 +59,7 @@ impl Transmitter {
         self.icresp = Some(IcResp::new(cpda, layout.dgst, maxh2cdata_bytes));
     }
 
-    /// Says the last word, about the PDU that starts with `header`.
+    /// Queues the C2HTermReq about the PDU that starts with `header`, the last output.
     pub(super) fn terminate(&mut self, violation: Violation, header: &[u8]) {
         let mut term = Term {
             violation,
@@ -71,7 +71,7 @@ impl Transmitter {
         self.is_terminated = true;
     }
 
-    /// Says nothing more.
+    /// Ends the session's output.
     pub(super) fn silence(&mut self) {
         self.icresp = None;
         self.is_terminated = true;

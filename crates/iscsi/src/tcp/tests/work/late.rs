@@ -70,7 +70,7 @@ trait Peer: Sized {
         self.parts().0.is_idle()
     }
 
-    /// Takes turns while it wants to.
+    /// Runs turns until none is due.
     fn take_turns(&mut self) {
         for _ in 0..1000 {
             let (session, backend, now) = self.parts();
@@ -208,7 +208,7 @@ impl<P: Peer> World<P> {
         self.volumes.each_ref().map(|late| late.leases())
     }
 
-    /// What waits is answered, though nobody waits for it any more.
+    /// Completes waiting commands, even those whose connection has ended.
     fn answer_all_late(&mut self) {
         for (volume, tickets) in self.waiting().into_iter().enumerate() {
             for ticket in tickets {
@@ -227,7 +227,7 @@ impl<P: Peer> World<P> {
 /// destination is safe.
 const COPY_STEPS: usize = 3;
 
-/// A world whose one command, a copy, has had so many of these answers.
+/// A world with one command, a copy, after `steps` completions of its volumes.
 fn copying<P: Peer>(steps: usize) -> World<P> {
     let mut world = World::<P>::new();
     world.peer.copy(LONG, 8, [0, 0]);
@@ -541,7 +541,7 @@ fn take_answers<P: Peer>(world: &mut World<P>, pending: &mut Vec<Begun>, is_sani
 /// The tag of task management.
 const ABORT: u32 = 0xFFFF;
 
-/// Does what a script says; every command that is not aborted is answered once, and in the end nothing is held.
+/// Runs a script; every command that is not aborted is answered once, and no lease is held at the end.
 fn run_script<P: Peer>(script: &[(u8, u8)]) {
     let mut world = World::<P>::new();
     let (mut next, mut pending, mut is_sanitized) = (1_u32, Vec::new(), false);

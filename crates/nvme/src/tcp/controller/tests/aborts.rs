@@ -24,7 +24,7 @@ fn submit(peer: &mut Peer, sqe: &Sqe, data: &[u8]) {
     peer.send(&capsule).expect("a good capsule");
 }
 
-/// What Abort says of command `victim` of the I/O queue: bit 0 of DW0.
+/// The result of Abort of command `victim` of the I/O queue: bit 0 of DW0.
 pub(super) fn abort_result(io: &mut Peer, admin: &mut Peer, victim: u16) -> u32 {
     submit(admin, &abort(77, 1, victim), &[]);
     assert!(admin.pdus().is_empty(), "the I/O queue was not asked yet");

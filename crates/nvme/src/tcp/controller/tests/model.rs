@@ -29,7 +29,7 @@ fn random_streams_leave_the_volume_as_the_model_says() {
     }
 }
 
-/// Does one random command and checks what comes back.
+/// Executes one random command and checks its result.
 fn step(random: &mut Random, io: &mut Peer, model: &mut [u8]) {
     let blocks_max = if random.below(8) == 0 { 300 } else { 16 };
     let blocks = 1 + random.below(blocks_max) as u32;

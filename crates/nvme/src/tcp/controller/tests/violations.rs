@@ -1,4 +1,4 @@
-//! PDUs that end the connection, and the word that says why.
+//! PDUs that end the connection, and the C2HTermReq with the reason.
 
 use zerocopy::IntoBytes;
 
