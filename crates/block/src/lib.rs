@@ -1,13 +1,12 @@
 //! The waist between protocols and volumes.
 //!
-//! A protocol core (NVMe, SCSI, …) turns what a peer sends into [`Op`]s on a [`Volume`] and turns
-//! the [`Status`] that comes back into its own words. A volume knows no protocol; a protocol knows
-//! no kind of volume; neither knows sockets, threads or clocks. What both may say to each other is
-//! on this page:
+//! A protocol core (NVMe, SCSI, …) converts a peer's commands into [`Op`]s on a [`Volume`] and the
+//! resulting [`Status`] into its own status codes. A volume knows no protocol; a protocol knows no kind
+//! of volume; neither knows sockets, threads or clocks. This crate has their interface:
 //!
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
-//! - [`Op`] and [`Volume`] — what can be asked of a volume;
-//! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once says later that it is;
+//! - [`Op`] and [`Volume`] — the operations of a volume;
+//! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports later that it is;
 //! - [`Pinned`] — memory of a volume that can be sent from where it lies;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!

@@ -1,4 +1,4 @@
-//! How a volume that is not ready at once says later that it is.
+//! How a volume that is not ready at once reports later that it is.
 //!
 //! ```text
 //!  admit ──► Now ───────────────────────────────► execute ─────────────────────────────────► reply
@@ -14,15 +14,15 @@ use crate::Status;
 /// Names one command of one connection for as long as a volume may have to answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
-    /// The connection, by the number that its runtime gave it.
+    /// The connection, by the number that its runtime assigned.
     pub connection: u64,
     /// The command's slot in the connection's table, counted from 0.
     pub slot: u32,
-    /// Tells the commands apart that use one slot after another.
+    /// Distinguishes commands that use one slot after another.
     pub generation: u32,
 }
 
-/// What a volume says when a command that it made wait may go on.
+/// A volume's report that a waiting command may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The command.
@@ -31,15 +31,15 @@ pub struct Completion {
     pub result: Result<(), Status>,
 }
 
-/// Where volumes report completions. The program around the protocols implements it and gives it to
-/// each volume that may answer "later".
+/// Where volumes report completions. The program around the protocols implements it and passes it
+/// to each volume that may answer "later".
 ///
 /// A volume calls [`done`](Self::done) once for each `Later` that it answered, from any thread, but
 /// never from inside [`Volume::admit`](crate::Volume::admit),
 /// [`Volume::settle`](crate::Volume::settle) or [`Volume::release`](crate::Volume::release). A
 /// report for a ticket that has been released is ignored.
 pub trait Completions: Send + Sync {
-    /// Reports that the command may go on, or has failed. Never waits.
+    /// Reports that the command may continue, or has failed. Never waits.
     fn done(&self, completion: Completion);
 }
 
@@ -48,6 +48,6 @@ pub trait Completions: Send + Sync {
 pub enum Settled {
     /// The effects are safe: the command may be answered.
     Done,
-    /// Not yet: [`Completions::done`] says when.
+    /// Not yet: [`Completions::done`] reports when.
     Later,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong: a command's end, a submission, a queue, an attachment; each has its own enum.
+//! Errors of submissions, queues, attachments and connections, each in an enum of its own.
 
 mod rdma;
 
@@ -14,7 +14,7 @@ use crate::{Operation, Scheme, Slot};
 
 pub use self::rdma::{RdmaError, Rejection};
 
-/// Why a request was not taken.
+/// Why a request was not submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The slot's last command has not completed.
@@ -36,21 +36,21 @@ pub enum SubmitError {
     TooLong {
         /// The request's data length.
         len_bytes: u64,
-        /// The most that fits.
+        /// The maximum length.
         max_bytes: u64,
     },
-    /// The controller does not take such commands.
+    /// The controller does not support such commands.
     #[error("the controller does not support {operation:?}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested operation.
         operation: Operation,
     },
-    /// The command takes no extent of this many blocks.
+    /// The command does not support an extent of this many blocks.
     #[error("{blocks} blocks are out of range for this command; use 1 to {max}")]
     BlockCount {
         /// The request's count.
         blocks: u64,
-        /// The most possible.
+        /// The maximum count.
         max: u64,
     },
 }
@@ -58,10 +58,10 @@ pub enum SubmitError {
 /// Why a queue has ended.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QueueError {
-    /// Connecting again did not succeed for as long as [`crate::Backoff::give_up_after`] says.
+    /// Reconnection did not succeed within [`crate::Backoff::give_up_after`].
     #[error("no connection for {tried_for:?}: {last}")]
     GaveUp {
-        /// How long it was tried.
+        /// How long reconnection was tried.
         tried_for: Duration,
         /// Why the last attempt failed.
         last: Arc<ConnectError>,
@@ -77,10 +77,10 @@ pub enum ConnectError {
     /// The URL does not name a subsystem or target.
     #[error("the URL has no path; add the name of the target, for example {example}")]
     NoTarget {
-        /// The URL with one.
+        /// The same URL with a target.
         example: String,
     },
-    /// A name that does not fit into the protocol's field.
+    /// The name does not fit into the protocol's field.
     #[error("the name {name:?} is empty or too long; a qualified name has 1 to {max_bytes} bytes")]
     Name {
         /// The name.
@@ -91,11 +91,11 @@ pub enum ConnectError {
     /// An option of the device is out of range.
     #[error("{option} is {value}; {expected}")]
     Option {
-        /// Which.
+        /// The option.
         option: &'static str,
         /// Its value.
         value: u64,
-        /// What is possible.
+        /// The allowed values.
         expected: &'static str,
     },
     /// The host's name has no address.
@@ -103,7 +103,7 @@ pub enum ConnectError {
     Resolve {
         /// The name.
         host: String,
-        /// What the resolver says.
+        /// The resolver's error.
         source: io::Error,
     },
     /// No TCP connection.
@@ -113,7 +113,7 @@ pub enum ConnectError {
     Connect {
         /// Where to.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The connection ended or broke the protocol.
@@ -134,7 +134,7 @@ pub enum ConnectError {
         /// Why.
         source: SetupError,
     },
-    /// The controller refused an I/O queue.
+    /// The controller rejected an I/O queue.
     #[error("{address}: connecting {queue} failed: {status}")]
     QueueRefused {
         /// Where to.
@@ -144,7 +144,7 @@ pub enum ConnectError {
         /// Its status.
         status: Status,
     },
-    /// Another namespace has taken the place of the one that was attached.
+    /// Another namespace has replaced the one that was attached.
     #[error("{address}: namespace {nsid} is not the same namespace as before")]
     Replaced {
         /// Where to.
@@ -157,9 +157,9 @@ pub enum ConnectError {
     FewerQueues {
         /// Where to.
         address: SocketAddr,
-        /// What it grants.
+        /// The number of granted queues.
         granted: u16,
-        /// What is in use.
+        /// The number of queues in use.
         needed: u16,
     },
     /// The discovery log could not be read.
@@ -202,7 +202,7 @@ pub enum ConnectError {
         /// Why.
         source: scsi::host::SetupError,
     },
-    /// Another logical unit has taken the place of the one that was attached.
+    /// Another logical unit has replaced the one that was attached.
     #[error("{address}: LUN {lun} is not the same logical unit as before")]
     ReplacedUnit {
         /// Where to.
@@ -210,7 +210,7 @@ pub enum ConnectError {
         /// Its number.
         lun: u16,
     },
-    /// Each portal sends the login on to another.
+    /// Each portal redirects the login to another.
     #[error("{host} and other portals redirect the login to each other")]
     MovesOn {
         /// The first host.
@@ -229,21 +229,21 @@ pub enum ConnectError {
     /// The file of CHAP secrets cannot be read.
     #[error("cannot read the CHAP secrets in {}: {source}; name a file that you may read: chap=FILE", path.display())]
     SecretsFile {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file of CHAP secrets has another form.
     #[error("{} does not contain CHAP secrets; its lines are user, secret and, for mutual CHAP, the target's user and secret", path.display())]
     SecretsForm {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// The operating system gave no thread or descriptor.
+    /// A thread or descriptor could not be created.
     #[error("cannot create a thread or descriptor: {source}")]
     Resources {
-        /// What it says.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -281,7 +281,7 @@ impl ConnectError {
     }
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The other side closed it.
@@ -305,7 +305,7 @@ pub enum ConnectionError {
     /// The controller did not answer in time.
     #[error("no response within {waited:?}")]
     Silent {
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
     /// The association cannot be kept.

@@ -1,11 +1,11 @@
-//! What a queue is asked to do, and what it answers.
+//! Requests to a queue, and their completions.
 
 use block::{Extent, Unmap};
 use nvme::wire::Status;
 use scsi::host::CommandFailure;
 
-/// One of a queue's places for a command in flight, with a buffer of its own: from 0 to the queue's
-/// depth less one. A slot takes its next request when its last one has completed.
+/// An entry of a queue for a command in flight, with a buffer of its own: from 0 to the queue's depth
+/// minus one. A slot accepts the next request when its last one has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
@@ -16,17 +16,17 @@ pub enum Operation {
     Read,
     /// Write from the slot's buffer.
     Write,
-    /// Make what was acknowledged durable; the extent is not looked at.
+    /// Make acknowledged writes durable; the extent is ignored.
     Flush,
     /// Make the blocks read as zeros.
     WriteZeroes(Unmap),
-    /// Give the blocks' memory back (dataset management, deallocate).
+    /// Free the blocks' memory (dataset management, deallocate).
     Deallocate,
     /// Check that the blocks can be read.
     Verify,
     /// Compare the blocks with the slot's buffer.
     Compare,
-    /// Compare the blocks with the first half of the slot's data and, where equal, write the second
+    /// Compare the blocks with the first half of the slot's data and, if equal, write the second
     /// half: the buffer holds twice the extent's bytes. Fused compare and write; never resubmitted
     /// after a lost connection, since its outcome is unknown then.
     CompareAndWrite,
@@ -37,7 +37,7 @@ pub enum Operation {
 pub struct Request {
     /// The slot that carries it; its buffer's first bytes are the command's data.
     pub slot: Slot,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The blocks, in the namespace's block size.
     pub extent: Extent,
@@ -48,17 +48,17 @@ pub struct Request {
 pub struct Completion {
     /// The slot of the request.
     pub slot: Slot,
-    /// What became of it.
+    /// The result.
     pub result: Result<(), CommandError>,
 }
 
 /// Why a command did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// The controller says so.
+    /// The controller returned this status.
     #[error("{0}")]
     Status(Status),
-    /// The target says so.
+    /// The target reported this failure.
     #[error("{0}")]
     Scsi(CommandFailure),
     /// The connection was lost while the command was in flight; whether it was executed is unknown.

@@ -1,5 +1,5 @@
-//! What a Linux host needs to use a target: commands, lines of files and units. Nothing here
-//! speaks to the daemon.
+//! What a Linux host needs to use a target: commands, lines of files and units. This module sends no
+//! requests to the daemon.
 //!
 //! Read first: nvme-connect(1), nvme-connect-all(1), iscsiadm(8), systemd.mount(5); systemd's
 //! `60-persistent-storage.rules` for the names below /dev/disk/by-id.
@@ -18,7 +18,7 @@ use server::{HostName, PortalDefinition, Protocol, TargetName, Transport};
 
 use disk::DiskLines;
 
-/// What the daemon says.
+/// The daemon's objects that the lines are made from.
 pub(crate) struct Offer<'a> {
     pub(crate) target: &'a TargetView,
     pub(crate) hosts: &'a [HostView],
@@ -26,12 +26,12 @@ pub(crate) struct Offer<'a> {
     pub(crate) volumes: &'a [VolumeView],
 }
 
-/// What lines are wanted.
+/// The lines that the user requests.
 #[derive(Default)]
 pub(crate) struct Wish<'a> {
     /// The host that connects.
     pub(crate) host: Option<&'a str>,
-    /// The only portal that is wanted.
+    /// The only portal, if lines for one portal are requested.
     pub(crate) portal: Option<Portal>,
     /// The address of a portal that listens on all addresses, per family: IPv4, then IPv6.
     pub(crate) addresses: [Option<IpAddr>; 2],
@@ -42,9 +42,9 @@ pub(crate) struct Wish<'a> {
 pub(crate) struct ConnectLines {
     pub(crate) target: String,
     pub(crate) protocol: &'static str,
-    /// The host that the lines are for, if it is one that tells its name.
+    /// The host that the lines are for, if the target identifies it by name.
     pub(crate) host: Option<String>,
-    /// What to know before.
+    /// Notes to read before.
     pub(crate) notes: Vec<String>,
     /// The ways to the target.
     pub(crate) portals: Vec<PortalLines>,
@@ -297,7 +297,7 @@ fn ways<'a>(
     Ok(ways)
 }
 
-/// What stands for the address if none is known.
+/// The placeholder for the address if none is known.
 const UNKNOWN_ADDRESS: &str = "ADDRESS";
 
 fn address(portal: &PortalDefinition, wish: &Wish<'_>) -> String {

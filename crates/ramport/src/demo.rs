@@ -37,21 +37,21 @@ const ISCSI_TARGET: &str = "iqn.2025-01.io.ramport:rd0";
 const PORT: u16 = 4420;
 /// iSCSI's port.
 const ISCSI_PORT: u16 = 3260;
-/// How much of the RAM disk is written and verified at most. What was never written is measured
-/// with the cost of its first write, so this is all of it unless somebody asked for a large one.
+/// The most bytes of the RAM disk that are written and verified. The first write of a block costs more,
+/// so the whole disk is written before it is measured, unless it is larger.
 const VERIFIED_MAX_BYTES: u64 = 1 << 30;
 /// How long the daemon may take to start.
 const START_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to stop.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
-/// Serves, checks, measures, and goes on serving until a signal.
+/// Serves, verifies, measures, and continues serving until a signal.
 pub(crate) fn run(connection: &Connection, args: &DemoArgs) -> Result<(), Failure> {
     let daemon = Arc::new(DemoDaemon::start(connection.socket.as_deref())?);
     end_by_signal(Arc::clone(&daemon))?;
     let outcome = show(&daemon, args);
     if daemon.is_ending.load(Ordering::Acquire) {
-        // What was going on broke off because the daemon was told to end. Whoever told it ends this
+        // The failure has a reason: a signal has ended the daemon. The thread of signals ends this
         // process.
         loop {
             thread::park();
@@ -78,7 +78,7 @@ fn show(daemon: &DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
     daemon.wait_for_end()
 }
 
-/// From now on SIGINT and SIGTERM end the daemon, and then this process, whatever it is doing.
+/// Makes SIGINT and SIGTERM end the daemon, and then this process, at any time.
 fn end_by_signal(daemon: Arc<DemoDaemon>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -194,12 +194,12 @@ struct DemoDaemon {
     socket: PathBuf,
     port: u16,
     iscsi_port: u16,
-    /// A signal has told it to end.
+    /// A signal has requested the end.
     is_ending: AtomicBool,
 }
 
 impl DemoDaemon {
-    /// Starts it on this socket, on which no daemon may answer, or on one of its own.
+    /// Starts the daemon on this socket, on which no daemon may answer, or on a private one.
     fn start(socket: Option<&Path>) -> Result<Self, Failure> {
         if let Some(taken) = socket.filter(|socket| UnixStream::connect(socket).is_ok()) {
             let socket = taken.to_owned();
@@ -256,13 +256,13 @@ impl DemoDaemon {
         }
     }
 
-    /// How to speak to it from another terminal.
+    /// The beginning of commands to this daemon from another terminal.
     fn client_command(&self) -> String {
         let program = env::current_exe().unwrap_or_else(|_| "ramport".into());
         format!("{} --socket {}", program.display(), self.socket.display())
     }
 
-    /// Waits until the daemon ends by itself, which it should not.
+    /// Waits until the daemon ends by itself, which is a failure.
     fn wait_for_end(&self) -> Result<(), Failure> {
         loop {
             thread::sleep(Duration::from_millis(500));
@@ -272,7 +272,7 @@ impl DemoDaemon {
         }
     }
 
-    /// Ends the daemon; by force where it takes too long.
+    /// Ends the daemon; kills it if it takes too long.
     fn stop(&self) {
         let mut child = self.child();
         let pid = i32::try_from(child.id()).ok();

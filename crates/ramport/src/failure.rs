@@ -1,4 +1,4 @@
-//! How the program ends when it did not do what was asked.
+//! How the program ends after a failure.
 
 use std::process::ExitCode;
 
@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::form::Form;
 use crate::mistake::{Mistake, SystemFailure};
 
-/// Why the program did not do what was asked.
+/// Why the program failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The person who asked can fix it: exit status 2.
+    /// The user can fix it: exit status 2.
     Mistake(anyhow::Error),
-    /// The daemon refused to apply a file: exit status 1.
+    /// The daemon rejected a file: exit status 1.
     Refused(ErrorDetail),
-    /// Something broke: exit status 1.
+    /// Any other failure: exit status 1.
     Broken(anyhow::Error),
     /// The reader of the output has closed it, as `head` does. Nothing is printed; exit status 0.
     ReaderGone,
@@ -27,7 +27,7 @@ impl Failure {
         Self::Mistake(error.into())
     }
 
-    /// Prints it on standard error.
+    /// Prints the failure on standard error.
     pub(crate) fn tell(&self, form: Form) -> ExitCode {
         let (error, code) = match self {
             Self::Mistake(error) => (detail(error, "mistake"), 2),
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// Prints a command line that cannot be understood, and help, where it belongs.
+/// Prints an error about an invalid command line on standard error, or help on standard output.
 pub(crate) fn tell_usage(error: &clap::Error, form: Form) -> ExitCode {
     if form == Form::Json && error.use_stderr() {
         let text = error.render().to_string();
@@ -52,13 +52,13 @@ pub(crate) fn tell_usage(error: &clap::Error, form: Form) -> ExitCode {
         };
         print(form, error);
     } else {
-        // Nothing can be told to a reader who is gone.
+        // The reader may have closed the output.
         let _ = error.print();
     }
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// JSON has the form of REST's errors.
+/// Prints an error; as JSON it has the form of REST's errors.
 fn print(form: Form, mut error: ErrorDetail) {
     if error.needs_force {
         error.message.push_str("; to do it anyway, use --force");

@@ -1,4 +1,4 @@
-//! How answers look: tables and trees for people, JSON for programs.
+//! The output of answers: tables and fields for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard output. Where its reader has gone away, everything ends in order.
+/// Writes a line to standard output. If the reader has closed it, the program ends without an error.
 pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
@@ -58,18 +58,18 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a text stands for.
+/// The meaning of a text, which determines its colour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tone {
     /// A name.
     Name,
-    /// Something to look at.
+    /// A problem.
     Warning,
-    /// Beside the point.
+    /// A detail.
     Quiet,
 }
 
-/// Colours a text, where standard output is a terminal and NO_COLOR is not set.
+/// Colours a text if standard output is a terminal and NO_COLOR is not set.
 pub(crate) fn paint(tone: Tone, text: &str) -> String {
     let wants_colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if !wants_colour {

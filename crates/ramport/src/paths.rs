@@ -1,5 +1,5 @@
-//! Where the daemon keeps its things when nobody says: the system's folders for root, the user's
-//! own for others.
+//! Default paths of the daemon's socket and state: the system's folders for root, the user's own
+//! folders for other users.
 
 use std::env;
 use std::path::PathBuf;

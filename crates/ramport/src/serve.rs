@@ -43,7 +43,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     open_portals(starting.engine(), &args)?;
     let has_tcp = config.tcp.is_some();
     let listening = Api::listen(config).map_err(Failure::mistake)?;
-    // Nothing was written to the state file so far, and nothing is likely to fail from here on.
+    // Nothing was written to the state file so far, and the remaining steps are unlikely to fail.
     let engine = starting.finish().map_err(open_failure)?;
     let api = listening.serve(engine.clone()).map_err(Failure::mistake)?;
     let capacity = engine.capacity();
@@ -133,8 +133,8 @@ fn api_config(
     Ok(ApiConfig { socket, owner, tcp })
 }
 
-/// Opens the portals that the command line names and that are not there yet; a daemon without any
-/// gets one on loopback.
+/// Opens the portals that the command line names and that do not exist yet. A daemon without portals
+/// opens one on loopback.
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
     let named = args.listen.iter().chain(&args.nvme_tcp);
@@ -152,12 +152,12 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
             if defined.0 == portal || portal.0.rdma == RdmaChoice::default() {
                 continue;
             }
-            // What carries RDMA was said anew.
+            // The command line chooses another RDMA provider.
             let removed = engine.remove_portal(defined.0, Force::Yes);
             removed.map_err(Failure::mistake)?;
         }
-        // RDMA may be in the way of something else on this machine; the portals over TCP are served
-        // all the same.
+        // RDMA may be unavailable, for example because another program uses it; the portals over TCP are
+        // served nevertheless.
         let if_closed = if portal.0.transport.is_rdma() {
             IfClosed::Keep
         } else {
@@ -189,8 +189,8 @@ impl StopSignals {
         })
     }
 
-    /// Waits for SIGTERM or SIGINT, or for the end of the terminal. Elsewhere SIGHUP is no request to stop, which would cost the
-    /// contents of all volumes.
+    /// Waits for SIGTERM or SIGINT, or for the end of the terminal. Without a terminal, SIGHUP does not stop the daemon, since that
+    /// would lose the contents of all volumes.
     async fn recv(&mut self) {
         loop {
             tokio::select! {

@@ -24,7 +24,7 @@ use crate::verbs;
 use editor::Editor;
 use place::Place;
 
-/// What carries out a command line.
+/// Executes a command line.
 pub(crate) type Execute = fn(Cli) -> Result<ExitCode, Failure>;
 
 /// Commands of the program that the shell's help does not list: they do not run here, or the shell
@@ -70,14 +70,14 @@ pub(crate) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a statement leads to.
+/// How the shell continues after a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flow {
-    /// The next one.
+    /// With the next statement.
     Continue,
-    /// The end of the shell.
+    /// The shell ends.
     End,
-    /// The end of a script: the statement failed, which is told already.
+    /// A script ends: the statement failed, and its error was printed.
     Failed(ExitCode),
 }
 
@@ -98,7 +98,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// Reads lines from the terminal until the person leaves. A failure is told and does not end
+    /// Reads lines from the terminal until the user ends the shell. A failure is printed and does not end
     /// the shell.
     fn converse(&mut self) -> Result<ExitCode, Failure> {
         let mut editor = Editor::new(self.context.clone())?;
@@ -191,7 +191,7 @@ impl Shell {
     fn run_command(&mut self, words: &[String]) -> Result<Flow, Failure> {
         let line = self.context.filled_in(words);
         let flow = self.execute_line(&line)?;
-        // The place may have gone with its object.
+        // The command may have removed the object of the current place.
         if flow == Flow::Continue && self.context.removes_place(&line) {
             self.context.place = self.context.place.parent();
         }

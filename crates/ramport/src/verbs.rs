@@ -1,4 +1,4 @@
-//! The verbs that speak to a daemon, and those that work alone.
+//! The verbs that send requests to a daemon, and those that need none.
 
 mod apply;
 mod connect_line;
@@ -79,7 +79,7 @@ impl Daemon {
         self.form == Form::Json
     }
 
-    /// Says what was done.
+    /// Prints what was done.
     fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
         match self.form {
             Form::Json => output::json(&json!({ "done": text.to_string() })),
@@ -153,11 +153,11 @@ pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<Ex
     }
 }
 
-/// The exit status of a program that SIGINT ended, as shells count.
+/// The exit status of a program that SIGINT ended, by the convention of shells.
 const INTERRUPTED_STATUS: u8 = 130;
 
-/// From now on the first SIGINT requests `stop`; the second one ends the process. If no thread can be had for that,
-/// SIGINT keeps its meaning.
+/// Makes the first SIGINT request `stop` and the second one end the process. If no thread can be created for that, SIGINT keeps
+/// its meaning.
 fn stop_on_interrupt(stop: &Stop) {
     let stop = stop.clone();
     let listen = move || {

@@ -119,7 +119,7 @@ pub enum Begin {
     Medium(Medium, Arc<dyn Volume>),
     /// SANITIZE: the transport works on it in turns, even if the command is aborted.
     Sanitize(SanitizeWork),
-    /// It wants this many bytes of data-out; then [`Device::finish`].
+    /// The command needs this many bytes of data-out; then [`Device::finish`].
     Parameters {
         /// PARAMETER LIST LENGTH.
         len_bytes: u32,
@@ -417,7 +417,7 @@ impl Device {
         self.touch();
     }
 
-    /// Tells those whom a reservation command concerns.
+    /// Notifies the nexuses that a reservation command affects.
     pub(crate) fn tell(&mut self, lun: Lun, notices: &[Notice]) {
         for notice in notices {
             for nexus in self.nexuses.values_mut() {

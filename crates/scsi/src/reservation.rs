@@ -10,7 +10,7 @@ use crate::sense::{Asc, Sense};
 /// The most registrations that one logical unit keeps.
 pub const REGISTRATIONS_MAX: usize = 256;
 
-/// An initiator port and the target port through which it speaks: the two ends of an I_T nexus.
+/// An initiator port and the target port that it uses: the two ends of an I_T nexus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NexusPorts {
     /// The initiator port's name; for iSCSI `name,i,0xISID` (RFC 7143 §4.2.7.1).
@@ -126,7 +126,7 @@ pub struct Notice {
     pub asc: Asc,
 }
 
-/// What came of a PERSISTENT RESERVE OUT.
+/// The result of a PERSISTENT RESERVE OUT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The nexuses to notify.

@@ -110,12 +110,12 @@ impl Drop for Sanitize {
     }
 }
 
-/// A sanitize operation on its way. One that is dropped before its end has failed; before it was
-/// admitted, it has never been.
+/// A sanitize operation in progress. If it is dropped before its end, it has failed; if it is dropped
+/// before it was admitted, it has not begun.
 ///
-/// Its driver calls [`admit`](Self::admit) once, and [`go_on`](Self::go_on) until that says that
-/// the operation is over. The lease is one of all blocks, as for an UNMAP of all, and not bound to
-/// the command that asked for the operation.
+/// Its driver calls [`admit`](Self::admit) once, and [`go_on`](Self::go_on) until the operation
+/// has ended. The lease is of all blocks, as for an UNMAP of all, and does not belong to the command that
+/// requested the operation.
 pub struct SanitizeWork {
     volume: Arc<dyn Volume>,
     extent: Extent,

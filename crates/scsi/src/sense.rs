@@ -8,9 +8,9 @@ use block::Status as VolumeStatus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ScsiStatus {
-    /// The command did what was asked.
+    /// The command succeeded.
     Good = 0x00,
-    /// Sense data say why not.
+    /// Sense data have the reason of a failure.
     CheckCondition = 0x02,
     /// The logical unit cannot take the command now.
     Busy = 0x08,
@@ -26,7 +26,7 @@ pub enum ScsiStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SenseKey {
-    /// Nothing to say.
+    /// No error.
     NoSense = 0x0,
     /// The logical unit cannot be reached.
     NotReady = 0x2,
@@ -146,7 +146,7 @@ pub struct FieldPointer {
     pub bit: Option<u8>,
 }
 
-/// What the sense-key specific bytes say.
+/// The meaning of the sense-key specific bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySpecific {
     /// With ILLEGAL REQUEST: the offending field.
@@ -262,7 +262,8 @@ impl Sense {
         }
     }
 
-    /// Bytes in the given format; what is longer than a format's fields is left out as SPC says.
+    /// Bytes in the given format. Values that do not fit into a format's fields are omitted, as SPC
+    /// requires.
     pub fn encode(&self, format: SenseFormat) -> SenseBytes {
         match format {
             SenseFormat::Fixed => self.encode_fixed(),
@@ -346,7 +347,7 @@ impl FieldPointer {
     }
 }
 
-/// Which of the two formats an initiator wants (D_SENSE of the control mode page).
+/// The format of sense data that an initiator selects (D_SENSE of the control mode page).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenseFormat {
     /// Response code 70h.

@@ -42,9 +42,9 @@ impl Default for Turn {
 /// The state of a command after its turn.
 #[derive(Debug)]
 pub enum Step {
-    /// It needs another.
+    /// It needs another turn.
     More,
-    /// It waits for a volume, which says when it may go on.
+    /// It waits for a volume, which reports when it may continue.
     Waits,
     /// It is done.
     Over(Response),

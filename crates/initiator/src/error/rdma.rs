@@ -9,7 +9,7 @@ use nvme::rdma::wire::RejectStatus;
 /// Why a connection over RDMA could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
-    /// No adapter has the address that the controller is reached from.
+    /// No adapter has the local address of the route to the controller.
     #[error("no RDMA adapter reaches the target: {0}; use rdma=soft, which needs none")]
     NoAdapter(#[source] HwError),
     /// No route leads to the controller.
@@ -20,7 +20,7 @@ pub enum RdmaError {
     Bind {
         /// The address.
         local: IpAddr,
-        /// What the system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// No address of loopback was free.

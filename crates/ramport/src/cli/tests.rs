@@ -58,7 +58,7 @@ fn json_is_accepted_before_and_after_a_verb() {
     parse("bench --json file").expect("bench has its own");
 }
 
-/// What verbs say at the end of their help.
+/// The ends of the verbs' help texts.
 const EXAMPLES: [(&[&str], &str); 12] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),

@@ -12,7 +12,7 @@ pub(super) enum Place {
     Object(Noun, String),
 }
 
-/// A text that is no place.
+/// A text that is not a place.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a place; places are /, {kinds} and what `ls` lists there", kinds = kinds())]
 pub(super) struct PlaceFault(String);

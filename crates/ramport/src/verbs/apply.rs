@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::mistake::{Mistake, SystemFailure};
 use crate::output;
 
-/// The exit status of `--diff` where something would change.
+/// The exit status of `--diff` if something would change.
 const WOULD_CHANGE: u8 = 3;
 
 pub(super) fn run(daemon: &Daemon, args: &ApplyArgs) -> Result<ExitCode, Failure> {
@@ -96,7 +96,7 @@ fn put(
     })
 }
 
-/// A refusal, which is of the whole file.
+/// A rejection of the whole file.
 fn refused(args: &ApplyArgs, error: &ErrorDetail) -> Failure {
     let shown = args.file.display();
     Failure::Refused(ErrorDetail {

@@ -36,7 +36,7 @@ fn path(name: &str) -> String {
     format!("/v1/hosts/{}", path_part(name))
 }
 
-/// The host as the arguments say; its CHAP stays as it was `before` where they say nothing of it.
+/// The host that the arguments describe. Without CHAP arguments, it keeps the CHAP settings `before`.
 fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure> {
     Ok(Host {
         told_by: if args.told_by_address {
@@ -49,8 +49,8 @@ fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure
     })
 }
 
-/// What is to be proved, as the arguments say; it stays as it was `before` where they say nothing
-/// of it. Where no user is given, it is that of the name `own`.
+/// The CHAP settings that the arguments describe, or the settings `before` without CHAP arguments. The
+/// default user is `own`.
 pub(super) fn chap(
     given: &ChapArgs,
     own: &str,

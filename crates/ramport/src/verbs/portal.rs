@@ -24,8 +24,8 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     }
 }
 
-/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA.
-/// What is so already stays.
+/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA. A
+/// setting that is in force already is no error.
 fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
     let portal = args.url.0;
     let asked = match args.rdma {
@@ -85,7 +85,7 @@ fn beside(args: &PortalSetArgs) -> Result<Portal, Failure> {
     beside.ok_or_else(|| Mistake::NotOverTcp { portal: args.url }.into())
 }
 
-/// The portal that is defined there, whatever carries its RDMA.
+/// The portal that is defined there, with any RDMA provider.
 fn find(daemon: &Daemon, wanted: Portal) -> Result<Option<Portal>, Failure> {
     let rdma = wanted.0.rdma;
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
@@ -151,7 +151,7 @@ const fn segmented(segmentation: RdmaSegmentation) -> &'static str {
     }
 }
 
-/// What came to its address, and what of it was dropped or refused, where anything was.
+/// The packets received at a portal's address, and the dropped and rejected ones by cause.
 fn packets(statistics: &RdmaStatisticsView) -> String {
     let by_cause = [
         ("dropped", &statistics.packets_dropped),
@@ -166,7 +166,7 @@ fn packets(statistics: &RdmaStatisticsView) -> String {
         .join("; ")
 }
 
-/// The causes for which there was anything, with their counts.
+/// The causes with a count above zero.
 fn nonzero(causes: &BTreeMap<String, u64>) -> Option<String> {
     let causes: Vec<_> = (causes.iter())
         .filter(|(_, count)| **count > 0)
@@ -175,7 +175,7 @@ fn nonzero(causes: &BTreeMap<String, u64>) -> Option<String> {
     (!causes.is_empty()).then(|| causes.join(", "))
 }
 
-/// Whether it is open; why not, where it is not.
+/// Whether the portal is open, or why it is closed.
 pub(crate) fn state(portal: &PortalView) -> String {
     match portal.state {
         PortalState::Open => "open".to_owned(),
@@ -187,7 +187,7 @@ pub(crate) fn state(portal: &PortalView) -> String {
     }
 }
 
-/// What carries RDMA there.
+/// The RDMA provider of a portal.
 pub(crate) fn provider(portal: &PortalView) -> Option<&'static str> {
     Some(match portal.provider? {
         RdmaProvider::Hw => "hw",

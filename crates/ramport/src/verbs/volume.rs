@@ -20,7 +20,7 @@ use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
 use crate::units::bytes;
 
-/// How long something may take before its progress is shown, and how often that is asked for.
+/// How long an action may take before its progress is shown, and how often progress is queried.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
@@ -172,7 +172,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     ))
 }
 
-/// What is worth knowing of a volume beside its size, in words.
+/// The kind and state of a volume, in words.
 pub(super) fn remarks(volume: &VolumeView) -> String {
     let mut words = vec![volume.kind.0.to_string()];
     if volume.read_only {
@@ -249,7 +249,7 @@ fn identity(identity: &Identity) -> String {
     readable(identity)
 }
 
-/// Does what may take long, while another thread shows how far it is.
+/// Sends a request that may take long, while another thread shows its progress.
 fn with_progress<T>(
     daemon: &Daemon,
     name: &str,

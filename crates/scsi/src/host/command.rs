@@ -54,11 +54,11 @@ pub struct Outcome {
 /// Why a command did not end with GOOD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandFailure {
-    /// Its status says so.
+    /// The command ended with another status.
     Status {
         /// SCSI status; [`ScsiStatus`](crate::ScsiStatus) has names for those that are used.
         status: u8,
-        /// What CHECK CONDITION came with.
+        /// The sense data of CHECK CONDITION.
         sense: Option<ReceivedSense>,
     },
     /// The target could not deliver the command or its status (the iSCSI response code).
@@ -71,11 +71,11 @@ pub enum CommandFailure {
         /// The reason's code.
         reason: u8,
     },
-    /// Data came with a wrong digest.
+    /// Data arrived with a wrong digest.
     DataDigest,
-    /// Fewer data were transferred than the command is about, though it ended with GOOD.
+    /// Fewer data were transferred than the command requested, although it ended with GOOD.
     Short {
-        /// How many bytes were.
+        /// How many bytes were transferred.
         moved_bytes: u32,
     },
     /// It was aborted because it took too long.

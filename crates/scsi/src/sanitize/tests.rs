@@ -86,7 +86,7 @@ impl Bed {
         assert!(matches!(self.go_on(work), Step::More));
     }
 
-    /// As many turns as the volume lets it have; what came of it, unless it waits.
+    /// Runs turns until the operation waits or ends; returns the result if it has ended.
     fn go_on_all(&mut self, work: &mut SanitizeWork) -> Option<Response> {
         loop {
             match self.go_on(work) {
@@ -135,7 +135,7 @@ fn read_10() -> [u8; 16] {
     cdb
 }
 
-/// Whether `sense` says that a sanitize operation goes on; how far it is.
+/// The progress of a sanitize operation, if `sense` reports one in progress.
 fn progress(sense: Sense) -> Option<u16> {
     match sense.specific {
         Some(crate::KeySpecific::Progress(progress)) => {
