@@ -1,4 +1,4 @@
-//! An iSCSI initiator session against a target that says what the input tells it to.
+//! An iSCSI initiator session with a target whose PDUs are determined by the input.
 
 #![no_main]
 

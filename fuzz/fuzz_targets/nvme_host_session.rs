@@ -1,4 +1,4 @@
-//! An NVMe/TCP host session against a controller that says what the input tells it to.
+//! An NVMe/TCP host session with a controller whose PDUs are determined by the input.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! An NVMe/RDMA host session against a controller that says what the input tells it to.
+//! An NVMe/RDMA host session with a controller whose messages are determined by the input.
 
 #![no_main]
 
