@@ -110,7 +110,7 @@ fn asked_to_overwrite(names: &str) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
 }
 
-/// Prints to standard output. A reader that has gone away (`| head`) has seen what it wanted.
+/// Prints to standard output. If the reader has closed it (`| head`), that is not an error.
 fn say(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }

@@ -31,7 +31,7 @@ pub enum BenchError {
         /// The path.
         path: PathBuf,
     },
-    /// A file that has no length, and none was asked for.
+    /// A file that has no length, and none was requested.
     #[error("{path} is missing or empty; add --size to lay it out, e.g. --size 1g", path = path.display())]
     EmptyFile {
         /// The path.
@@ -56,7 +56,7 @@ pub enum BenchError {
     TooDeep {
         /// The source.
         source_name: String,
-        /// The depth asked for.
+        /// The depth requested.
         wanted: u16,
         /// The most possible.
         possible: u16,

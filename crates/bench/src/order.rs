@@ -1,7 +1,7 @@
 //! Pseudo-random numbers: in which order blocks are visited, and what they hold.
 
 /// A pseudo-random order of `0..len` that visits each number once and takes no memory: a keyed
-/// bijection on the next power of two, applied again while the result lies outside.
+/// bijection on the next power of two, applied again while the result is outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     len: u64,

@@ -115,7 +115,7 @@ pub enum Rate {
 pub enum OnError {
     /// The run ends.
     Stop,
-    /// It is counted and the run goes on.
+    /// It is counted and the run continues.
     Count,
 }
 

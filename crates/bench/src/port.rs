@@ -89,7 +89,7 @@ impl Port {
         }
     }
 
-    /// Takes an I/O; it goes out with the next poll. The slot is free and the range lies inside the
+    /// Takes an I/O; it goes out with the next poll. The slot is free and the range is inside the
     /// device, in whole blocks, as long as a buffer at most.
     #[inline]
     pub(crate) fn submit(&mut self, slot: u16, direction: Direction, offset_bytes: u64, len: u32) {

@@ -12,7 +12,7 @@ use crate::format::thousands;
 /// The time over which the IOPS shown are averaged.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// Until when a run goes on.
+/// Until when a run continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// Until this much time is over.

@@ -11,7 +11,7 @@ use crate::{Daemon, Direction, Pattern, Plan, Wait, latency::Latencies};
 /// The figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was asked for.
+    /// What was requested.
     pub workload: Workload,
     /// Seconds that were measured.
     pub elapsed_s: f64,
@@ -47,7 +47,7 @@ pub struct Report {
     pub(crate) latencies: [Latencies; 3],
 }
 
-/// What was asked for.
+/// What was requested.
 #[derive(Clone, Debug, Serialize)]
 pub struct Workload {
     /// The pattern.

@@ -257,7 +257,7 @@ fn measure(
     })
 }
 
-/// Until when the bar goes on.
+/// Until when the bar continues.
 fn goal(plan: &Plan, jobs: &[Job]) -> Goal {
     match plan.end {
         End::After(runtime) => Goal::Time(plan.ramp + runtime),

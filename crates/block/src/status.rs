@@ -3,7 +3,7 @@
 /// Why an operation failed. Each protocol has a code of its own for each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Status {
-    /// A block lies beyond the end of the volume.
+    /// A block is beyond the end of the volume.
     #[error("the extent reaches beyond the end of the volume")]
     LbaOutOfRange,
     /// The volume is locked against writes.

@@ -96,7 +96,7 @@ impl Geometry {
         self.blocks.0 << self.block_size.shift()
     }
 
-    /// The bytes of `extent`, or [`Status::LbaOutOfRange`] where any block of it lies beyond the
+    /// The bytes of `extent`, or [`Status::LbaOutOfRange`] where any block of it is beyond the
     /// end.
     pub fn byte_range(self, extent: Extent) -> Result<ByteRange, Status> {
         let end = extent

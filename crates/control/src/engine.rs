@@ -276,7 +276,7 @@ fn settle_machine(store: &mut Store, saved: &mut SavedState) -> Result<Uuid, Sto
     Ok(machine)
 }
 
-/// A portal that was asked for with port 0 is kept with the port that it got.
+/// A portal that was requested with port 0 is kept with the port that it got.
 fn replace_portal(changes: &mut [Change], asked: PortalDefinition, opened: PortalDefinition) {
     for change in changes {
         if *change == Change::AddPortal(Text(Portal(asked))) {

@@ -94,7 +94,7 @@ impl Place {
         if is_last { Self::Last } else { Self::Before }
     }
 
-    /// How to go on if only the last change is lost.
+    /// How to continue if only the last change is lost.
     fn way_out(self) -> &'static str {
         match self {
             Self::Before => "",

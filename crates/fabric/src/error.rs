@@ -21,7 +21,7 @@ pub enum FabricError {
     /// The adapter cannot be used, or a call on it failed.
     #[error(transparent)]
     Adapter(HwError),
-    /// The region lies outside of the memory that was allocated.
+    /// The region is outside of the memory that was allocated.
     #[error("the region is not inside allocated memory")]
     NotAllocated,
     /// Addresses of two families.

@@ -503,7 +503,7 @@ impl Soft {
         })
     }
 
-    /// Whether the path to a requester has room for packets of the length that it asks for. Its
+    /// Whether the path to a requester has room for packets of the length that it requests. Its
     /// request sets the length for both ends, but it knows only its own interface.
     fn can_answer(&mut self, request: &ConnectRequest) -> bool {
         let peer = request.flow.remote().ip();

@@ -48,7 +48,7 @@ impl Buffers {
     /// Where a slot's buffer starts. Panics where there is no such slot.
     pub(crate) fn slot_ptr(&self, slot: u16) -> *mut u8 {
         assert!(slot < self.count, "there is no slot {slot}");
-        // SAFETY: `slot` is below `count`, so the result lies inside the mapping.
+        // SAFETY: `slot` is below `count`, so the result is inside the mapping.
         unsafe { self.base.add(usize::from(slot) * self.stride_bytes) }
     }
 
@@ -57,7 +57,7 @@ impl Buffers {
     /// # Safety
     /// While the result lives, nothing writes the slot's bytes, the kernel included.
     pub(crate) unsafe fn slot(&self, slot: u16) -> &[u8] {
-        // SAFETY: the slot lies inside the mapping, which is initialized (zeros); the caller keeps
+        // SAFETY: the slot is inside the mapping, which is initialized (zeros); the caller keeps
         // writers away.
         unsafe { slice::from_raw_parts(self.slot_ptr(slot), self.slot_bytes) }
     }
@@ -67,7 +67,7 @@ impl Buffers {
     /// # Safety
     /// While the result lives, nothing else reads or writes the slot's bytes, the kernel included.
     pub(crate) unsafe fn slot_mut(&mut self, slot: u16) -> &mut [u8] {
-        // SAFETY: the slot lies inside the mapping, which is initialized; the caller keeps others
+        // SAFETY: the slot is inside the mapping, which is initialized; the caller keeps others
         // away.
         unsafe { slice::from_raw_parts_mut(self.slot_ptr(slot), self.slot_bytes) }
     }

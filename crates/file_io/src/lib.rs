@@ -90,7 +90,7 @@ pub enum FileError {
     /// The operating system reported an error.
     #[error("{0}")]
     Os(#[source] io::Error),
-    /// Fewer bytes were transferred than asked for (the end of the file?).
+    /// Fewer bytes were transferred than requested (the end of the file?).
     #[error("{done_bytes} of {wanted_bytes} bytes were transferred")]
     Short {
         /// The bytes that were transferred.

@@ -101,7 +101,7 @@ impl Threads {
             let builder = thread::Builder::new().name("file-io".to_owned());
             match builder.spawn(move || shared.work()) {
                 Ok(handle) => self.handles.push(handle),
-                // The system has no thread left, and there is none that would do it.
+                // No thread can be created, and no other thread exists that could do it.
                 Err(_) if self.handles.is_empty() => self.shared.work_once(),
                 Err(_) => {}
             }

@@ -62,7 +62,7 @@ impl Device {
         &self.info
     }
 
-    /// The I/O queues, once; later calls give none. There are as many as asked for, or as the other
+    /// The I/O queues, once; later calls give none. There are as many as requested, or as the other
     /// side allows if that is fewer.
     pub fn take_queues(&mut self) -> Vec<Queue> {
         std::mem::take(&mut self.queues)

@@ -65,7 +65,7 @@ pub struct Backoff {
     pub first: Duration,
     /// The longest wait; waits double up to it.
     pub max: Duration,
-    /// How long to go on before giving up; commands that wait fail then.
+    /// How long to continue before giving up; commands that wait fail then.
     pub give_up_after: Duration,
     /// Seeds the jitter (each wait is drawn from half to one and a half times its mean).
     pub seed: u64,

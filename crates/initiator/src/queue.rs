@@ -116,7 +116,7 @@ impl Queue {
         queue
     }
 
-    /// How many slots there are: as many as asked for, or as the controller takes if that is fewer.
+    /// How many slots there are: as many as requested, or as the controller takes if that is fewer.
     pub fn depth(&self) -> u16 {
         self.limits.depth
     }

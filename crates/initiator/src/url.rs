@@ -187,17 +187,17 @@ impl Url {
         self.unit as u16
     }
 
-    /// Whether header digests are asked for (`hdgst=`).
+    /// Whether header digests are requested (`hdgst=`).
     pub fn header_digest(&self) -> Switch {
         self.header_digest
     }
 
-    /// Whether data digests are asked for (`ddgst=`).
+    /// Whether data digests are requested (`ddgst=`).
     pub fn data_digest(&self) -> Switch {
         self.data_digest
     }
 
-    /// How many I/O queues (`queues=`) or sessions (`sessions=`) are asked for.
+    /// How many I/O queues (`queues=`) or sessions (`sessions=`) are requested.
     pub fn queues(&self) -> Option<u16> {
         self.queues
     }

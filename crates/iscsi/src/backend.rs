@@ -28,7 +28,7 @@ pub struct SessionEnds<'a> {
 pub struct Authentication {
     /// The secret that the initiator must prove; `None` if it need not prove any.
     pub initiator: Option<Credentials>,
-    /// The secret that the target proves if the initiator asks for it.
+    /// The secret that the target proves if the initiator requests it.
     pub target: Option<Credentials>,
 }
 

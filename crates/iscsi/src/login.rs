@@ -182,7 +182,7 @@ impl Login {
         self.gathered.extend_from_slice(segment);
         let transit = request.flags & TRANSIT != 0;
         if request.flags & CONTINUE != 0 {
-            // T and C exclude each other (RFC 7143 §11.12.2); an empty response asks for the rest.
+            // T and C exclude each other (RFC 7143 §11.12.2); an empty response requests the rest.
             return if transit {
                 Err(LoginStatus::INITIATOR_ERROR)
             } else {
@@ -322,7 +322,7 @@ impl Login {
         Ok(())
     }
 
-    /// Checks the initiator's CHAP response, and gives ours if it asks for one (`theirs` is its identifier and challenge).
+    /// Checks the initiator's CHAP response, and gives ours if it requests one (`theirs` is its identifier and challenge).
     fn verify(
         &mut self,
         name: &str,
@@ -387,7 +387,7 @@ impl Login {
         Ok(())
     }
 
-    /// The initiator asks for the stage `next`. Returns `None` if the target is not ready for it.
+    /// The initiator requests the stage `next`. Returns `None` if the target is not ready for it.
     fn transit(
         &mut self,
         next: Stage,

@@ -339,7 +339,7 @@ impl Connection {
         Ok(sent_bytes)
     }
 
-    /// Sends until nothing is left, the socket takes no more, or the turn has had enough.
+    /// Sends until nothing is left, the socket accepts no more, or the turn's limit is reached.
     fn send(
         &mut self,
         gather: &mut Gather,
@@ -416,11 +416,11 @@ pub(crate) fn configure(socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A silent peer is asked after so long whether it is there …
+/// The silence after which a peer is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// … again after so long …
+/// The interval between probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// The number of keep-alives.
+/// The number of probes.
 const KEEPALIVE_PROBES: u32 = 4;
 /// A peer that acknowledges nothing for this time counts as lost.
 const UNACKNOWLEDGED_MS: u32 = 60_000;

@@ -201,7 +201,7 @@ const fn word(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The host that is asked for, or the only one that is listed.
+/// The host that is requested, or the only one that is listed.
 fn guest<'a>(
     offer: &Offer<'a>,
     wish: &Wish<'a>,

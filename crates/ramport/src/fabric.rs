@@ -1,5 +1,5 @@
-//! `ramport fabric`: what this machine has for RDMA. It works without a daemon; one that runs is
-//! asked for its portals.
+//! `ramport fabric`: what this machine has for RDMA. It works without a daemon; a running daemon
+//! also returns its portals.
 
 use std::net::Ipv4Addr;
 

@@ -48,7 +48,7 @@ pub struct CmLimits {
     pub connections_max: usize,
     /// The same per peer.
     pub connections_per_peer_max: usize,
-    /// Connections that peers asked for and that are not yet established.
+    /// Connections that peers requested and that are not yet established.
     pub half_open_max: usize,
     /// The same per peer.
     pub half_open_per_peer_max: usize,

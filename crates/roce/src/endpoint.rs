@@ -227,7 +227,7 @@ impl Endpoint {
 
     /// The instant that [`poll_timeout`](Self::poll_timeout) returned has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        // Whatever is armed in this loop lies in the future, so it ends.
+        // Whatever is armed in this loop is in the future, so it ends.
         while let Some(index) = self.deadlines.pop_due(now) {
             let slot = self.slots.at(index);
             slot.armed = None;

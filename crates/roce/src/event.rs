@@ -10,7 +10,7 @@ use crate::wire::{PathMtu, Qpn};
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Someone wants to connect: answer by accepting or rejecting.
+    /// A connection request: answer by accepting or rejecting.
     Request(ConnectRequest),
     /// The requested connection is established; the queue pair may be used.
     Connected {
@@ -76,12 +76,12 @@ pub struct ConnectRequest {
     pub service: ServiceId,
     /// From here to the requester.
     pub flow: Flow,
-    /// The requester's address and port, and the address that it asked for, from rdma_cm's header;
+    /// The requester's address and port, and the address that it requested, from rdma_cm's header;
     /// `None` for services outside the TCP port space.
     pub addresses: Option<(SocketAddr, IpAddr)>,
     /// RDMA READs and atomics that the requester answers at once.
     pub responder_resources: u8,
-    /// RDMA READs and atomics that the requester wants to have open at once.
+    /// RDMA READs and atomics that the requester requests at once.
     pub initiator_depth: u8,
     /// Payload of a full packet.
     pub path_mtu: PathMtu,

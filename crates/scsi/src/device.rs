@@ -79,7 +79,7 @@ pub(crate) struct Unit {
     pub(crate) mode: ModeState,
     /// START STOP UNIT.
     pub(crate) stopped: bool,
-    /// A SANITIZE that is not done: it goes on, or has failed.
+    /// A SANITIZE that is not done: it continues, or has failed.
     pub(crate) sanitize: Option<Sanitize>,
     /// PREVENT ALLOW MEDIUM REMOVAL, by nexus.
     pub(crate) removal_prevented: Vec<NexusId>,
@@ -102,7 +102,7 @@ pub struct View {
     pub volume: Arc<dyn Volume>,
     /// Whether bytes may be sent from where they lie in the volume ([`Volume::pinned`]).
     pub is_pinned: bool,
-    /// Whether reads and writes may go on without asking the device again.
+    /// Whether reads and writes may continue without asking the device again.
     pub reads: bool,
     /// As `reads`, for writes.
     pub writes: bool,
@@ -110,7 +110,7 @@ pub struct View {
     pub sense_format: SenseFormat,
 }
 
-/// How a command goes on after its CDB was seen.
+/// How a command continues after its CDB was seen.
 pub enum Begin {
     /// It is finished.
     Done(Response),
@@ -130,7 +130,7 @@ pub enum Begin {
 pub enum Finish {
     /// It is finished.
     Done(Response),
-    /// It goes on without the device, in turns.
+    /// It continues without the device, in turns.
     Copy(Box<CopyWork>),
 }
 

@@ -6,7 +6,7 @@
 //!
 //! A transport opens a nexus at a [`Device`], and asks [`Device::begin`] about each CDB. Transfers
 //! come back as [`Medium`] commands that it executes on the volume itself, piece by piece as data
-//! move; all else is done by the device. What may take long goes on in [`Turn`]s. For plain reads
+//! move; all else is done by the device. What may take long continues in [`Turn`]s. For plain reads
 //! and writes a transport may keep a [`View`] and skip the device while [`Device::generation`]
 //! stands still.
 //!

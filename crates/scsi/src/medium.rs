@@ -1,4 +1,4 @@
-//! Commands that touch the medium: what a CDB asks for, checked, and its execution on a volume.
+//! Commands that touch the medium: what a CDB requests, checked, and its execution on a volume.
 //!
 //! Read first: SBC-4, "Direct access block commands".
 

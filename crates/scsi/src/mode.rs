@@ -33,7 +33,7 @@ const ALL_PAGES: u8 = 0x3F;
 const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
 
-/// PC: which values of the pages are asked for.
+/// PC: which values of the pages are requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Current,
@@ -147,7 +147,7 @@ fn control_page(values: Values, state: ModeState) -> Vec<u8> {
 
 /// MODE SELECT (6) where `cdb[0]` is 15h, else (10); the state after it.
 pub(crate) fn select(cdb: &[u8; 16], list: &[u8], state: ModeState) -> Result<ModeState, Sense> {
-    // PF must be 1 (pages as SPC has them); SP asks for saving, which there is none of.
+    // PF must be 1 (pages as SPC has them); SP requests saving, which there is none of.
     if cdb[1] & 0x01 != 0 {
         return Err(Sense::invalid_cdb_bit(1, 0));
     }

@@ -1,4 +1,4 @@
-//! SANITIZE (SBC-4, "Sanitize operations"): it goes on apart from the command that began it, and
+//! SANITIZE (SBC-4, "Sanitize operations"): it continues apart from the command that began it, and
 //! until it is over the logical unit answers little else.
 //!
 //! ```text
@@ -141,8 +141,8 @@ enum Stage {
 }
 
 impl SanitizeWork {
-    /// Of the blocks `extent`, that a CDB, already checked, asks for, and what the logical unit
-    /// keeps of it in place of the one `before`.
+    /// The operation that a checked CDB requests on the blocks `extent`, and the state that the logical
+    /// unit keeps of it in place of `before`.
     pub(crate) fn new(
         cdb: &[u8; 16],
         extent: Extent,
@@ -166,7 +166,7 @@ impl SanitizeWork {
         (work, sanitize)
     }
 
-    /// IMMED: the command that asked for it does not wait for its end.
+    /// IMMED: the command that requested it does not wait for its end.
     pub fn is_immediate(&self) -> bool {
         self.is_immediate
     }
@@ -274,7 +274,7 @@ impl SanitizeWork {
         self.standing.set(standing);
     }
 
-    /// The answer to the command that asked for it.
+    /// The answer to the command that requested it.
     fn response(&self) -> Response {
         match self.standing.get() {
             DONE => Response::good(),

@@ -18,7 +18,7 @@ pub enum ScsiStatus {
     ReservationConflict = 0x18,
     /// Too many commands are outstanding.
     TaskSetFull = 0x28,
-    /// Another nexus ended the command and asked for that to be reported.
+    /// Another nexus ended the command and requested a report of that.
     TaskAborted = 0x40,
 }
 

@@ -118,7 +118,7 @@ impl Fixture {
         }
     }
 
-    /// The command that has waited longest goes on.
+    /// The command that has waited longest continues.
     fn complete(&self, result: Result<(), Status>) {
         let late = self.late.volume();
         let ticket = late.waiting()[0];

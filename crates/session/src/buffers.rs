@@ -114,13 +114,13 @@ impl Buffers {
         &mut bytes[*start..*start + self.slot_bytes]
     }
 
-    /// The bytes of a range. Panics if it lies outside of its slot.
+    /// The bytes of a range. Panics if it is outside of its slot.
     pub fn range(&self, range: BufferRange) -> &[u8] {
         let offset = range.offset as usize;
         &self.slot(range.slot)[offset..offset + range.len_bytes as usize]
     }
 
-    /// The bytes of a range, to be written. Panics if it lies outside of its slot.
+    /// The bytes of a range, to be written. Panics if it is outside of its slot.
     pub fn range_mut(&mut self, range: BufferRange) -> &mut [u8] {
         let offset = range.offset as usize;
         &mut self.slot_mut(range.slot)[offset..offset + range.len_bytes as usize]
@@ -138,7 +138,7 @@ impl Buffers {
         &self.slot(slot)[start..start + len_bytes as usize]
     }
 
-    /// Whether a range lies inside of its slot's buffer.
+    /// Whether a range is inside of its slot's buffer.
     pub fn contains(&self, range: BufferRange) -> bool {
         range.slot < self.slots()
             && u64::from(range.offset) + u64::from(range.len_bytes) <= self.slot_bytes as u64

@@ -65,7 +65,7 @@ enum LeaseStage {
     Settling,
 }
 
-/// Whether and when a command may go on.
+/// Whether and when a command may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// Execute and complete: the command holds no lease.

@@ -21,7 +21,7 @@ pub struct Chap {
     pub user: String,
     /// Its secret, of 12 to 255 bytes.
     pub secret: Secret,
-    /// What targets prove to the host, where it asks for that.
+    /// What targets prove to the host, if it requests that.
     pub mutual: Option<MutualChap>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ChapForm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "other.secret")]
     secret_file: Option<PathBuf>,
-    /// Mutual CHAP: what targets prove to the host if it asks for that.
+    /// Mutual CHAP: what targets prove to the host if it requests that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MutualForm>)]
     mutual: Option<MutualChap>,

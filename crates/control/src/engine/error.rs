@@ -18,7 +18,7 @@ pub enum EngineError {
     /// The definitions contradict each other.
     #[error(transparent)]
     Definition(#[from] DefinitionFault),
-    /// What exists cannot become what was asked for.
+    /// What exists cannot become what was requested.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A name, size or address is wrong.

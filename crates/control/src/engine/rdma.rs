@@ -22,7 +22,7 @@ pub enum RdmaProvider {
 pub enum RdmaSegmentation {
     /// It does.
     On,
-    /// Each packet is sent by a call of its own: that was asked for, or the system was seen to
+    /// Each packet is sent by a call of its own: that was requested, or the system was seen to
     /// damage runs.
     Off,
 }

@@ -18,7 +18,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Takes a step. For a portal that got another address than was asked for: both.
+    /// Takes a step. For a portal that got another address than was requested: both.
     pub(super) fn take(
         &mut self,
         step: Step,

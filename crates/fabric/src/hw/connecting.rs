@@ -29,12 +29,12 @@ use crate::verbs::{CommId, ConnectRequest, Event, PathMtu, QpFailure, QpState, Q
 const REQUEST_DATA_MAX: usize = 56;
 const REPLY_DATA_MAX: usize = 196;
 const REJECTION_DATA_MAX: usize = 148;
-/// How long our own application may take to answer a request.
+/// How long the application may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long a peer may take to confirm a disconnect. Linux takes this time from the peer, which may
-/// have asked for hours.
+/// How long a peer may take to confirm a disconnect. Linux uses the time that the peer requested, which
+/// may be hours.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
-/// How often an address is looked for that no device has.
+/// The interval of checks whether a device has the address, while none has it.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Events in a round. Each may cost a few system calls, which delay other work.
 const EVENTS_PER_ROUND: usize = 32;

@@ -43,7 +43,7 @@ pub(super) struct Connections {
     next: u32,
 }
 
-/// Connections that peers asked for and that are not yet established, in total and per peer.
+/// Connections that peers requested and that are not yet established, in total and per peer.
 const HALF_OPEN_MAX: usize = 256;
 const HALF_OPEN_PER_PEER_MAX: usize = 64;
 /// Connections of a peer's that were ended here, to which it has not agreed.

@@ -144,7 +144,7 @@ impl Watch {
         }
     }
 
-    /// The longest sleep, if the caller asks for `at_most`.
+    /// The longest sleep, if the caller requests `at_most`.
     pub(super) fn limit(self, at_most: Duration) -> Duration {
         if self.sends_armed {
             at_most

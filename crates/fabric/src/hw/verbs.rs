@@ -210,7 +210,7 @@ impl Mr {
             ),
             _ => (start, len_bytes, rights),
         };
-        // SAFETY: the part lies inside of the mapping, which has a page at least and stays as long
+        // SAFETY: the part is inside of the mapping, which has a page at least and stays as long
         // as the region does.
         let raw = unsafe {
             let first = mapping.address().byte_add(start);

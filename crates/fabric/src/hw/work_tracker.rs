@@ -156,7 +156,7 @@ impl WorkTracker {
             return None;
         }
         for _ in 0..index {
-            // The requests before it succeeded, and their caller asked for no completion.
+            // The requests before it succeeded, and their caller requested no completion.
             let sent = self.pop();
             self.forget(sent);
         }

@@ -29,7 +29,7 @@ pub(super) struct Worker<P> {
     /// The last lookup in `by_qpn`: completions of one connection arrive together.
     last: Option<(Qpn, ConnectionId)>,
     listeners: HashMap<u16, Listener>,
-    /// Those that may go on, in the order of their turns.
+    /// Those that may continue, in the order of their turns.
     ready: VecDeque<ConnectionId>,
     /// How many wait for requests to complete.
     awaiting: usize,

@@ -47,7 +47,7 @@ pub fn discover_targets(url: &Url, timeout: Duration) -> Result<Vec<TargetRecord
         })
         .map_err(lost)?;
     connection.session().logout();
-    // What was asked for is there; a target that only hangs up instead of answering has logged out,
+    // What was requested is there; a target that only hangs up instead of answering has logged out,
     // too.
     let _ = connection.wait_until(&mut buffers, timeout, |connection| {
         (connection.session().poll_event()? == Event::LoggedOut).then_some(())

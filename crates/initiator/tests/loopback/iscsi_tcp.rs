@@ -212,7 +212,7 @@ fn a_command_that_a_busy_target_puts_off_is_sent_again_until_it_is_taken() {
     queue.wait(WaitStrategy::Sleep, moment, &mut done).unwrap();
     assert_eq!(done, [], "TASK SET FULL is no reason to give up");
     assert_eq!(queue.in_flight(), 1);
-    // What needs no room goes on meanwhile.
+    // What needs no room continues meanwhile.
     assert_eq!(run(queue, request(1, Operation::Read, 5, 1)), Ok(()));
     target.room.store(u64::MAX, Ordering::Relaxed);
     queue

@@ -246,7 +246,7 @@ impl std::ops::Deref for IscsiTarget {
     }
 }
 
-/// Whether `input` is a capsule with a Property Set of CC that asks for a normal shutdown.
+/// Whether `input` is a capsule with a Property Set of CC that requests a normal shutdown.
 fn is_farewell(input: &[u8]) -> bool {
     const HEADER: usize = 8;
     const FABRICS: u8 = 0x7F;

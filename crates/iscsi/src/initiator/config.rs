@@ -19,15 +19,15 @@ pub struct SessionConfig {
     pub lun: Lun,
     /// ISID, which no other session of this initiator to this target has.
     pub isid: [u8; 6],
-    /// What the initiator proves by CHAP if the target asks for it.
+    /// What the initiator proves by CHAP if the target requests it.
     pub credentials: Option<Credentials>,
     /// What the target has to prove by CHAP; needs `credentials`.
     pub target_credentials: Option<Credentials>,
     /// Random bytes: the identifier and the challenge that the target has to answer.
     pub challenge: [u8; 1 + CHALLENGE_LEN],
-    /// Whether header digests are asked for.
+    /// Whether header digests are requested.
     pub header_digest: Digest,
-    /// Whether data digests are asked for.
+    /// Whether data digests are requested.
     pub data_digest: Digest,
     /// Keys go from 0 to this less one; at most [`Session::KEYS_MAX`](super::Session::KEYS_MAX).
     pub keys: u16,

@@ -43,7 +43,7 @@ pub struct Session {
     pub(super) sent_bytes: u64,
     /// Outcomes of commands whose data are still in the send list.
     pub(super) held: VecDeque<HeldOutcome>,
-    /// A logout has been asked for.
+    /// A logout has been requested.
     pub(super) is_leaving: bool,
     /// A NOP-Out was sent and has not been answered.
     pub(super) is_pinging: bool,
@@ -60,7 +60,7 @@ pub enum Event {
     Targets(Vec<DiscoveredTarget>),
     /// The target reports an event of the logical unit (AsyncEvent 0).
     Sense(ReceivedSense),
-    /// The target asks for a logout, which was queued.
+    /// The target requests a logout, which was queued.
     LogoutRequested,
     /// The session has been logged out.
     LoggedOut,

@@ -351,7 +351,7 @@ fn what_the_device_answers_is_written_too_and_residuals_are_told() {
     let told = &bed.memory[0].2;
     assert_eq!(usize::from(told[4]) + 5, len, "ADDITIONAL LENGTH");
     assert!(told[len..].iter().all(|byte| *byte == 0xEE));
-    // Fewer bytes are expected than the CDB asks for, and they end inside a block.
+    // Fewer bytes are expected than the CDB requests, and they end inside a block.
     bed.target.volume(0).fill(0, &pattern(1024));
     let to = bed.buffer(6, vec![0; 700]);
     let (answer, status) = bed.command(READ, &read_10(0, 2), 700, &[], (None, Some(to)));

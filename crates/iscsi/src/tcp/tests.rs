@@ -678,7 +678,7 @@ fn any_bytes_after_the_login_never_panic() {
         bytes[4] = 0;
         bytes[5] = 0;
         bytes[6] = 0;
-        // Whether the connection goes on is not the question here.
+        // Whether the connection continues is not the question here.
         let _ended = bed.send_raw(&bytes).is_err();
         bed.receive();
     }

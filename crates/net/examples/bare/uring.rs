@@ -15,7 +15,7 @@ use crate::{
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// A ring for one thread, whose completions are made when it asks for them, where the kernel can do
+/// A ring for one thread, whose completions are made when it requests them, where the kernel can do
 /// that (Linux 6.1).
 pub fn ring() -> io::Result<IoUring> {
     let (entries, completions) = (8, 64);

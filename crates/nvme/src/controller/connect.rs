@@ -59,7 +59,7 @@ pub struct Connection {
     pub wake: WakeToken,
 }
 
-/// SQ flow control, as Connect asked for it.
+/// SQ flow control, as Connect requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqFlow {
     /// Completions carry the head of the submission queue.
@@ -103,7 +103,7 @@ impl IoQueueCount {
     }
 }
 
-/// What a checked Connect asks for.
+/// What a checked Connect requests.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectRequest {
     pub(super) host: Host,

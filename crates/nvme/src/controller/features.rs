@@ -90,7 +90,7 @@ const DISCOVERY_FEATURES: [u8; 2] = [
 /// Temperature thresholds that never trip: over, under.
 const TEMPERATURE_DEFAULTS: [u16; 2] = [0xFFFF, 0];
 
-/// Which value Get Features asks for (SEL).
+/// Which value Get Features requests (SEL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Select {
     Current,
@@ -404,7 +404,7 @@ impl Controller {
     }
 }
 
-/// Number of Queues: how many a host asks for does not matter, it always gets the same; but it must
+/// Number of Queues: how many a host requests does not matter, it always gets the same; but it must
 /// ask before it has any.
 fn number_of_queues(controller: &Controller, value: u32, granted: u32) -> Answer {
     const RESERVED: u32 = 0xFFFF;

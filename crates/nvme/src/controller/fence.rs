@@ -2,7 +2,7 @@
 //! connection of theirs still works by its old permits.
 //!
 //! Connections learn of permits from their own copies. One that is in the middle of a turn while
-//! another host preempts would go on writing for a moment after the preempt was said to be
+//! another host preempts would continue writing for a moment after the preempt was said to be
 //! complete, and the new holder would trust a volume that still changes. So the completion waits
 //! until each such connection was woken and has called [`Subsystem::acknowledge`], which it does
 //! between two turns.

@@ -141,7 +141,7 @@ impl Subsystem {
         structure.multipath = SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA;
         structure.ana_transition_s = 10;
         // All five states. That namespaces stay in their group (bit 6) goes unsaid, though they do:
-        // nvme-cli 2.3 then asks for a log too short to hold any namespaces.
+        // nvme-cli 2.3 then requests a log too short to hold any namespaces.
         structure.ana_capabilities = 0b001_1111;
         structure.ana_group_max = U32::new(ANA_GROUP);
         structure.ana_groups = U32::new(ANA_GROUP);

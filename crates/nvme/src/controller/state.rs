@@ -29,7 +29,7 @@ use crate::wire::log::{ReservationLog, ReservationNotice};
 pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
 const KEEP_ALIVE_GRANULARITY_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
 
-/// How long a discovery controller whose host asked for no keep alive may be silent.
+/// How long a discovery controller whose host requested no keep alive may be silent.
 pub(super) const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
 
 /// What a write to CC asks the subsystem to do.

@@ -121,7 +121,7 @@ pub enum NamespaceError {
     /// Not from 1 to [`Limits::namespaces_max`].
     #[error("namespace ID {nsid} is out of range; use 1 to {last}")]
     InvalidNsid {
-        /// What was asked for.
+        /// What was requested.
         nsid: Nsid,
         /// The largest.
         last: Nsid,

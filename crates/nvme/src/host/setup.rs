@@ -476,7 +476,7 @@ impl Setup {
         self.facts.controller.events & (EVENT_NAMESPACE_ATTRIBUTES | EVENT_DISCOVERY_LOG)
     }
 
-    /// Number of submission queues (NSQR) and completion queues (NCQR) asked for, 0's based.
+    /// Number of submission queues (NSQR) and completion queues (NCQR) requested, 0's based.
     fn queue_count(&self) -> u32 {
         let Purpose::Io { queues, .. } = self.config.purpose else {
             return 0;

@@ -28,7 +28,7 @@ pub struct Upkeep {
 /// What to keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpkeepConfig {
-    /// The Keep Alive Timeout that Connect asked for; zero is none.
+    /// The Keep Alive Timeout that Connect requested; zero is none.
     pub keep_alive_timeout: Duration,
     /// The namespace to watch.
     pub nsid: Nsid,

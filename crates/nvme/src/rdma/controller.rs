@@ -93,7 +93,7 @@ pub struct Accepted<B> {
 #[derive(Debug)]
 pub struct ControllerSession<B> {
     queue: Queue,
-    /// What the host said of the queue when it asked for the connection.
+    /// The queue's properties in the host's connection request.
     asked: ConnectRequest,
     /// Where the data of the command in each slot are.
     places: Vec<Places>,
@@ -348,7 +348,7 @@ impl<B: Backend> ControllerSession<B> {
         result
     }
 
-    /// Connect has to be for the queue that the connection was asked for: its receives are as many
+    /// Connect has to be for the queue of the connection request: its receives are as many
     /// as that has entries.
     fn check_queue(&mut self) -> Result<(), SessionError> {
         let (Stage::Started, Some(connection)) = (self.stage, self.queue.connection()) else {

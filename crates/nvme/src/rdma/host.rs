@@ -14,7 +14,7 @@
 //! Flow control by SQHD is not used: never more commands are in flight than the controller's queue
 //! takes.
 //!
-//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] asks for through
+//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] requests through
 //! [`HostWork`], and hands in the messages that come.
 
 mod table;

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((parsed, parsed.entries()), (request, 128));
     }
 
-    /// Captured: Linux 6.12's nvme-rdma asks for an I/O queue, and for an admin queue.
+    /// Captured: Linux 6.12's nvme-rdma requests an I/O queue and an admin queue.
     #[test]
     fn requests_of_linux_are_read_and_written_alike() {
         for (bytes, queue, entries, controller) in [

@@ -40,7 +40,7 @@ fn a_script_works_in_the_tree_and_stops_at_its_first_failure() {
         8 << 20
     );
 
-    // As the plain command does, it asks for --force.
+    // As the plain command does, it requires --force.
     let output = script(&daemon, "cd /volumes/rd0\nshrink 4M\nlock\n");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(daemon.json(&["volume", "show", "rd0"])["read_only"], false);

@@ -24,7 +24,7 @@ pub(super) struct Conn {
     pub(super) resend: Option<Resend>,
     /// When something is to be done about it next.
     pub(super) deadline: Option<Instant>,
-    /// Whether the peer asked for more time, which is granted once.
+    /// Whether the peer requested more time, which is granted once.
     pub(super) was_extended: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Agreed {
     /// RDMA READs and atomics that the peer answers at once (passive side), or our own bound
     /// (active side).
     resources: u8,
-    /// RDMA READs and atomics that the peer wants to have open.
+    /// RDMA READs and atomics that the peer requests.
     pub(super) peer_depth: u8,
     retry_max: u8,
     rnr_retry_max: u8,

@@ -35,7 +35,7 @@ impl Manager {
     const SERVICE_TIMEOUT: TimeCode = TimeCode::new(23);
 
     /// Handles a message. `flow` leads back to its sender. If it establishes a connection that we
-    /// asked for, the caller must connect the queue pair.
+    /// requested, the caller must connect the queue pair.
     pub(crate) fn handle_message<B: Backend>(
         &mut self,
         now: Instant,

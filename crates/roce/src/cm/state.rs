@@ -63,7 +63,7 @@ impl CmState {
         }
     }
 
-    /// Whether a peer asked for it and it is not yet established.
+    /// Whether a peer requested it and it is not yet established.
     pub const fn is_half_open(self) -> bool {
         matches!(self, Self::ReqReceived | Self::RepSent)
     }

@@ -83,7 +83,7 @@ pub(super) struct Requester {
     pub(super) retry: Retry,
     /// The oldest unacknowledged sequence number when the requester went back last: once is enough.
     pub(super) went_back_at: Option<u64>,
-    /// The sequence number after the last request or packet that asked for an acknowledgement.
+    /// The sequence number after the last request or packet that requested an acknowledgement.
     asked_until: u64,
     /// Requests that succeeded and were not to say so.
     silent: u16,
@@ -206,7 +206,7 @@ impl Requester {
     /// Sequence numbers in flight: a peer distinguishes old from new by half of the 24-bit space.
     const SEQUENCES_OPEN_MAX: u64 = 1 << 22;
 
-    /// Builds the packet at `sending`, which is this request's; whether it asks for an
+    /// Builds the packet at `sending`, which is this request's; whether it requests an
     /// acknowledgement.
     fn send_one<B: Backend>(
         &self,

@@ -182,7 +182,7 @@ impl Responder {
             (Opcode::ReadRequest, Extended::Rdma(reth)) => {
                 let len = reth.dma_len.get();
                 let end = sequence + u64::from(self.mtu.packets(len));
-                // A retry asks for the same or for the rest of it, never for more.
+                // A retry requests the same bytes or the rest of them, never more.
                 let may_read = self.config.access.read;
                 if !may_read || len > Self::DMA_LEN_MAX_BYTES || end > self.expected {
                     return Err(Dropped::OutOfSequence);

@@ -84,7 +84,7 @@ impl Retry {
         self.deadline = is_timed.then(|| now + self.timeout());
     }
 
-    /// The receiver was not ready and wants to be left alone for `wait`.
+    /// The receiver was not ready and requests a pause of `wait`.
     pub(super) fn on_receiver_not_ready(
         &mut self,
         now: Instant,

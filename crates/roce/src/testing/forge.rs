@@ -28,7 +28,7 @@ pub fn datagram(flow: &Flow, bth: Bth, extended: &[u8], payload: &[u8]) -> Vec<u
     seal(flow, &[bth.as_bytes(), extended, payload, pad].concat())
 }
 
-/// A request or response of the reliable-connected service that asks for an acknowledgement.
+/// A request or response of the reliable-connected service that requests an acknowledgement.
 pub fn packet(
     flow: &Flow,
     opcode: Opcode,

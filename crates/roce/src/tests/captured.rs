@@ -299,7 +299,7 @@ fn further_messages_of_linux_are_read_and_written_alike() {
 /// What a packet of Linux's is expected to hold.
 type Expected = (&'static str, Opcode, u32, u32, Asks, Extended, usize);
 
-/// Whether an acknowledgement is asked for.
+/// Whether an acknowledgement is requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Yes,

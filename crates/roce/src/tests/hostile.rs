@@ -182,7 +182,7 @@ fn queue_pairs_without_rights_refuse_operations() {
     let mut victim = Victim::with(none, EVERYTHING);
     victim.next(Opcode::ReadRequest, victim.reth(0, 4).as_bytes(), &[]);
     victim.assert_refused(invalid, "read");
-    // Nor as what it has asked for before, which it has not.
+    // Nor as what it has requested before, which it has not.
     let mut victim = Victim::with(none, EVERYTHING);
     victim.next(SEND_ONLY, &[], b"first");
     victim.answers();

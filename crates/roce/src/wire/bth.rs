@@ -90,7 +90,7 @@ impl Bth {
         self.flags & Self::SOLICITED != 0
     }
 
-    /// Whether an acknowledgement is asked for.
+    /// Whether an acknowledgement is requested.
     pub const fn wants_ack(&self) -> bool {
         self.ack & Self::ACK_REQUEST != 0
     }

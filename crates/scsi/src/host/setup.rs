@@ -107,7 +107,7 @@ pub enum Phase {
     Capacity16,
     /// Reading the capacity by READ CAPACITY (10).
     Capacity10,
-    /// Listing LUNs, since the one that was asked for is not there.
+    /// Listing LUNs, since the one that was requested is not there.
     Luns,
     /// The facts are complete.
     Done,

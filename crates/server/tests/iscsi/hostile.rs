@@ -43,7 +43,7 @@ fn write_and_read(queue: &mut Queue, round: usize) {
 }
 
 /// Runs `attack` beside a session whose I/O is verified, while the attack lasts and while what it
-/// gives is kept. The session goes on over the same connection without delay, and what was charged comes back.
+/// gives is kept. The session continues over the same connection without delay, and what was charged comes back.
 fn beside_a_session<T>(fixture: &Fixture, attack: impl FnOnce() -> T) {
     let server = &fixture.server;
     let (_device, mut queue) = fixture.attach();
@@ -254,7 +254,7 @@ fn hosts_that_keep_much_waiting_get_no_more_than_the_budget_has() {
                 peer.command(itt, WRITE, &verify, 4 << 20, &[1; 4096]);
                 assert!(server.capacity().used_bytes <= BUDGET_BYTES);
             }
-            // Each is answered, or asked to go on: the unit attention, R2Ts, TASK SET FULL.
+            // Each is answered, or asked to continue: the unit attention, R2Ts, TASK SET FULL.
             for _ in 0..8 {
                 let answer = peer.receive().expect("an answer");
                 refused += usize::from((answer.header[0], answer.header[3]) == (0x21, 0x28));

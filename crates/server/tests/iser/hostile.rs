@@ -1,4 +1,4 @@
-//! A session that goes on undisturbed beside hostile initiators: the target closes their connections
+//! A session that continues undisturbed beside hostile initiators: the target closes their connections
 //! or rejects their messages.
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A session that goes on undisturbed beside hostile peers: the target closes their connections.
+//! A session that continues undisturbed beside hostile peers: the target closes their connections.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

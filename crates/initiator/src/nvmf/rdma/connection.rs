@@ -77,7 +77,7 @@ enum DataMemory {
 /// A slot's buffer that the provider borrows.
 struct LentSlot {
     region: MemoryId,
-    /// The offset of the buffer in the lent memory.
+    /// The offset of the buffer in the registered memory.
     start: usize,
     /// Commands in flight that use the buffer. A fused pair has two.
     users: u8,
@@ -330,7 +330,7 @@ impl RdmaConnection {
 }
 
 impl RdmaConnection {
-    /// Disconnects, and returns the lent buffers to `buffers`.
+    /// Disconnects, and returns the registered buffers to `buffers`.
     fn close(&mut self, buffers: &mut Buffers) {
         if !std::mem::take(&mut self.is_open) {
             return;
@@ -351,7 +351,7 @@ impl RdmaConnection {
 
 impl Drop for RdmaConnection {
     fn drop(&mut self) {
-        // The lent buffers are dropped with the queue.
+        // The registered buffers are dropped with the queue.
         let slots = self.resources.slots;
         self.close(&mut Buffers::new(slots, 0));
     }

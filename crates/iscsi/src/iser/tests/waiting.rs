@@ -17,7 +17,7 @@ fn late_for(private_data: &[u8]) -> (Arc<LateVolume>, Bed) {
     (late, bed)
 }
 
-/// The oldest command that waits for the volume goes on.
+/// The oldest command that waits for the volume continues.
 fn go_on(bed: &mut Bed, late: &LateVolume, result: Result<(), Status>) {
     let completion = late.complete(late.waiting()[0], result);
     bed.complete(completion);

@@ -327,7 +327,7 @@ proptest! {
         for number in at..ends.len() {
             prop_assert_eq!(bed.answered(number as u32), 1, "{}", number);
         }
-        // A command may still be answered before, never after; nor are data of one asked for.
+        // A command may still be answered before, never after; nor are data of one requested.
         let end = bed.answers.iter().position(|answer| answer.header[16..20] == TAG.to_be_bytes());
         let after = &bed.answers[end.expect("it was answered")..];
         prop_assert!(after.iter().all(|answer| answer.header[19] as usize >= at));

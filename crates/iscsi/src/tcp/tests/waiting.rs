@@ -35,7 +35,7 @@ fn complete(bed: &mut Bed, late: &LateVolume, ticket: Ticket, result: Result<(),
         .expect("completions end no connection");
 }
 
-/// The oldest command that waits for the volume goes on.
+/// The oldest command that waits for the volume continues.
 fn go_on(bed: &mut Bed, late: &LateVolume, result: Result<(), Status>) {
     complete(bed, late, late.waiting()[0], result);
 }

@@ -10,7 +10,7 @@ use crate::controller::SlotId;
 /// Commands whose data are being read.
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
-    /// Not yet wholly asked for, in the order of the commands.
+    /// Not yet wholly requested, in the order of the commands.
     asks: VecDeque<Ask>,
     /// Bytes that have not come, by slot; 0 if there are none to come.
     left_bytes: Vec<u32>,
@@ -19,7 +19,7 @@ pub(super) struct Inbound {
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     slot: SlotId,
-    /// How many bytes were asked for, and how many there are.
+    /// How many bytes were requested, and how many there are.
     asked_bytes: u32,
     len_bytes: u32,
 }
@@ -62,7 +62,7 @@ impl Inbound {
         }
     }
 
-    /// Data have come: whose, and whether they are all there. `None` if none were asked for.
+    /// Data have come: whose, and whether they are all there. `None` if none were requested.
     pub(super) fn received(&mut self, tag: u64, len: usize) -> Option<(SlotId, bool)> {
         let slot = SlotId(u16::try_from(tag).ok()?);
         let left_bytes = self.left_bytes.get_mut(usize::from(slot.0))?;

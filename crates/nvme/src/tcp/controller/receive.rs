@@ -50,7 +50,7 @@ pub(super) enum Sink {
     Discard,
     /// To a command; they are all of its data.
     Capsule(SlotId),
-    /// To a command; an R2T asked for them.
+    /// To a command; an R2T requested them.
     Transfer(SlotId),
 }
 

@@ -1,6 +1,6 @@
 //! Transfers from the host that R2Ts ask for.
 //!
-//! A command's data are asked for in pieces of equal length (the last may be shorter), in order, at
+//! A command's data are requested in pieces of equal length (the last may be shorter), in order, at
 //! most as many at once as the host allows and there are tags for. The host answers the R2Ts of a
 //! command in order.
 
@@ -33,7 +33,7 @@ pub(super) struct Transfers {
 struct Transfer {
     /// Bytes of the command's data.
     len: u32,
-    /// Bytes that R2Ts have asked for.
+    /// Bytes that R2Ts have requested.
     asked: u32,
     /// Bytes that have come.
     received: u32,

@@ -26,7 +26,7 @@ pub(super) struct Entry {
     /// R2Ts that have not been answered in full.
     pub(super) open_r2ts: u8,
     generation: Generation,
-    /// Data received, or the end of what was asked for by R2Ts, from the start of the command's
+    /// Data received, or the end of what was requested by R2Ts, from the start of the command's
     /// data.
     pub(super) moved_bytes: u32,
     /// Where in the stream the last of the command's data that were placed in the send list end.

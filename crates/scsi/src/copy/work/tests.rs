@@ -116,7 +116,7 @@ impl Late {
         matches!(self.go_on(), Step::Waits) && self.work.is_waiting()
     }
 
-    /// A volume answers what it was asked; whether the copy goes on.
+    /// A volume answers what it was asked; whether the copy continues.
     fn complete(&mut self, is_source: bool, result: Result<(), Status>) -> bool {
         let (late, slot) = if is_source {
             (&self.source, SLOTS.source)

@@ -12,7 +12,7 @@ fn late() -> (Arc<LateVolume>, RdmaHost, RdmaHost) {
     (volume, io, admin)
 }
 
-/// The oldest command that waits for the volume goes on.
+/// The oldest command that waits for the volume continues.
 fn go_on(volume: &LateVolume, io: &mut RdmaHost, result: Result<(), block::Status>) {
     let completion = volume.complete(volume.waiting()[0], result);
     io.complete(completion);

@@ -52,7 +52,7 @@ fn a_delayed_command_is_aborted_and_abort_reports_it() {
     assert_eq!(pdus[0].cqe().cid(), Cid(5));
     assert_code(pdus[0].cqe().status(), StatusCode::AbortRequested);
     assert_eq!(abort_result(&mut io, &mut admin, 5), 1, "it is gone");
-    // The identifier is free again, the other command goes on, and what was aborted does not come
+    // The identifier is free again, the other command continues, and what was aborted does not come
     // back.
     volume.set_admission(Admission::Now);
     assert!(io.command(&read(5, 1, 1), &[]).1.is_success());

@@ -24,7 +24,7 @@ fn submit(io: &mut Peer, sqe: &Sqe, data: &[u8]) {
     io.send(&capsule).expect("a good capsule");
 }
 
-/// The oldest command that waits for the volume goes on.
+/// The oldest command that waits for the volume continues.
 fn go_on(volume: &LateVolume, io: &mut Peer, result: Result<(), block::Status>) {
     let completion = volume.complete(volume.waiting()[0], result);
     io.complete(completion);
@@ -236,7 +236,7 @@ fn a_pair_fails_as_a_whole_where_one_half_is_not_ready() {
         io.complete(volume.complete(tickets[1 - failing], Ok(())));
         let mut pdus = io.pdus();
         if failing == 0 {
-            // Its data were asked for before it was known that the pair fails.
+            // Its data were requested before it was known that the pair fails.
             let ttag = pdus.remove(0).data_header().ttag.get();
             let data = io.h2c_data(Cid(2), ttag, 0, PduFlags::LAST, &[9; 1024]);
             io.send(&data).expect("good data");
@@ -433,7 +433,7 @@ fn commands_go_on_in_any_order_and_all_are_answered() {
     }
 }
 
-/// One of the commands that wait goes on.
+/// One of the commands that wait continues.
 fn step(volume: &LateVolume, io: &mut Peer, choice: u64) {
     let waiting = volume.waiting();
     if !waiting.is_empty() {
