@@ -1,12 +1,12 @@
 //! The waist between protocols and volumes.
 //!
 //! A protocol core (NVMe, SCSI, …) converts a peer's commands into [`Op`]s on a [`Volume`] and the
-//! resulting [`Status`] into its own status codes. A volume knows no protocol; a protocol knows no kind
-//! of volume; neither knows sockets, threads or clocks. This crate has their interface:
+//! resulting [`Status`] into its own status codes. A volume knows no protocol; a protocol knows no
+//! kind of volume; neither knows sockets, threads or clocks. This crate has their interface:
 //!
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — the operations of a volume;
-//! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports later that it is;
+//! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports that later;
 //! - [`Pinned`] — memory of a volume that can be sent from where it lies;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!

@@ -129,8 +129,8 @@ pub enum Admission {
     NotBefore(Instant),
     /// Do not execute; complete with this error, not before the instant, if any.
     Fail(Status, Option<Instant>),
-    /// Wait until [`crate::Completions::done`] reports that the extents are in memory; then execute,
-    /// and settle. Do not complete before the instant, if there is one.
+    /// Wait until [`crate::Completions::done`] reports that the extents are in memory; then
+    /// execute, and settle. Do not complete before the instant, if there is one.
     Later(Option<Instant>),
     /// Execute, then settle before completing. Do not complete before the instant, if there is one.
     NowThenSettle(Option<Instant>),

@@ -38,9 +38,10 @@ pub trait Volume: Send + Sync {
         true
     }
 
-    /// Decides, once per command of a protocol, whether and when the command may continue: filters (delay,
-    /// fault, rate limit) act here, and volumes whose blocks are not in memory begin to read them. A
-    /// command that copies between volumes is admitted for each slice, at both volumes.
+    /// Decides, once per command of a protocol, whether and when the command may continue: filters
+    /// (delay, fault, rate limit) act here, and volumes whose blocks are not in memory begin to
+    /// read them. A command that copies between volumes is admitted for each slice, at both
+    /// volumes.
     ///
     /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on
     /// `intent.extents`: they stay in memory until [`release`](Self::release), except those of an

@@ -1,5 +1,5 @@
-//! Definitions of the objects that a user wants to exist. `ramport apply` takes a file of definitions;
-//! the state file contains them, too.
+//! Definitions of the objects that a user wants to exist. `ramport apply` takes a file of
+//! definitions; the state file contains them, too.
 //!
 //! ```
 //! let text = r#"

@@ -132,7 +132,8 @@ pub trait Provider {
         private_data: &[u8],
     ) -> Result<(), FabricError>;
 
-    /// Ends a connection: its queue pair fails at once, and an event reports when the peer has answered.
+    /// Ends a connection: its queue pair fails at once, and an event reports when the peer has
+    /// answered.
     fn disconnect(&mut self, id: CommId) -> Result<(), FabricError>;
 
     /// Allows a wait to notice completed requests up to a millisecond late, because nothing waits

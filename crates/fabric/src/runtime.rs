@@ -5,7 +5,7 @@
 //!  peer ───► MessageAcceptor ──► Open ───────────────► Ending ──────────► closed
 //!                                 └─ failed, closed, disconnected ──────►
 //!
-//!  mailbox ─► timers ─► completions, events ─► turns of those that may continue ─► poll or sleep ─┐
+//!  mailbox ─► timers ─► completions, events ─► turns of those that may go on ─► poll or sleep ─┐
 //!     ▲                                                                                        │
 //!     └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```

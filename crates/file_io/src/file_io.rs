@@ -80,8 +80,8 @@ impl FileIo {
         }
     }
 
-    /// Makes further completions signal [`descriptor`](Self::descriptor). An event may occur without a
-    /// completion, and one event may signal several completions.
+    /// Makes further completions signal [`descriptor`](Self::descriptor). An event may occur
+    /// without a completion, and one event may signal several completions.
     pub fn announce(&mut self) -> io::Result<()> {
         let Engine::IoUring { ring, event } = &mut self.engine else {
             return Ok(());
@@ -95,7 +95,8 @@ impl FileIo {
     }
 
     /// The descriptor of completion events, for a thread that has several queues, after
-    /// [`announce`](Self::announce). It stays readable after the first event, so wait edge-triggered.
+    /// [`announce`](Self::announce). It stays readable after the first event, so wait
+    /// edge-triggered.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::IoUring { event, .. } => event.as_ref().map(AsFd::as_fd),
@@ -108,8 +109,8 @@ impl FileIo {
         self.in_flight_count
     }
 
-    /// The buffer of `slot`. Panics if a request is in flight in it, since the kernel may be writing
-    /// the buffer.
+    /// The buffer of `slot`. Panics if a request is in flight in it, since the kernel may be
+    /// writing the buffer.
     pub fn buffer(&self, slot: u16) -> &[u8] {
         assert!(
             self.in_flight[usize::from(slot)].is_none(),
@@ -131,9 +132,9 @@ impl FileIo {
         unsafe { self.buffers.slot_mut(slot) }
     }
 
-    /// Starts a request on `len_bytes` bytes from `offset_bytes` on. If the system does not accept the
-    /// request, the next [`poll`](Self::poll) or [`wait`](Self::wait) retries or returns the error.
-    /// Panics if `slot` is in flight or its buffer is shorter.
+    /// Starts a request on `len_bytes` bytes from `offset_bytes` on. If the system does not accept
+    /// the request, the next [`poll`](Self::poll) or [`wait`](Self::wait) retries or returns the
+    /// error. Panics if `slot` is in flight or its buffer is shorter.
     pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u32) {
         let state = &mut self.in_flight[usize::from(slot)];
         assert!(state.is_none(), "slot {slot} is in flight");
@@ -158,15 +159,17 @@ impl FileIo {
         match &mut self.engine {
             Engine::IoUring { ring, .. } => {
                 ring.push(&self.buffers, request);
-                // One call per request: a device that receives 32 requests at once completes them at once
-                // and is idle in between, which took a quarter of the random writes of a virtual disk.
+                // One call per request: a device that receives 32 requests at once completes them
+                // at once and is idle in between, which took a quarter of the random writes of a
+                // virtual disk.
                 ring.start();
             }
             Engine::Threads(threads) => threads.push(request, self.buffers.slot_ptr(slot)),
         }
     }
 
-    /// Submits pending requests, appends completions to `done`, and returns their number. Never waits.
+    /// Submits pending requests, appends completions to `done`, and returns their number. Never
+    /// waits.
     pub fn poll(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<usize> {
         if let Engine::IoUring { ring, .. } = &mut self.engine {
             ring.enter(Until::Now)?;
@@ -175,8 +178,8 @@ impl FileIo {
     }
 
     /// As [`poll`](Self::poll), but waits until at least one request has completed or `timeout` is
-    /// over. Returns at once if there is no timeout and nothing is in flight. Arming a timer costs 1 to 2 µs
-    /// on a virtual machine.
+    /// over. Returns at once if there is no timeout and nothing is in flight. Arming a timer costs
+    /// 1 to 2 µs on a virtual machine.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,

@@ -10,9 +10,10 @@
 //! # Why the unsafe code here is sound
 //!
 //! Memory safety rests on one rule: a slot's buffer is the engine's (the kernel's, a thread's) from
-//! submission to the reaping of its completion. [`FileIo`] does not give access to a buffer whose slot
-//! is in flight, and its drop waits for every request before the buffers are unmapped. If the engine
-//! fails so that outstanding requests are unknown, the buffers stay mapped. Slots do not overlap.
+//! submission to the reaping of its completion. [`FileIo`] does not give access to a buffer whose
+//! slot is in flight, and its drop waits for every request before the buffers are unmapped. If the
+//! engine fails so that outstanding requests are unknown, the buffers stay mapped. Slots do not
+//! overlap.
 
 mod aligned;
 mod file_io;
@@ -56,7 +57,8 @@ pub enum FileAccess {
 /// Whether transfers bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// Bypass it (`O_DIRECT`) if the file system supports that, with the alignment that it requires.
+    /// Bypass it (`O_DIRECT`) if the file system supports that, with the alignment that it
+    /// requires.
     DirectWherePossible,
     /// Use the page cache.
     Buffered,

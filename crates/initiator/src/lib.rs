@@ -3,11 +3,11 @@
 //! [`Device::connect`] attaches to the namespace or logical unit that a [`Url`] names and returns
 //! [`Queue`]s, one per thread that needs one. A queue's owner fills a slot's buffer,
 //! [submits](Queue::submit) a [`Request`] for it and [polls](Queue::poll) for [`Completion`]s; the
-//! slot's buffer then has read data. A thread of the [`Device`] keeps the attachment alive (keep-alive,
-//! reconnection with back-off).
+//! slot's buffer then has read data. A thread of the [`Device`] keeps the attachment alive
+//! (keep-alive, reconnection with back-off).
 //!
-//! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`, `nvme::tcp`
-//! and `nvme::rdma`, `scsi::host` and `iscsi::initiator`) nor queue pairs (`fabric`).
+//! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`,
+//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`) nor queue pairs (`fabric`).
 //!
 //! ```
 //! use initiator::Url;

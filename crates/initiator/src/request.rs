@@ -4,8 +4,8 @@ use block::{Extent, Unmap};
 use nvme::wire::Status;
 use scsi::host::CommandFailure;
 
-/// An entry of a queue for a command in flight, with a buffer of its own: from 0 to the queue's depth
-/// minus one. A slot accepts the next request when its last one has completed.
+/// An entry of a queue for a command in flight, with a buffer of its own: from 0 to the queue's
+/// depth minus one. A slot accepts the next request when its last one has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 

@@ -1,8 +1,9 @@
 //! iSCSI (RFC 7143) and iSER (RFC 7145) without sockets, both ends: PDUs, login, CHAP, negotiation, tasks.
 //!
-//! The target's ends ([`tcp::TargetSession`], [`iser::TargetSession`]) are between a transport and the `scsi` device
-//! server; the initiator's end ([`initiator::Session`]) between commands of `scsi::host` and a byte stream. They know
-//! sessions, connections and tasks. They must not know sockets, clocks, locks, random numbers and kinds of volumes.
+//! The target's ends ([`tcp::TargetSession`], [`iser::TargetSession`]) are between a transport and
+//! the `scsi` device server; the initiator's end ([`initiator::Session`]) between commands of
+//! `scsi::host` and a byte stream. They know sessions, connections and tasks. They must not know
+//! sockets, clocks, locks, random numbers and kinds of volumes.
 //!
 //! Each module imports only modules above it:
 //!

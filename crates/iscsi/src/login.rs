@@ -322,7 +322,8 @@ impl Login {
         Ok(())
     }
 
-    /// Checks the initiator's CHAP response, and gives ours if it requests one (`theirs` is its identifier and challenge).
+    /// Checks the initiator's CHAP response, and gives ours if it requests one (`theirs` is its
+    /// identifier and challenge).
     fn verify(
         &mut self,
         name: &str,

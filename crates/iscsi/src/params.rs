@@ -174,8 +174,8 @@ impl Parameters {
         }
     }
 
-    /// The parameter of a key whose result is the lesser of both sides' numbers; with the least and the largest valid number, and
-    /// ours.
+    /// The parameter of a key whose result is the lesser of both sides' numbers; with the least and
+    /// the largest valid number, and ours.
     fn least_number(&mut self, key: &str) -> Option<(&mut u32, (u32, u32, u32))> {
         const LENGTH_MAX: u32 = (1 << 24) - 1;
         Some(match key {

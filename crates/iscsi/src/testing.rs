@@ -99,13 +99,14 @@ impl TestTarget {
         }
     }
 
-    /// The LUNs that connections looked up, in order. A LUN without a logical unit is looked up when a command to it
-    /// begins.
+    /// The LUNs that connections looked up, in order. A LUN without a logical unit is looked up
+    /// when a command to it begins.
     pub fn looked_up(&self) -> Vec<Lun> {
         lock(&self.looked_up).clone()
     }
 
-    /// The sanitize operations that outlived their connections and wait to be admitted again, since the last call.
+    /// The sanitize operations that outlived their connections and wait to be admitted again, since
+    /// the last call.
     pub fn take_adopted(&self) -> Vec<SanitizeWork> {
         std::mem::take(&mut lock(&self.adopted))
     }

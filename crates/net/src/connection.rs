@@ -279,8 +279,8 @@ impl Connection {
         let room = buffer.len();
         match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
             Ok((len, _)) => {
-                // A stream that did not fill the buffer has no more input; later input raises another
-                // event.
+                // A stream that did not fill the buffer has no more input; later input raises
+                // another event.
                 self.readable = len == room || self.has_ended;
                 Ok(Some(len))
             }
@@ -293,8 +293,8 @@ impl Connection {
         }
     }
 
-    /// Sends output of the session until there is no more, the socket accepts no more, or the turn's
-    /// limit is reached. Returns the number of bytes sent.
+    /// Sends output of the session until there is no more, the socket accepts no more, or the
+    /// turn's limit is reached. Returns the number of bytes sent.
     fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
         let mut sent_bytes = 0;
         while sent_bytes < SEND_TURN_BYTES && self.driven.wants_transmit() {

@@ -1,6 +1,6 @@
-//! Deadlines of connections. Stale entries stay in the heap: when an entry fires, the connection checks
-//! whether the deadline is still valid. So a deadline that is postponed (keep alive) costs nothing until
-//! the old entry fires.
+//! Deadlines of connections. Stale entries stay in the heap: when an entry fires, the connection
+//! checks whether the deadline is still valid. So a deadline that is postponed (keep alive) costs
+//! nothing until the old entry fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -11,9 +11,9 @@
 //! 2. on the admin queue, every command goes to [`Subsystem::admin`], after the transport fetched
 //!    the [`host_data_len`] bytes that it carries; on I/O queues only those for which
 //!    [`is_control_command`] holds, through [`Subsystem::io_control`];
-//! 3. when woken, it calls [`Subsystem::acknowledge`] and closes if the result requires that; then, and
-//!    after each command of the control path, it drains [`Subsystem::poll_kept`]; after a Disconnect it
-//!    checks [`Subsystem::is_connected`];
+//! 3. when woken, it calls [`Subsystem::acknowledge`] and closes if the result requires that; then,
+//!    and after each command of the control path, it drains [`Subsystem::poll_kept`]; after a
+//!    Disconnect it checks [`Subsystem::is_connected`];
 //! 4. at its end, [`Subsystem::connection_closed`].
 
 mod abort;

@@ -1,6 +1,6 @@
-//! Volumes and a backend in plain memory for tests, fuzz targets and simulations, and a minimal host
-//! that drives a [`tcp`](crate::tcp::ControllerSession) session byte by
-//! byte, or an [`rdma`](crate::rdma::ControllerSession) session message by message.
+//! Volumes and a backend in plain memory for tests, fuzz targets and simulations, and a minimal
+//! host that drives a [`tcp`](crate::tcp::ControllerSession) session byte by byte, or an
+//! [`rdma`](crate::rdma::ControllerSession) session message by message.
 
 mod backend;
 pub mod fuzz;

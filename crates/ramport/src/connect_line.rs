@@ -1,5 +1,5 @@
-//! What a Linux host needs to use a target: commands, lines of files and units. This module sends no
-//! requests to the daemon.
+//! What a Linux host needs to use a target: commands, lines of files and units. This module sends
+//! no requests to the daemon.
 //!
 //! Read first: nvme-connect(1), nvme-connect-all(1), iscsiadm(8), systemd.mount(5); systemd's
 //! `60-persistent-storage.rules` for the names below /dev/disk/by-id.

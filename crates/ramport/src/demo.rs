@@ -37,8 +37,8 @@ const ISCSI_TARGET: &str = "iqn.2025-01.io.ramport:rd0";
 const PORT: u16 = 4420;
 /// iSCSI's port.
 const ISCSI_PORT: u16 = 3260;
-/// The most bytes of the RAM disk that are written and verified. The first write of a block costs more,
-/// so the whole disk is written before it is measured, unless it is larger.
+/// The most bytes of the RAM disk that are written and verified. The first write of a block costs
+/// more, so the whole disk is written before it is measured, unless it is larger.
 const VERIFIED_MAX_BYTES: u64 = 1 << 30;
 /// How long the daemon may take to start.
 const START_TIME: Duration = Duration::from_secs(10);

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard output. If the reader has closed it, the program ends without an error.
+/// Writes a line to standard output. If the reader has closed it, the program ends without an
+/// error.
 pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),

@@ -133,8 +133,8 @@ fn api_config(
     Ok(ApiConfig { socket, owner, tcp })
 }
 
-/// Opens the portals that the command line names and that do not exist yet. A daemon without portals
-/// opens one on loopback.
+/// Opens the portals that the command line names and that do not exist yet. A daemon without
+/// portals opens one on loopback.
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
     let named = args.listen.iter().chain(&args.nvme_tcp);
@@ -156,8 +156,8 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
             let removed = engine.remove_portal(defined.0, Force::Yes);
             removed.map_err(Failure::mistake)?;
         }
-        // RDMA may be unavailable, for example because another program uses it; the portals over TCP are
-        // served nevertheless.
+        // RDMA may be unavailable, for example because another program uses it; the portals over
+        // TCP are served nevertheless.
         let if_closed = if portal.0.transport.is_rdma() {
             IfClosed::Keep
         } else {
@@ -189,8 +189,8 @@ impl StopSignals {
         })
     }
 
-    /// Waits for SIGTERM or SIGINT, or for the end of the terminal. Without a terminal, SIGHUP does not stop the daemon, since that
-    /// would lose the contents of all volumes.
+    /// Waits for SIGTERM or SIGINT, or for the end of the terminal. Without a terminal, SIGHUP does
+    /// not stop the daemon, since that would lose the contents of all volumes.
     async fn recv(&mut self) {
         loop {
             tokio::select! {

@@ -98,8 +98,8 @@ struct Shell {
 }
 
 impl Shell {
-    /// Reads lines from the terminal until the user ends the shell. A failure is printed and does not end
-    /// the shell.
+    /// Reads lines from the terminal until the user ends the shell. A failure is printed and does
+    /// not end the shell.
     fn converse(&mut self) -> Result<ExitCode, Failure> {
         let mut editor = Editor::new(self.context.clone())?;
         while let Some(line) = editor.read(&self.context)? {

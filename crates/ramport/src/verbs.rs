@@ -156,8 +156,8 @@ pub(crate) fn bench(connection: &Connection, mut args: bench::Args) -> Result<Ex
 /// The exit status of a program that SIGINT ended, by the convention of shells.
 const INTERRUPTED_STATUS: u8 = 130;
 
-/// Makes the first SIGINT request `stop` and the second one end the process. If no thread can be created for that, SIGINT keeps
-/// its meaning.
+/// Makes the first SIGINT request `stop` and the second one end the process. If no thread can be
+/// created for that, SIGINT keeps its meaning.
 fn stop_on_interrupt(stop: &Stop) {
     let stop = stop.clone();
     let listen = move || {

@@ -110,12 +110,12 @@ impl Drop for Sanitize {
     }
 }
 
-/// A sanitize operation in progress. If it is dropped before its end, it has failed; if it is dropped
-/// before it was admitted, it has not begun.
+/// A sanitize operation in progress. If it is dropped before its end, it has failed; if it is
+/// dropped before it was admitted, it has not begun.
 ///
-/// Its driver calls [`admit`](Self::admit) once, and [`go_on`](Self::go_on) until the operation
-/// has ended. The lease is of all blocks, as for an UNMAP of all, and does not belong to the command that
-/// requested the operation.
+/// Its driver calls [`admit`](Self::admit) once, and [`go_on`](Self::go_on) until the operation has
+/// ended. The lease is of all blocks, as for an UNMAP of all, and does not belong to the command
+/// that requested the operation.
 pub struct SanitizeWork {
     volume: Arc<dyn Volume>,
     extent: Extent,
@@ -141,8 +141,8 @@ enum Stage {
 }
 
 impl SanitizeWork {
-    /// The operation that a checked CDB requests on the blocks `extent`, and the state that the logical
-    /// unit keeps of it in place of `before`.
+    /// The operation that a checked CDB requests on the blocks `extent`, and the state that the
+    /// logical unit keeps of it in place of `before`.
     pub(crate) fn new(
         cdb: &[u8; 16],
         extent: Extent,

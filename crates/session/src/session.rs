@@ -18,9 +18,9 @@ pub trait Session {
     /// Whether `poll_transmit` would add anything if there was room.
     fn wants_transmit(&self) -> bool;
 
-    /// Whether no command is in progress: none waits for data, none is held back, and every reply was
-    /// added to the output. A draining runtime closes the connection at such a moment.
-    /// By default, a session's commands are done as soon as it has nothing to send.
+    /// Whether no command is in progress: none waits for data, none is held back, and every reply
+    /// was added to the output. A draining runtime closes the connection at such a moment. By
+    /// default, a session's commands are done as soon as it has nothing to send.
     fn is_idle(&self) -> bool {
         !self.wants_transmit()
     }

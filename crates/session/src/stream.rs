@@ -14,8 +14,8 @@ use crate::{SendList, Session};
 pub trait StreamSession: Session {
     /// How many bytes to receive at most before the next call of
     /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands receives
-    /// few at a time, so that its peer can continue with the first replies while the session builds the
-    /// next ones.
+    /// few at a time, so that its peer can continue with the first replies while the session builds
+    /// the next ones.
     fn turn_bytes(&self) -> usize {
         usize::MAX
     }

@@ -173,7 +173,8 @@ impl World {
         self.end()
     }
 
-    /// A late volume continues with one of the commands that wait for it, and changes how late it is.
+    /// A late volume continues with one of the commands that wait for it, and changes how late it
+    /// is.
     fn let_volume_go_on(&mut self) {
         let Disk::Late(late) = &self.disk else {
             return;

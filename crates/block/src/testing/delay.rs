@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The most that a round trip may take beside other peers, as a multiple of its time alone, at [`PERCENTILE`].
+/// The most that a round trip may take beside other peers, as a multiple of its time alone, at
+/// [`PERCENTILE`].
 const FACTOR_MAX: u32 = 10;
 /// The least limit: on a busy machine, a process waits this long for a processor.
 const LIMIT_MIN: Duration = Duration::from_millis(60);
@@ -10,14 +11,14 @@ const LIMIT_MIN: Duration = Duration::from_millis(60);
 const PERCENTILE: usize = 90;
 /// The number of round trips in a measurement of one peer alone.
 const ROUND_TRIPS: usize = 50;
-/// The most measurements of one peer alone: during the first ones, the machine may have been less busy than during the
-/// round trips beside the other peers.
+/// The most measurements of one peer alone: during the first ones, the machine may have been less
+/// busy than during the round trips beside the other peers.
 const MEASUREMENTS_MAX: usize = 8;
 
 /// Asserts that round trips beside other peers took at most a bounded multiple of their time alone.
 ///
-/// `beside` has the times of at least ten round trips beside other peers. `round_trip` makes one more after the other
-/// peers have ended. Panics if more than a tenth of `beside` exceed the bound.
+/// `beside` has the times of at least ten round trips beside other peers. `round_trip` makes one
+/// more after the other peers have ended. Panics if more than a tenth of `beside` exceed the bound.
 pub fn assert_not_delayed(beside: &[Duration], mut round_trip: impl FnMut()) {
     assert!(
         beside.len() >= 10,

@@ -25,8 +25,9 @@ pub enum Lateness {
 
 /// A volume over a [`VecVolume`] whose commands wait until a test completes their steps.
 ///
-/// It checks that sessions use leases correctly. It panics if a lease is released twice, if an operation touches
-/// blocks that no lease holds in memory, and if a command settles without having been executed.
+/// It checks that sessions use leases correctly. It panics if a lease is released twice, if an
+/// operation touches blocks that no lease holds in memory, and if a command settles without having
+/// been executed.
 #[derive(Debug)]
 pub struct LateVolume {
     disk: Arc<VecVolume>,

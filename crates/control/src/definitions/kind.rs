@@ -9,8 +9,8 @@ use volume::{Provision, VolumeKind};
 
 use crate::text::Text;
 
-/// The kind of a volume, which determines where its blocks are stored, and the settings of that kind,
-/// among the fields of the volume.
+/// The kind of a volume, which determines where its blocks are stored, and the settings of that
+/// kind, among the fields of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Fields", into = "Fields")]
 pub struct KindFields(pub VolumeKind);

@@ -41,8 +41,8 @@ impl Engine {
         Ok(application.shown)
     }
 
-    /// Returns what [`apply`](Self::apply) would change, and whether it would be rejected. Fails if `to`
-    /// contradicts itself.
+    /// Returns what [`apply`](Self::apply) would change, and whether it would be rejected. Fails if
+    /// `to` contradicts itself.
     pub fn compare(&self, to: Definitions, force: Force) -> Result<Comparison, EngineError> {
         let _store = self.begin();
         let application = self.application(to)?;

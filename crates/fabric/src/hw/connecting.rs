@@ -31,8 +31,8 @@ const REPLY_DATA_MAX: usize = 196;
 const REJECTION_DATA_MAX: usize = 148;
 /// How long the application may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long a peer may take to confirm a disconnect. Linux uses the time that the peer requested, which
-/// may be hours.
+/// How long a peer may take to confirm a disconnect. Linux uses the time that the peer requested,
+/// which may be hours.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
 /// The interval of checks whether a device has the address, while none has it.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use crate::verbs::{
     Data, Gather, Inline, PostError, Qpn, Remote, Rkey, SendOp, SendRequest, Signal, WorkId,
 };
 
-/// The send queue of a connection. Requests complete in the order of posting, so the completion of a
-/// signalled request completes all requests before it.
+/// The send queue of a connection. Requests complete in the order of posting, so the completion of
+/// a signalled request completes all requests before it.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     qpn: Qpn,

@@ -86,8 +86,8 @@ impl PortShare {
         self.index
     }
 
-    /// Passes the packets of this thread to `take`, in runs, and forwards the others. Returns the number
-    /// of forwarded runs.
+    /// Passes the packets of this thread to `take`, in runs, and forwards the others. Returns the
+    /// number of forwarded runs.
     pub(super) fn sort(&self, received: &Received<'_>, mut take: impl FnMut(&Received<'_>)) -> u64 {
         let whole = received.bytes.len();
         let segment_len = received.segment_len_bytes.map_or(whole, usize::from).max(1);
@@ -117,7 +117,8 @@ impl PortShare {
         handed_over
     }
 
-    /// Passes the datagrams that other threads have forwarded to `take`. Returns whether there were any.
+    /// Passes the datagrams that other threads have forwarded to `take`. Returns whether there were
+    /// any.
     pub(super) fn collect(&self, mut take: impl FnMut(&Received<'_>)) -> bool {
         let inbox = self.inbox();
         let Some(mail) = inbox.mailbox.collect() else {

@@ -10,8 +10,8 @@ static TAKEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 /// How often the system is asked.
 const ATTEMPTS_MAX: usize = 100;
 
-/// A port that is free at every address and that no other test of this process has, so that parallel
-/// test runs do not collide.
+/// A port that is free at every address and that no other test of this process has, so that
+/// parallel test runs do not collide.
 pub fn free_udp_port() -> u16 {
     let mut taken = TAKEN.lock().expect("no test panics here");
     (0..ATTEMPTS_MAX)

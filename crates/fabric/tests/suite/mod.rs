@@ -133,8 +133,8 @@ impl<P: Provider> Ends<P> {
         }
     }
 
-    /// The event of end 0 after end 1 has rejected its request. End 1 rejects each retransmission, since
-    /// a rejection may be lost and end 1 handles the retransmission as a new request.
+    /// The event of end 0 after end 1 has rejected its request. End 1 rejects each retransmission,
+    /// since a rejection may be lost and end 1 handles the retransmission as a new request.
     fn rejection(&mut self, private_data: &[u8]) -> Event {
         loop {
             self.until("a request or its rejection", |e| {
@@ -200,8 +200,8 @@ impl<P: Provider> Ends<P> {
         self.providers[end].register(region).expect("registered")
     }
 
-    /// Registers memory of end 1 for end 0 and notifies end 0 by a message: an adapter binds the key before
-    /// it sends requests that were posted later, but not necessarily at once.
+    /// Registers memory of end 1 for end 0 and notifies end 0 by a message: an adapter binds the
+    /// key before it sends requests that were posted later, but not necessarily at once.
     fn lend(&mut self, link: &Link, placement: MemoryRange) -> Remote {
         let remote = self.register(1, placement);
         self.recv(link, 0, 0, link.place(0, 0, 0));

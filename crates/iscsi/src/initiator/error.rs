@@ -61,8 +61,8 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// Whether the user can fix it with another name, secret or option. The target reports such an error by status class 2,
-    /// initiator error.
+    /// Whether the user can fix it with another name, secret or option. The target reports such an
+    /// error by status class 2, initiator error.
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Refused { class, .. } => *class == CLASS_INITIATOR_ERROR,

@@ -292,7 +292,8 @@ impl Login {
         match key {
             "HeaderDigest" => values.header_digest = digest()?,
             "DataDigest" => values.data_digest = digest()?,
-            // The target declares what it receives; this is not negotiated. Segments longer than ours have no use.
+            // The target declares what it receives; this is not negotiated. Segments longer than
+            // ours have no use.
             "MaxRecvDataSegmentLength" => {
                 let len = number(LEN_MIN, (1 << 24) - 1)?;
                 values.send_segment_len_max = len.min(SEND_SEGMENT_LEN_MAX);

@@ -33,13 +33,15 @@ pub enum Layout {
     /// The layout of RFC 7145, with base offsets; annex A12 calls it expanded.
     #[default]
     Expanded,
-    /// The layout of RFC 5046: every buffer begins at offset 0 of its key. Annex A12 allows it if both ends use zero-based addresses.
+    /// The layout of RFC 5046: every buffer begins at offset 0 of its key. Annex A12 allows it if
+    /// both ends use zero-based addresses.
     Short,
 }
 
 impl Layout {
-    /// The layout of a peer that may use either, from its first message, a Login Request. A login names no buffer, so the
-    /// byte after a short header is the opcode, and the same byte of an expanded header is a zero of an address.
+    /// The layout of a peer that may use either, from its first message, a Login Request. A login
+    /// names no buffer, so the byte after a short header is the opcode, and the same byte of an
+    /// expanded header is a zero of an address.
     pub fn of_login(message: &[u8]) -> Self {
         let behind_short = message.get(SHORT_HEADER_LEN).map(|byte| byte & OPCODE_MASK);
         if behind_short == Some(request::LOGIN) {

@@ -360,8 +360,8 @@ fn push_data<B: Backend>(
     Ok(())
 }
 
-/// Copies data-in into the list. Copying small replies is cheaper than gathering them, and a digest must be that of the sent
-/// bytes, even if a host writes meanwhile.
+/// Copies data-in into the list. Copying small replies is cheaper than gathering them, and a digest
+/// must be that of the sent bytes, even if a host writes meanwhile.
 fn push_copy(
     task: &Task,
     extent: Extent,

@@ -215,7 +215,8 @@ impl IserBed {
         }
     }
 
-    /// Passes a message of [`IserInitiator`] to the session and carries out the requests that the session posts.
+    /// Passes a message of [`IserInitiator`] to the session and carries out the requests that the
+    /// session posts.
     pub fn send(&mut self, message: &[u8]) -> Result<(), PeerError> {
         self.send_bytes(&laid_out(message, self.layout))
     }

@@ -19,7 +19,8 @@ pub enum Sending {
     ZeroCopy,
 }
 
-/// Buffers of an end. With several it continues while the peer has not acknowledged what lies in one.
+/// Buffers of an end. With several it continues while the peer has not acknowledged what lies in
+/// one.
 const BUFFERS: usize = 4;
 
 /// An end and its buffers.

@@ -1,9 +1,9 @@
-//! Buffers that the kernel receives into: the kernel takes the next buffer of a ring and names it in the
-//! completion; after use the buffer returns to the ring (io_uring_register_buf_ring(3)).
+//! Buffers that the kernel receives into: the kernel takes the next buffer of a ring and names it
+//! in the completion; after use the buffer returns to the ring (io_uring_register_buf_ring(3)).
 //!
 //! Memory safety: one mapping holds the ring's entries and the buffers. The kernel writes a buffer
-//! only between its return to the ring and the completion that names it. The owner of this value reads
-//! the buffer only after that, and unmaps nothing before the last receive has ended.
+//! only between its return to the ring and the completion that names it. The owner of this value
+//! reads the buffer only after that, and unmaps nothing before the last receive has ended.
 
 use std::{
     io, ptr,

@@ -26,8 +26,8 @@ pub trait Backend {
         host_id: [u8; 16],
     ) -> Result<Access, OpenError>;
 
-    /// Sets the controller that this connection belongs to, so that [`Self::namespace`] can return its
-    /// view. Called once, by [`connect`](super::connect), after [`Self::open`] has succeeded.
+    /// Sets the controller that this connection belongs to, so that [`Self::namespace`] can return
+    /// its view. Called once, by [`connect`](super::connect), after [`Self::open`] has succeeded.
     fn bind(&mut self, controller: ControllerId);
 
     /// Runs `f` with the subsystem that [`Self::open`] found, under its lock. The control path

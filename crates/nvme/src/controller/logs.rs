@@ -19,8 +19,8 @@ use crate::wire::log::{
 };
 use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
 
-/// Composite Temperature, kelvin. Nothing is measured, and no value of the field means that: hosts show
-/// 0 as -273 °C, so this is always room temperature.
+/// Composite Temperature, kelvin. Nothing is measured, and no value of the field means that: hosts
+/// show 0 as -273 °C, so this is always room temperature.
 const TEMPERATURE_K: u16 = 298;
 /// Entries of the Error Information log.
 pub(super) const ERROR_ENTRIES_MAX: usize = 64;

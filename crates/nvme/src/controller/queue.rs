@@ -12,10 +12,10 @@
 //!  Settling before Held or Ready. `Stage::next` has the whole table.
 //! ```
 //!
-//! The transport moves the data: it passes the host's data to [`Queue::data`], in order, and sends the
-//! data and completions of the ready commands, from the front. Write data are executed in whole blocks
-//! as they arrive; a partial block waits in a small buffer. Nothing is allocated for a read, or for a
-//! write whose blocks arrive whole.
+//! The transport moves the data: it passes the host's data to [`Queue::data`], in order, and sends
+//! the data and completions of the ready commands, from the front. Write data are executed in whole
+//! blocks as they arrive; a partial block waits in a small buffer. Nothing is allocated for a read,
+//! or for a write whose blocks arrive whole.
 
 mod control;
 mod data;
@@ -309,8 +309,8 @@ impl Queue {
         Begun::Done
     }
 
-    /// Handles an admission other than [`Admitted::Now`]. Returns an outcome if the command does not
-    /// start now.
+    /// Handles an admission other than [`Admitted::Now`]. Returns an outcome if the command does
+    /// not start now.
     #[cold]
     fn start_restricted<B: Backend>(
         &mut self,

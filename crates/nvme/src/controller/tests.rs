@@ -92,7 +92,8 @@ fn request(queue: u16, controller: u16, wake: u64) -> ConnectRequest {
     }
 }
 
-/// A subsystem with namespaces 1 (512 B blocks) and 2 (4 KiB blocks), and hosts that are connected to it.
+/// A subsystem with namespaces 1 (512 B blocks) and 2 (4 KiB blocks), and hosts that are connected
+/// to it.
 struct Fixture {
     subsystem: Subsystem,
     volumes: [Arc<VecVolume>; 2],

@@ -71,7 +71,8 @@ pub struct HostConfig {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The controller broke the protocol; a terminate connection request with the reason is to be sent.
+    /// The controller broke the protocol; a terminate connection request with the reason is to be
+    /// sent.
     #[error(
         "the controller sent a PDU of type {pdu_type:#04x} that breaks the protocol: {violation}"
     )]
@@ -252,8 +253,8 @@ impl HostSession {
         self.table.in_flight()
     }
 
-    /// The PDU whose header is `header` breaks the protocol: reports that to the controller and to the
-    /// caller.
+    /// The PDU whose header is `header` breaks the protocol: reports that to the controller and to
+    /// the caller.
     fn violated(&mut self, header: &[u8], violation: Violation) -> HostError {
         self.state = State::Closed;
         self.last_word = Some(LastWord::new(violation, header));

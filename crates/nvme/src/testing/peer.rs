@@ -297,8 +297,8 @@ impl Peer {
         (data, status.expect("the command was completed"))
     }
 
-    /// Sends one command whose data R2Ts request, answers them with H2CData of up to `piece` bytes, and
-    /// returns its status.
+    /// Sends one command whose data R2Ts request, answers them with H2CData of up to `piece` bytes,
+    /// and returns its status.
     pub fn write_by_r2t(&mut self, sqe: &Sqe, data: &[u8], piece: usize) -> Status {
         let bytes = self.capsule(sqe, &[]);
         self.send(&bytes).expect("a good capsule");

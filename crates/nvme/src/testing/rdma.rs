@@ -94,7 +94,8 @@ impl RdmaHost {
         self.send_bytes(&[sqe.as_bytes(), in_capsule].concat())
     }
 
-    /// Sends a message, no longer than the receives, and carries out the requests that the session posts.
+    /// Sends a message, no longer than the receives, and carries out the requests that the session
+    /// posts.
     pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), SessionError> {
         let message = &message[..message.len().min(self.receive_len_bytes)];
         let result = self
@@ -112,8 +113,8 @@ impl RdmaHost {
         self.poll();
     }
 
-    /// Lets the session post until it has nothing more to post. The send queue is emptied after each
-    /// call.
+    /// Lets the session post until it has nothing more to post. The send queue is emptied after
+    /// each call.
     pub fn poll(&mut self) {
         while self.session.wants_transmit() {
             let (now, backend) = (self.now, &mut self.backend);

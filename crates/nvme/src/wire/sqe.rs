@@ -274,8 +274,8 @@ impl Sgl {
         }
     }
 
-    /// Memory of the host, up to 2^24 - 1 bytes; `invalidate` says whether the completion invalidates
-    /// its key.
+    /// Memory of the host, up to 2^24 - 1 bytes; `invalidate` says whether the completion
+    /// invalidates its key.
     pub fn keyed(address: u64, len_bytes: u32, key: u32, invalidate: Invalidate) -> Self {
         let [k0, k1, k2, k3] = key.to_le_bytes();
         Self {

@@ -58,7 +58,8 @@ fn pages_refer_to_pages_that_exist() {
     }
 }
 
-/// Runs a checker of manual pages on all pages; returns its output, or nothing if it is not installed.
+/// Runs a checker of manual pages on all pages; returns its output, or nothing if it is not
+/// installed.
 fn checked(folder: &Path, program: &str, options: &[&str]) -> Option<String> {
     let mut said = String::new();
     for name in all().keys() {
@@ -83,8 +84,8 @@ fn checked(folder: &Path, program: &str, options: &[&str]) -> Option<String> {
     Some(said)
 }
 
-/// Accepted findings of checkers: pages have no date, and crate `clap_mangen` puts a line break beside the space around lists of
-/// values.
+/// Accepted findings of checkers: pages have no date, and crate `clap_mangen` puts a line break
+/// beside the space around lists of values.
 const KNOWN: [&str; 3] = ["missing date", "br before sp", "br after sp"];
 
 #[test]

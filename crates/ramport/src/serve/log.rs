@@ -1,5 +1,5 @@
-//! The log: lines on standard error, written by a thread of their own, so that no other thread waits
-//! for output.
+//! The log: lines on standard error, written by a thread of their own, so that no other thread
+//! waits for output.
 
 mod form;
 mod limit;

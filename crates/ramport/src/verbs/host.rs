@@ -36,7 +36,8 @@ fn path(name: &str) -> String {
     format!("/v1/hosts/{}", path_part(name))
 }
 
-/// The host that the arguments describe. Without CHAP arguments, it keeps the CHAP settings `before`.
+/// The host that the arguments describe. Without CHAP arguments, it keeps the CHAP settings
+/// `before`.
 fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure> {
     Ok(Host {
         told_by: if args.told_by_address {
@@ -49,8 +50,8 @@ fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure
     })
 }
 
-/// The CHAP settings that the arguments describe, or the settings `before` without CHAP arguments. The
-/// default user is `own`.
+/// The CHAP settings that the arguments describe, or the settings `before` without CHAP arguments.
+/// The default user is `own`.
 pub(super) fn chap(
     given: &ChapArgs,
     own: &str,

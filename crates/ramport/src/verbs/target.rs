@@ -79,8 +79,8 @@ pub(super) fn path(name: &str) -> String {
     format!("/v1/targets/{}", path_part(name))
 }
 
-/// Changes who may use a target, and how. Settings without an argument stay as they are; the list of
-/// hosts is replaced as a whole.
+/// Changes who may use a target, and how. Settings without an argument stay as they are; the list
+/// of hosts is replaced as a whole.
 fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
     let says_who = args.local || !args.access.is_empty();
     let chap = &args.access.chap;

@@ -448,7 +448,8 @@ fn a_session_has_several_connections_with_one_window() {
     let (_, answer) = Initiator::try_login(&portal, name, 2, (tsih, 6), "");
     assert_eq!(answer.header[36..38], [2, 10]);
 
-    // Numbers are the session's: the later command, which arrives first on the other connection, waits.
+    // Numbers are the session's: the later command, which arrives first on the other connection,
+    // waits.
     second.cmd_sn = first.cmd_sn + 1;
     second.submit(&[0x2A, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[7; 512], 0);
     second.stream.set_nonblocking(true).expect("a socket");

@@ -64,7 +64,8 @@ fn mad(bytes: &[u8]) {
         return;
     };
     let again = message.to_mad(tid);
-    // The parser ignores the fields of the MAD header that are reserved or used by the sender alone.
+    // The parser ignores the fields of the MAD header that are reserved or used by the sender
+    // alone.
     assert_eq!(again.len(), MAD_LEN_BYTES);
     assert_eq!(again[24..], bytes[24..]);
     if let Message::Req(req) = message {

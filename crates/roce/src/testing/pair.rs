@@ -319,8 +319,8 @@ impl Pair {
         }
     }
 
-    /// What a receiver knows about an identification: nothing from a socket, or a guess from the packet's
-    /// place in a run, which may be wrong.
+    /// What a receiver knows about an identification: nothing from a socket, or a guess from the
+    /// packet's place in a run, which may be wrong.
     fn learnt(&mut self, flow: Flow, datagram: &InFlight) -> Ipv4Identification {
         let known = Ipv4Identification::Known(datagram.identification);
         let learnt = match self.chance.random() % 4 {

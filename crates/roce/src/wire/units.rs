@@ -142,8 +142,8 @@ impl PathMtu {
         BYTES[self as usize]
     }
 
-    /// The largest path MTU whose packets fit a network with IP packets of up to `ip_mtu_bytes`, with the
-    /// room that Linux leaves for headers; `None` below 352 bytes.
+    /// The largest path MTU whose packets fit a network with IP packets of up to `ip_mtu_bytes`,
+    /// with the room that Linux leaves for headers; `None` below 352 bytes.
     pub fn for_network(ip_mtu_bytes: u32) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -43,7 +43,8 @@ fn write_and_read(queue: &mut Queue, round: usize) {
 }
 
 /// Runs `attack` beside a session whose I/O is verified, while the attack lasts and while what it
-/// gives is kept. The session continues over the same connection without delay, and what was charged comes back.
+/// gives is kept. The session continues over the same connection without delay, and what was
+/// charged comes back.
 fn beside_a_session<T>(fixture: &Fixture, attack: impl FnOnce() -> T) {
     let server = &fixture.server;
     let (_device, mut queue) = fixture.attach();

@@ -80,7 +80,8 @@ const LEN: u32 = 4096;
 const BLOCKS: u16 = 8;
 
 impl Attack {
-    /// Carries the attack out, and waits until the target has closed the connection or has answered.
+    /// Carries the attack out, and waits until the target has closed the connection or has
+    /// answered.
     fn carry_out(self, peer: &mut Peer, guess: u32) {
         let remote = Remote {
             va: u64::from(guess) << 12,

@@ -1,5 +1,5 @@
-//! A session that continues undisturbed beside hostile initiators: the target closes their connections
-//! or rejects their messages.
+//! A session that continues undisturbed beside hostile initiators: the target closes their
+//! connections or rejects their messages.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

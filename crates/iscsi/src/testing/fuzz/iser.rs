@@ -19,8 +19,8 @@ const BLOCKS: u64 = 256;
 /// Task tags that scripts use.
 const TAGS: u8 = 16;
 
-/// A message: each one that is read is written back alike. Then the same message is the first of a connection, whose request
-/// has the same bytes as private data.
+/// A message: each one that is read is written back alike. Then the same message is the first of a
+/// connection, whose request has the same bytes as private data.
 pub fn iser_message(input: &[u8]) {
     let layout = Layout::of_login(input);
     match Message::parse(input, layout) {

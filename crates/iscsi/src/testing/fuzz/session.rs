@@ -39,7 +39,8 @@ fn config(digests: bool) -> SessionConfig {
     }
 }
 
-/// Login Responses whose flags, status and texts are the input, to an initiator with or without CHAP.
+/// Login Responses whose flags, status and texts are the input, to an initiator with or without
+/// CHAP.
 pub fn login_answers(input: &[u8]) {
     let Some((&kind, mut script)) = input.split_first() else {
         return;
@@ -82,8 +83,9 @@ fn login_response(flags: u8, class: u8, text: &[u8]) -> Vec<u8> {
     wire(header, text, false)
 }
 
-/// A session that receives everything at once, and one that receives the same bytes in pieces, partly in place: both must
-/// behave alike. The input determines digests, negotiated values, the length of pieces, and the target's PDUs.
+/// A session that receives everything at once, and one that receives the same bytes in pieces,
+/// partly in place: both must behave alike. The input determines digests, negotiated values, the
+/// length of pieces, and the target's PDUs.
 pub fn session(input: &[u8]) {
     let Some(([terms, chunk], mut script)) = input.split_first_chunk() else {
         return;

@@ -9,7 +9,8 @@ use crate::controller::{Backend, CommandClass};
 use crate::wire::{Sqe, StatusCode, opcode};
 
 impl Queue {
-    /// Receives the next bytes of a command's data, in order. Bytes behind a list of ranges are ignored.
+    /// Receives the next bytes of a command's data, in order. Bytes behind a list of ranges are
+    /// ignored.
     pub fn data<B: Backend>(&mut self, id: SlotId, bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         if slot.is_failed() {
@@ -28,8 +29,8 @@ impl Queue {
         }
     }
 
-    /// Prefetches the blocks that `sqe` writes: the command was received with its data and will begin
-    /// soon.
+    /// Prefetches the blocks that `sqe` writes: the command was received with its data and will
+    /// begin soon.
     pub fn prefetch<B: Backend>(&self, sqe: &Sqe, backend: &mut B) {
         if sqe.opcode != opcode::WRITE || !self.role.is_io() {
             return;

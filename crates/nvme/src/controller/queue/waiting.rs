@@ -140,8 +140,8 @@ impl Queue {
         self.finish(id);
     }
 
-    /// Completes a command that is not yet done with this status, whatever it waits for. A late answer of
-    /// its volume is ignored.
+    /// Completes a command that is not yet done with this status, whatever it waits for. A late
+    /// answer of its volume is ignored.
     pub(super) fn give_up<B: Backend>(
         &mut self,
         id: SlotId,

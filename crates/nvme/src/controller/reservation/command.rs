@@ -48,8 +48,9 @@ fn check_no_ignore(sqe: &Sqe) -> Result<(), Failure> {
 }
 
 impl Reservations {
-    /// Reservation Register. Change Persist Through Power Loss State (CPTPL) is accepted and ignored:
-    /// nothing persists, which RESCAP and PTPLS report, but hosts request it without checking.
+    /// Reservation Register. Change Persist Through Power Loss State (CPTPL) is accepted and
+    /// ignored: nothing persists, which RESCAP and PTPLS report, but hosts request it without
+    /// checking.
     fn on_register(&mut self, host: HostId, sqe: &Sqe, data: &[u8]) -> Result<Notices, Failure> {
         const CPTPL_RESERVED: u32 = 0b01;
         if sqe.cdw10.get() >> 30 == CPTPL_RESERVED {

@@ -21,7 +21,8 @@ pub(super) struct Outbound {
     /// The rest of a block that crosses from one stretch of the host's memory to the next.
     crossing: Vec<u8>,
     /// Responses of commands whose data were posted, in order: at most as many as the queue has
-    /// slots, since a host that does not acknowledge what it gets could continue submitting commands.
+    /// slots, since a host that does not acknowledge what it gets could continue submitting
+    /// commands.
     responses: VecDeque<Response>,
 }
 

@@ -33,8 +33,8 @@ impl CommonHeader {
 
     /// Checks a received common header in the order of its fields: type known and meant for
     /// `receiver`, digest flags as negotiated, HLEN as the type fixes it, PDO behind the header and
-    /// aligned, PLEN long enough for header, padding and digests. Limits of the data's length are not
-    /// checked.
+    /// aligned, PLEN long enough for header, padding and digests. Limits of the data's length are
+    /// not checked.
     pub fn shape(self, receiver: Receiver, layout: Layout) -> Result<PduShape, Violation> {
         let invalid = |offset| Violation {
             fes: Fes::InvalidPduHeaderField,

@@ -1,5 +1,5 @@
-//! The host's end: a session with a controller whose PDUs are determined by the input, and the reader
-//! of discovery logs.
+//! The host's end: a session with a controller whose PDUs are determined by the input, and the
+//! reader of discovery logs.
 
 use block::{Blocks, Extent, Lba};
 use session::{Segment, SendList};
@@ -317,8 +317,8 @@ impl Controller {
     }
 }
 
-/// A discovery log that changes: its bytes are the input, from an offset that grows by the first byte
-/// with each read.
+/// A discovery log that changes: its bytes are the input, from an offset that grows by the first
+/// byte with each read.
 pub fn discovery_log(input: &[u8]) {
     const BUFFER_BYTES: usize = 4096;
     const OK: Outcome = Outcome {

@@ -1,4 +1,5 @@
-//! The host's end over RDMA: a session with a controller whose messages are determined by the input.
+//! The host's end over RDMA: a session with a controller whose messages are determined by the
+//! input.
 
 use std::collections::HashMap;
 
@@ -19,8 +20,8 @@ const IN_CAPSULE_MAX_BYTES: u32 = 4096;
 const LENS: [u32; KEYS as usize] = [512, 512, 0, 65_536, 12_288, 0];
 
 /// A host session whose controller and queue pair follow the input. Whatever they do, each command
-/// ends once, and its key is closed then. Bare messages are also parsed as private data of replies to
-/// a connection request.
+/// ends once, and its key is closed then. Bare messages are also parsed as private data of replies
+/// to a connection request.
 pub fn rdma_host_session(input: &[u8]) {
     let mut script = input;
     let mut session = HostSession::new(HostConfig {
@@ -125,8 +126,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The key that a response invalidates: usually the key of its command, sometimes no key or the key
-    /// of another command.
+    /// The key that a response invalidates: usually the key of its command, sometimes no key or the
+    /// key of another command.
     fn invalidated(&mut self, index: u16, b: u8) -> Option<RemoteKey> {
         let wanted = match b % 4 {
             0 => return None,

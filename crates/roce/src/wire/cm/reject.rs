@@ -60,7 +60,8 @@ impl RejReason {
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// The receiver does not have this transport service.
     pub const INVALID_TRANSPORT: Self = Self(9);
-    /// The queue pair or communication ID belongs to a connection that still exists at the receiver.
+    /// The queue pair or communication ID belongs to a connection that still exists at the
+    /// receiver.
     pub const STALE_CONNECTION: Self = Self(10);
     /// A GID is not the one that the datagram was sent from or to.
     pub const INVALID_GID: Self = Self(12);

@@ -541,7 +541,8 @@ fn take_answers<P: Peer>(world: &mut World<P>, pending: &mut Vec<Begun>, is_sani
 /// The tag of task management.
 const ABORT: u32 = 0xFFFF;
 
-/// Runs a script; every command that is not aborted is answered once, and no lease is held at the end.
+/// Runs a script; every command that is not aborted is answered once, and no lease is held at the
+/// end.
 fn run_script<P: Peer>(script: &[(u8, u8)]) {
     let mut world = World::<P>::new();
     let (mut next, mut pending, mut is_sanitized) = (1_u32, Vec::new(), false);
