@@ -16,6 +16,7 @@ use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
+use crate::grace::{GraceMember, GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::slots::REACTORS_MAX;
@@ -81,6 +82,7 @@ pub(crate) struct Common {
     pub(crate) loads: Vec<AtomicUsize>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) drivers: Arc<ExternalDrivers>,
+    grace: GracePeriods,
     pub(crate) options: ReactorOptions,
 }
 
@@ -126,6 +128,7 @@ impl Reactors {
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             gate: Arc::new(gate),
             drivers: Arc::new(ExternalDrivers::beside(count)),
+            grace: GracePeriods::default(),
             options,
         });
         let reactors = Self {
@@ -275,6 +278,44 @@ impl ReactorHandle {
     /// there are too many threads.
     pub fn join(&self, driver: Arc<dyn ExternalDriver>) -> Option<Membership> {
         self.common.drivers.join(driver)
+    }
+
+    /// Begins a grace period, which is over when every thread that drives connections has been between two turns since: no
+    /// thread works any more by what it read before this call.
+    pub fn start_grace_period(&self) -> GracePeriod {
+        let period = self.common.grace.start();
+        for mailbox in &self.common.mailboxes {
+            mailbox.post_checkpoint(period);
+        }
+        for driver in self.common.drivers.all() {
+            driver.post_checkpoint(period);
+        }
+        period
+    }
+
+    /// Whether a grace period is over. If not, `waiter` is woken when it is, or earlier, and asks again.
+    pub fn is_over(&self, period: GracePeriod, waiter: ConnectionId) -> bool {
+        self.common.grace.is_over(period, waiter)
+    }
+
+    /// A connection waits for no grace period any more.
+    pub fn stop_waiting(&self, waiter: ConnectionId) {
+        self.common.grace.forget(waiter);
+    }
+
+    /// Waits until a grace period is over. Returns false if that takes longer than `timeout`. Not for reactor threads.
+    pub fn wait_until_over(&self, period: GracePeriod, timeout: Duration) -> bool {
+        self.common.grace.wait(period, timeout)
+    }
+
+    /// A thread begins to drive connections that carry this reactor number ([`Membership::index`]). From now on, grace
+    /// periods last until it has passed them.
+    pub fn join_grace_periods(&self, thread: usize) -> GraceMember {
+        GraceMember::new(self.clone(), thread)
+    }
+
+    pub(crate) fn grace(&self) -> &GracePeriods {
+        &self.common.grace
     }
 
     /// What bounds connections, those of drivers among them.
