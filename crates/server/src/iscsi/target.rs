@@ -255,7 +255,9 @@ impl IscsiTarget {
     /// Aborts commands on the other connections of a session.
     pub(crate) fn abort_on_others(&self, opened: Opened, connection: ConnectionId, abort: Abort) {
         self.with(|inner, handle| {
-            let connections = inner.session(opened).map(|session| &mut session.connections);
+            let connections = inner
+                .session(opened)
+                .map(|session| &mut session.connections);
             let mut has_ended = false;
             for other in connections.into_iter().flatten() {
                 if other.id != connection {
