@@ -112,8 +112,7 @@ impl LoginPhase {
         backend: &mut B,
     ) -> Option<FullFeature> {
         let last = self.last.take_if(|last| backend.is_past(last.fence))?;
-        self.replies
-            .push(last.header, last.text, Numbering::Status);
+        self.replies.push(last.header, last.text, Numbering::Status);
         self.enter_full_feature(now, backend)
     }
 

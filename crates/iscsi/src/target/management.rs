@@ -32,7 +32,10 @@ impl FullFeature {
     /// (RFC 7143 §4.2.3.3, §11.15).
     pub(super) fn answer_fenced<B: Backend>(&mut self, backend: &mut B) {
         let is_over = |reply: &FencedReply, backend: &mut B| backend.is_past(reply.fence);
-        while self.fenced.front().is_some_and(|reply| is_over(reply, backend))
+        while self
+            .fenced
+            .front()
+            .is_some_and(|reply| is_over(reply, backend))
             && let Some(reply) = self.fenced.pop_front()
         {
             let (header, is_last) = match reply.kind {

@@ -112,7 +112,9 @@ impl FullFeature {
             let Some(task) = self.tasks.get_mut(slot) else {
                 continue;
             };
-            let saved = task.unsaved.map_or(Saved::Yes, |number| backend.saved(number));
+            let saved = task
+                .unsaved
+                .map_or(Saved::Yes, |number| backend.saved(number));
             if saved != Saved::Pending {
                 task.unsaved = None;
             }
