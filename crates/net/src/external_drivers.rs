@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use block::Completion;
 
-use crate::{ConnectionId, GracePeriod};
 use crate::slots::REACTORS_MAX;
+use crate::{ConnectionId, GracePeriod};
 
 /// Reaches the connections of a thread that is not a reactor.
 pub trait ExternalDriver: Send + Sync {

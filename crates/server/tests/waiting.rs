@@ -63,7 +63,11 @@ impl Fixture {
         server.add_volume(name(), volume).expect("a new name");
         fixture::offer(&server, target, "late", HostPolicy::Local);
         let (server_at, host_at) = addresses();
-        let port = if transport == Transport::NvmeRdma { 4420 } else { 0 };
+        let port = if transport == Transport::NvmeRdma {
+            4420
+        } else {
+            0
+        };
         let portal = fixture::portal(transport, (server_at, port));
         let portal = server.add_portal(portal).expect("a free port");
         let query = match transport {
@@ -214,7 +218,9 @@ impl Fixture {
 fn addresses() -> (Ipv4Addr, Ipv4Addr) {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let network = NEXT.fetch_add(1, Ordering::Relaxed);
-    [1, 2].map(|host| Ipv4Addr::new(127, 43, network, host)).into()
+    [1, 2]
+        .map(|host| Ipv4Addr::new(127, 43, network, host))
+        .into()
 }
 
 fn name() -> VolumeName {

@@ -55,12 +55,7 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl<P: Metered> Worker<P> {
-    pub(super) fn new(
-        index: usize,
-        provider: P,
-        common: Arc<Common>,
-        grace: GraceMember,
-    ) -> Self {
+    pub(super) fn new(index: usize, provider: P, common: Arc<Common>, grace: GraceMember) -> Self {
         let pool = Pool::new(common.pool_max_bytes, &common.budget);
         Self {
             common,

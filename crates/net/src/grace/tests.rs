@@ -229,7 +229,10 @@ fn nothing_is_stored_by_an_old_number_after_a_grace_period() {
             overwritten = overwritten.or((found != round).then_some((round, found)));
         }
         is_over.store(true, Ordering::Relaxed);
-        assert_eq!(overwritten, None, "a round, and what was stored after its answer");
+        assert_eq!(
+            overwritten, None,
+            "a round, and what was stored after its answer"
+        );
         assert!(Instant::now() < end, "the threads go on");
     });
 }

@@ -11,7 +11,6 @@
 
 use std::collections::BTreeSet;
 
-use super::reply::Answer;
 use super::state::Controller;
 use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken, connected};
 use crate::wire::{Cid, Nsid};
@@ -83,7 +82,7 @@ impl Subsystem {
         cid: Cid,
         nsid: Nsid,
         before: &Permits,
-    ) -> Answer {
+    ) -> Reply {
         let lost = before
             .iter()
             .filter(|&&(id, permit)| self.permit(id, nsid).takes_from(permit));
@@ -91,7 +90,7 @@ impl Subsystem {
             .filter_map(|(id, _)| self.controllers.get(id))
             .flat_map(Controller::io_queues)
             .collect();
-        Ok(self.fence_behind(losers, (issuer.wake, cid), Completion::SUCCESS))
+        self.fence_behind(losers, (issuer.wake, cid), Completion::SUCCESS)
     }
 
     /// Completes the Connect that made `connection`.

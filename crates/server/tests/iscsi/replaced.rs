@@ -195,17 +195,17 @@ fn changes_by_the_control_plane_return_when_no_thread_executes_by_the_old_state(
         |server| {
             server
                 .remove_target(&target(), Force::Yes)
-                .expect("by force")
+                .expect("by force");
         },
         |server| {
             server
                 .detach_volume(&target(), 0, Force::Yes)
-                .expect("by force")
+                .expect("by force");
         },
         |server| {
             server
                 .set_volume_lock(&volume(), WriteLock::ReadOnly)
-                .expect("it exists")
+                .expect("it exists");
         },
         |server| {
             let sessions = server.sessions();
