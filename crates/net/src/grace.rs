@@ -20,7 +20,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ConnectionId;
-use crate::reactors::ReactorHandle;
 
 /// A grace period. A later one is greater, and ends no earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +81,7 @@ impl GracePeriods {
     }
 
     /// A thread is about to begin its first turn.
-    fn join(&self, thread: usize) {
+    pub(crate) fn join(&self, thread: usize) {
         let mut inner = self.lock();
         let last = inner.last;
         inner.threads.insert(thread, last);
@@ -90,7 +89,7 @@ impl GracePeriods {
 
     /// A thread is between two turns, and has handled the mail that was posted before a checkpoint. Returns the connections
     /// to wake.
-    fn pass(&self, thread: usize, period: GracePeriod) -> Vec<ConnectionId> {
+    pub(crate) fn pass(&self, thread: usize, period: GracePeriod) -> Vec<ConnectionId> {
         let mut inner = self.lock();
         if let Some(passed) = inner.threads.get_mut(&thread) {
             // The checkpoint may have been posted before the thread joined.
@@ -100,7 +99,7 @@ impl GracePeriods {
     }
 
     /// A thread has ended. Returns the connections to wake.
-    fn leave(&self, thread: usize) -> Vec<ConnectionId> {
+    pub(crate) fn leave(&self, thread: usize) -> Vec<ConnectionId> {
         let mut inner = self.lock();
         inner.threads.remove(&thread);
         self.finish(inner)
@@ -134,38 +133,6 @@ impl Inner {
 
     fn is_over(&self, period: GracePeriod) -> bool {
         self.over() >= period
-    }
-}
-
-/// A thread that drives connections, as grace periods know it, until this drops.
-pub struct GraceMember {
-    handle: ReactorHandle,
-    thread: usize,
-}
-
-impl GraceMember {
-    /// The thread whose connections carry this reactor number; it is about to begin its first turn.
-    pub(crate) fn new(handle: ReactorHandle, thread: usize) -> Self {
-        handle.grace().join(thread);
-        Self { handle, thread }
-    }
-
-    /// The thread is between two turns, and has handled the mail with which this checkpoint came
-    /// ([`Mail::checkpoint`](crate::parts::Mail::checkpoint)).
-    pub fn pass(&self, period: GracePeriod) {
-        self.wake(self.handle.grace().pass(self.thread, period));
-    }
-
-    fn wake(&self, waiters: Vec<ConnectionId>) {
-        for waiter in waiters {
-            self.handle.wake(waiter);
-        }
-    }
-}
-
-impl Drop for GraceMember {
-    fn drop(&mut self) {
-        self.wake(self.handle.grace().leave(self.thread));
     }
 }
 

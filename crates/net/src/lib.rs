@@ -52,9 +52,9 @@ pub use slots::ConnectionId;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
     pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
-    pub use crate::grace::GraceMember;
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;
+    pub use crate::reactors::GraceMember;
     pub use crate::slots::Slots;
     pub use crate::spin::Spin;
     pub use crate::timers::Timers;

@@ -16,7 +16,7 @@ use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
-use crate::grace::{GraceMember, GracePeriod, GracePeriods};
+use crate::grace::{GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::slots::REACTORS_MAX;
@@ -311,11 +311,11 @@ impl ReactorHandle {
     /// A thread begins to drive connections that carry this reactor number ([`Membership::index`]). From now on, grace
     /// periods last until it has passed them.
     pub fn join_grace_periods(&self, thread: usize) -> GraceMember {
-        GraceMember::new(self.clone(), thread)
-    }
-
-    pub(crate) fn grace(&self) -> &GracePeriods {
-        &self.common.grace
+        self.common.grace.join(thread);
+        GraceMember {
+            handle: self.clone(),
+            thread,
+        }
     }
 
     /// What bounds connections, those of drivers among them.
@@ -336,6 +336,36 @@ impl ReactorHandle {
     /// How many reactor threads there are.
     pub fn threads(&self) -> usize {
         self.common.mailboxes.len()
+    }
+}
+
+/// A thread that drives connections, as grace periods know it, until this drops.
+pub struct GraceMember {
+    handle: ReactorHandle,
+    thread: usize,
+}
+
+impl GraceMember {
+    /// The thread is between two turns, and has handled the mail with which this checkpoint came
+    /// ([`Mail::checkpoint`](crate::parts::Mail::checkpoint)).
+    pub fn pass(&self, period: GracePeriod) {
+        self.wake(self.grace().pass(self.thread, period));
+    }
+
+    fn grace(&self) -> &GracePeriods {
+        &self.handle.common.grace
+    }
+
+    fn wake(&self, waiters: Vec<ConnectionId>) {
+        for waiter in waiters {
+            self.handle.wake(waiter);
+        }
+    }
+}
+
+impl Drop for GraceMember {
+    fn drop(&mut self) {
+        self.wake(self.grace().leave(self.thread));
     }
 }
 

@@ -46,71 +46,93 @@ struct Modelled {
     handling: Option<GracePeriod>,
 }
 
+/// The grace periods under test, and what should become of them.
+#[derive(Default)]
+struct Model {
+    periods: GracePeriods,
+    threads: [Modelled; THREADS],
+    /// Each period that is not over, with the threads that have not passed it.
+    open: Vec<(GracePeriod, Vec<usize>)>,
+}
+
+const THREADS: usize = 3;
+
+impl Model {
+    /// Applies an event. Returns the waiters that are woken.
+    fn apply(&mut self, event: Event) -> Vec<ConnectionId> {
+        match event {
+            Event::Start => {
+                let period = self.periods.start();
+                let runs = |one: &usize| self.threads[*one].runs;
+                self.open
+                    .push((period, (0..THREADS).filter(runs).collect()));
+                // A mailbox may outlive its thread, or be there before it.
+                for thread in &mut self.threads {
+                    thread.posted = Some(period);
+                }
+            }
+            Event::Collect(one) => {
+                let thread = &mut self.threads[one];
+                if thread.runs && thread.handling.is_none() {
+                    thread.handling = thread.posted.take();
+                }
+            }
+            Event::Handle(one) => {
+                if let Some(period) = self.threads[one].handling.take() {
+                    self.note_passed(one, period);
+                    return self.periods.pass(one, period);
+                }
+            }
+            Event::Toggle(one) if self.threads[one].runs => {
+                self.threads[one].runs = false;
+                self.threads[one].handling = None;
+                self.note_passed(one, GracePeriod(u64::MAX));
+                return self.periods.leave(one);
+            }
+            Event::Toggle(one) => {
+                self.threads[one].runs = true;
+                self.periods.join(one);
+            }
+        }
+        Vec::new()
+    }
+
+    fn note_passed(&mut self, thread: usize, up_to: GracePeriod) {
+        for (period, left) in &mut self.open {
+            left.retain(|one| *one != thread || *period > up_to);
+        }
+    }
+
+    /// The waiters of periods that are over; each asks for its period as soon as that began.
+    fn take_over(&mut self) -> Vec<ConnectionId> {
+        let is_over = |(_, left): &(GracePeriod, Vec<usize>)| left.is_empty();
+        let over = self.open.extract_if(.., |open| is_over(open));
+        over.map(|(period, _)| ConnectionId(period.0)).collect()
+    }
+}
+
 proptest! {
     /// A grace period is over exactly if each thread that ran when it began has handled the mail that was posted by then,
     /// or has ended; and whoever waits for it is woken then, once.
     #[test]
     fn a_period_is_over_when_each_thread_has_passed_it(
-        events in proptest::collection::vec(event(3), 1..60)
+        events in proptest::collection::vec(event(THREADS), 1..60)
     ) {
-        let periods = GracePeriods::default();
-        let mut threads = [Modelled::default(); 3];
-        // Each period with the threads that have not passed it.
-        let mut open: Vec<(GracePeriod, Vec<usize>)> = Vec::new();
-        for at in events {
-            let mut woken = Vec::new();
-            let mut passed = |thread: usize, up_to: GracePeriod| {
-                for (period, left) in &mut open {
-                    left.retain(|one| *one != thread || *period > up_to);
+        let mut model = Model::default();
+        for event in events {
+            let woken = model.apply(event);
+            let over = model.take_over();
+            if matches!(event, Event::Start) {
+                for waiter in over {
+                    prop_assert!(model.periods.is_over(GracePeriod(waiter.0), waiter));
                 }
-            };
-            match at {
-                Event::Start => {
-                    let period = periods.start();
-                    let runs = |one: &usize| threads[*one].runs;
-                    open.push((period, (0..threads.len()).filter(runs).collect()));
-                    // A mailbox may outlive its thread, or be there before it.
-                    for thread in &mut threads {
-                        thread.posted = Some(period);
-                    }
-                }
-                Event::Collect(one) => {
-                    let thread = &mut threads[one];
-                    if thread.runs && thread.handling.is_none() {
-                        thread.handling = thread.posted.take();
-                    }
-                }
-                Event::Handle(one) => {
-                    if let Some(period) = threads[one].handling.take() {
-                        passed(one, period);
-                        woken = periods.pass(one, period);
-                    }
-                }
-                Event::Toggle(one) if threads[one].runs => {
-                    threads[one].runs = false;
-                    threads[one].handling = None;
-                    passed(one, GracePeriod(u64::MAX));
-                    woken = periods.leave(one);
-                }
-                Event::Toggle(one) => {
-                    threads[one].runs = true;
-                    periods.join(one);
-                }
+            } else {
+                prop_assert_eq!(woken, over);
             }
-            open.retain(|(period, left)| {
-                let waiter = ConnectionId(period.0);
-                if left.is_empty() && let Some(at) = woken.iter().position(|one| *one == waiter) {
-                    woken.remove(at);
-                    return false;
-                }
-                true
-            });
-            prop_assert_eq!(woken, Vec::new(), "only waiters whose period is over are woken");
-            for (period, left) in &open {
-                let is_over = periods.is_over(*period, ConnectionId(period.0));
-                prop_assert_eq!(is_over, left.is_empty(), "{:?}: {:?}", period, left);
+            for (period, left) in &model.open {
+                let is_over = model.periods.is_over(*period, ConnectionId(period.0));
+                prop_assert!(!is_over, "{:?}: {:?}", period, left);
             }
-            open.retain(|(_, left)| !left.is_empty());
         }
     }
 }

@@ -14,10 +14,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use super::{Common, ReactorHandle};
+use super::{Common, GraceMember, ReactorHandle};
 use crate::connection::{Connection, Scratch, Turn, configure};
 use crate::driven::{Accepted, CloseReason};
-use crate::grace::GraceMember;
 use crate::listener::{Incoming, Listener};
 use crate::poller::{Poller, Readiness, Wait};
 use crate::slots::Slots;
