@@ -264,7 +264,7 @@ impl Reached<'_> {
 impl Attachment {
     /// Whether `bs` bytes are whole blocks.
     pub(crate) fn check_unit(&self, bs: u32) -> Result<(), BenchError> {
-        if bs % self.unit_bytes == 0 {
+        if bs.is_multiple_of(self.unit_bytes) {
             return Ok(());
         }
         Err(BenchError::Unaligned {

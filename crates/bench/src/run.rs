@@ -98,7 +98,10 @@ pub(crate) fn attach(plan: &Plan) -> Result<Vec<Attachment>, BenchError> {
 /// The part of a source that the run covers.
 pub(crate) fn region(plan: &Plan, attachment: &Attachment) -> Result<Region, BenchError> {
     let source_name = || attachment.name.clone();
-    if plan.offset_bytes % u64::from(attachment.unit_bytes) != 0 {
+    if !plan
+        .offset_bytes
+        .is_multiple_of(u64::from(attachment.unit_bytes))
+    {
         return Err(BenchError::UnalignedOffset {
             source_name: source_name(),
             offset_bytes: plan.offset_bytes,

@@ -223,7 +223,7 @@ impl fmt::Display for Period {
         let largest = PERIOD_UNITS
             .iter()
             .rev()
-            .find(|(_, unit_ns)| ns % u128::from(*unit_ns) == 0);
+            .find(|(_, unit_ns)| ns.is_multiple_of(u128::from(*unit_ns)));
         let (unit, unit_ns) = largest.expect("every duration is a whole number of ns");
         write!(f, "{}{unit}", ns / u128::from(*unit_ns))
     }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use block::Completion;
 use memory::Budget;
 use net::parts::{Gate, Mailbox};
-use net::{ConnectionId, ExternalDriver, ListenerId, Membership, ReactorHandle};
+use net::{ConnectionId, ExternalDriver, GracePeriod, ListenerId, Membership, ReactorHandle};
 
 use crate::FabricError;
 pub use acceptor::{
@@ -146,16 +146,18 @@ impl Runtime {
         let driver = Arc::clone(&common);
         let membership = reactors.join(driver).ok_or(RuntimeError::TooManyThreads)?;
         let index = membership.index();
+        let handle = reactors.clone();
         let (ready, is_ready) = sync_channel(1);
         let shared = Arc::clone(&common);
         let thread = thread::Builder::new()
             .name(options.thread_name)
             .spawn(move || match open() {
                 Ok(provider) => {
+                    let grace = handle.join_grace_periods(index);
                     shared.published.publish(provider.counted());
                     // The starter waits for this, so it is there.
                     let _ = ready.send(Ok(()));
-                    Worker::new(index, provider, shared).run();
+                    Worker::new(index, provider, shared, grace).run();
                 }
                 Err(error) => drop(ready.send(Err(error))),
             })
@@ -253,6 +255,10 @@ impl ExternalDriver for Common {
 
     fn close(&self, connection: ConnectionId) {
         self.mailbox.post(Message::Close(connection));
+    }
+
+    fn post_checkpoint(&self, period: GracePeriod) {
+        self.mailbox.post_checkpoint(period);
     }
 }
 

@@ -21,7 +21,10 @@ pub(crate) fn open_file(path: &Path, options: &FileIoOptions) -> io::Result<(Fil
         match direct {
             Ok(file) => {
                 let alignment_bytes = direct_alignment_bytes(&file)?;
-                if options.buffer_bytes % alignment_bytes as usize == 0 {
+                if options
+                    .buffer_bytes
+                    .is_multiple_of(alignment_bytes as usize)
+                {
                     return Ok((file, alignment_bytes, true));
                 }
             }

@@ -215,9 +215,13 @@ pub trait Backend {
     /// [`Abort::ByOwn`].
     fn abort_on_others(&mut self, scope: AbortScope, before: u32);
 
-    /// Whether all connections that this one's task management concerned, of its session and of others, have taken
-    /// their aborts. This connection is woken when that changes.
-    fn aborts_done(&mut self) -> bool;
+    /// A number for everything that was ended or aborted so far on other connections of the target: sessions, connections
+    /// and commands.
+    fn fence(&mut self) -> u64;
+
+    /// Whether no thread executes any more what was ended or aborted before [`fence`](Self::fence) returned this number:
+    /// only then may it be answered. If not, this connection is woken when that changes.
+    fn is_past(&mut self, fence: u64) -> bool;
 
     /// Wakes the session's connection `cid`, since the next command to start arrived on it.
     fn wake_other(&mut self, cid: u16);

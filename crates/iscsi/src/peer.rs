@@ -46,6 +46,9 @@ pub enum PeerError {
     /// The PDU is not allowed before the login is done.
     #[error("opcode {0:#04x} arrived during login")]
     BeforeLogin(u8),
+    /// A PDU arrived although the login is not answered.
+    #[error("opcode {0:#04x} arrived before the last Login Response was sent")]
+    BeforeLoginResponse(u8),
     /// A Login Request arrived in full feature phase.
     #[error("a login request arrived after the login")]
     SecondLogin,

@@ -282,7 +282,11 @@ impl Backend for TestBackend {
         sessions.wakes.extend(wakes);
     }
 
-    fn aborts_done(&mut self) -> bool {
+    fn fence(&mut self) -> u64 {
+        0
+    }
+
+    fn is_past(&mut self, _: u64) -> bool {
         let connections = &lock(&self.target.sessions).connections;
         connections
             .iter()

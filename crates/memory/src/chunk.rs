@@ -61,7 +61,7 @@ impl Chunk {
         let base = map_aligned(len, layout.slab_bytes() as usize, overcommit)
             .map_err(MemoryError::Host)?;
         let huge = budget.pages() == PagePolicy::TransparentHuge
-            && layout.slab_bytes() % HUGE_PAGE_BYTES == 0;
+            && layout.slab_bytes().is_multiple_of(HUGE_PAGE_BYTES);
         let pages = if huge {
             Advice::LinuxHugepage
         } else {

@@ -221,7 +221,7 @@ struct Pace {
 impl Pace {
     fn pause(&mut self) {
         self.spins += 1;
-        if self.spins % SPINS_PER_YIELD == 0 {
+        if self.spins.is_multiple_of(SPINS_PER_YIELD) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

@@ -638,7 +638,7 @@ impl Store {
         let mut fill = || {
             for offset in range.clone().step_by(slab_bytes as usize) {
                 let done_bytes = offset - range.start;
-                if done_bytes % (SLABS_PER_REPORT * slab_bytes) == 0 {
+                if done_bytes.is_multiple_of(SLABS_PER_REPORT * slab_bytes) {
                     let report = Progress {
                         done_bytes,
                         total_bytes,

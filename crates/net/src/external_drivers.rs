@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use block::Completion;
 
-use crate::ConnectionId;
 use crate::slots::REACTORS_MAX;
+use crate::{ConnectionId, GracePeriod};
 
 /// Reaches the connections of a thread that is not a reactor.
 pub trait ExternalDriver: Send + Sync {
@@ -17,6 +17,10 @@ pub trait ExternalDriver: Send + Sync {
 
     /// Ends a connection. May wait, so not for reactor threads.
     fn close(&self, connection: ConnectionId);
+
+    /// Asks the thread to pass a grace period, if it is a
+    /// [`GraceMember`](crate::parts::GraceMember). Never waits.
+    fn post_checkpoint(&self, period: GracePeriod);
 }
 
 /// External drivers by the reactor number that their connections carry: the numbers above the
@@ -65,6 +69,12 @@ impl ExternalDrivers {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.get(place)?.clone()
     }
+
+    /// All drivers. The caller calls them without the lock.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn ExternalDriver>> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.iter().flatten().cloned().collect()
+    }
 }
 
 impl Membership {
@@ -103,6 +113,8 @@ mod tests {
         fn complete(&self, _completion: Completion) {}
 
         fn close(&self, _connection: ConnectionId) {}
+
+        fn post_checkpoint(&self, _period: GracePeriod) {}
     }
 
     #[test]

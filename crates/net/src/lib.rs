@@ -29,6 +29,7 @@ mod driven;
 mod external_drivers;
 mod gate;
 mod gather;
+mod grace;
 mod listener;
 mod mailbox;
 mod poller;
@@ -45,6 +46,7 @@ pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
+pub use grace::GracePeriod;
 pub use reactors::{ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
 /// The parts of a reactor, for threads that drive connections of another kind.
@@ -52,6 +54,7 @@ pub mod parts {
     pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;
+    pub use crate::reactors::GraceMember;
     pub use crate::slots::Slots;
     pub use crate::spin::Spin;
     pub use crate::timers::Timers;

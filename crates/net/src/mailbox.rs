@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use block::Completion;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::ConnectionId;
+use crate::{ConnectionId, GracePeriod};
 
 /// A reactor's mailbox for messages `M`. Wakes are kept apart from messages: many for one
 /// connection are one, so they are bounded by the connections and posting one never waits.
@@ -37,6 +37,8 @@ pub struct Mail<M> {
     pub wakes: BTreeSet<ConnectionId>,
     /// Commands that volumes are done with, those of one connection together.
     pub completions: Completions,
+    /// The last grace period that began. The thread passes it once the rest of this mail is handled.
+    pub checkpoint: Option<GracePeriod>,
 }
 
 /// Completions of volumes, at most one for each slot of each connection.
@@ -145,6 +147,13 @@ impl<M> Mailbox<M> {
         self.ring(mail);
     }
 
+    /// Asks the reactor to pass a grace period. Never waits.
+    pub fn post_checkpoint(&self, period: GracePeriod) {
+        let mut mail = self.lock();
+        mail.checkpoint = mail.checkpoint.max(Some(period));
+        self.ring(mail);
+    }
+
     /// Everything that has been posted, for the reactor.
     pub fn collect(&self) -> Option<Mail<M>> {
         if !self.is_full.load(Ordering::Acquire) {
@@ -203,6 +212,7 @@ impl<M> Default for Mail<M> {
             messages: VecDeque::new(),
             wakes: BTreeSet::new(),
             completions: Completions::default(),
+            checkpoint: None,
         }
     }
 }

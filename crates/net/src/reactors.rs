@@ -16,6 +16,7 @@ use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
 use crate::gate::Gate;
+use crate::grace::{GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::slots::REACTORS_MAX;
@@ -81,6 +82,7 @@ pub(crate) struct Common {
     pub(crate) loads: Vec<AtomicUsize>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) drivers: Arc<ExternalDrivers>,
+    grace: GracePeriods,
     pub(crate) options: ReactorOptions,
 }
 
@@ -126,6 +128,7 @@ impl Reactors {
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             gate: Arc::new(gate),
             drivers: Arc::new(ExternalDrivers::beside(count)),
+            grace: GracePeriods::default(),
             options,
         });
         let reactors = Self {
@@ -277,6 +280,44 @@ impl ReactorHandle {
         self.common.drivers.join(driver)
     }
 
+    /// Begins a grace period, which is over when every thread that drives connections has been between two turns since: no
+    /// thread works any more by what it read before this call.
+    pub fn start_grace_period(&self) -> GracePeriod {
+        let period = self.common.grace.start();
+        for mailbox in &self.common.mailboxes {
+            mailbox.post_checkpoint(period);
+        }
+        for driver in self.common.drivers.all() {
+            driver.post_checkpoint(period);
+        }
+        period
+    }
+
+    /// Whether a grace period is over. If not, `waiter` is woken when it is, or earlier, and asks again.
+    pub fn is_over(&self, period: GracePeriod, waiter: ConnectionId) -> bool {
+        self.common.grace.is_over(period, waiter)
+    }
+
+    /// A connection waits for no grace period any more.
+    pub fn stop_waiting(&self, waiter: ConnectionId) {
+        self.common.grace.forget(waiter);
+    }
+
+    /// Waits until a grace period is over. Returns false if that takes longer than `timeout`. Not for reactor threads.
+    pub fn wait_until_over(&self, period: GracePeriod, timeout: Duration) -> bool {
+        self.common.grace.wait(period, timeout)
+    }
+
+    /// A thread begins to drive connections that carry this reactor number ([`Membership::index`]). From now on, grace
+    /// periods last until it has passed them.
+    pub fn join_grace_periods(&self, thread: usize) -> GraceMember {
+        self.common.grace.join(thread);
+        GraceMember {
+            handle: self.clone(),
+            thread,
+        }
+    }
+
     /// What bounds connections, those of drivers among them.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.common.gate)
@@ -295,6 +336,36 @@ impl ReactorHandle {
     /// How many reactor threads there are.
     pub fn threads(&self) -> usize {
         self.common.mailboxes.len()
+    }
+}
+
+/// A thread that drives connections, as grace periods know it, until this drops.
+pub struct GraceMember {
+    handle: ReactorHandle,
+    thread: usize,
+}
+
+impl GraceMember {
+    /// The thread is between two turns, and has handled the mail with which this checkpoint came
+    /// ([`Mail::checkpoint`](crate::parts::Mail::checkpoint)).
+    pub fn pass(&self, period: GracePeriod) {
+        self.wake(self.grace().pass(self.thread, period));
+    }
+
+    fn grace(&self) -> &GracePeriods {
+        &self.handle.common.grace
+    }
+
+    fn wake(&self, waiters: Vec<ConnectionId>) {
+        for waiter in waiters {
+            self.handle.wake(waiter);
+        }
+    }
+}
+
+impl Drop for GraceMember {
+    fn drop(&mut self) {
+        self.wake(self.grace().leave(self.thread));
     }
 }
 

@@ -475,11 +475,9 @@ impl Device {
         let Some(device_lun) = device_lun else {
             return self.without_unit(id, cdb).map(Begin::Done);
         };
-        if !exempt {
-            if let Some(asc) = nexus.take_attention(device_lun) {
-                self.touch();
-                return Err(Response::check(Sense::new(SenseKey::UnitAttention, asc)));
-            }
+        if !exempt && let Some(asc) = nexus.take_attention(device_lun) {
+            self.touch();
+            return Err(Response::check(Sense::new(SenseKey::UnitAttention, asc)));
         }
         let opcode = opcode.map_err(|unknown| {
             Response::check(match unknown {

@@ -189,7 +189,7 @@ fn block_limits(geometry: Geometry) -> Vec<u8> {
     let mut put = |at: usize, value: u32| body[at - 4..at].copy_from_slice(&value.to_be_bytes());
     put(8, blocks(medium::TRANSFER_LEN_BYTES_MAX));
     put(12, blocks(128 << 10)); // OPTIMAL TRANSFER LENGTH
-    put(16, 0); // MAXIMUM PREFETCH LENGTH: no limit
+    put(16, 0); // MAXIMUM PREFETCH LENGTH: no limit, since of many blocks the first are fetched
     put(20, u32::MAX); // MAXIMUM UNMAP LBA COUNT: no limit
     put(24, medium::UNMAP_DESCRIPTORS_MAX as u32);
     put(28, blocks(UNMAP_GRANULARITY_BYTES));

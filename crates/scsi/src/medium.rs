@@ -11,7 +11,7 @@ use crate::sense::{Asc, Sense};
 
 pub use self::execution::{Execution, unmapped};
 
-/// The most blocks that one READ or WRITE moves (MAXIMUM TRANSFER LENGTH), in bytes.
+/// The most blocks that one READ, WRITE or VERIFY covers (MAXIMUM TRANSFER LENGTH), in bytes.
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;
 /// The most blocks of COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH).
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
@@ -58,7 +58,7 @@ pub enum Medium {
     /// All blocks become zeros; a thin volume frees their memory. Without blocks: EXIT FAILURE
     /// MODE, which has no effect.
     Sanitize(Extent),
-    /// Nothing is to be done for a volume in RAM but check the extent.
+    /// The blocks that are brought into memory: a volume in RAM has nothing to do.
     PreFetch(Extent),
     /// Make durable.
     SynchronizeCache,
@@ -216,7 +216,7 @@ pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Me
             in_range(extent, geometry).map(Medium::CompareAndWrite)
         }
         Name::WriteSame => parse_write_same(extent, &fields, cdb, geometry),
-        Name::PreFetch => to_the_end(extent, geometry).map(Medium::PreFetch),
+        Name::PreFetch => parse_pre_fetch(extent, geometry),
         Name::SynchronizeCache => to_the_end(extent, geometry).map(|_| Medium::SynchronizeCache),
         other => unreachable!("{other:?} is not a medium command; dispatch sends only those here"),
     }
@@ -269,13 +269,22 @@ fn parse_verify(
     geometry: Geometry,
 ) -> Result<Medium, Sense> {
     match bytchk(cdb) {
-        0 => in_range(extent, geometry).map(Medium::VerifyMedium),
+        0 => transfer(extent, fields, geometry).map(Medium::VerifyMedium),
         1 => transfer(extent, fields, geometry)
             .map(|extent| Medium::VerifyData(extent, VerifyMode::EachBlock)),
         3 => transfer(extent, fields, geometry)
             .map(|extent| Medium::VerifyData(extent, VerifyMode::OneBlock)),
         _ => Err(Sense::invalid_cdb_bit(1, 2)),
     }
+}
+
+/// A volume need not have room in memory for all blocks that an initiator wants to have there: of many, the first are
+/// fetched, as many as one READ moves. GOOD instead of CONDITION MET says that others may not be there.
+fn parse_pre_fetch(extent: Extent, geometry: Geometry) -> Result<Medium, Sense> {
+    let extent = to_the_end(extent, geometry)?;
+    let blocks_max = TRANSFER_LEN_BYTES_MAX >> geometry.block_size.shift();
+    let blocks = Blocks(extent.blocks.0.min(blocks_max));
+    Ok(Medium::PreFetch(Extent::new(extent.lba, blocks)))
 }
 
 fn parse_atomic(

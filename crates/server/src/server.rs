@@ -122,6 +122,9 @@ struct State {
     is_stopping: bool,
 }
 
+/// How long a change waits for commands in progress that it takes the right from.
+const FINISH_TURNS_MAX: Duration = Duration::from_secs(5);
+
 impl Server {
     /// Starts the reactors. Nothing is served yet.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
@@ -203,6 +206,20 @@ impl Server {
             scope.spawn(|| self.shared.rdma.stop(left));
             self.shared.reactors.stop(left);
         });
+    }
+
+    /// Waits until no thread executes commands any more by what was true before this call. What was taken from hosts is
+    /// then theirs no longer. Called without locks, since threads in their turns may wait for these.
+    fn finish_turns(&self) {
+        let handle = &self.core().handle;
+        let period = handle.start_grace_period();
+        if !handle.wait_until_over(period, FINISH_TURNS_MAX) {
+            tracing::warn!(
+                "a thread has executed one turn of commands for more than {} s; commands that began before this change may \
+                 still be executed",
+                FINISH_TURNS_MAX.as_secs()
+            );
+        }
     }
 
     fn core(&self) -> &Arc<Core> {

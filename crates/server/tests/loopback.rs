@@ -4,9 +4,11 @@ mod fixture;
 mod tap;
 
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{Access, Blocks, Extent, Lba, OpKind, Unmap};
+use block::testing::{LateVolume, Lateness};
+use block::{Access, BlockSize, Blocks, ByteRange, Extent, Lba, OpKind, Unmap};
 use initiator::{
     Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, RecordKind, Request,
     Slot, Url, WaitStrategy, discover,
@@ -18,6 +20,7 @@ use server::{
     VolumeIdentity, VolumeName, VolumeSpec, WriteLock,
 };
 use tap::Tap;
+use volume::Managed;
 use volume::filters::{Delay, FilterSpec, Latency};
 
 const MIB: u64 = 1 << 20;
@@ -84,6 +87,47 @@ impl Fixture {
     fn wait_sessions(&self, count: usize) {
         wait_until(|| self.server.sessions().len() == count);
     }
+}
+
+/// A reactor is preempted in a write of a host that shuts its controller down. The shutdown is
+/// complete when that write is over, so the host may rely on what it writes through another.
+#[test]
+fn a_shutdown_is_complete_when_a_write_that_has_begun_is_over() {
+    let moment = Duration::from_millis(200);
+    let fixture = Fixture::new(256 * MIB);
+    let stopping = Arc::new(Managed::new(LateVolume::new(BlockSize::B512, 2048)));
+    stopping.volume().set_lateness(Lateness::Never);
+    let added = fixture.server.add_volume(volume("slow"), stopping.clone());
+    added.expect("a new name");
+    let attached = fixture
+        .server
+        .attach_volume(&target(), &volume("slow"), Some(2));
+    attached.expect("a free number");
+    // The admin queue is on the reactor of the portal, the I/O queue on the other.
+    let (device, mut queue) = fixture.attach("ns=2");
+    stopping.volume().stop_next_write();
+    queue.buffer_mut(Slot(0))[..512].fill(7);
+    let request = Request {
+        slot: Slot(0),
+        operation: Operation::Write,
+        extent: Extent::new(Lba(0), Blocks(1)),
+    };
+    queue.submit(request).expect("the slot is free");
+    queue.poll(Instant::now(), &mut Vec::new()).expect("sent");
+    wait_until(|| stopping.volume().is_stopped());
+    let leaving = std::thread::spawn(move || drop((queue, device)));
+    std::thread::sleep(moment);
+    assert!(!leaving.is_finished() && stopping.volume().is_stopped());
+    stopping.volume().go_on();
+    leaving.join().expect("no panic");
+    let (_device, mut queue) = fixture.attach("ns=2");
+    queue.buffer_mut(Slot(0))[..512].fill(8);
+    run(&mut queue, Operation::Write, 0, 1).expect("write");
+    let first = stopping
+        .volume()
+        .disk()
+        .bytes(ByteRange { offset: 0, len: 1 });
+    assert_eq!(first, [8]);
 }
 
 fn volume(name: &str) -> VolumeName {

@@ -4,7 +4,9 @@
 
 mod fixture;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,9 +62,19 @@ impl Fixture {
         let volume = Arc::clone(&late);
         server.add_volume(name(), volume).expect("a new name");
         fixture::offer(&server, target, "late", HostPolicy::Local);
-        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+        let (server_at, host_at) = addresses();
+        let port = if transport == Transport::NvmeRdma {
+            4420
+        } else {
+            0
+        };
+        let portal = fixture::portal(transport, (server_at, port));
         let portal = server.add_portal(portal).expect("a free port");
-        let query = if target == IQN { "/0" } else { "?ns=1" };
+        let query = match transport {
+            Transport::NvmeTcp => "?ns=1",
+            Transport::NvmeRdma => &format!("?ns=1&rdma=soft&local={host_at}"),
+            Transport::Iscsi | Transport::Iser => "/0",
+        };
         let url = format!("{portal}/{target}{query}").parse().expect("a URL");
         let options = DeviceOptions {
             depth: 8,
@@ -205,13 +217,22 @@ impl Fixture {
     }
 }
 
+/// Addresses of a server and a host that no other test has: RDMA has one UDP port for all.
+fn addresses() -> (Ipv4Addr, Ipv4Addr) {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let network = NEXT.fetch_add(1, Ordering::Relaxed);
+    [1, 2]
+        .map(|host| Ipv4Addr::new(127, 43, network, host))
+        .into()
+}
+
 fn name() -> VolumeName {
     "late".parse().expect("a name")
 }
 
 /// Runs a test over each protocol.
 fn over_each_protocol(test: impl Fn(&mut Fixture)) {
-    for transport in [Transport::NvmeTcp, Transport::Iscsi] {
+    for transport in [Transport::NvmeTcp, Transport::NvmeRdma, Transport::Iscsi] {
         test(&mut Fixture::new(transport));
     }
 }

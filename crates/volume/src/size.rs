@@ -83,7 +83,7 @@ impl FromStr for ByteSize {
         // At most nine digits, so this is a number, or nothing.
         let fraction = u128::from(fraction.parse::<u64>().unwrap_or(0));
         let scaled = (whole * scale + fraction) * u128::from(factor);
-        if scaled % scale != 0 {
+        if !scaled.is_multiple_of(scale) {
             return Err(SizeError::NotWhole { given: given() });
         }
         match u64::try_from(scaled / scale) {

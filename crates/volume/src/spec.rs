@@ -124,7 +124,7 @@ impl VolumeSpec {
             return Err(SpecError::SizeOutOfRange { given });
         }
         let block_bytes = self.block_size.bytes();
-        if given.0 % block_bytes != 0 {
+        if !given.0.is_multiple_of(block_bytes) {
             return Err(SpecError::NotWholeBlocks {
                 given,
                 block_bytes,

@@ -1,8 +1,8 @@
 //! A volume that completes late, in any order and with failures, under a test's control.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::VecVolume;
 use crate::{
@@ -32,7 +32,19 @@ pub enum Lateness {
 pub struct LateVolume {
     disk: Arc<VecVolume>,
     state: Mutex<State>,
+    resumed: Condvar,
 }
+
+/// Whether the thread that executes a write stops before it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    None,
+    AtNextWrite,
+    Stopped,
+}
+
+/// A stopped thread goes on after this time in any case, so that a test that fails can end.
+const STOP_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 struct State {
@@ -42,6 +54,7 @@ struct State {
     /// Tickets whose completion is outstanding, oldest first.
     waiting: Vec<Ticket>,
     refusal: Option<Status>,
+    stop: Stop,
 }
 
 #[derive(Debug)]
@@ -66,7 +79,9 @@ impl LateVolume {
                 leases: BTreeMap::new(),
                 waiting: Vec::new(),
                 refusal: None,
+                stop: Stop::None,
             }),
+            resumed: Condvar::new(),
         }
     }
 
@@ -88,6 +103,32 @@ impl LateVolume {
     /// Makes further calls of [`Volume::settle`] fail with this error.
     pub fn set_settle_error(&self, refusal: Option<Status>) {
         self.state().refusal = refusal;
+    }
+
+    /// Stops the thread that executes the next write, before it writes, as if it were preempted.
+    pub fn stop_next_write(&self) {
+        self.state().stop = Stop::AtNextWrite;
+    }
+
+    /// Whether a thread has stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.state().stop == Stop::Stopped
+    }
+
+    /// The thread that has stopped goes on.
+    pub fn go_on(&self) {
+        self.state().stop = Stop::None;
+        self.resumed.notify_all();
+    }
+
+    fn stop_if_told(&self, op: &Op<'_>) {
+        let mut state = self.state();
+        if state.stop == Stop::AtNextWrite && matches!(op, Op::Write { .. }) {
+            state.stop = Stop::Stopped;
+            let is_stopped = |state: &mut State| state.stop == Stop::Stopped;
+            let resumed = self.resumed.wait_timeout_while(state, STOP_MAX, is_stopped);
+            drop(resumed.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// The tickets for which a completion is outstanding, oldest first.
@@ -163,6 +204,7 @@ impl Volume for LateVolume {
                 "{op:?} touches blocks that no lease holds in memory"
             );
         }
+        self.stop_if_told(&op);
         self.disk.execute(op)
     }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use net::parts::{Slots, Spin, Timers, Wait as Pause};
+use net::parts::{GraceMember, Slots, Spin, Timers, Wait as Pause};
 use net::{Accepted, CloseReason, ConnectionId};
 
 use super::acceptor::Refusal;
@@ -40,6 +40,7 @@ pub(super) struct Worker<P> {
     drain_until: Option<Instant>,
     /// When to publish the counts, unless a sleep comes first.
     publish_due: Instant,
+    grace: GraceMember,
 }
 
 /// Completions that are handled before others have their turn.
@@ -54,7 +55,7 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl<P: Metered> Worker<P> {
-    pub(super) fn new(index: usize, provider: P, common: Arc<Common>) -> Self {
+    pub(super) fn new(index: usize, provider: P, common: Arc<Common>, grace: GraceMember) -> Self {
         let pool = Pool::new(common.pool_max_bytes, &common.budget);
         Self {
             common,
@@ -71,6 +72,7 @@ impl<P: Metered> Worker<P> {
             staged: Vec::new(),
             drain_until: None,
             publish_due: Instant::now(),
+            grace,
         }
     }
 
@@ -161,6 +163,9 @@ impl<P: Metered> Worker<P> {
                 connection.complete(now, completion);
                 Ok(())
             });
+        }
+        if let Some(period) = mail.checkpoint {
+            self.grace.pass(period);
         }
         true
     }

@@ -24,7 +24,6 @@ use crate::backend::Backend;
 use crate::params::rdma::{RdmaKeys, SEGMENT_LEN_MAX_BYTES, UNEXPECTED_PDUS_MAX};
 use crate::params::{Parameters, RECV_SEGMENT_LEN_MAX};
 use crate::peer::{self, AHS_LEN_MAX, check_lengths};
-use crate::target::full_feature::FullFeature;
 use crate::target::login_phase::LoginPhase;
 use crate::target::pdu::Sink;
 use crate::target::stage::Stage;
@@ -180,7 +179,8 @@ impl<B: Backend> TargetSession<B> {
                 login.start(now);
                 let (bhs, segment) = cut(pdu, TEXT_LEN_MAX)?;
                 if let Some(full) = login.handle(now, bhs, segment, backend)? {
-                    self.enter_full_feature(full);
+                    self.stage = Stage::Full(Box::new(full));
+                    self.leave_login();
                 }
             }
             Stage::Full(core) => {
@@ -201,14 +201,17 @@ impl<B: Backend> TargetSession<B> {
         Ok(())
     }
 
-    fn enter_full_feature(&mut self, full: FullFeature) {
+    /// Notes that the login is done, if it is.
+    fn leave_login(&mut self) {
+        let (HelloState::Login, Stage::Full(full)) = (self.hello, &self.stage) else {
+            return;
+        };
         let keys = full.parameters.rdma.as_ref();
         self.hello = if keys.is_some_and(|keys| keys.hello_required) {
             HelloState::AwaitingHello
         } else {
             HelloState::Open
         };
-        self.stage = Stage::Full(Box::new(full));
     }
 
     /// Whether no reply may be sent. While reads of an aborted task are outstanding, none may, since the initiator reuses
@@ -314,6 +317,7 @@ impl<B: Backend> Session for TargetSession<B> {
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), PeerError> {
         self.stage.handle_wake(now, backend);
+        self.leave_login();
         Ok(())
     }
 

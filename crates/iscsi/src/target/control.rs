@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use zerocopy::big_endian::U16;
 
-use super::full_feature::{FullFeature, Liveness, PING_TAG};
+use super::full_feature::{FencedKind, FullFeature, Liveness, PING_TAG};
 use super::reply::{Numbering, ReplyHeader};
 use super::tasks::EarlyRequest;
 use crate::backend::Backend;
@@ -120,9 +120,6 @@ impl FullFeature {
         let mut header = header.encode();
         header[40..42].copy_from_slice(&(parameters.time2wait_s as u16).to_be_bytes());
         header[42..44].copy_from_slice(&(parameters.time2retain_s as u16).to_be_bytes());
-        self.replies.push(header, Vec::new(), Numbering::Status);
-        if is_own {
-            self.replies.close_after_last();
-        }
+        self.fence(FencedKind::Logout(header, is_own), backend);
     }
 }

@@ -16,7 +16,7 @@ use crate::params::Parameters;
 use crate::peer::{GAP_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};
 use crate::window::order::WideCmdSn;
 use crate::wire::command::TaskManagementRequest;
-use crate::wire::{NO_TASK_TAG, response};
+use crate::wire::{BHS_LEN, NO_TASK_TAG, response};
 
 /// The Target Transfer Tag of the target's own NOP-Ins.
 pub(super) const PING_TAG: u32 = 2;
@@ -40,19 +40,26 @@ pub(crate) struct FullFeature {
     pub(super) text_left: Vec<u8>,
     pub(super) held: BinaryHeap<HeldCompletion>,
     pub(super) workload: Workload,
-    /// Task management whose commands on other connections have not all ended.
-    pub(super) managing: VecDeque<PendingManagement>,
+    /// Replies that wait until what they ended on other connections is over.
+    pub(super) fenced: VecDeque<FencedReply>,
     /// The missing number that keeps other commands waiting, and since when.
     gap: Option<(WideCmdSn, Instant)>,
     pub(super) liveness: Liveness,
     pub(super) ending: Ending,
 }
 
-/// Task management that is done on its own connection.
-pub(super) struct PendingManagement {
-    pub(super) request: TaskManagementRequest,
-    /// The response; `None` if it depends on other connections.
-    pub(super) response: Option<u8>,
+/// A reply to a request that is done on its own connection.
+pub(super) struct FencedReply {
+    pub(super) fence: u64,
+    pub(super) kind: FencedKind,
+}
+
+/// The request that a fenced reply answers.
+pub(super) enum FencedKind {
+    /// Task management, with its response; `None` if that depends on other connections.
+    Management(TaskManagementRequest, Option<u8>),
+    /// A logout, with the header of its response and whether it closes this connection.
+    Logout([u8; BHS_LEN], bool),
 }
 
 /// Whether the initiator is known to be alive.
@@ -84,7 +91,7 @@ impl FullFeature {
             text_left: Vec::new(),
             held: BinaryHeap::new(),
             workload: Workload::default(),
-            managing: VecDeque::new(),
+            fenced: VecDeque::new(),
             gap: None,
             liveness: Liveness::Heard(now),
             ending: Ending::Open,
@@ -152,7 +159,7 @@ impl FullFeature {
     pub(crate) fn is_idle(&self) -> bool {
         self.tasks.is_empty()
             && self.replies.is_empty()
-            && self.managing.is_empty()
+            && self.fenced.is_empty()
             && self.workload.is_empty()
     }
 

@@ -24,6 +24,15 @@ pub(crate) struct LoginPhase {
     /// The most commands outstanding, if the session has this connection alone.
     commands_max: usize,
     started: Option<Instant>,
+    last: Option<LastResponse>,
+}
+
+/// The response with which full feature phase begins. It is sent once the session that it replaces is executed no more (RFC
+/// 7143 §6.3.5): the initiator may then rely on what it writes.
+struct LastResponse {
+    fence: u64,
+    header: [u8; BHS_LEN],
+    text: Vec<u8>,
 }
 
 impl LoginPhase {
@@ -44,6 +53,7 @@ impl LoginPhase {
             cmd_sn: 0,
             commands_max,
             started: None,
+            last: None,
         }
     }
 
@@ -69,34 +79,41 @@ impl LoginPhase {
         backend: &mut B,
     ) -> Result<Option<FullFeature>, PeerError> {
         Self::check(bhs)?;
+        if self.last.is_some() {
+            return Err(PeerError::BeforeLoginResponse(bhs.opcode()));
+        }
         let request: &LoginRequest = bhs.cast();
         let reply = self.login.handle(request, segment, backend);
         self.cmd_sn = request.cmd_sn.get();
-        let is_done = reply.done;
-        self.queue(request, reply);
-        if self.replies.len() > REPLIES_MAX {
-            return Err(PeerError::Flood);
+        let header = encode(request, &reply);
+        if reply.done {
+            self.last = Some(LastResponse {
+                fence: backend.fence(),
+                header,
+                text: reply.text,
+            });
+            return Ok(self.finish(now, backend));
         }
-        Ok(if is_done {
-            self.enter_full_feature(now, backend)
-        } else {
-            None
-        })
-    }
-
-    fn queue(&mut self, request: &LoginRequest, reply: LoginReply) {
-        let mut header = [0; BHS_LEN];
-        header[0] = response::LOGIN;
-        header[1] = reply.flags;
-        header[8..14].copy_from_slice(&request.isid);
-        header[14..16].copy_from_slice(&reply.tsih.to_be_bytes());
-        header[16..20].copy_from_slice(request.itt.as_bytes());
-        header[36..38].copy_from_slice(&[reply.status.0, reply.status.1]);
         // The StatSN of a failure does not matter, since the connection ends.
         self.replies.push(header, reply.text, Numbering::Status);
         if reply.status != LoginStatus::SUCCESS {
             self.replies.close_after_last();
         }
+        if self.replies.len() > REPLIES_MAX {
+            return Err(PeerError::Flood);
+        }
+        Ok(None)
+    }
+
+    /// Answers a login that is done, unless the session that it replaces may still be executed.
+    pub(super) fn finish<B: Backend>(
+        &mut self,
+        now: Instant,
+        backend: &mut B,
+    ) -> Option<FullFeature> {
+        let last = self.last.take_if(|last| backend.is_past(last.fence))?;
+        self.replies.push(last.header, last.text, Numbering::Status);
+        self.enter_full_feature(now, backend)
     }
 
     fn enter_full_feature<B: Backend>(
@@ -139,4 +156,16 @@ impl LoginPhase {
             _ => Ok(()),
         }
     }
+}
+
+/// The header of a Login Response.
+fn encode(request: &LoginRequest, reply: &LoginReply) -> [u8; BHS_LEN] {
+    let mut header = [0; BHS_LEN];
+    header[0] = response::LOGIN;
+    header[1] = reply.flags;
+    header[8..14].copy_from_slice(&request.isid);
+    header[14..16].copy_from_slice(&reply.tsih.to_be_bytes());
+    header[16..20].copy_from_slice(request.itt.as_bytes());
+    header[36..38].copy_from_slice(&[reply.status.0, reply.status.1]);
+    header
 }

@@ -4,13 +4,13 @@
 
 use scsi::{Device, Lun, Response, ScsiStatus};
 
-use super::full_feature::{FullFeature, PendingManagement};
+use super::full_feature::{FencedKind, FencedReply, FullFeature};
 use super::reply::{Numbering, ReplyHeader};
 use super::task::{Progress, Task, Work};
 use crate::backend::{Abort, Backend, SessionKind};
 use crate::window::order::AbortScope;
 use crate::wire::command::{TaskManagementRequest, function, function_response};
-use crate::wire::{Bhs, parse_lun, response, sn_before};
+use crate::wire::{BHS_LEN, Bhs, parse_lun, response, sn_before};
 
 impl FullFeature {
     pub(super) fn on_task_management<B: Backend>(&mut self, bhs: &Bhs, backend: &mut B) {
@@ -18,29 +18,51 @@ impl FullFeature {
         // Commands on this connection arrived before the request, unless the request itself had to wait.
         let own_before = (!bhs.is_immediate()).then_some(request.cmd_sn.get());
         let response = self.manage(request, own_before, backend);
-        self.managing.push_back(PendingManagement {
-            request: *request,
-            response,
-        });
-        self.answer_management(backend);
+        self.fence(FencedKind::Management(*request, response), backend);
     }
 
-    /// Answers task management once the commands that it concerns have ended on other connections too
-    /// (RFC 7143 §4.2.3.3).
-    pub(super) fn answer_management<B: Backend>(&mut self, backend: &mut B) {
-        if self.managing.is_empty() || !backend.aborts_done() {
-            return;
-        }
-        while let Some(pending) = self.managing.pop_front() {
-            let PendingManagement { request, response } = pending;
-            let response = response.unwrap_or_else(|| self.find_elsewhere(&request, backend));
-            let header = ReplyHeader {
-                byte_2: response,
-                ..ReplyHeader::new(response::TASK_MANAGEMENT, request.itt.get())
+    /// Replies once what the request ended on other connections is over.
+    pub(super) fn fence<B: Backend>(&mut self, kind: FencedKind, backend: &mut B) {
+        let fence = backend.fence();
+        self.fenced.push_back(FencedReply { fence, kind });
+        self.answer_fenced(backend);
+    }
+
+    /// Answers task management and logouts once the commands and connections that they concern have ended elsewhere too
+    /// (RFC 7143 §4.2.3.3, §11.15).
+    pub(super) fn answer_fenced<B: Backend>(&mut self, backend: &mut B) {
+        let is_over = |reply: &FencedReply, backend: &mut B| backend.is_past(reply.fence);
+        while self
+            .fenced
+            .front()
+            .is_some_and(|reply| is_over(reply, backend))
+            && let Some(reply) = self.fenced.pop_front()
+        {
+            let (header, is_last) = match reply.kind {
+                FencedKind::Management(request, response) => {
+                    (self.management_response(&request, response, backend), false)
+                }
+                FencedKind::Logout(header, is_own) => (header, is_own),
             };
-            let header = header.encode();
             self.replies.push(header, Vec::new(), Numbering::Status);
+            if is_last {
+                self.replies.close_after_last();
+            }
         }
+    }
+
+    fn management_response<B: Backend>(
+        &mut self,
+        request: &TaskManagementRequest,
+        response: Option<u8>,
+        backend: &mut B,
+    ) -> [u8; BHS_LEN] {
+        let response = response.unwrap_or_else(|| self.find_elsewhere(request, backend));
+        let header = ReplyHeader {
+            byte_2: response,
+            ..ReplyHeader::new(response::TASK_MANAGEMENT, request.itt.get())
+        };
+        header.encode()
     }
 
     /// The result of ABORT TASK for a task that is not on this connection. A command that has not arrived, but whose
@@ -162,7 +184,7 @@ impl FullFeature {
             self.tasks.withdraw(slot, backend);
             if let Some(task) = self.tasks.get_mut(slot) {
                 task.work = Work::None;
-                task.unsaved = None;
+                (task.unsaved, task.fence) = (None, None);
                 task.enter(Progress::Sending);
                 task.response = Response {
                     status: ScsiStatus::TaskAborted,

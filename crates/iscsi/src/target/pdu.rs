@@ -64,7 +64,7 @@ impl FullFeature {
             request::DATA_OUT => self.finish_data_out(now, bhs, backend),
             _ => self.control(now, bhs, segment, backend),
         }
-        let mut unanswered = self.replies.len() + self.managing.len();
+        let mut unanswered = self.replies.len() + self.fenced.len();
         if self.tasks.has_early() {
             unanswered += self.tasks.early_controls();
             self.begin_early(now, backend);

@@ -80,7 +80,7 @@ pub(crate) fn read_next(
 ) -> Result<(), Status> {
     let (block_len, len) = (task.block_size.bytes(), room.len() as u64);
     // A transfer that is shortened (by the expected length) may begin or end inside a block.
-    if task.moved % block_len != 0 || len % block_len != 0 {
+    if !task.moved.is_multiple_of(block_len) || len % block_len != 0 {
         return read_unaligned(task, extent, room, volume);
     }
     let extent = scsi::medium::piece(extent, task.block_size, task.moved, len);

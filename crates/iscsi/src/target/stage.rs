@@ -73,6 +73,11 @@ impl Stage {
     }
 
     pub(crate) fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
+        if let Self::Login(login) = self
+            && let Some(full) = login.finish(now, backend)
+        {
+            *self = Self::Full(Box::new(full));
+        }
         if let Self::Full(full) = self {
             full.handle_wake(now, backend);
         }

@@ -23,12 +23,12 @@ impl FullFeature {
     /// command may start, or the session is to end.
     pub(crate) fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.take_aborts(backend);
-        self.release_saved(backend);
+        self.release_reservations(backend);
         self.fail_without_unit(backend);
         self.end_sanitizing_without_unit(now);
         self.check_session_state(now, backend);
         self.begin_early(now, backend);
-        self.answer_management(backend);
+        self.answer_fenced(backend);
         self.end_turn(now, backend);
     }
 
@@ -75,7 +75,7 @@ impl FullFeature {
         self.tasks.clear(backend);
         self.replies.clear();
         self.held.clear();
-        self.managing.clear();
+        self.fenced.clear();
     }
 
     /// An Asynchronous Message with its three parameters (RFC 7143 §11.9).
@@ -106,20 +106,27 @@ impl FullFeature {
         }
     }
 
-    /// Answers commands whose reservations have been saved, or cannot be saved.
-    fn release_saved<B: Backend>(&mut self, backend: &mut B) {
-        for (slot, number) in self.tasks.unsaved() {
-            let saved = backend.saved(number);
-            let Some(task) = self.tasks.get_mut(slot).filter(|_| saved != Saved::Pending) else {
+    /// Answers reservation commands whose reservations have been saved, or cannot be saved, and whose aborts are over.
+    fn release_reservations<B: Backend>(&mut self, backend: &mut B) {
+        for slot in self.tasks.reserving() {
+            let Some(task) = self.tasks.get_mut(slot) else {
                 continue;
             };
+            let saved = task
+                .unsaved
+                .map_or(Saved::Yes, |number| backend.saved(number));
+            if saved != Saved::Pending {
+                task.unsaved = None;
+            }
             if saved == Saved::Failed {
                 let sense = Sense::new(SenseKey::HardwareError, INTERNAL_TARGET_FAILURE);
                 task.response = Response::check(sense);
             }
-            task.unsaved = None;
-            task.enter(Progress::Sending);
-            self.tasks.queue(slot);
+            task.fence.take_if(|fence| backend.is_past(*fence));
+            if !task.awaits_reservation() {
+                task.enter(Progress::Sending);
+                self.tasks.queue(slot);
+            }
         }
     }
 }

@@ -178,6 +178,9 @@ pub(crate) struct Task {
     pub(crate) not_before: Option<Instant>,
     /// The number of the reservations that have to be saved before the command is answered.
     pub(crate) unsaved: Option<u64>,
+    /// The number of what its reservation command aborted on other connections, which has to be over before the command is
+    /// answered.
+    pub(crate) fence: Option<u64>,
     /// How it is ordered among other commands, if it counts in the command window.
     pub(crate) windowed: Option<Attribute>,
     /// What is needed to start it later, if it may not start yet.
@@ -218,6 +221,7 @@ impl Task {
             gathers: 0,
             not_before: None,
             unsaved: None,
+            fence: None,
             execution: None,
             response: Response::good(),
             advertised: Advertised::default(),
@@ -345,6 +349,11 @@ impl Task {
             Some(Execution::Copy(copy)) if self.progress == Progress::Working => Some(copy),
             _ => None,
         }
+    }
+
+    /// Whether its answer waits for what it did to reservations.
+    pub(super) fn awaits_reservation(&self) -> bool {
+        self.unsaved.is_some() || self.fence.is_some()
     }
 
     /// Whether it waits for its volume, and nothing else can be done before.

@@ -260,11 +260,13 @@ impl Tasks {
         self.tags.iter().position(|tag| *tag == itt)
     }
 
-    /// The slots that wait for reservations to be saved, and the numbers of these.
-    pub(super) fn unsaved(&self) -> Vec<(usize, u64)> {
+    /// The slots whose answers wait for what they did to reservations.
+    pub(super) fn reserving(&self) -> Vec<usize> {
+        let waits = |task: &Option<Task>| task.as_ref().is_some_and(Task::awaits_reservation);
         let slots = self.slots.iter().enumerate();
         slots
-            .filter_map(|(slot, task)| Some((slot, task.as_ref()?.unsaved?)))
+            .filter(|(_, task)| waits(task))
+            .map(|(slot, _)| slot)
             .collect()
     }
 

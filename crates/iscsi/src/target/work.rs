@@ -128,8 +128,8 @@ impl FullFeature {
         }
     }
 
-    /// A command was executed. It is answered as soon as its effects are safe, its reservations are saved, and the
-    /// filters of its volume release it.
+    /// A command was executed. It is answered as soon as its effects are safe, its reservations are saved, what it aborted
+    /// is over, and the filters of its volume release it.
     pub(super) fn complete(&mut self, slot: usize, now: Instant) {
         let (leases, task) = self.tasks.leases_and(slot);
         let Some(task) = task else {
@@ -138,7 +138,7 @@ impl FullFeature {
         if !leases.is_empty() && !is_settled(task, slot, leases) {
             return;
         }
-        if task.unsaved.is_some() {
+        if task.awaits_reservation() {
             task.enter(Progress::Held);
             return;
         }
@@ -194,6 +194,8 @@ fn begin<B: Backend>(task: &mut Task, backend: &mut B) -> Begun {
             let is_reservation = task.cdb[0] == PERSISTENT_RESERVE_OUT;
             if is_reservation && task.response.status == ScsiStatus::Good {
                 task.unsaved = backend.unsaved();
+                let fence = backend.fence();
+                task.fence = (!backend.is_past(fence)).then_some(fence);
             }
         }
         // Plain writes are done by now.

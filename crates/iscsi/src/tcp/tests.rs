@@ -1,3 +1,4 @@
+mod fenced;
 mod order;
 mod waiting;
 mod work;
@@ -41,6 +42,8 @@ struct World {
     opened: Option<Opened>,
     shared: Option<(Parameters, CommandWindow)>,
     aborts: Vec<Abort>,
+    /// Whether what was ended and aborted on other connections is over.
+    is_past: bool,
 }
 
 impl World {
@@ -64,6 +67,7 @@ impl World {
             opened: None,
             shared: None,
             aborts: Vec::new(),
+            is_past: true,
         }
     }
 }
@@ -127,8 +131,12 @@ impl Backend for World {
 
     fn abort_on_others(&mut self, _: AbortScope, _: u32) {}
 
-    fn aborts_done(&mut self) -> bool {
-        true
+    fn fence(&mut self) -> u64 {
+        0
+    }
+
+    fn is_past(&mut self, _: u64) -> bool {
+        self.is_past
     }
 
     fn wake_other(&mut self, _: u16) {}

@@ -499,7 +499,11 @@ fn nested_pins_in_any_order_do_not_deadlock_with_writers() {
     let whole = vec![1; 32 << 10];
     store.write(0, &whole).expect("fits");
     let pin_nested = |round: usize| {
-        let (first, second) = if round % 2 == 0 { (0, 20) } else { (20, 0) };
+        let (first, second) = if round.is_multiple_of(2) {
+            (0, 20)
+        } else {
+            (20, 0)
+        };
         let outer = range(first * KIB, 12 * KIB);
         store.pin(outer, &mut |_| {});
         for _ in 0..3 {

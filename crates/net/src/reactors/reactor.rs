@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use super::Common;
+use super::{Common, GraceMember, ReactorHandle};
 use crate::connection::{Connection, Scratch, Turn, configure};
 use crate::driven::{Accepted, CloseReason};
 use crate::listener::{Incoming, Listener};
@@ -55,6 +55,7 @@ pub(crate) struct Reactor {
     spin: Spin,
     scratch: Scratch,
     drain_until: Option<Instant>,
+    grace: GraceMember,
 }
 
 /// The mailbox's event among the poller's.
@@ -68,6 +69,9 @@ impl Reactor {
     pub(crate) fn new(index: usize, common: Arc<Common>) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(common.mailboxes[index].event(), MAILBOX_TOKEN)?;
+        let handle = ReactorHandle {
+            common: Arc::clone(&common),
+        };
         Ok(Self {
             index,
             common,
@@ -78,6 +82,7 @@ impl Reactor {
             spin: Spin::default(),
             scratch: Scratch::new(),
             drain_until: None,
+            grace: handle.join_grace_periods(index),
         })
     }
 
@@ -157,6 +162,9 @@ impl Reactor {
                     self.close(now, id, &CloseReason::Panicked);
                 }
             }
+        }
+        if let Some(period) = mail.checkpoint {
+            self.grace.pass(period);
         }
         true
     }

@@ -9,7 +9,7 @@ use block::Lba;
 use super::logs::FailedCommand;
 use super::reply::{Answer, DONE, Failure, Location};
 use super::state::Transition;
-use super::{Connection, ControllerId, QueueId, Reply, Subsystem};
+use super::{Completion, Connection, ControllerId, QueueId, Reply, Subsystem};
 use crate::wire::fabrics::{
     Capabilities, Configuration, ConnectData, ConnectSqe, Property, PropertySqe, VERSION_2_0,
     fctype,
@@ -176,11 +176,14 @@ impl Subsystem {
             .get_mut(&id)
             .ok_or(StatusCode::InternalError)?;
         let value = Configuration(command.value.get() as u32);
-        match controller.configure(value) {
-            Transition::None => {}
-            Transition::EndIoQueues => self.end_io_queues(id),
+        let admin_queue = controller.queues.get(&QueueId::ADMIN).copied();
+        match (controller.configure(value), admin_queue) {
+            (Transition::EndIoQueues, Some(admin_queue)) => {
+                self.end_io_queues(id);
+                Ok(self.fence_leaving((admin_queue, sqe.cid()), Completion::SUCCESS))
+            }
+            _ => DONE,
         }
-        DONE
     }
 
     fn io_answer(&mut self, connection: &Connection, sqe: &Sqe, data: &[u8]) -> Answer {

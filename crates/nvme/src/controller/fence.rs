@@ -1,5 +1,7 @@
 //! Fences: a reservation command that takes rights from other hosts completes only when no
-//! connection of theirs still works by its old permits.
+//! connection of theirs still works by its old permits. So do a controller reset and a shutdown,
+//! which end I/O queues, and the Connect of an admin queue: its host may have had a controller
+//! before whose I/O queues are in a turn.
 //!
 //! Connections learn of permits from their own copies. One that is in the middle of a turn while
 //! another host preempts would continue writing for a moment after the preempt was said to be
@@ -9,9 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use super::reply::{Answer, DONE};
 use super::state::Controller;
-use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken};
+use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken, connected};
 use crate::wire::{Cid, Nsid};
 
 /// Fences that stand, and connections that have lost their controller but may not know it yet.
@@ -27,6 +28,7 @@ struct Fence {
     /// The connection whose command waits.
     issuer: WakeToken,
     cid: Cid,
+    completion: Completion,
     waiting_for: BTreeSet<WakeToken>,
 }
 
@@ -52,10 +54,11 @@ impl Fences {
     }
 
     /// The next command of this connection that need wait no longer.
-    pub(super) fn poll(&mut self, connection: WakeToken) -> Option<Cid> {
+    fn poll(&mut self, connection: WakeToken) -> Option<(Cid, Completion)> {
         let is_done = |fence: &Fence| fence.issuer == connection && fence.waiting_for.is_empty();
         let at = self.standing.iter().position(is_done)?;
-        Some(self.standing.swap_remove(at).cid)
+        let fence = self.standing.swap_remove(at);
+        Some((fence.cid, fence.completion))
     }
 }
 
@@ -79,39 +82,71 @@ impl Subsystem {
         cid: Cid,
         nsid: Nsid,
         before: &Permits,
-    ) -> Answer {
+    ) -> Reply {
         let lost = before
             .iter()
             .filter(|&&(id, permit)| self.permit(id, nsid).takes_from(permit));
-        let mut waiting_for: BTreeSet<WakeToken> = lost
+        let losers: BTreeSet<WakeToken> = lost
             .filter_map(|(id, _)| self.controllers.get(id))
             .flat_map(Controller::io_queues)
             .collect();
+        self.fence_behind(losers, (issuer.wake, cid), Completion::SUCCESS)
+    }
+
+    /// Completes the Connect that made `connection`.
+    pub(super) fn answer_connect(&mut self, connection: &Connection, cid: Cid) -> Reply {
+        let completion = connected(connection);
+        if connection.queue.is_admin() {
+            self.fence_leaving((connection.wake, cid), completion)
+        } else {
+            Reply::Done(completion)
+        }
+    }
+
+    /// Completes a command of a connection when no other that was taken from its controller
+    /// executes commands any more.
+    pub(super) fn fence_leaving(
+        &mut self,
+        command: (WakeToken, Cid),
+        completion: Completion,
+    ) -> Reply {
+        self.fence_behind(BTreeSet::new(), command, completion)
+    }
+
+    /// Completes a command when these connections, and all that are leaving, have noticed.
+    fn fence_behind(
+        &mut self,
+        mut waiting_for: BTreeSet<WakeToken>,
+        (issuer, cid): (WakeToken, Cid),
+        completion: Completion,
+    ) -> Reply {
         waiting_for.extend(&self.fences.leaving);
-        waiting_for.remove(&issuer.wake);
+        waiting_for.remove(&issuer);
         if waiting_for.is_empty() {
-            return DONE;
+            return Reply::Done(completion);
         }
         self.wakes.extend(&waiting_for);
         self.fences.standing.push(Fence {
-            issuer: issuer.wake,
+            issuer,
             cid,
+            completion,
             waiting_for,
         });
-        Ok(Reply::Hold)
+        Reply::Hold
     }
 
     /// The next kept command of `connection` to complete, and how: an Asynchronous Event Request or
-    /// an Abort of an admin queue, a reservation command of an I/O queue. Ask until `None` when
-    /// woken and after every command of the control path.
+    /// an Abort of an admin queue, or a command behind a fence. Ask until `None` when woken and
+    /// after every command of the control path.
     pub fn poll_kept(&mut self, connection: &Connection) -> Option<(Cid, Completion)> {
-        if connection.queue.is_admin() {
+        let kept = if connection.queue.is_admin() {
             let controller = self.controllers.get_mut(&connection.controller)?;
             let event = controller.events.poll();
-            return event.or_else(|| self.aborts.poll(connection.wake));
-        }
-        let cid = self.fences.poll(connection.wake)?;
-        Some((cid, Completion::SUCCESS))
+            event.or_else(|| self.aborts.poll(connection.wake))
+        } else {
+            None
+        };
+        kept.or_else(|| self.fences.poll(connection.wake))
     }
 
     /// The connection was woken, is between two turns, and will check its namespaces again before

@@ -68,7 +68,7 @@ impl Subsystem {
             | cns::COMMAND_SET_ACTIVE_NAMESPACES => self.namespaces_after(sqe.nsid())?,
             cns::NAMESPACE_DESCRIPTORS => self.descriptors(sqe.nsid())?,
             cns::COMMAND_SET_NAMESPACE => self.command_set_namespace(sqe.nsid())?,
-            cns::COMMAND_SET_CONTROLLER => nvm_controller_structure(),
+            cns::COMMAND_SET_CONTROLLER => nvm_controller_structure(&self.config.limits),
             cns::INDEPENDENT_NAMESPACE => self.independent_structure(controller, sqe.nsid())?,
             cns::ATTACHED_CONTROLLERS => {
                 self.namespace_at(sqe.nsid())?;
@@ -286,8 +286,9 @@ const fn sgl_support(transport: TransportType) -> u32 {
     of_transport | 1 << 20 | 1
 }
 
-fn nvm_controller_structure() -> Vec<u8> {
+fn nvm_controller_structure(limits: &Limits) -> Vec<u8> {
     let mut structure = IdentifyNvmController::new_zeroed();
+    structure.verify_max_shift = limits.mdts;
     structure.write_zeroes_max_shift = Limits::WRITE_ZEROES_MAX_SHIFT;
     structure.as_bytes().to_vec()
 }

@@ -238,6 +238,10 @@ fn without_data<B: Backend>(
     let geometry = namespace.volume.geometry();
     let extent = extent(sqe);
     let range = geometry.byte_range(extent)?;
+    if action == Action::Verify && range.len > u64::from(context.transfer_max_bytes) {
+        // Verify Size Limit (VSL) is as MDTS.
+        return Err(StatusCode::InvalidField.into());
+    }
     let measured = Measured::bare(action, extent);
     Ok(measured.admit(context, geometry, &namespace, range.len))
 }

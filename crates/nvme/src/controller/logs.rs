@@ -31,7 +31,7 @@ impl Subsystem {
         if fields.offset_type != OffsetType::Bytes {
             return Err(StatusCode::InvalidField.at(Location::CDW14));
         }
-        if fields.offset_bytes % 4 != 0 {
+        if !fields.offset_bytes.is_multiple_of(4) {
             return Err(StatusCode::InvalidField.at(Location::CDW12));
         }
         if fields.len_bytes > self.config.limits.transfer_max_bytes() {

@@ -115,11 +115,12 @@ impl<B> ControllerSession<B> {
     /// The end of a connection that has just been accepted.
     pub fn new(now: Instant, config: ControllerConfig) -> Self {
         assert!(
-            config.maxh2cdata_bytes >= MAXH2CDATA_MIN_BYTES && config.maxh2cdata_bytes % 4 == 0,
+            config.maxh2cdata_bytes >= MAXH2CDATA_MIN_BYTES
+                && config.maxh2cdata_bytes.is_multiple_of(4),
             "MAXH2CDATA is a multiple of 4, at least 4096"
         );
         assert!(
-            config.r2t_max_bytes >= 4096 && config.r2t_max_bytes % 4096 == 0,
+            config.r2t_max_bytes >= 4096 && config.r2t_max_bytes.is_multiple_of(4096),
             "R2Ts ask for whole blocks"
         );
         Self {

@@ -128,10 +128,10 @@ impl Completer for Assistant {
             return Ok((at, Vec::new()));
         };
         let mut found = self.context.candidates(&words);
-        if let [only] = found.as_mut_slice() {
-            if !only.ends_with(['/', '=']) {
-                only.push(' ');
-            }
+        if let [only] = found.as_mut_slice()
+            && !only.ends_with(['/', '='])
+        {
+            only.push(' ');
         }
         Ok((begin, found))
     }

@@ -244,7 +244,7 @@ impl Requester {
             if !matches!(op, SendOp::Write(..)) {
                 bth = bth.with_solicited_event();
             }
-        } else if is_burst_end || (self.sending + 1) % Self::ACK_INTERVAL == 0 {
+        } else if is_burst_end || (self.sending + 1).is_multiple_of(Self::ACK_INTERVAL) {
             bth = bth.with_ack_request();
         }
         let payload = Payload::of(data, offset, len);

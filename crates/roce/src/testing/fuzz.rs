@@ -46,11 +46,11 @@ pub fn packet(input: &[u8]) {
     let headers = size_of::<Bth>() + packet.opcode.extended_len_bytes();
     let pad = packet.bth.pad_len_bytes() as usize;
     assert_eq!(headers + packet.payload.len() + pad + 4, bytes.len());
-    if let Extended::Acknowledge(aeth) | Extended::AtomicAcknowledge(aeth, _) = packet.extended {
-        if let Some(syndrome) = aeth.syndrome() {
-            let again = Aeth::new(syndrome, aeth.msn.get());
-            assert_eq!(again.syndrome(), Some(syndrome));
-        }
+    if let Extended::Acknowledge(aeth) | Extended::AtomicAcknowledge(aeth, _) = packet.extended
+        && let Some(syndrome) = aeth.syndrome()
+    {
+        let again = Aeth::new(syndrome, aeth.msn.get());
+        assert_eq!(again.syndrome(), Some(syndrome));
     }
     let sealed = forge::seal(&flow, &bytes[..bytes.len() - 4]);
     assert!(verify(flow, Ipv4Identification::Known(0), &sealed));

@@ -247,3 +247,30 @@ fn short_commands_take_one_turn_and_many_share_it() {
     }
     assert!((64..=128).contains(&done), "{done} commands of 32 KiB");
 }
+
+#[test]
+fn verify_without_data_covers_no_more_than_a_transfer() {
+    let most = (TRANSFER_LEN_BYTES_MAX >> 9) as u32;
+    let verify = |blocks: u32| {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x8F;
+        cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+        parsed(&cdb)
+    };
+    let extent = Extent::new(Lba(0), Blocks(most.into()));
+    assert_eq!(verify(most), Ok(Medium::VerifyMedium(extent)));
+    assert_eq!(verify(most + 1), Err(Sense::invalid_cdb_field(10)));
+}
+
+#[test]
+fn pre_fetch_fetches_the_first_of_many_blocks() {
+    let most = TRANSFER_LEN_BYTES_MAX >> 9;
+    let fetched = |lba: u64, blocks| Ok(Medium::PreFetch(Extent::new(Lba(lba), Blocks(blocks))));
+    assert_eq!(parsed(&[0x34, 0, 0, 0, 0, 5, 0, 0, 8]), fetched(5, 8));
+    // 0 is "up to the last block".
+    assert_eq!(parsed(&[0x34]), fetched(0, most));
+    let all_but_five = [0x90, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0x0F, 0xFF, 0xFB];
+    assert_eq!(parsed(&all_but_five), fetched(5, most));
+    let one_too_many = [0x90, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0x0F, 0xFF, 0xFC];
+    assert_eq!(asc(parsed(&one_too_many)), Asc::LBA_OUT_OF_RANGE);
+}

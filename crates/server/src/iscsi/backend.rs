@@ -12,7 +12,7 @@ use iscsi::{
     Abort, AbortScope, Authentication, Backend, CommandWindow, Completed, LoggedIn, LoginStatus,
     OpenError, Opened, Parameters, Saved, SessionEnds, SessionKind, SessionState, TargetRecord,
 };
-use net::{Accepted, Attachment, CloseReason, Reactors};
+use net::{Accepted, Attachment, CloseReason, GracePeriod, Reactors};
 use nvme::controller::PortalNumber;
 use rustix::rand::{GetRandomFlags, getrandom};
 use scsi::{Device, Lun, NexusId, SanitizeWork, View};
@@ -244,9 +244,14 @@ impl Backend for IscsiBackend {
         }
     }
 
-    fn aborts_done(&mut self) -> bool {
+    fn fence(&mut self) -> u64 {
         let binding = self.binding.as_ref();
-        binding.is_none_or(|binding| binding.target.aborts_done(self.accepted.id))
+        binding.map_or(0, |binding| binding.target.grace().0)
+    }
+
+    fn is_past(&mut self, fence: u64) -> bool {
+        let handle = &self.core.handle;
+        handle.is_over(GracePeriod(fence), self.accepted.id)
     }
 
     fn wake_other(&mut self, cid: u16) {

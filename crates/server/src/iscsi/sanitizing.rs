@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::Completion;
 use net::parts::Slots;
-use net::{ConnectionId, ExternalDriver, ReactorHandle};
+use net::{ConnectionId, ExternalDriver, GracePeriod, ReactorHandle};
 use scsi::{SanitizeWork, Step, Turn};
 use session::Leases;
 
@@ -49,6 +49,8 @@ impl ExternalDriver for Answers {
     }
 
     fn close(&self, _: ConnectionId) {}
+
+    fn post_checkpoint(&self, _: GracePeriod) {}
 }
 
 /// Goes on with an operation to its end, as the connection of this number.

@@ -10,7 +10,7 @@ use iscsi::{
     Abort, AbortScope, CommandWindow, OpenError, Opened, Parameters, Saved, SessionEnds,
     SessionState,
 };
-use net::{ConnectionId, ReactorHandle};
+use net::{ConnectionId, GracePeriod, ReactorHandle};
 use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, View};
 use uuid::Uuid;
 
@@ -40,10 +40,10 @@ struct Inner {
     sessions: BTreeMap<u16, Session>,
     /// Counts changes of the sessions' connections.
     changes: u64,
-    /// Counts aborts.
-    aborts: u64,
-    /// Connections that wait until all aborts up to a number have been taken.
-    abort_waiters: Vec<(u64, ConnectionId)>,
+    /// Sessions, connections or commands were ended since the last grace period began.
+    has_ended: bool,
+    /// When this is over, nothing is executed any more that was ended before it began.
+    grace: GracePeriod,
     last_tsih: u16,
     /// The target was removed: it accepts no session.
     is_removed: bool,
@@ -101,8 +101,6 @@ struct Connected {
     is_dropped: bool,
     /// Commands that it has to abort.
     aborts: Vec<Abort>,
-    /// The number of the first of these.
-    oldest_abort: u64,
 }
 
 /// The most aborts that wait for a connection: one by other sessions for each LUN, and as many by
@@ -126,8 +124,8 @@ impl IscsiTarget {
                 volumes: BTreeMap::new(),
                 sessions: BTreeMap::new(),
                 changes: 0,
-                aborts: 0,
-                abort_waiters: Vec::new(),
+                has_ended: false,
+                grace: GracePeriod::default(),
                 last_tsih: 0,
                 is_removed: false,
             }),
@@ -223,7 +221,8 @@ impl IscsiTarget {
             let session = session.ok_or(OpenError::NoSession)?;
             let shared = session.shared.clone();
             let shared = shared.ok_or(OpenError::TooManyConnections)?;
-            session.end_connections(handle, |other| other.cid == cid);
+            let ended = session.end_connections(handle, |other| other.cid == cid);
+            inner.has_ended |= ended > 0;
             if session.connections.len() >= shared.parameters.connections_max as usize {
                 return Err(OpenError::TooManyConnections);
             }
@@ -247,37 +246,32 @@ impl IscsiTarget {
                 other.id != connection && cid.is_none_or(|cid| other.cid == cid)
             };
             let session = inner.session(opened);
-            session.map_or(0, |session| session.end_connections(handle, is_meant))
+            let ended = session.map_or(0, |session| session.end_connections(handle, is_meant));
+            inner.has_ended |= ended > 0;
+            ended
         })
     }
 
     /// Aborts commands on the other connections of a session.
     pub(crate) fn abort_on_others(&self, opened: Opened, connection: ConnectionId, abort: Abort) {
-        let mut inner = self.lock();
-        inner.aborts += 1;
-        let round = inner.aborts;
-        let Some(session) = inner.session(opened) else {
-            return;
-        };
-        let others = session.connections.iter_mut();
-        for other in others.filter(|other| other.id != connection) {
-            other.abort(abort, round, &self.handle);
-        }
+        self.with(|inner, handle| {
+            let connections = inner
+                .session(opened)
+                .map(|session| &mut session.connections);
+            let mut has_ended = false;
+            for other in connections.into_iter().flatten() {
+                if other.id != connection {
+                    other.abort(abort, handle);
+                    has_ended = true;
+                }
+            }
+            inner.has_ended |= has_ended;
+        });
     }
 
-    /// Whether all other connections have taken the aborts requested up to now. If not,
-    /// `connection` is woken when they have.
-    pub(crate) fn aborts_done(&self, connection: ConnectionId) -> bool {
-        let mut inner = self.lock();
-        let round = inner.aborts;
-        let is_done = inner.is_taken(round, connection);
-        inner
-            .abort_waiters
-            .retain(|(_, waiter)| *waiter != connection);
-        if !is_done {
-            inner.abort_waiters.push((round, connection));
-        }
-        is_done
+    /// The grace period after which nothing is executed any more that was ended so far.
+    pub(crate) fn grace(&self) -> GracePeriod {
+        self.lock().grace
     }
 
     /// Wakes a connection of a session.
@@ -300,11 +294,8 @@ impl IscsiTarget {
             if session.connections.is_empty() {
                 inner.end_where(handle, |session| session.nexus == opened.nexus);
             }
-            inner
-                .abort_waiters
-                .retain(|(_, waiter)| *waiter != connection);
-            inner.wake_abort_waiters(handle);
         });
+        self.handle.stop_waiting(connection);
     }
 
     /// Asks a session's initiator to log out. The session is dropped if the initiator has not done so
@@ -346,6 +337,7 @@ impl IscsiTarget {
             if let Some(own) = session.and_then(|session| session.connection(connection)) {
                 own.is_dropped = true;
                 handle.wake(own.id);
+                inner.has_ended = true;
             }
         });
     }
@@ -400,11 +392,7 @@ impl IscsiTarget {
         let mut inner = self.lock();
         let session = inner.session(opened);
         let connection = session.and_then(|session| session.connection(connection));
-        let aborts = connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts));
-        if !aborts.is_empty() {
-            inner.wake_abort_waiters(&self.handle);
-        }
-        aborts
+        connection.map_or_else(Vec::new, |own| std::mem::take(&mut own.aborts))
     }
 
     /// Runs `call` with the device, then notifies the connections that it concerns.
@@ -537,13 +525,12 @@ impl IscsiTarget {
         let mut inner = self.lock();
         let result = call(&mut inner, &self.handle);
         while let Some((nexus, lun)) = inner.device.poll_abort() {
-            inner.aborts += 1;
-            let round = inner.aborts;
+            inner.has_ended = true;
             let mut sessions = inner.sessions.values_mut();
             let session = sessions.find(|session| session.nexus == nexus);
             let connections = session.into_iter().flat_map(|s| &mut s.connections);
             for connection in connections {
-                connection.abort(Abort::ByAnother(lun), round, &self.handle);
+                connection.abort(Abort::ByAnother(lun), &self.handle);
             }
         }
         if inner.has_new_reservations() {
@@ -551,6 +538,9 @@ impl IscsiTarget {
         }
         let generation = inner.device.generation() + inner.changes;
         self.generation.store(generation, Ordering::Release);
+        if std::mem::take(&mut inner.has_ended) {
+            inner.grace = self.handle.start_grace_period();
+        }
         result
     }
 
@@ -565,26 +555,6 @@ impl Inner {
     fn session(&mut self, opened: Opened) -> Option<&mut Session> {
         let session = self.sessions.get_mut(&opened.tsih);
         session.filter(|session| session.nexus == opened.nexus)
-    }
-
-    /// Whether no connection except `waiter` has aborts to take up to number `round`.
-    fn is_taken(&self, round: u64, waiter: ConnectionId) -> bool {
-        let mut connections = self.sessions.values().flat_map(|s| &s.connections);
-        connections.all(|other| {
-            other.id == waiter || other.aborts.is_empty() || other.oldest_abort > round
-        })
-    }
-
-    /// Wakes the connections whose aborts have all been taken.
-    fn wake_abort_waiters(&mut self, handle: &ReactorHandle) {
-        let abort_waiters = std::mem::take(&mut self.abort_waiters);
-        let (done, waiting) = abort_waiters
-            .into_iter()
-            .partition::<Vec<_>, _>(|(round, waiter)| self.is_taken(*round, *waiter));
-        self.abort_waiters = waiting;
-        for (_, waiter) in done {
-            handle.wake(waiter);
-        }
     }
 
     /// Whether the reservations that outlive a restart have changed since the last call.
@@ -621,6 +591,8 @@ impl Inner {
             }
             self.device.close_nexus(session.nexus);
             session.wake(handle);
+            // A session without connections executes nothing.
+            self.has_ended |= !session.connections.is_empty();
             false
         });
     }
@@ -629,6 +601,7 @@ impl Inner {
     /// makes their connections notify the initiator. Each session ends with its last connection.
     fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.changes += 1;
+        self.has_ended = true;
         for session in self
             .sessions
             .values_mut()
@@ -694,14 +667,10 @@ impl Connected {
             id,
             is_dropped: false,
             aborts: Vec::new(),
-            oldest_abort: 0,
         }
     }
 
-    fn abort(&mut self, abort: Abort, round: u64, handle: &ReactorHandle) {
-        if self.aborts.is_empty() {
-            self.oldest_abort = round;
-        }
+    fn abort(&mut self, abort: Abort, handle: &ReactorHandle) {
         if self.aborts.contains(&abort) {
             return;
         }

@@ -35,6 +35,8 @@ impl Server {
         }
         self.core().publish(&state);
         self.core().renew_sessions(&state);
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 

@@ -24,6 +24,7 @@ impl Server {
             .session(id)
             .ok_or(ServerError::UnknownSession(id))?;
         session.member.end(LOGOUT_WITHIN);
+        self.finish_turns();
         Ok(())
     }
 }

@@ -193,6 +193,8 @@ impl Server {
         state.renew_access(name);
         self.core().publish(&state);
         self.core().renew_sessions(&state);
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 
@@ -212,10 +214,13 @@ impl Server {
         }
         entry.definition.logins = logins;
         self.core().publish(&state);
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 
-    /// Removes a target. While it has sessions this fails, unless forced, which ends them.
+    /// Removes a target. While it has sessions this fails, unless forced, which ends them. When this
+    /// returns, no command of theirs is executed any more.
     pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -225,6 +230,8 @@ impl Server {
             self.core().publish(&state);
             entry.service.remove();
         }
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 
@@ -257,7 +264,8 @@ impl Server {
     }
 
     /// Removes a namespace from a target, and notifies attached hosts. While the target has
-    /// sessions this fails, unless forced.
+    /// sessions this fails, unless forced. When this returns, no command of theirs reaches the
+    /// volume any more.
     pub fn detach_volume(
         &self,
         target: &TargetName,
@@ -277,6 +285,8 @@ impl Server {
         self.core().check_unused(target, force)?;
         namespaces.remove(at);
         entry.service.detach(nsid);
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 

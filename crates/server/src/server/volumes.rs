@@ -151,13 +151,16 @@ impl Server {
         Ok(Arc::clone(&state.volume(name)?.volume))
     }
 
-    /// Locks a volume against writes, or unlocks it, and notifies attached hosts.
+    /// Locks a volume against writes, or unlocks it, and notifies attached hosts. When this returns,
+    /// no write of theirs changes a locked volume any more.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: WriteLock) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
         let controls = state.volume(name)?.volume.controls();
         controls.set_write_lock(lock);
         state.notify_hosts(name, VolumeChange::Lock);
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 
@@ -176,6 +179,8 @@ impl Server {
         if !was_ready && volume.is_ready() {
             state.notify_hosts(name, VolumeChange::Ready);
         }
+        drop(state);
+        self.finish_turns();
         Ok(())
     }
 
@@ -217,8 +222,10 @@ impl Server {
                 target.service.detach(place.nsid);
             }
         }
-        if let Some(handle) = state.volumes.remove(name) {
-            drop(state);
+        let removed = state.volumes.remove(name);
+        drop(state);
+        if let Some(handle) = removed {
+            self.finish_turns();
             handle.volume.remove();
         }
         Ok(())

@@ -4,6 +4,7 @@
 mod fixture;
 mod hostile;
 mod raw;
+mod replaced;
 
 use std::time::{Duration, Instant};
 

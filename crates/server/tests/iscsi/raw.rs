@@ -109,13 +109,24 @@ impl Peer {
 
     /// Logs in to the target for others; `keys` are added to what is needed.
     pub fn log_in(address: SocketAddr, name: &str, keys: &str) -> Self {
+        let mut peer = Self::begin_login(address, OTHERS, name, keys);
+        peer.finish_login();
+        peer
+    }
+
+    /// Sends the login to `target`, which is yet to be answered.
+    pub fn begin_login(address: SocketAddr, target: &str, name: &str, keys: &str) -> Self {
         let mut peer = Self::connect(address);
         let text =
-            format!("InitiatorName=iqn.2026-11.com.example:{name}\0TargetName={OTHERS}\0{keys}");
+            format!("InitiatorName=iqn.2026-11.com.example:{name}\0TargetName={target}\0{keys}");
         peer.send(login(), text.as_bytes());
-        let answer = peer.receive().expect("an answer to the login");
-        assert_eq!((answer.header[0] & 0x3F, answer.header[36]), (0x23, 0));
         peer
+    }
+
+    /// Receives the answer to the login, which succeeds.
+    pub fn finish_login(&mut self) {
+        let answer = self.receive().expect("an answer to the login");
+        assert_eq!((answer.header[0] & 0x3F, answer.header[36]), (0x23, 0));
     }
 
     /// Sends a PDU without digests, as well as the other end takes it.

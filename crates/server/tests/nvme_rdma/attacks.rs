@@ -159,7 +159,7 @@ impl Attackers {
             let len = (numbers.next() % 4096) as usize >> (numbers.next() % 8);
             // The other end's buffer may be full.
             let _ = socket.send_to(&datagram[..len], to);
-            if numbers.next() % 16 == 0 {
+            if numbers.next().is_multiple_of(16) {
                 std::thread::sleep(self.pause);
             }
         }

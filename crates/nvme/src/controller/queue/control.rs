@@ -12,7 +12,7 @@ use super::slot::{Slot, Stage};
 use super::{Begun, Queue, SlotId};
 use crate::controller::abort::Outcome;
 use crate::controller::{
-    Backend, Completion, Connection, DataPointer, Reply, SqFlow, connect, connected, host_data_len,
+    Backend, Completion, Connection, DataPointer, Reply, SqFlow, connect, host_data_len,
 };
 use crate::wire::fabrics::fctype;
 use crate::wire::{Cid, Sqe, StatusCode};
@@ -93,9 +93,11 @@ impl Queue {
         let reply = match &self.role {
             Role::Unconnected => match connect(now, &sqe, data, backend) {
                 Ok(connection) => {
-                    let completion = connected(&connection);
+                    let reply = backend.with_subsystem(|subsystem| {
+                        subsystem.answer_connect(&connection, sqe.cid())
+                    });
                     self.open(now, connection, backend);
-                    Reply::Done(completion)
+                    reply
                 }
                 Err(completion) => Reply::Done(completion),
             },

@@ -157,7 +157,7 @@ impl Subsystem {
         };
         self.generation.advance();
         self.notify(nsid, &notices);
-        self.fence(connection, sqe.cid(), nsid, &before)
+        Ok(self.fence(connection, sqe.cid(), nsid, &before))
     }
 
     /// Tells the controllers of hosts what happened to their reservations.

@@ -271,20 +271,47 @@ fn properties_follow_enable_shutdown_and_reset() {
         fixture.property(&admin, Property::Configuration),
         u64::from(on.0)
     );
-    let io = fixture.io_queue(&admin, 1);
-    let status = set(&mut fixture, on.with_shutdown(1).0);
+    end_io_queues(&mut fixture, &admin, on.with_shutdown(1));
+    let status = ControllerStatus(fixture.property(&admin, Property::Status) as u32);
     assert!(status.is_shutdown_complete());
-    assert!(
-        !fixture.subsystem.is_connected(&io),
-        "a shutdown ends the I/O queues"
-    );
-    assert_eq!(fixture.wakes(), [io.wake.0]);
     assert!(!set(&mut fixture, 0).is_ready());
     assert!(set(&mut fixture, on.0).is_ready());
-    let io = fixture.io_queue(&admin, 1);
-    set(&mut fixture, 0);
-    assert!(!fixture.subsystem.is_connected(&io), "so does a reset");
+    end_io_queues(&mut fixture, &admin, Configuration(0));
     assert!(fixture.subsystem.is_connected(&admin));
+}
+
+/// Sets a configuration that ends the I/O queues. It completes when these execute nothing any more.
+fn end_io_queues(fixture: &mut Fixture, admin: &Connection, configuration: Configuration) {
+    let io = fixture.io_queue(admin, 1);
+    fixture.wakes();
+    let sqe = PropertySqe::set(CID, Property::Configuration, u64::from(configuration.0));
+    let reply = fixture.admin(admin, &zerocopy::transmute!(sqe));
+    assert_eq!(reply, Reply::Hold);
+    assert_eq!(fixture.wakes(), [io.wake.0]);
+    let subsystem = &mut fixture.subsystem;
+    assert_eq!(subsystem.poll_kept(admin), None);
+    assert!(!subsystem.acknowledge(&io), "it must be closed");
+    assert_eq!(subsystem.poll_kept(admin), Some((CID, Completion::SUCCESS)));
+    assert_eq!(fixture.wakes(), [admin.wake.0]);
+}
+
+#[test]
+fn a_new_controller_is_answered_when_io_queues_of_former_ones_execute_nothing_any_more() {
+    let mut fixture = Fixture::new();
+    let former = fixture.host();
+    let io = fixture.io_queue(&former, 1);
+    fixture.subsystem.connection_closed(&former);
+    let admin = fixture.connect_with(|_| {});
+    let subsystem = &mut fixture.subsystem;
+    assert_eq!(subsystem.answer_connect(&admin, CID), Reply::Hold);
+    assert_eq!(subsystem.poll_kept(&admin), None);
+    subsystem.connection_closed(&io);
+    let kept = subsystem.poll_kept(&admin);
+    assert_eq!(kept, Some((CID, connected(&admin))));
+    let admin = fixture.host();
+    let another = fixture.io_queue(&admin, 1);
+    let done = Reply::Done(connected(&another));
+    assert_eq!(fixture.subsystem.answer_connect(&another, CID), done);
 }
 
 #[test]

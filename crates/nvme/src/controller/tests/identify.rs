@@ -154,6 +154,7 @@ fn the_command_set_structures_are_those_of_nvm_only() {
     let admin = fixture.host();
     let bytes = fixture.data(&admin, &identify(0, 6));
     let id = IdentifyNvmController::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!(id.verify_max_shift, Limits::default().mdts);
     assert_eq!(id.write_zeroes_max_shift, Limits::WRITE_ZEROES_MAX_SHIFT);
     assert_eq!(fixture.data(&admin, &identify(1, 5)), [0; 4096]);
     let sets = fixture.data(&admin, &identify(0, 0x1C));

@@ -77,12 +77,12 @@ impl Controller {
             status: Status::SUCCESS,
             result: 0,
         };
-        if let Some((at, code, result)) = self.fail {
-            if at == phase {
-                outcome.status = code.into();
-                outcome.result = result;
-                return outcome;
-            }
+        if let Some((at, code, result)) = self.fail
+            && at == phase
+        {
+            outcome.status = code.into();
+            outcome.result = result;
+            return outcome;
         }
         match phase {
             Phase::Connect => {

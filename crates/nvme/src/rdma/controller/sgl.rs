@@ -74,7 +74,7 @@ impl Places {
 
     /// A list of keyed descriptors.
     fn push_list(&mut self, list: &[u8]) -> Result<(), StatusCode> {
-        if list.is_empty() || list.len() % DESCRIPTOR_BYTES != 0 {
+        if list.is_empty() || !list.len().is_multiple_of(DESCRIPTOR_BYTES) {
             return Err(StatusCode::InvalidSglSegmentDescriptor);
         }
         let count = list.len() / DESCRIPTOR_BYTES;

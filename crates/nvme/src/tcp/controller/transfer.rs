@@ -166,7 +166,9 @@ impl Transfers {
         let was_waiting = transfer.asked < transfer.len;
         transfer.received += len_bytes;
         let is_over = transfer.received == transfer.len;
-        if was_waiting && transfer.received % self.piece_bytes == 0 && !self.to_ask.contains(&slot)
+        if was_waiting
+            && transfer.received.is_multiple_of(self.piece_bytes)
+            && !self.to_ask.contains(&slot)
         {
             self.to_ask.push_back(slot);
         }

@@ -184,7 +184,8 @@ impl HostSession {
             Some(OFFSET_IC_CPDA)
         } else if terms.dgst.has_reserved() {
             Some(OFFSET_IC_DGST)
-        } else if h2c_data_max_bytes < MAXH2CDATA_MIN_BYTES || h2c_data_max_bytes % 4 != 0 {
+        } else if h2c_data_max_bytes < MAXH2CDATA_MIN_BYTES || !h2c_data_max_bytes.is_multiple_of(4)
+        {
             Some(OFFSET_IC_MAXH2CDATA)
         } else {
             None

@@ -181,7 +181,7 @@ fn command(key: u16) -> Command {
     let len_bytes = LENS[usize::from(key)];
     let extent = Extent::new(Lba(0), Blocks(u64::from(len_bytes) / 512));
     let data = BufferRange::first(key, len_bytes);
-    if key % 2 == 0 {
+    if key.is_multiple_of(2) {
         io::read(Nsid(1), extent, data)
     } else {
         io::write(Nsid(1), extent, data)

@@ -166,6 +166,11 @@ fn transfers_beyond_mdts_are_invalid() {
     assert_code(status(&mut io, &sqe), StatusCode::InvalidField);
     let sqe = write_by_r2t(1, 0, most + 1);
     assert_code(status(&mut io, &sqe), StatusCode::InvalidField);
+    // VSL says the same of a Verify, which moves no data.
+    let verify = |blocks| transfer(opcode::VERIFY, 1, 0, blocks, Sgl::transport(0));
+    assert!(status(&mut io, &verify(most)).is_success());
+    let too_long = status(&mut io, &verify(most + 1));
+    assert_code(too_long, StatusCode::InvalidField);
 }
 
 #[test]
@@ -325,7 +330,7 @@ fn flush_and_verify_succeed() {
     }
     let sqe = Sqe::new(opcode::FLUSH, Cid(1), Nsid(2));
     assert_code(status(&mut io, &sqe), StatusCode::InvalidNamespaceOrFormat);
-    let sqe = transfer(opcode::VERIFY, 1, 0, 4096, Sgl::transport(0));
+    let sqe = transfer(opcode::VERIFY, 1, 0, 2048, Sgl::transport(0));
     assert!(status(&mut io, &sqe).is_success());
 }
 
