@@ -12,6 +12,7 @@ use super::nvme::NvmePortal;
 use super::rdma::RdmaBinding;
 use super::{Server, State};
 use crate::backend::NvmePortalId;
+use crate::counters::Totals;
 use crate::iscsi::IscsiPortalId;
 use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport};
 
@@ -19,6 +20,8 @@ use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Tra
 pub(super) struct PortalEntry {
     pub(super) port: PortalNumber,
     listening: Listening,
+    /// What was done through it.
+    totals: Arc<Totals>,
 }
 
 /// What accepts a portal's connections.
@@ -60,7 +63,8 @@ impl Server {
             state.check_new_portal(&portal)?;
             state.take_port()
         };
-        let (listening, address) = self.listen(&portal, port)?;
+        let totals = Arc::default();
+        let (listening, address) = self.listen(&portal, port, &totals)?;
         let portal = PortalDefinition { address, ..portal };
         let mut state = self.state();
         // The state may have changed while the socket was opened. Do not call reactors under the
@@ -70,9 +74,12 @@ impl Server {
             self.unlisten(&portal, &listening);
             return Err(error);
         }
-        state
-            .portals
-            .insert(portal, PortalEntry { port, listening });
+        let entry = PortalEntry {
+            port,
+            listening,
+            totals,
+        };
+        state.portals.insert(portal, entry);
         self.core().publish(&state);
         Ok(portal)
     }
@@ -95,6 +102,7 @@ impl Server {
         &self,
         portal: &PortalDefinition,
         port: PortalNumber,
+        totals: &Arc<Totals>,
     ) -> Result<(Listening, SocketAddr), ServerError> {
         let core = Arc::clone(self.core());
         let iscsi = |core| IscsiPortal {
@@ -103,6 +111,7 @@ impl Server {
                 port,
                 transport: portal.transport,
                 group: portal.group,
+                totals: Arc::clone(totals),
             },
         };
         let nvme = |core| NvmePortal {
@@ -110,6 +119,7 @@ impl Server {
             id: NvmePortalId {
                 port,
                 transport: portal.transport,
+                totals: Arc::clone(totals),
             },
         };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
@@ -185,6 +195,7 @@ impl Server {
                 connections: registry.connections_of(entry.port),
                 rdma: entry.rdma().cloned(),
                 rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
+                statistics: entry.totals.sum(),
             })
             .collect()
     }
