@@ -14,7 +14,9 @@ use super::{Server, State};
 use crate::backend::NvmePortalId;
 use crate::counters::Totals;
 use crate::iscsi::IscsiPortalId;
-use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport};
+use crate::{
+    IoStatistics, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport,
+};
 
 /// An open portal.
 pub(super) struct PortalEntry {
@@ -185,19 +187,24 @@ impl Server {
     /// Every open portal.
     pub fn portals(&self) -> Vec<PortalInfo> {
         self.forget_failed_portals();
-        let state = self.state();
-        let registry = &self.core().registry;
-        state
-            .portals
-            .iter()
-            .map(|(&definition, entry)| PortalInfo {
-                definition,
-                connections: registry.connections_of(entry.port),
-                rdma: entry.rdma().cloned(),
-                rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
-                statistics: entry.totals.sum(),
+        // Counters are summed without the lock, since connecting hosts wait for it.
+        let open: Vec<_> = (self.state().portals.iter())
+            .map(|(&definition, entry)| {
+                let info = PortalInfo {
+                    definition,
+                    connections: self.core().registry.connections_of(entry.port),
+                    rdma: entry.rdma().cloned(),
+                    rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
+                    statistics: IoStatistics::default(),
+                };
+                (info, Arc::clone(&entry.totals))
             })
-            .collect()
+            .collect();
+        let open = open.into_iter().map(|(info, totals)| PortalInfo {
+            statistics: totals.sum(),
+            ..info
+        });
+        open.collect()
     }
 }
 
