@@ -15,6 +15,7 @@ mod output;
 mod paths;
 mod serve;
 mod shell;
+mod top;
 mod verbs;
 
 use std::process::ExitCode;

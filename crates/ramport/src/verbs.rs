@@ -24,7 +24,7 @@ use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
 use crate::mistake::DiscoveryFailure;
 use crate::output::Form;
-use crate::{output, paths};
+use crate::{output, paths, top};
 
 pub(crate) use portal::{open_to_others, provider, state};
 
@@ -43,6 +43,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
         DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
+        DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
