@@ -6,6 +6,7 @@ mod listen;
 mod metrics;
 mod routes;
 mod token;
+mod top;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::engine::{Engine, ShortageLog};
 use caller::{Caller, Entrance};
+use top::TopStreams;
 
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
@@ -39,6 +41,9 @@ pub struct ApiConfig {
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 /// How often the counters of what the memory budget rejected are read for the log.
 const SHORTAGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long clients may take to read responses after the interface was stopped.
+const STOP_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The most engine calls at once; further ones wait.
 const CALLS_MAX: usize = 32;
@@ -116,7 +121,8 @@ impl Api {
         self.tcp
     }
 
-    /// Takes no more requests, answers those in flight and returns.
+    /// Takes no more requests, answers those in flight and returns. Clients that do not read are cut
+    /// off after [`STOP_WAIT`].
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
@@ -143,19 +149,29 @@ fn run(
     runtime.block_on(async {
         let retry = tokio::spawn(retry_portals(engine.clone()));
         let report = tokio::spawn(report_shortages(engine.clone()));
-        let router = routes::router(engine, Entrance::Socket(path), None);
+        let streams = TopStreams::new(stopped.clone());
+        let router = routes::router(engine, &streams, Entrance::Socket(path), None);
         let service = router.into_make_service_with_connect_info::<Caller>();
         let unix = axum::serve(UnixListener::from_std(unix)?, service)
             .with_graceful_shutdown(wait(stopped.clone()));
-        if let Some((listener, token)) = tcp {
+        let tcp = tcp.map(|(listener, token)| {
             let entrance = Entrance::Token(token.name().to_owned());
-            let router = routes::router(engine, entrance, Some(token));
+            let router = routes::router(engine, &streams, entrance, Some(token));
             let service = router.into_make_service_with_connect_info::<Caller>();
             let tcp = axum::serve(TcpListener::from_std(listener)?, service)
                 .with_graceful_shutdown(wait(stopped.clone()));
-            tokio::try_join!(unix.into_future(), tcp.into_future())?;
-        } else {
-            unix.await?;
+            io::Result::Ok(tcp)
+        });
+        let tcp = tcp.transpose()?;
+        let serve = async {
+            match tcp {
+                Some(tcp) => tokio::try_join!(unix.into_future(), tcp.into_future()).map(drop),
+                None => unix.await,
+            }
+        };
+        tokio::select! {
+            served = serve => served?,
+            () = give_up(stopped.clone()) => {}
         }
         retry.abort();
         report.abort();
@@ -166,6 +182,13 @@ fn run(
 async fn wait(mut stopped: watch::Receiver<bool>) {
     // The sender's end is the end as well.
     let _ = stopped.wait_for(|&is_stopped| is_stopped).await;
+}
+
+/// Ends when requests in flight have had [`STOP_WAIT`] to be answered.
+async fn give_up(stopped: watch::Receiver<bool>) {
+    wait(stopped).await;
+    tokio::time::sleep(STOP_WAIT).await;
+    tracing::warn!("clients of the REST interface do not read their responses; they are cut off");
 }
 
 async fn retry_portals(engine: Engine) {

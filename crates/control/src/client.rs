@@ -1,12 +1,13 @@
 //! The other end of the REST interface: blocking, for the command line.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -192,14 +193,50 @@ impl Client {
         if status.is_success() {
             return Ok((status, bytes));
         }
-        match serde_json::from_slice::<ErrorBody>(&bytes) {
-            Ok(ErrorBody { error }) => Err(ClientError::Refused {
+        Err(self.refusal(status, &bytes))
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(ErrorBody { error }) => ClientError::Refused {
                 message: error.reason().to_owned(),
                 needs_force: error.needs_force,
                 kind: error.kind,
-            }),
-            Err(_) => Err(self.not_understood(status)),
+            },
+            Err(_) => self.not_understood(status),
         }
+    }
+
+    /// Follows a stream of server-sent events: calls `on_event` with each document until the stream
+    /// ends or `on_event` breaks. The time limit is for each event.
+    pub fn follow<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        mut on_event: impl FnMut(T) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::GET, path, None::<&()>)?;
+        self.runtime.block_on(async {
+            let mut response = self.limited(self.open(request)).await?;
+            let status = response.status();
+            if !status.is_success() {
+                let bytes = self.limited(self.rest_of(response)).await?;
+                return Err(self.refusal(status, &bytes));
+            }
+            let mut events = Events::default();
+            while let Some(bytes) = self.limited(self.next_of(&mut response)).await? {
+                for document in events.push(&bytes) {
+                    let document = serde_json::from_slice(&document);
+                    let document = document.map_err(|_| self.not_understood(status))?;
+                    if on_event(document).is_break() {
+                        return Ok(());
+                    }
+                }
+                if events.unfinished.len() > EVENT_MAX_BYTES {
+                    return Err(self.not_understood(status));
+                }
+            }
+            Ok(())
+        })
     }
 
     fn ask(
@@ -208,6 +245,21 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        let request = self.request(method, path, body)?;
+        let answer = async {
+            let response = self.open(request).await?;
+            let status = response.status();
+            Ok((status, self.rest_of(response).await?))
+        };
+        self.runtime.block_on(self.limited(answer))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
         let body = body.map_or_else(Vec::new, |body| {
             serde_json::to_vec(body).expect("requests are structs that serialise")
         });
@@ -219,34 +271,62 @@ impl Client {
         if let Endpoint::Tcp(_, token) = &self.endpoint {
             request = request.header("authorization", token.bearer());
         }
-        let broken = |source| ClientError::Broken {
+        let request = request.body(Full::from(body));
+        request.map_err(|error| self.broken(io::Error::other(error)))
+    }
+
+    /// Sends a request on a connection of its own.
+    async fn open(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+        let response = match &self.endpoint {
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                exchange(stream.map_err(|e| self.unreachable(e))?, request).await
+            }
+            Endpoint::Tcp(address, _) => {
+                let stream = TcpStream::connect(address).await;
+                exchange(stream.map_err(|e| self.unreachable(e))?, request).await
+            }
+        };
+        response.map_err(|error| self.broken(io::Error::other(error)))
+    }
+
+    /// The whole body of a response.
+    async fn rest_of(&self, response: Response<Incoming>) -> Result<Bytes, ClientError> {
+        let body = response.into_body().collect().await;
+        let body = body.map_err(|error| self.broken(io::Error::other(error)))?;
+        Ok(body.to_bytes())
+    }
+
+    /// The next part of the body of a response; `None` at its end.
+    async fn next_of(
+        &self,
+        response: &mut Response<Incoming>,
+    ) -> Result<Option<Bytes>, ClientError> {
+        let Some(frame) = response.body_mut().frame().await else {
+            return Ok(None);
+        };
+        let frame = frame.map_err(|error| self.broken(io::Error::other(error)))?;
+        Ok(Some(frame.into_data().unwrap_or_default()))
+    }
+
+    /// Fails if `step` takes longer than the time limit.
+    async fn limited<T>(
+        &self,
+        step: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        match self.time_limit {
+            None => step.await,
+            Some(limit) => tokio::time::timeout(limit, step)
+                .await
+                .unwrap_or_else(|_| Err(self.broken(io::ErrorKind::TimedOut.into()))),
+        }
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        ClientError::Broken {
             endpoint: self.shown(),
             source,
-        };
-        let request = request
-            .body(Full::from(body))
-            .map_err(|error| broken(io::Error::other(error)))?;
-        let answer = async {
-            match &self.endpoint {
-                Endpoint::Unix(path) => {
-                    let stream = UnixStream::connect(path).await;
-                    exchange(stream.map_err(|e| self.unreachable(e))?, request).await
-                }
-                Endpoint::Tcp(address, _) => {
-                    let stream = TcpStream::connect(address).await;
-                    exchange(stream.map_err(|e| self.unreachable(e))?, request).await
-                }
-            }
-            .map_err(|error| broken(io::Error::other(error)))
-        };
-        self.runtime.block_on(async {
-            match self.time_limit {
-                None => answer.await,
-                Some(limit) => tokio::time::timeout(limit, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(broken(io::ErrorKind::TimedOut.into()))),
-            }
-        })
+        }
     }
 
     fn unreachable(&self, error: io::Error) -> ClientError {
@@ -256,10 +336,7 @@ impl Client {
                 ClientError::NotRunning { endpoint }
             }
             io::ErrorKind::PermissionDenied => ClientError::Forbidden { endpoint },
-            _ => ClientError::Broken {
-                endpoint,
-                source: error,
-            },
+            _ => self.broken(error),
         }
     }
 
@@ -278,19 +355,40 @@ impl Client {
     }
 }
 
-/// Sends one request and reads its whole answer.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)>
+/// Sends one request. The connection ends with the response's body.
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let driver = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let bytes = response.into_body().collect().await?.to_bytes();
-    driver.abort();
-    Ok((status, bytes))
+    tokio::spawn(connection);
+    sender.send_request(request).await
+}
+
+/// The longest event: figures of some ten thousand objects.
+const EVENT_MAX_BYTES: usize = 64 << 20;
+
+/// Cuts server-sent events out of a stream. Each has one line of data and no other field.
+#[derive(Debug, Default)]
+struct Events {
+    /// What follows the last complete line.
+    unfinished: Vec<u8>,
+}
+
+impl Events {
+    /// Takes the next part of a stream. Returns the data of the events that are complete then.
+    fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut complete = Vec::new();
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.unfinished.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.unfinished);
+                complete.extend(line.strip_prefix(b"data: ").map(<[u8]>::to_vec));
+            }
+        }
+        complete
+    }
 }
 
 /// Characters of a path's part that are not escaped.
@@ -324,5 +422,22 @@ mod tests {
             panic!("{error}");
         };
         assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+    }
+    #[test]
+    fn events_are_cut_out_of_any_chunks() {
+        let stream = b": a comment\ndata: {\"a\":1}\n\ndata: 2\n\ndata: unfinished";
+        for len in 1..stream.len() {
+            let mut events = Events::default();
+            let found: Vec<_> = stream
+                .chunks(len)
+                .flat_map(|part| events.push(part))
+                .collect();
+            assert_eq!(
+                found,
+                [&b"{\"a\":1}\n"[..], b"2\n"],
+                "chunks of {len} bytes"
+            );
+            assert_eq!(events.unfinished, b"data: unfinished");
+        }
     }
 }

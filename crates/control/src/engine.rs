@@ -17,6 +17,7 @@ mod restore;
 mod saver;
 mod shortage;
 mod steps;
+mod top;
 mod verbs;
 mod views;
 
@@ -43,6 +44,11 @@ pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
 pub(crate) use shortage::ShortageLog;
+pub(crate) use top::Reading;
+pub use top::{
+    Figures, PortalFigures, SessionFigures, ThreadFigures, TopInterval, TopIntervalFault, TopView,
+    VolumeFigures,
+};
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,

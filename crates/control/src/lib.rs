@@ -34,11 +34,12 @@ pub use definitions::{
     MutualChap, Nsid, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, HostView,
-    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
-    NamespaceView, OpenError, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, SessionView, Starting, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeState, VolumeView,
+    AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, Figures,
+    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
+    NamespaceView, OpenError, PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider,
+    RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, SessionFigures, SessionView,
+    Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures,
+    TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

@@ -33,8 +33,10 @@ use std::time::{Duration, Instant};
 
 use block::Completion;
 use memory::Budget;
-use net::parts::{Gate, Mailbox};
-use net::{ConnectionId, ExternalDriver, GracePeriod, ListenerId, Membership, ReactorHandle};
+use net::parts::{Gate, Mailbox, ThreadClock};
+use net::{
+    ConnectionId, ExternalDriver, GracePeriod, ListenerId, Membership, ReactorHandle, ThreadUsage,
+};
 
 use crate::FabricError;
 pub use acceptor::{
@@ -88,10 +90,12 @@ pub enum RuntimeError {
 pub struct Runtime {
     common: Arc<Common>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    name: String,
+    clock: ThreadClock,
     /// Ports that are listened at.
     ports: Mutex<HashSet<u16>>,
     listeners: AtomicU32,
-    _membership: Membership,
+    membership: Membership,
 }
 
 /// State that the thread shares with others.
@@ -149,27 +153,34 @@ impl Runtime {
         let handle = reactors.clone();
         let (ready, is_ready) = sync_channel(1);
         let shared = Arc::clone(&common);
+        let name = options.thread_name;
+        let start = move || {
+            let clock = ThreadClock::of_current().map_err(RuntimeError::Thread)?;
+            Ok((open()?, clock))
+        };
         let thread = thread::Builder::new()
-            .name(options.thread_name)
-            .spawn(move || match open() {
-                Ok(provider) => {
+            .name(name.clone())
+            .spawn(move || match start() {
+                Ok((provider, clock)) => {
                     let grace = handle.join_grace_periods(index);
                     shared.published.publish(provider.counted());
                     // The starter waits for this, so it is there.
-                    let _ = ready.send(Ok(()));
+                    let _ = ready.send(Ok(clock));
                     Worker::new(index, provider, shared, grace).run();
                 }
                 Err(error) => drop(ready.send(Err(error))),
             })
             .map_err(RuntimeError::Thread)?;
-        let gone = |_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        is_ready.recv().unwrap_or_else(gone)?;
+        let gone = |_| Err(RuntimeError::Thread(io::ErrorKind::BrokenPipe.into()));
+        let clock = is_ready.recv().unwrap_or_else(gone)?;
         Ok(Self {
             common,
             thread: Mutex::new(Some(thread)),
+            name,
+            clock,
             ports: Mutex::default(),
             listeners: AtomicU32::new(0),
-            _membership: membership,
+            membership,
         })
     }
 
@@ -216,6 +227,15 @@ impl Runtime {
     pub fn has_ended(&self) -> bool {
         let thread = lock(&self.thread);
         thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// The thread with the CPU time that it has used; `None` if it has ended.
+    fn usage(&self) -> Option<ThreadUsage> {
+        Some(ThreadUsage {
+            index: self.membership.index(),
+            name: self.name.clone(),
+            cpu_time: self.clock.cpu_time()?,
+        })
     }
 
     /// The counts that its thread has published.

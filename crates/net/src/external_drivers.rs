@@ -65,7 +65,7 @@ impl ExternalDrivers {
 
     /// The driver of a connection. The caller calls it without the lock.
     pub(crate) fn of(&self, connection: ConnectionId) -> Option<Arc<dyn ExternalDriver>> {
-        let place = connection.reactor().checked_sub(self.first)?;
+        let place = connection.thread().checked_sub(self.first)?;
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         places.get(place)?.clone()
     }

@@ -21,8 +21,8 @@
 //! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
 //! to byte slices that are borrowed across the call, or to volume memory between
 //! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
-//! guard unpins however the scope is left. No Rust reference to volume memory is made. `udp` has
-//! its own argument.
+//! guard unpins however the scope is left. No Rust reference to volume memory is made.
+//! `thread_clock` calls the system with pointers to its own variables. `udp` has its own argument.
 
 mod connection;
 mod driven;
@@ -36,6 +36,7 @@ mod poller;
 mod reactors;
 mod slots;
 mod spin;
+mod thread_clock;
 mod timers;
 mod udp;
 
@@ -49,6 +50,7 @@ pub use external_drivers::{ExternalDriver, Membership};
 pub use grace::GracePeriod;
 pub use reactors::{ReactorHandle, ReactorOptions, Reactors, StartError, Threads};
 pub use slots::ConnectionId;
+pub use thread_clock::ThreadUsage;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
     pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
@@ -57,6 +59,7 @@ pub mod parts {
     pub use crate::reactors::GraceMember;
     pub use crate::slots::Slots;
     pub use crate::spin::Spin;
+    pub use crate::thread_clock::ThreadClock;
     pub use crate::timers::Timers;
 }
 

@@ -20,7 +20,8 @@ use crate::grace::{GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::slots::REACTORS_MAX;
-use crate::{ConnectionId, ListenerId};
+use crate::thread_clock::ThreadClock;
+use crate::{ConnectionId, ListenerId, ThreadUsage};
 
 use reactor::{Message, Reactor};
 
@@ -71,8 +72,13 @@ pub enum StartError {
 /// The reactors. Stopped when this drops.
 pub struct Reactors {
     common: Arc<Common>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<ReactorThread>>,
     listeners: AtomicU32,
+}
+
+struct ReactorThread {
+    handle: JoinHandle<()>,
+    clock: ThreadClock,
 }
 
 /// What reactors share with each other.
@@ -192,6 +198,19 @@ impl Reactors {
         }
     }
 
+    /// The threads with the CPU time that they have used.
+    pub fn usage(&self) -> Vec<ThreadUsage> {
+        let threads = self.lock_threads();
+        let usage = threads.iter().enumerate().filter_map(|(index, thread)| {
+            Some(ThreadUsage {
+                index,
+                name: thread.handle.thread().name()?.to_owned(),
+                cpu_time: thread.clock.cpu_time()?,
+            })
+        });
+        usage.collect()
+    }
+
     /// Stops: accepts no more, lets commands in progress finish, closes; connections that are left
     /// after `patience` are closed. Returns when the threads have ended. Reactor threads must not
     /// call it.
@@ -205,39 +224,42 @@ impl Reactors {
             mailbox.post(Message::Drain(until));
         }
         for thread in threads {
-            if thread.join().is_err() {
+            if thread.handle.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
         }
     }
 
-    fn spawn(&self, index: usize) -> Result<JoinHandle<()>, StartError> {
+    fn spawn(&self, index: usize) -> Result<ReactorThread, StartError> {
         let common = Arc::clone(&self.common);
         let core = match &common.options.threads {
             Threads::Count(_) => None,
             Threads::Pinned(cores) => Some(cores[index]),
         };
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
-        let thread = thread::Builder::new()
+        let handle = thread::Builder::new()
             .name(format!("reactor-{index}"))
             .spawn(move || {
-                let made = pin(core).and_then(|()| Ok(Reactor::new(index, common)?));
+                let made = pin(core).and_then(|()| {
+                    let clock = ThreadClock::of_current()?;
+                    Ok((Reactor::new(index, common)?, clock))
+                });
                 match made {
-                    Ok(mut reactor) => {
+                    Ok((mut reactor, clock)) => {
                         // The starter waits for this, so it is there.
-                        let _ = ready.send(Ok(()));
+                        let _ = ready.send(Ok(clock));
                         reactor.run();
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
             })?;
-        is_ready
+        let clock = is_ready
             .recv()
             .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))?;
-        Ok(thread)
+        Ok(ReactorThread { handle, clock })
     }
 
-    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<ReactorThread>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -257,7 +279,7 @@ pub struct ReactorHandle {
 impl ReactorHandle {
     /// Makes a connection's session check its shared state ([`session::Session::handle_wake`]).
     pub fn wake(&self, connection: ConnectionId) {
-        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+        if let Some(mailbox) = self.common.mailboxes.get(connection.thread()) {
             mailbox.post_wake(connection);
         } else if let Some(driver) = self.common.drivers.of(connection) {
             driver.wake(connection);
@@ -267,7 +289,7 @@ impl ReactorHandle {
     /// Ends a connection. May wait if the reactor's mailbox is full, so reactor threads must not
     /// call it.
     pub fn close(&self, connection: ConnectionId) {
-        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+        if let Some(mailbox) = self.common.mailboxes.get(connection.thread()) {
             mailbox.post(Message::Close(connection));
         } else if let Some(driver) = self.common.drivers.of(connection) {
             driver.close(connection);
@@ -374,7 +396,7 @@ impl Drop for GraceMember {
 impl Completions for ReactorHandle {
     fn done(&self, completion: Completion) {
         let connection = ConnectionId(completion.ticket.connection);
-        if let Some(mailbox) = self.common.mailboxes.get(connection.reactor()) {
+        if let Some(mailbox) = self.common.mailboxes.get(connection.thread()) {
             mailbox.post_completion(completion);
         } else if let Some(driver) = self.common.drivers.of(connection) {
             driver.complete(completion);

@@ -19,8 +19,8 @@ impl ConnectionId {
         )
     }
 
-    /// The reactor that drives it.
-    pub(crate) fn reactor(self) -> usize {
+    /// The number of the thread that drives it: a reactor, or an external driver.
+    pub fn thread(self) -> usize {
         (self.0 & ((1 << Self::REACTOR_BITS) - 1)) as usize
     }
 
@@ -123,7 +123,7 @@ mod tests {
     fn a_number_is_not_used_again_for_the_next_in_its_place() {
         let mut slots = Slots::new(3);
         let first = slots.insert_with(|_| Some("first")).expect("room");
-        assert_eq!(first.reactor(), 3);
+        assert_eq!(first.thread(), 3);
         assert_eq!(slots.remove(first), Some("first"));
         assert!(slots.is_empty());
         let second = slots.insert_with(|_| Some("second")).expect("room");

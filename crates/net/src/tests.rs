@@ -328,7 +328,7 @@ fn commands_are_answered_in_order_over_several_reactors() {
         .lock()
         .expect("unpoisoned")
         .iter()
-        .map(|id| id.reactor())
+        .map(|id| id.thread())
         .collect();
     reactors.sort_unstable();
     assert_eq!(reactors, [0, 0, 1, 1, 2, 2], "each reactor got as many");

@@ -14,12 +14,14 @@ mod connect_line;
 mod examples;
 mod identity;
 mod shell;
+mod top;
 mod values;
 
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
 pub(crate) use shell::ShellArgs;
+pub(crate) use top::TopArgs;
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
@@ -147,6 +149,9 @@ pub(crate) enum DaemonVerb {
     Export(ExportArgs),
     /// Show memory: budget, use, and the cost of a connection and a volume
     Capacity,
+    /// Watch what the daemon does: volumes, sessions, portals and threads
+    #[command(after_help = examples::TOP)]
+    Top(TopArgs),
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ mod output;
 mod paths;
 mod serve;
 mod shell;
+mod top;
 mod units;
 mod verbs;
 

@@ -99,6 +99,18 @@ pub(crate) enum Mistake {
     NotInShell,
     #[error("{} is not UTF-8, which the shell needs; choose another path", path.display())]
     NotUtf8 { path: PathBuf },
+    /// `ramport top --sort` names a column of another view.
+    #[error("the view {view} has no column {column}; its columns are {columns}")]
+    NoSuchColumn {
+        view: String,
+        column: String,
+        columns: String,
+    },
+    /// `ramport top` without a terminal.
+    #[error(
+        "ramport top draws on a terminal; use `ramport top --once` to print the figures of one interval, with --json as a document"
+    )]
+    NoTerminal,
 }
 
 /// What another command line does not fix: exit status 1.
@@ -130,6 +142,9 @@ pub(crate) enum SystemFailure {
     Differs(Box<VerifyReport>),
     #[error("cannot measure: {0}")]
     Measure(#[source] BenchError),
+    /// The stream of `ramport top`.
+    #[error("the daemon has ended the stream of figures")]
+    FiguresEnded,
 }
 
 /// Why `ramport discover` prints nothing. The source says whether the person can fix it.

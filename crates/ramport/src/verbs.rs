@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::form::Form;
 use crate::mistake::DiscoveryFailure;
 use crate::units::bytes;
-use crate::{output, paths};
+use crate::{output, paths, top};
 
 pub(crate) use portal::{open_to_others, provider, state};
 
@@ -44,6 +44,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
         DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
+        DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

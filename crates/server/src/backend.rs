@@ -19,6 +19,7 @@ use session::SourceId;
 use uuid::Uuid;
 use volume::Charge;
 
+use crate::counters::Totals;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
 use crate::server::Core;
@@ -30,10 +31,11 @@ use crate::{HostName, Transport};
 const UNNAMED_PREFIX: &str = "unnamed:";
 
 /// The portal that a connection came through.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NvmePortalId {
     pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
+    pub(crate) totals: Arc<Totals>,
 }
 
 /// What a connection knows of the server.
@@ -69,13 +71,13 @@ impl ConnectionBackend {
         portal: NvmePortalId,
         charge: Charge,
     ) -> Self {
-        core.registry.connection_opened(accepted.id, portal.port);
+        let sums = core.connection_opened(accepted.id, portal.port, &portal.totals);
         Self {
             core,
             accepted,
             portal,
             binding: None,
-            views: Views::new(),
+            views: Views::new(sums),
             seen: 0,
             _charge: charge,
             stall_charge: None,

@@ -57,7 +57,7 @@ impl Counters {
     }
 
     /// Adds what was counted so far.
-    fn add_to(&self, total: &mut IoStatistics) {
+    pub(crate) fn add_to(&self, total: &mut IoStatistics) {
         for (kind, counters) in OpKind::ALL.into_iter().zip(&self.kinds) {
             if let Some(counters) = counters.get() {
                 *total.kind_mut(kind) += &counters.snapshot();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
@@ -74,6 +74,21 @@ pub struct PortalInfo {
     pub rdma: Option<RdmaInfo>,
     /// The packet counters of its address, for all portals there; only with software RDMA.
     pub rdma_statistics: Option<RdmaStatistics>,
+    /// What hosts have done through it since it was opened.
+    pub statistics: IoStatistics,
+}
+
+/// A thread that drives connections: a reactor, or an RDMA thread.
+#[derive(Clone, Debug)]
+pub struct ThreadInfo {
+    /// Its name; that of an RDMA thread ends with its address.
+    pub name: String,
+    /// The number of its open connections.
+    pub connections: usize,
+    /// CPU time since its start.
+    pub cpu_time: Duration,
+    /// What hosts have done through it since its start.
+    pub statistics: IoStatistics,
 }
 
 /// The RDMA provider of an address.

@@ -44,7 +44,7 @@ pub use identity::{
 };
 pub use info::{
     Attachment, HostInfo, IscsiConnection, IscsiState, PortalInfo, RdmaInfo, SessionId,
-    SessionInfo, SessionProtocol, TargetInfo, VolumeInfo,
+    SessionInfo, SessionProtocol, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use reservation_saves::UnsavedReservations;

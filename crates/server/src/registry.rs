@@ -231,6 +231,15 @@ impl Registry {
         inner.connections.values().filter(is_of).count()
     }
 
+    /// The number of open connections that a thread drives ([`ConnectionId::thread`]).
+    pub(crate) fn connections_on(&self, thread: usize) -> usize {
+        let connections = &self.lock().connections;
+        connections
+            .keys()
+            .filter(|id| id.thread() == thread)
+            .count()
+    }
+
     /// Every method leaves the maps complete, so a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

@@ -16,6 +16,7 @@ mod referrals;
 mod reservations;
 mod sessions;
 mod targets;
+mod threads;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ pub use reservations::ReservationFeed;
 use portals::PortalEntry;
 use rdma::Rdma;
 use targets::{Service, TargetEntry};
+use threads::ThreadTotals;
 
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +99,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) save_queue: Arc<SaveQueue>,
     pub(crate) budget: Arc<Budget>,
+    threads: ThreadTotals,
     /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
     /// The number of soft threshold crossings that initiators were notified of.
@@ -154,6 +157,7 @@ impl Server {
             registry: Registry::default(),
             save_queue: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            threads: ThreadTotals::default(),
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),

@@ -83,6 +83,19 @@ impl Latency {
         &self.buckets
     }
 
+    /// What was added since `earlier`; `None` if these are not later counters of the same.
+    fn since(&self, earlier: &Self) -> Option<Self> {
+        let mut buckets = self.buckets;
+        for (mine, before) in buckets.iter_mut().zip(&earlier.buckets) {
+            *mine = mine.checked_sub(*before)?;
+        }
+        let sum_ns = self.sum_ns.checked_sub(earlier.sum_ns)?;
+        let sum_of_squares_us2 = self
+            .sum_of_squares_us2
+            .checked_sub(earlier.sum_of_squares_us2)?;
+        Some(Self::from_parts(&buckets, sum_ns, sum_of_squares_us2))
+    }
+
     /// How many commands were measured.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -161,9 +174,44 @@ impl IoStatistics {
         &mut self.kinds[kind as usize]
     }
 
+    /// What was counted since `earlier`, a previous value of the same counters. Everything, if a
+    /// counter stood higher then: another object of the same name began at zero.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = Self::default();
+        for (kind, counters) in self.kinds() {
+            let Some(added) = counters.since(earlier.kind(kind)) else {
+                return self.clone();
+            };
+            *since.kind_mut(kind) = added;
+        }
+        since
+    }
+
+    /// The sum of all kinds.
+    pub fn total(&self) -> KindStatistics {
+        let mut total = KindStatistics::default();
+        for kind in &self.kinds {
+            total += kind;
+        }
+        total
+    }
+
     /// Every kind with its counters.
     pub fn kinds(&self) -> impl Iterator<Item = (OpKind, &KindStatistics)> {
         OpKind::ALL.into_iter().zip(&self.kinds)
+    }
+}
+
+impl KindStatistics {
+    /// See [`IoStatistics::since`]; `None` if a counter stood higher.
+    fn since(&self, earlier: &Self) -> Option<Self> {
+        Some(Self {
+            operations: self.operations.checked_sub(earlier.operations)?,
+            bytes: self.bytes.checked_sub(earlier.bytes)?,
+            errors: self.errors.checked_sub(earlier.errors)?,
+            latency: self.latency.since(&earlier.latency)?,
+        })
     }
 }
 
@@ -187,6 +235,7 @@ impl AddAssign<&Self> for KindStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::{Batch, Counters};
 
     #[test]
     fn buckets_follow_each_other_without_gap() {
@@ -212,5 +261,43 @@ mod tests {
         );
         assert!(latency.quantile(0.5).expect("measured") < Duration::from_micros(13));
         assert_eq!(Latency::default().mean(), None);
+    }
+    /// Counters after commands of the given latencies in microseconds, all of them reads.
+    fn reads(latencies_us: &[u64]) -> IoStatistics {
+        let counters = Counters::default();
+        for latency_us in latencies_us {
+            counters.record(&Batch {
+                kind: OpKind::Read,
+                operations: 1,
+                bytes: 4096,
+                errors: 0,
+                latency_ns: latency_us * 1000,
+            });
+        }
+        let mut statistics = IoStatistics::default();
+        counters.add_to(&mut statistics);
+        statistics
+    }
+
+    #[test]
+    fn an_interval_has_only_its_own_commands() {
+        // The first command took long; the p99 of the interval after it does not show that.
+        let (before, after) = (reads(&[900_000]), reads(&[900_000, 10, 10, 30]));
+        assert_eq!(after.since(&before), reads(&[10, 10, 30]));
+        let interval = after.since(&before).total();
+        assert_eq!((interval.operations, interval.bytes), (3, 3 * 4096));
+        assert_eq!(interval.latency.sum(), Duration::from_micros(50));
+        let p99 = interval.latency.quantile(0.99).expect("measured");
+        assert!(
+            p99 > Duration::from_micros(30) && p99 < Duration::from_micros(38),
+            "{p99:?}"
+        );
+        assert_eq!(after.since(&after), IoStatistics::default());
+    }
+
+    #[test]
+    fn counters_that_went_back_belong_to_another_object() {
+        let (before, after) = (reads(&[10, 10, 10]), reads(&[10, 20]));
+        assert_eq!(after.since(&before), after);
     }
 }

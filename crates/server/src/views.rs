@@ -18,8 +18,8 @@ pub(crate) struct Views<K, P> {
     regions: Regions,
     /// Commands completed in this turn, until their latency is known.
     batches: Vec<PendingBatch<K>>,
-    /// The totals to which all counters belong, besides the volume's: of the session and of the
-    /// target.
+    /// The totals to which all counters belong, besides the volume's: of the portal, the thread, the
+    /// session and the target.
     sums: Vec<Arc<Totals>>,
 }
 
@@ -73,13 +73,14 @@ pub(crate) struct Done<K> {
 const BATCHES_MAX: usize = 32;
 
 impl<K: Copy + Ord, P> Views<K, P> {
-    pub(crate) fn new() -> Self {
+    /// Nothing is looked up yet; counts in the totals `sums`.
+    pub(crate) fn new(sums: Vec<Arc<Totals>>) -> Self {
         Self {
             entries: Vec::new(),
             last: 0,
             regions: Regions::default(),
             batches: Vec::new(),
-            sums: Vec::new(),
+            sums,
         }
     }
 

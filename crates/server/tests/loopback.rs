@@ -232,6 +232,9 @@ fn counters_outlive_their_session() {
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].connections, 2);
     assert_eq!(sessions[0].target, Some(target()));
+    let threads = fixture.server.threads();
+    let connections: usize = threads.iter().map(|thread| thread.connections).sum();
+    assert_eq!(connections, 2);
     wait_until(|| {
         let session = &fixture.server.sessions()[0];
         let reads = session.statistics.kind(OpKind::Read);
@@ -246,6 +249,16 @@ fn counters_outlive_their_session() {
         .expect("exists")
         .statistics;
     assert_eq!(of_target, of_volume);
+    assert_eq!(fixture.server.portals()[0].statistics, of_volume);
+    let threads = fixture.server.threads();
+    let names: Vec<_> = threads.iter().map(|thread| thread.name.as_str()).collect();
+    assert_eq!(names, ["reactor-0", "reactor-1"]);
+    let operations: u64 = (threads.iter())
+        .map(|thread| thread.statistics.total().operations)
+        .sum();
+    assert_eq!(operations, of_volume.total().operations);
+    assert!(threads.iter().all(|thread| thread.connections == 0));
+    assert!(threads.iter().any(|thread| !thread.cpu_time.is_zero()));
     assert_eq!(of_target.kind(OpKind::Write).bytes, 4096);
     let budget = fixture.server.capacity();
     let left = 2 * MIB + budget.volume_bytes;

@@ -150,6 +150,18 @@ impl ApiError {
         }
     }
 
+    pub(super) fn too_many_streams(max: usize) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "unavailable",
+            message: format!(
+                "{max} streams of figures are open, which is the maximum; close one, for example a `ramport top`, and try again"
+            ),
+            logged: None,
+            force: Override::None,
+        }
+    }
+
     fn internal() -> Self {
         Self {
             status: StatusCode::INTERNAL_SERVER_ERROR,

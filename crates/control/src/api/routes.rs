@@ -16,11 +16,12 @@ use utoipa_axum::routes;
 
 use super::answer::{ApiError, Applied, ErrorBody, call, read};
 use super::caller::{Caller, Entrance, log_changes};
+use super::top::TopStreams;
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
     CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView, ReferralView, SessionView,
-    StatusView, TargetAccess, TargetView, Task, VolumePatch, VolumeView,
+    StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -29,13 +30,19 @@ const BODY_MAX_BYTES: usize = 16 << 20;
 
 /// The routes of `engine`. With a token, every request must carry it. Requests arrive at
 /// `entrance`.
-pub(super) fn router(engine: &Engine, entrance: Entrance, token: Option<Token>) -> Router {
+pub(super) fn router(
+    engine: &Engine,
+    streams: &TopStreams,
+    entrance: Entrance,
+    token: Option<Token>,
+) -> Router {
     let router = Router::from(routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .layer(from_fn(log_changes))
         .layer(Extension(entrance))
+        .layer(Extension(streams.clone()))
         .with_state(engine.clone());
     match token {
         None => router,
@@ -101,6 +108,7 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(get_referral, add_referral, remove_referral))
         .routes(routes!(list_sessions))
         .routes(routes!(get_session, end_session))
+        .routes(routes!(get_top))
         .routes(routes!(get_openapi))
         .routes(routes!(get_metrics))
 }
@@ -164,6 +172,15 @@ struct DefinitionsQuery {
     /// With everything that another daemon needs to become the same: secrets, and what identifiers
     /// are derived from.
     with_secrets: bool,
+}
+
+/// How often figures are sent.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+struct TopQuery {
+    /// The length of an interval, from `100ms` to `60s`; `1s` where absent.
+    interval: Option<String>,
 }
 
 /// A volume to be attached.
@@ -628,6 +645,17 @@ async fn end_session(State(engine): State<Engine>, Path(id): Path<String>) -> Do
         Ok(StatusCode::NO_CONTENT)
     })
     .await
+}
+
+/// What the daemon does: a stream of server-sent events, one at the end of each interval
+#[utoipa::path(get, path = "/v1/top", params(TopQuery), responses((status = 200, description = "Each event is a document", body = TopView, content_type = "text/event-stream"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 503, description = "Too many streams are open", body = ErrorBody)))]
+async fn get_top(
+    State(engine): State<Engine>,
+    Extension(streams): Extension<TopStreams>,
+    Query(query): Query<TopQuery>,
+) -> Result<Response, ApiError> {
+    let interval = query.interval.as_deref().map(parse).transpose()?;
+    streams.open(engine, interval.unwrap_or_default())
 }
 
 /// This document

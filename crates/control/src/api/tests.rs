@@ -1,3 +1,5 @@
+mod top;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -129,6 +131,7 @@ GET    200 /v1/sessions
 GET    404 /v1/sessions/9
 GET    400 /v1/sessions/x
 DELETE 404 /v1/sessions/9
+GET    400 /v1/top?interval=1ms
 GET    200 /metrics
 POST   200 /v1/acknowledge
 GET    200 /v1/definitions

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use memory::Budget;
-use net::ReactorHandle;
+use net::{ReactorHandle, ThreadUsage};
 
 use super::{MessageAcceptor, Meter, Metered, Runtime, RuntimeError, RuntimeOptions};
 
@@ -74,6 +74,11 @@ impl RuntimeGroup {
     /// See [`Runtime::stop`].
     pub fn stop(&self, timeout: Duration) {
         self.each(|runtime| runtime.stop(timeout));
+    }
+
+    /// The threads with the CPU time that they have used.
+    pub fn usage(&self) -> Vec<ThreadUsage> {
+        self.0.iter().filter_map(Runtime::usage).collect()
     }
 
     /// Reads the counts of all threads, from any thread.

@@ -128,6 +128,16 @@ Examples:
     ramport export --with-secrets --output backup.toml
     ramport apply backup.toml";
 
+pub(crate) const TOP: &str = "\
+Examples:
+  A screen; ? shows its keys:
+    ramport top
+  Sessions whose target or host has db1 in its name, those with the highest latency first:
+    ramport top --view sessions --filter db1 --sort p99
+  The figures of one interval, as a table and as JSON:
+    ramport top --once
+    ramport top --once --json --interval 500ms";
+
 pub(crate) const DISCOVER: &str = "\
 Examples:
     ramport discover nvme+tcp://192.0.2.1

@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 30] = [
+const LINES: [&str; 31] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -38,6 +38,7 @@ const LINES: [&str; 30] = [
     "--api 127.0.0.1:8080 ls",
     "session show first",
     "discover 192.0.2.1",
+    "top --interval 50ms",
 ];
 
 #[test]

@@ -68,6 +68,12 @@ fn messages_of_mistakes_that_the_program_finds() {
         }],
         Mistake::NotInShell => [Mistake::NotInShell],
         Mistake::NotUtf8 { .. } => [Mistake::NotUtf8 { path: "/tmp/a".into() }],
+        Mistake::NoSuchColumn { .. } => [Mistake::NoSuchColumn {
+            view: "volumes".to_owned(),
+            column: "cpu".to_owned(),
+            columns: "name, iops".to_owned(),
+        }],
+        Mistake::NoTerminal => [Mistake::NoTerminal],
     });
     insta::assert_snapshot!(messages(&errors));
 }
@@ -92,6 +98,7 @@ fn messages_of_failures_of_the_system() {
         SystemFailure::Verify(_) => [SystemFailure::Verify(attach())],
         SystemFailure::Differs(_) => [SystemFailure::Differs(Box::default())],
         SystemFailure::Measure(_) => [SystemFailure::Measure(attach())],
+        SystemFailure::FiguresEnded => [SystemFailure::FiguresEnded],
     });
     let discovery = DiscoveryFailure {
         url: url(),

@@ -19,6 +19,7 @@ mod shell;
 mod start;
 mod target;
 mod terminal;
+mod top;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -23,17 +23,19 @@ use super::target::SharedSession;
 use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
 use crate::access::Grant;
 use crate::backend::log_end;
+use crate::counters::Totals;
 use crate::registry;
 use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, PortalGroup, Transport};
 
 /// The portal of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct IscsiPortalId {
     pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
     pub(crate) group: PortalGroup,
+    pub(crate) totals: Arc<Totals>,
 }
 
 /// The backend of one connection.
@@ -75,8 +77,9 @@ impl IscsiBackend {
             port,
             transport,
             group,
+            totals,
         } = portal;
-        core.registry.connection_opened(accepted.id, port);
+        let sums = core.connection_opened(accepted.id, port, &totals);
         Self {
             core,
             accepted,
@@ -84,7 +87,7 @@ impl IscsiBackend {
             group,
             binding: None,
             is_admitted: false,
-            views: Views::new(),
+            views: Views::new(sums),
             seen: 0,
             state: SessionState::Active,
             charge,

@@ -30,11 +30,18 @@ pub(super) struct IscsiPortal {
 /// data for half the command window. More would only wait in another queue.
 const ISER_SENDS: u16 = 192;
 
+impl IscsiPortal {
+    /// `None` if the budget has no room for another connection.
+    fn backend(&self, accepted: &Accepted) -> Option<IscsiBackend> {
+        let charge = self.core.charge_connection(LOGIN_BYTES)?;
+        let core = Arc::clone(&self.core);
+        Some(IscsiBackend::new(core, *accepted, self.id.clone(), charge))
+    }
+}
+
 impl Acceptor for IscsiPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
-        let charge = self.core.charge_connection(LOGIN_BYTES)?;
-        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
-        Some(drive(tcp::TargetSession::new(), backend))
+        Some(drive(tcp::TargetSession::new(), self.backend(accepted)?))
     }
 }
 
@@ -51,9 +58,7 @@ impl MessageAcceptor for IscsiPortal {
                 private_data: Vec::new(),
             });
         }
-        let charge = self.core.charge_connection(LOGIN_BYTES);
-        let charge = charge.ok_or(Refusal::NoResources)?;
-        let backend = IscsiBackend::new(Arc::clone(&self.core), *accepted, self.id, charge);
+        let backend = self.backend(accepted).ok_or(Refusal::NoResources)?;
         let (agreed, private_data) = iser::accept(request.private_data);
         let config = iser::TargetConfig::default();
         let reads = request.reads_max.min(config.reads_max as u8);

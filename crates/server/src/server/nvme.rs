@@ -31,7 +31,12 @@ impl NvmePortal {
     fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
         let charge = self.core.charge_connection(CONNECTION_BYTES)?;
         let core = Arc::clone(&self.core);
-        Some(ConnectionBackend::new(core, *accepted, self.id, charge))
+        Some(ConnectionBackend::new(
+            core,
+            *accepted,
+            self.id.clone(),
+            charge,
+        ))
     }
 }
 

@@ -12,13 +12,18 @@ use super::nvme::NvmePortal;
 use super::rdma::RdmaBinding;
 use super::{Server, State};
 use crate::backend::NvmePortalId;
+use crate::counters::Totals;
 use crate::iscsi::IscsiPortalId;
-use crate::{PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport};
+use crate::{
+    IoStatistics, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport,
+};
 
 /// An open portal.
 pub(super) struct PortalEntry {
     pub(super) port: PortalNumber,
     listening: Listening,
+    /// What was done through it.
+    totals: Arc<Totals>,
 }
 
 /// What accepts a portal's connections.
@@ -60,7 +65,8 @@ impl Server {
             state.check_new_portal(&portal)?;
             state.take_port()
         };
-        let (listening, address) = self.listen(&portal, port)?;
+        let totals = Arc::default();
+        let (listening, address) = self.listen(&portal, port, &totals)?;
         let portal = PortalDefinition { address, ..portal };
         let mut state = self.state();
         // The state may have changed while the socket was opened. Do not call reactors under the
@@ -70,9 +76,12 @@ impl Server {
             self.unlisten(&portal, &listening);
             return Err(error);
         }
-        state
-            .portals
-            .insert(portal, PortalEntry { port, listening });
+        let entry = PortalEntry {
+            port,
+            listening,
+            totals,
+        };
+        state.portals.insert(portal, entry);
         self.core().publish(&state);
         Ok(portal)
     }
@@ -95,6 +104,7 @@ impl Server {
         &self,
         portal: &PortalDefinition,
         port: PortalNumber,
+        totals: &Arc<Totals>,
     ) -> Result<(Listening, SocketAddr), ServerError> {
         let core = Arc::clone(self.core());
         let iscsi = |core| IscsiPortal {
@@ -103,6 +113,7 @@ impl Server {
                 port,
                 transport: portal.transport,
                 group: portal.group,
+                totals: Arc::clone(totals),
             },
         };
         let nvme = |core| NvmePortal {
@@ -110,6 +121,7 @@ impl Server {
             id: NvmePortalId {
                 port,
                 transport: portal.transport,
+                totals: Arc::clone(totals),
             },
         };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
@@ -175,18 +187,24 @@ impl Server {
     /// Every open portal.
     pub fn portals(&self) -> Vec<PortalInfo> {
         self.forget_failed_portals();
-        let state = self.state();
-        let registry = &self.core().registry;
-        state
-            .portals
-            .iter()
-            .map(|(&definition, entry)| PortalInfo {
-                definition,
-                connections: registry.connections_of(entry.port),
-                rdma: entry.rdma().cloned(),
-                rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
+        // Counters are summed without the lock, since connecting hosts wait for it.
+        let open: Vec<_> = (self.state().portals.iter())
+            .map(|(&definition, entry)| {
+                let info = PortalInfo {
+                    definition,
+                    connections: self.core().registry.connections_of(entry.port),
+                    rdma: entry.rdma().cloned(),
+                    rdma_statistics: entry.binding().and_then(|binding| binding.meter.read()),
+                    statistics: IoStatistics::default(),
+                };
+                (info, Arc::clone(&entry.totals))
             })
-            .collect()
+            .collect();
+        let open = open.into_iter().map(|(info, totals)| PortalInfo {
+            statistics: totals.sum(),
+            ..info
+        });
+        open.collect()
     }
 }
 

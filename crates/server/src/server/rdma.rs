@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fabric::runtime::{MessageAcceptor, Meter, RuntimeError, RuntimeGroup, RuntimeOptions};
 use fabric::{AnyProvider, Opened, Segmentation, Soft, SoftOptions};
+use net::ThreadUsage;
 
 use super::Core;
 use crate::{PortalDefinition, RdmaChoice, RdmaInfo, RdmaProvider, ServerConfig, ServerError};
@@ -102,6 +103,9 @@ impl Rdma {
             return Ok(binding.clone());
         }
         let (group, info) = self.start(portal, core).map_err(fault)?;
+        for thread in group.usage() {
+            core.threads.start(thread.index);
+        }
         group.listen(port, acceptor).map_err(fault)?;
         served.last.0 += 1;
         let binding = RdmaBinding {
@@ -135,6 +139,19 @@ impl Rdma {
         let served = self.served();
         let serving = served.by_address.get(&ip);
         serving.is_some_and(|serving| serving.binding.id == id && !serving.group.has_ended())
+    }
+
+    /// The threads by address, with the CPU time that they have used.
+    pub(super) fn usage(&self) -> Vec<ThreadUsage> {
+        let served = self.served();
+        let threads = served.by_address.iter().flat_map(|(ip, serving)| {
+            let at_address = move |thread: ThreadUsage| ThreadUsage {
+                name: format!("{} {ip}", thread.name),
+                ..thread
+            };
+            serving.group.usage().into_iter().map(at_address)
+        });
+        threads.collect()
     }
 
     /// Stops all threads, like [`Runtime::stop`].

@@ -20,7 +20,7 @@ use nvme::wire::{Cid, Cqe, Nsid, Sqe, Status, StatusCode, opcode};
 use peer::{Peer, Refused, transfer};
 use server::{
     ByteSize, Force, HostPolicy, PortalDefinition, Server, ServerConfig, ServerError,
-    SessionProtocol, Transport, VolumeSpec,
+    SessionProtocol, ThreadInfo, Transport, VolumeSpec,
 };
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -73,6 +73,17 @@ impl Fixture {
         let status = admin.command(&zerocopy::transmute!(set), 0).status();
         assert!(status.is_success(), "{status:?}");
         (admin, cqe.dw0() as u16)
+    }
+
+    /// The names of the RDMA threads, their connections, and the bytes written through them.
+    fn rdma_threads(&self) -> (Vec<String>, usize, u64) {
+        let threads = self.server.threads().into_iter();
+        let threads: Vec<_> = threads.filter(|one| one.name.starts_with("rdma")).collect();
+        let written = |one: &ThreadInfo| one.statistics.kind(OpKind::Write).bytes;
+        let connections = threads.iter().map(|one| one.connections).sum();
+        let bytes = threads.iter().map(written).sum();
+        let names = threads.into_iter().map(|one| one.name).collect();
+        (names, connections, bytes)
     }
 
     fn until(&self, what: &str, done: impl Fn(&Server) -> bool) {
@@ -144,9 +155,24 @@ fn data_go_both_ways_and_sessions_are_counted() {
     let written = session.statistics.kind(OpKind::Write);
     assert_eq!((written.operations, written.bytes), (1, len as u64));
     assert_eq!(fixture.server.portals()[0].connections, 2);
+    assert_eq!(fixture.rdma_threads().1, 2);
     fixture.server.end_session(session.id).expect("it is there");
     io.until_gone();
     fixture.until("the session is forgotten", |s| s.sessions().is_empty());
+    let names = ["rdma-0 127.38.0.1", "rdma-1 127.38.0.1"].map(str::to_owned);
+    let written = (names.to_vec(), 0, len as u64);
+    assert_eq!(fixture.rdma_threads(), written);
+    let of_portal = &fixture.server.portals()[0].statistics;
+    assert_eq!(of_portal.kind(OpKind::Write).bytes, len as u64);
+    // The threads that serve the address next have done nothing yet.
+    let removed = fixture.server.remove_portal(fixture.portal);
+    removed.expect("it is there");
+    assert_eq!(fixture.rdma_threads(), (Vec::new(), 0, 0));
+    fixture
+        .server
+        .add_portal(fixture.portal)
+        .expect("free again");
+    assert_eq!(fixture.rdma_threads(), (names.to_vec(), 0, 0));
 }
 
 #[test]
