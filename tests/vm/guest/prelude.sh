@@ -6,6 +6,9 @@ trap 'echo "guest, line $LINENO: failed: $BASH_COMMAND" >&2' ERR
 # Limits are for a quick machine; emulation takes a multiple.
 PATIENCE=6
 WAITED_MS=0
+# What I/O in the background may do in a second, in each direction. Without a limit it would take all of an emulated processor,
+# while the test waits for something else.
+IO_RATE_MAX=300
 
 # Sets PROGRESS_MS, a clock that stands still while this machine waits for a processor of its host, which writes to
 # /share/waited_ms for how long it did.
@@ -17,9 +20,10 @@ progress() {
   PROGRESS_MS=$((${EPOCHREALTIME/[.,]/} / 1000 - WAITED_MS))
 }
 
-# eventually SECONDS COMMAND...: until it succeeds, or fails after PATIENCE times as many seconds of progress.
+# eventually SECONDS COMMAND...: until it succeeds, or fails after PATIENCE times as many seconds of progress. It is tried less and
+# less often, up to twice a second, since starting programs takes most of an emulated processor.
 eventually() {
-  local limit_ms
+  local limit_ms tenths=1
   progress
   limit_ms=$((PROGRESS_MS + $1 * 1000 * PATIENCE))
   shift
@@ -29,7 +33,8 @@ eventually() {
       echo "not within the time: $*" >&2
       return 1
     }
-    sleep 0.1
+    sleep "0.$tenths"
+    tenths=$((tenths < 5 ? tenths + 1 : 5))
   done
 }
 
@@ -111,7 +116,7 @@ verified() {
 
 # verified_for_a_while NAME DEVICE: reads and writes, for io_started.
 verified_for_a_while() {
-  verified "$@" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=3
+  verified "$@" --rw=randrw --bs=4k --iodepth=16 --size=4m --verify_backlog=64 --time_based --runtime=3 --rate_iops="$IO_RATE_MAX"
 }
 
 # timed_for_a_while NAME DEVICE: the same, which also tells its latency to not_delayed.
@@ -142,7 +147,8 @@ not_delayed() {
 
 # written_for_a_while NAME DEVICE: writes, for io_started, of which a peer that crashes may lose some.
 written_for_a_while() {
-  fio --name="$1" --filename="$2" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 --size=64m --time_based --runtime=3
+  fio --name="$1" --filename="$2" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=16 --size=64m --time_based --runtime=3 \
+    --rate_iops="$IO_RATE_MAX"
 }
 
 # cut_off DEVICE COMMAND...: the command takes the device away under reads and writes, which end with an error.
@@ -150,7 +156,7 @@ cut_off() {
   local device=$1 job
   shift
   fio --name=cut --filename="$device" --ioengine=libaio --direct=1 --rw=randrw --bs=4k --iodepth=32 --size=64m --time_based \
-    --runtime=200 > /tmp/cut.out 2>&1 &
+    --runtime=200 --rate_iops="$IO_RATE_MAX" > /tmp/cut.out 2>&1 &
   job=$!
   eventually 60 is_busy "$device"
   "$@"

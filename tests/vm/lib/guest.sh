@@ -11,8 +11,9 @@ GUEST_POLL_S=0.05
 GUEST_POLLS_PER_REPORT=10
 # Limits count a guest's progress (guest_progress_ms). However little it makes, this multiple of a limit ends the wait.
 GUEST_LIMIT_SCALE_MAX=8
-# Five-level page tables only cost time under emulation.
-GUEST_CPU=max,la57=off
+# Five-level page tables only cost time under emulation, and so do string instructions that move bytes, which kernels choose for
+# copies if a processor says that they are fast.
+GUEST_CPU=max,la57=off,erms=off
 # Kernels' time limits, such as those of RDMA's retries and of keep-alives, are in seconds of the wall clock, and no test can
 # scale them. So a run's guests and its daemon come before what else a busy host does. Each has a session of its own, since Linux
 # shares processors among sessions first (sched_autogroup_enabled).

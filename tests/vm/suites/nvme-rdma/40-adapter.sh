@@ -94,7 +94,7 @@ E
 test_our_host_goes_on_when_its_adapter_comes_back() {
   guest URL="$HERE/$NQN-here?rdma=hw" HERE="$HERE" << 'E'
 is_served() { [ "$(ramport_here --json session ls | jq length)" -gt 0 ]; }
-/share/ramport bench "$URL" --write --rw randwrite --bs 4k --iodepth 4 --runtime 40 > /tmp/bench 2>&1 &
+/share/ramport bench "$URL" --write --rw randwrite --bs 4k --iodepth 4 --rate-iops 300 --runtime 40 > /tmp/bench 2>&1 &
 bench=$!
 eventually 20 is_served
 adapter_away rxe0 "$HERE"
