@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 use super::wire::{Hello, HelloReply, Layout, Message, Tag};
 use super::*;
 use crate::PeerError as IscsiError;
+use crate::backend::{Backend as _, SessionEnds};
 use crate::testing::{IserBed, IserInitiator, Received, TestTarget, laid_out};
 use crate::wire::command::ScsiResponse;
 use crate::wire::{FINAL, NO_TASK_TAG, request, response};
@@ -654,4 +655,32 @@ fn logout_closes_once_it_is_answered() {
     bed.send(&logout).expect("answered");
     assert_eq!(bed.take().bhs.opcode(), response::LOGOUT);
     assert!(bed.session.is_closing() && !bed.session.wants_transmit());
+}
+
+/// Also where a Hello follows the login.
+#[test]
+fn a_login_is_answered_when_what_others_ended_is_over() {
+    let target = TestTarget::new(vec![Arc::new(VecVolume::new(BlockSize::B512, BLOCKS))]);
+    let ends = SessionEnds {
+        initiator: "iqn.a",
+        isid: [0; 6],
+        target: TestTarget::NAME,
+    };
+    let [mut victim, mut other] = [(); 2].map(|()| target.backend());
+    for backend in [&mut victim, &mut other] {
+        backend.open(ends).expect("room for a session");
+    }
+    other.with_device(|device, nexus| device.reset_unit(nexus, 0));
+    let mut bed = IserBed::new(&target, LINUX, TargetConfig::default());
+    let keys = [&IserInitiator::KEYS[..], &[("iSERHelloRequired", "Yes")]].concat();
+    let login = IserInitiator::default().login(&keys);
+    bed.send(&login).expect("a sensible login");
+    assert!(bed.inbox.is_empty(), "the victim has not taken its abort");
+    victim.take_aborts();
+    let woken = bed.session.handle_wake(bed.now, &mut bed.backend);
+    woken.and(bed.run()).expect("the connection continues");
+    let answer = bed.inbox.pop_front().expect("an answer");
+    assert_eq!(answer.bhs.opcode(), response::LOGIN);
+    bed.send(Hello::new(4).as_bytes())
+        .expect("it was announced");
 }
