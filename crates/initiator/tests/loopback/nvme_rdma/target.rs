@@ -15,7 +15,9 @@ use fabric::runtime::{
 use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
-use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use net::{
+    Accepted, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions, Reactors,
+};
 use nvme::controller::{
     Backend, Completed, ControllerId, Limits, NamespaceRef, OpenError, Origin, Subsystem,
 };
@@ -93,6 +95,7 @@ impl RdmaTarget {
         let acceptor = Acceptor {
             subsystem: Arc::clone(&subsystem),
             accepted: Arc::clone(&accepted),
+            handle: reactors.handle(),
         };
         runtime.listen(PORT, Arc::new(acceptor)).unwrap();
         Self {
@@ -134,6 +137,7 @@ fn address() -> IpAddr {
 struct Acceptor {
     subsystem: Arc<Mutex<Subsystem>>,
     accepted: Arc<Mutex<Vec<ConnectionId>>>,
+    handle: ReactorHandle,
 }
 
 impl MessageAcceptor for Acceptor {
@@ -150,12 +154,16 @@ impl MessageAcceptor for Acceptor {
                     error: Box::new(status),
                     private_data: ConnectReject::new(status).as_bytes().to_vec(),
                 })?;
-        let mut ids = self.accepted.lock().unwrap();
-        ids.push(accepted.id);
-        let mut backend = TestBackend::new(Arc::clone(&self.subsystem), ids.len() as u64);
+        self.accepted.lock().unwrap().push(accepted.id);
+        let mut backend = TestBackend::new(Arc::clone(&self.subsystem), accepted.id.0);
         backend.transport = TransportType::Rdma;
+        let served = Served {
+            backend,
+            born: now,
+            handle: self.handle.clone(),
+        };
         Ok(Admitted {
-            driven: drive_messages(taken.session, Served { backend, born: now }),
+            driven: drive_messages(taken.session, served),
             shape: QueueShape {
                 receives: taken.receives,
                 receive_len_bytes: taken.receive_len_bytes,
@@ -171,6 +179,7 @@ impl MessageAcceptor for Acceptor {
 struct Served {
     backend: TestBackend,
     born: Instant,
+    handle: ReactorHandle,
 }
 
 impl Backend for Served {
@@ -187,7 +196,14 @@ impl Backend for Served {
     }
 
     fn with_subsystem<R>(&mut self, f: impl FnOnce(&mut Subsystem) -> R) -> R {
-        self.backend.with_subsystem(f)
+        let handle = &self.handle;
+        self.backend.with_subsystem(|subsystem| {
+            let result = f(subsystem);
+            while let Some(token) = subsystem.poll_wake() {
+                handle.wake(ConnectionId(token.0));
+            }
+            result
+        })
     }
 
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
