@@ -21,7 +21,7 @@ pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
 pub(crate) use shell::ShellArgs;
-pub(crate) use top::TopArgs;
+pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,

@@ -16,13 +16,12 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::TopArgs;
+use crate::cli::{Column, TopArgs};
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::mistake::{Mistake, SystemFailure};
 use crate::output;
 use rows::summary;
-pub(crate) use rows::{Column, View};
 use screen::Screen;
 
 /// How long to wait after an interval for its figures.

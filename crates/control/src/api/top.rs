@@ -16,7 +16,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer::{ApiError, call};
 use super::wait;
@@ -73,13 +73,11 @@ async fn send_documents(engine: Engine, interval: TopInterval, sender: mpsc::Sen
     let Ok(mut before) = read(&engine).await else {
         return;
     };
-    let mut ticks = tokio::time::interval(interval.length());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
     while let Ok(Ok(room)) = timeout(STALLED_MAX, sender.reserve()).await {
+        let end = Instant::from_std(before.at() + interval.length());
         tokio::select! {
             () = sender.closed() => return,
-            _ = ticks.tick() => {}
+            () = sleep_until(end) => {}
         }
         let Ok(now) = read(&engine).await else {
             return;

@@ -219,6 +219,13 @@ impl Engine {
     }
 }
 
+impl Reading {
+    /// When the counters were read.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+}
+
 impl TopView {
     /// The figures of the interval between two readings.
     pub(crate) fn between(before: &Reading, now: &Reading) -> Self {

@@ -1,9 +1,7 @@
 //! Arguments of `ramport top`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use control::{TextFault, TopInterval};
-
-use crate::top::{Column, View};
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -32,4 +30,46 @@ pub(crate) struct TopArgs {
 
 fn parse_interval(text: &str) -> Result<TopInterval, TextFault> {
     control::parse(text)
+}
+
+/// What is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum View {
+    /// Volumes
+    Volumes,
+    /// Sessions: hosts connected to targets
+    Sessions,
+    /// Portals
+    Portals,
+    /// Threads that drive connections
+    Threads,
+}
+
+/// A column of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Column {
+    /// The name; that of a session is its target and its number
+    Name,
+    /// The host of a session
+    Host,
+    /// Commands per second
+    Iops,
+    /// MiB read per second
+    Read,
+    /// MiB written per second
+    Write,
+    /// Mean latency in the server
+    Mean,
+    /// Latency that 99 % of the commands kept within
+    P99,
+    /// Mean number of commands in the server
+    Depth,
+    /// Failed commands since counting began
+    Errors,
+    /// Memory that a volume holds
+    Used,
+    /// Open connections of a session or a portal
+    Connections,
+    /// CPU time of a thread in percent of a core
+    Cpu,
 }

@@ -2,23 +2,10 @@
 
 use std::cmp::Ordering;
 
-use clap::ValueEnum;
 use control::{Figures, TopView};
 
+use crate::cli::{Column, View};
 use crate::units::bytes;
-
-/// What is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum View {
-    /// Volumes
-    Volumes,
-    /// Sessions: hosts connected to targets
-    Sessions,
-    /// Portals
-    Portals,
-    /// Threads that drive connections
-    Threads,
-}
 
 impl View {
     pub(super) const ALL: [Self; 4] = [Self::Volumes, Self::Sessions, Self::Portals, Self::Threads];
@@ -115,35 +102,6 @@ pub(super) struct Row {
     cpu_percent: f64,
     used_bytes: u64,
     figures: Figures,
-}
-
-/// A column of a view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Column {
-    /// The name; that of a session is its target and its number
-    Name,
-    /// The host of a session
-    Host,
-    /// Commands per second
-    Iops,
-    /// MiB read per second
-    Read,
-    /// MiB written per second
-    Write,
-    /// Mean latency in the server
-    Mean,
-    /// Latency that 99 % of the commands kept within
-    P99,
-    /// Mean number of commands in the server
-    Depth,
-    /// Failed commands since counting began
-    Errors,
-    /// Memory that a volume holds
-    Used,
-    /// Open connections of a session or a portal
-    Connections,
-    /// CPU time of a thread in percent of a core
-    Cpu,
 }
 
 impl Column {

@@ -10,7 +10,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
 
-use super::rows::{Column, Row, View, summary};
+use super::rows::{Row, summary};
+use crate::cli::{Column, View};
 
 /// The state of the screen.
 #[derive(Debug)]

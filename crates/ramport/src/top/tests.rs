@@ -4,6 +4,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
+use crate::cli::View;
 
 /// Figures at a rate, with a latency.
 fn figures(iops: f64, latency_us: f64) -> Figures {
