@@ -1,5 +1,6 @@
 //! Changes of definitions: what the journal of the state file holds, and what `apply` shows.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -89,7 +90,10 @@ impl Definitions {
         let machine = to.machine.filter(|_| self.machine != to.machine);
         changes.extend(machine.map(Change::SetMachine));
         changes.extend(set(&self.hosts, &to.hosts, Change::SetHost));
-        changes.extend(set(&self.volumes, &to.volumes, Change::SetVolume));
+        // What others are made of comes first, and is removed last.
+        let mut volumes: Vec<_> = set(&self.volumes, &to.volumes, |n, v| (n, v)).collect();
+        volumes.sort_by_key(|(_, volume)| to.depth(volume));
+        changes.extend(volumes.into_iter().map(|(n, v)| Change::SetVolume(n, v)));
         let gone = self.portals.difference(&to.portals);
         changes.extend(gone.map(|portal| Change::RemovePortal(*portal)));
         let gone = self.referrals.difference(&to.referrals);
@@ -97,7 +101,9 @@ impl Definitions {
         changes.extend(removed(&self.targets, &to.targets, Change::RemoveTarget));
         changes.extend(set(&self.targets, &to.targets, Change::SetTarget));
         changes.extend(removed(&self.hosts, &to.hosts, Change::RemoveHost));
-        changes.extend(removed(&self.volumes, &to.volumes, Change::RemoveVolume));
+        let mut volumes: Vec<_> = removed(&self.volumes, &to.volumes, |name| name).collect();
+        volumes.sort_by_key(|name| Reverse(self.volumes.get(name).map(|v| self.depth(v))));
+        changes.extend(volumes.into_iter().map(Change::RemoveVolume));
         let new = to.portals.difference(&self.portals);
         changes.extend(new.map(|portal| Change::AddPortal(*portal)));
         let new = to.referrals.difference(&self.referrals);
@@ -111,21 +117,21 @@ impl Definitions {
     }
 }
 
-fn set<K: Ord + Clone, V: PartialEq + Clone>(
+fn set<K: Ord + Clone, V: PartialEq + Clone, T>(
     from: &BTreeMap<K, V>,
     to: &BTreeMap<K, V>,
-    change: impl Fn(K, V) -> Change,
-) -> impl Iterator<Item = Change> {
+    change: impl Fn(K, V) -> T,
+) -> impl Iterator<Item = T> {
     to.iter()
         .filter(|(name, value)| from.get(name) != Some(value))
         .map(move |(name, value)| change(name.clone(), value.clone()))
 }
 
-fn removed<K: Ord + Clone, V>(
+fn removed<K: Ord + Clone, V, T>(
     from: &BTreeMap<K, V>,
     to: &BTreeMap<K, V>,
-    change: impl Fn(K) -> Change,
-) -> impl Iterator<Item = Change> {
+    change: impl Fn(K) -> T,
+) -> impl Iterator<Item = T> {
     from.keys()
         .filter(|name| !to.contains_key(name))
         .map(move |name| change(name.clone()))

@@ -20,6 +20,7 @@ mod fault;
 mod filters;
 mod identity;
 mod kind;
+mod parents;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,6 +40,7 @@ pub use filters::{
 };
 pub use identity::Identity;
 pub use kind::KindFields;
+pub use parents::ParentFault;
 
 use crate::text::{Portal, Size, Text};
 

@@ -16,6 +16,7 @@ mod rdma;
 mod restore;
 mod saver;
 mod shortage;
+mod snapshots;
 mod steps;
 mod top;
 mod verbs;
@@ -44,6 +45,7 @@ pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use restore::RestoreError;
 pub(crate) use shortage::ShortageLog;
+pub use snapshots::NewSnapshots;
 pub(crate) use top::Reading;
 pub use top::{
     Figures, PortalFigures, SessionFigures, ThreadFigures, TopInterval, TopIntervalFault, TopView,

@@ -31,15 +31,17 @@ pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
     FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, KindFields,
-    MutualChap, Nsid, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target, ToldBy, Volume,
+    MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target,
+    ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, Figures,
     HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
-    NamespaceView, OpenError, PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider,
-    RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, SessionFigures, SessionView,
-    Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures,
-    TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    NamespaceView, NewSnapshots, OpenError, PortalFigures, PortalPatch, PortalState, PortalView,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, SessionFigures,
+    SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task,
+    ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState,
+    VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

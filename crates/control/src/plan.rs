@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use server::{HostName, PortalDefinition, TargetName, VolumeName};
 use uuid::Uuid;
+use volume::VolumeKind;
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
@@ -195,6 +196,9 @@ pub enum PlanError {
         "volume {0} exists with another kind or provisioning, which cannot change; remove the volume first, or use another name"
     )]
     Kind(VolumeName),
+    /// A snapshot stays as it is.
+    #[error("volume {0} is a snapshot, whose size cannot change; clone it, and resize the clone")]
+    SnapshotSize(VolumeName),
     /// The identifiers of a volume cannot change, since hosts would see another disk.
     #[error(
         "volume {0} exists with other identifiers, which cannot change; remove the volume first, or use another name"
@@ -278,6 +282,9 @@ fn plan_volume(
         return Err(PlanError::Identity(name.clone()));
     }
     if from.size != to.size {
+        if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {
+            return Err(PlanError::SnapshotSize(name.clone()));
+        }
         steps.push(Step::Resize {
             name: name.clone(),
             from_bytes: from.size.0,

@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::locks::spin_until;
-use crate::{Budget, Layout, MemoryError, Overcommit, PagePolicy};
+use crate::{Budget, Charge, Layout, MemoryError, Overcommit, PagePolicy};
 
 /// The slab has no memory and reads as zeros.
 const VACANT: u8 = 0;
@@ -16,13 +17,42 @@ const VACANT: u8 = 0;
 const ALLOCATING: u8 = 1;
 /// The slab has memory, charged to the budget.
 const ALLOCATED: u8 = 2;
+/// The slab has no memory and is marked [`Mark::Zeros`].
+const MARKED_ZEROS: u8 = 3;
+/// The slab has no memory and is marked [`Mark::Inherited`].
+const MARKED_INHERITED: u8 = 4;
 
 /// Huge pages need slabs of their size, so that the host allocates what the budget was charged.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
+/// The longest span of bytes that were never written.
+pub(crate) const ZEROS_BYTES: usize = 64 << 10;
+/// What bytes that were never written read as.
+pub(crate) static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+
 /// What one prefetch asks for: the processor follows a longer copy by itself.
 const PREFETCH_BYTES_MAX: usize = 1024;
 const CACHE_LINE_BYTES: usize = 64;
+
+/// What is known about a slab that has no memory. What a vacant slab reads as depends on its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It reads as zeros.
+    Zeros,
+    /// It reads as what lies below the store.
+    Inherited,
+}
+
+/// What a slab holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slab<'a> {
+    /// Nothing.
+    Vacant,
+    /// Nothing but a mark.
+    Marked(Mark),
+    /// Memory of this chunk.
+    Allocated(&'a Chunk),
+}
 
 /// Address space for one chunk, and which of its slabs have memory.
 #[derive(Debug)]
@@ -34,6 +64,8 @@ pub(crate) struct Chunk {
     states: Box<[AtomicU8]>,
     pages: Advice,
     overcommit: Overcommit,
+    /// The memory of `states`, if it is worth a charge.
+    _table_charge: Charge,
 }
 
 /// What the host took of a slab that is no longer needed.
@@ -55,7 +87,8 @@ unsafe impl Sync for Chunk {}
 
 impl Chunk {
     /// Reserves address space. No memory is allocated yet.
-    pub(crate) fn reserve(layout: Layout, budget: &Budget) -> Result<Self, MemoryError> {
+    pub(crate) fn reserve(layout: Layout, budget: &Arc<Budget>) -> Result<Self, MemoryError> {
+        let table_charge = budget.reserve(layout.table_charge_bytes())?;
         let len = layout.chunk_bytes() as usize;
         let overcommit = budget.overcommit();
         let base = map_aligned(len, layout.slab_bytes() as usize, overcommit)
@@ -73,17 +106,36 @@ impl Chunk {
             base,
             len,
             slab_bytes: layout.slab_bytes() as usize,
-            states: (0..layout.slabs_per_chunk())
-                .map(|_| AtomicU8::new(VACANT))
-                .collect(),
+            states: vacant_states(layout.slabs_per_chunk()),
             pages,
             overcommit,
+            _table_charge: table_charge,
         })
     }
 
     /// Whether the slab is allocated. It is not freed while any of its granules is locked.
     pub(crate) fn is_allocated(&self, slab: usize) -> bool {
         self.states[slab].load(Ordering::Acquire) == ALLOCATED
+    }
+
+    /// What the slab holds. This does not change while any of its granules is locked.
+    pub(crate) fn slab(&self, slab: usize) -> Slab<'_> {
+        match self.states[slab].load(Ordering::Acquire) {
+            ALLOCATED => Slab::Allocated(self),
+            MARKED_ZEROS => Slab::Marked(Mark::Zeros),
+            MARKED_INHERITED => Slab::Marked(Mark::Inherited),
+            _ => Slab::Vacant,
+        }
+    }
+
+    /// Marks the slab, which is not allocated. The caller holds the write lock of all of it.
+    pub(crate) fn mark(&self, slab: usize, mark: Mark) {
+        let marked = match mark {
+            Mark::Zeros => MARKED_ZEROS,
+            Mark::Inherited => MARKED_INHERITED,
+        };
+        let before = self.states[slab].swap(marked, Ordering::Release);
+        assert!(before != ALLOCATED && before != ALLOCATING);
     }
 
     /// Allocates the slab if it is not allocated, and charges it by `charge`. Returns whether this
@@ -96,18 +148,24 @@ impl Chunk {
         refund: impl Fn(),
     ) -> Result<bool, MemoryError> {
         let state = &self.states[slab];
-        loop {
-            match state.compare_exchange(VACANT, ALLOCATING, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => break,
-                Err(ALLOCATED) => return Ok(false),
-                Err(_) => spin_until(|| state.load(Ordering::Relaxed) != ALLOCATING),
+        let before = loop {
+            match state.load(Ordering::Acquire) {
+                ALLOCATED => return Ok(false),
+                ALLOCATING => spin_until(|| state.load(Ordering::Relaxed) != ALLOCATING),
+                vacant => {
+                    let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+                    let taken = state.compare_exchange(vacant, ALLOCATING, success, failure);
+                    if taken.is_ok() {
+                        break vacant;
+                    }
+                }
             }
-        }
+        };
         let made = charge().and_then(|()| {
             self.make_accessible(slab).inspect_err(|_| refund())?;
             Ok(true)
         });
-        let after = if made.is_ok() { ALLOCATED } else { VACANT };
+        let after = if made.is_ok() { ALLOCATED } else { before };
         state.store(after, Ordering::Release);
         made
     }
@@ -123,10 +181,9 @@ impl Chunk {
             return false;
         }
         let offset = slab * self.slab_bytes;
-        let start = self.at(offset, self.slab_bytes).cast();
         // SAFETY: the range is whole pages of the mapping, and the caller excludes everyone from
         // it.
-        match unsafe { self.take_back(start) } {
+        match unsafe { self.take_back(offset, self.slab_bytes) } {
             TakenBack::Memory => {}
             TakenBack::Contents => return false,
             TakenBack::Nothing => {
@@ -137,6 +194,22 @@ impl Chunk {
         }
         self.states[slab].store(VACANT, Ordering::Release);
         true
+    }
+
+    /// Frees all slabs. Returns how many were allocated and are free now. If the host does not free
+    /// the memory, all stay allocated.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the chunk.
+    pub(crate) unsafe fn free_all(&self) -> u64 {
+        // SAFETY: the range is the mapping, and the caller excludes everyone from it.
+        if let TakenBack::Nothing = unsafe { self.take_back(0, self.len) } {
+            return 0;
+        }
+        let states = self.states.iter();
+        let freed = states.filter(|state| state.swap(VACANT, Ordering::Release) == ALLOCATED);
+        freed.count() as u64
     }
 
     /// Makes the host allocate the pages of an allocated slab now, so that later writes do not
@@ -178,6 +251,18 @@ impl Chunk {
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
     }
 
+    /// Copies `len` bytes from `offset` on in `from` to the same place here.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds locks of these bytes that exclude writes to `from` and everything else
+    /// here, and their slabs are allocated.
+    pub(crate) unsafe fn copy_from(&self, from: &Self, offset: usize, len: usize) {
+        let (from, to) = (from.at(offset, len), self.at(offset, len));
+        // SAFETY: both are valid for `len` bytes and in different mappings.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+
     /// Zeroes bytes.
     ///
     /// # Safety
@@ -187,6 +272,22 @@ impl Chunk {
         let to = self.at(offset, len);
         // SAFETY: `to` is valid for `len` bytes that nobody else reads or writes.
         unsafe { std::ptr::write_bytes(to, 0, len) };
+    }
+
+    /// Whether `len` bytes from `offset` on are zeros.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds read or write locks of these bytes, and their slabs are allocated.
+    pub(crate) unsafe fn is_zero(&self, offset: usize, len: usize) -> bool {
+        let parts = (0..len).step_by(ZEROS_BYTES);
+        let is_zero = |start: usize| {
+            let len = (len - start).min(ZEROS_BYTES);
+            let from = self.at(offset + start, len);
+            // SAFETY: both are valid for `len` bytes, and nobody writes either.
+            unsafe { libc::memcmp(from.cast(), ZEROS.as_ptr().cast(), len) == 0 }
+        };
+        parts.into_iter().all(is_zero)
     }
 
     /// The first byte, counted from `offset`, that differs from `data`.
@@ -227,15 +328,15 @@ impl Chunk {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Gives a slab's memory back to the host.
+    /// Gives the memory of slabs back to the host.
     ///
     /// # Safety
     ///
-    /// `start` is a slab of this mapping, and no other thread uses it meanwhile.
-    unsafe fn take_back(&self, start: *mut c_void) -> TakenBack {
+    /// No other thread uses these bytes, which are whole slabs, meanwhile.
+    unsafe fn take_back(&self, offset: usize, len: usize) -> TakenBack {
+        let start: *mut c_void = self.at(offset, len).cast();
         // SAFETY: the caller's; private anonymous pages read as zeros afterwards.
-        let drop_pages =
-            || unsafe { rustix::mm::madvise(start, self.slab_bytes, Advice::LinuxDontNeed) };
+        let drop_pages = || unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontNeed) };
         if self.overcommit == Overcommit::Allowed {
             return match drop_pages() {
                 Ok(()) => TakenBack::Memory,
@@ -246,12 +347,10 @@ impl Chunk {
         // not.
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: it replaces a part of our own mapping that nobody uses.
-        let replaced = unsafe {
-            rustix::mm::mmap_anonymous(start, self.slab_bytes, ProtFlags::empty(), flags)
-        };
+        let replaced = unsafe { rustix::mm::mmap_anonymous(start, len, ProtFlags::empty(), flags) };
         if replaced.is_ok() {
             // SAFETY: the range is a part of our mapping.
-            unsafe { advise(start, self.slab_bytes, self.pages) };
+            unsafe { advise(start, len, self.pages) };
             return TakenBack::Memory;
         }
         match drop_pages() {
@@ -281,6 +380,14 @@ impl Drop for Chunk {
         // mapping of our own does not fail, so there is no answer to look at.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// The states of `count` slabs, without a write to each: a snapshot has a large table, which is made
+/// in the middle of a host's write.
+fn vacant_states(count: usize) -> Box<[AtomicU8]> {
+    let zeros = Box::into_raw(vec![VACANT; count].into_boxed_slice());
+    // SAFETY: an atomic has the layout of its integer, and the box is handed on as a whole.
+    unsafe { Box::from_raw(zeros as *mut [AtomicU8]) }
 }
 
 /// Says which pages a mapping should have, and keeps it out of core dumps.

@@ -47,12 +47,15 @@
 mod budget;
 mod chunk;
 mod directory;
+mod error;
 mod host;
 mod layout;
 mod locks;
+mod slabs;
 mod store;
 
 pub use budget::{Budget, Charge};
+pub use error::MemoryError;
 pub use host::{HostMemory, Overcommit, PagePolicy, huge_bytes_in_use};
 pub use layout::Layout;
-pub use store::{MemoryError, NoSuchProvision, Progress, Provision, Store};
+pub use store::{NoSuchProvision, Progress, Provision, Snapshot, Store};

@@ -61,6 +61,13 @@ pub(crate) struct WriteAllGuard<'a> {
     count: u64,
 }
 
+/// A lock of the table that is held.
+pub(crate) trait Guard {}
+
+impl Guard for ReadGuard<'_> {}
+impl Guard for WriteGuard<'_> {}
+impl Guard for WriteAllGuard<'_> {}
+
 impl LockTable {
     pub(crate) fn new(locks: u32) -> Self {
         assert!(locks.is_power_of_two());
@@ -130,6 +137,17 @@ impl LockTable {
             word.fetch_add(1, Ordering::Acquire);
             await_no_writer(word);
             drop(ReadGuard(word));
+        }
+    }
+
+    /// Returns when every lock that was held at the time of the call has been released. Do not call
+    /// it on a thread that holds one.
+    pub(crate) fn await_all(&self) {
+        for word in &self.words {
+            if !try_write(word) {
+                write_contended(word);
+            }
+            drop(WriteGuard(word));
         }
     }
 }

@@ -1,5 +1,11 @@
 //! The memory of a volume: sparse, shared by threads, and resizable while in use.
 
+mod backing;
+mod clone;
+mod layers;
+mod origin;
+mod snapshot;
+
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::str::FromStr;
@@ -8,19 +14,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Allocation, ByteRange, RawSpan, Status};
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, ZEROS, ZEROS_BYTES};
 use crate::directory::Directory;
-use crate::locks::LockTable;
-use crate::{Budget, Layout};
+use crate::layout::Piece;
+use crate::locks::{Guard, LockTable};
+use crate::slabs::{SlabCharge, Slabs};
+use crate::{Budget, Layout, MemoryError};
 
-/// The longest span of bytes that were never written.
-const ZEROS_BYTES: usize = 64 << 10;
-/// What bytes that were never written read as.
-static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+use backing::Backing;
+use clone::Base;
+use layers::{ChainCell, Layer};
+
+pub use snapshot::Snapshot;
+
 /// A copy inside a store moves this much at a time, through the stack.
 const COPY_BYTES: usize = 16 << 10;
-/// The most slabs, or chunks that do not exist, that one query of the allocation visits.
-const ALLOCATION_STEPS_MAX: usize = 1024;
 /// Slabs that preallocation fills between two reports.
 const SLABS_PER_REPORT: u64 = 32;
 
@@ -70,58 +78,27 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Why an allocation failed.
-#[derive(Debug, thiserror::Error)]
-pub enum MemoryError {
-    /// The budget has no room.
-    #[error(
-        "{wanted_bytes} bytes are needed, but only {free_bytes} of {total_bytes} bytes of the memory budget are free; \
-         remove or shrink volumes, or raise --memory"
-    )]
-    OverBudget {
-        /// The requested bytes.
-        wanted_bytes: u64,
-        /// The free bytes.
-        free_bytes: u64,
-        /// The limit in bytes.
-        total_bytes: u64,
-    },
-    /// The host refused memory or address space.
-    #[error(
-        "the system refused to allocate memory: {0}; check vm.overcommit_memory, vm.max_map_count and ulimit -v"
-    )]
-    Host(#[source] std::io::Error),
-    /// A store cannot be this long.
-    #[error("{wanted_bytes} bytes are too many; a volume has at most {max_bytes} bytes")]
-    TooLong {
-        /// The requested bytes.
-        wanted_bytes: u64,
-        /// The longest store in bytes.
-        max_bytes: u64,
-    },
-    /// The store was closed.
-    #[error("the volume was removed")]
-    Closed,
-    /// The progress callback cancelled the allocation.
-    #[error("allocation was cancelled")]
-    Cancelled,
-}
-
 /// A volume's memory. All offsets and lengths are bytes; operations are atomic per granule (see
 /// [`Layout`]), so per block. Whatever was not written reads as zeros.
 #[derive(Debug)]
 pub struct Store {
-    layout: Layout,
     provision: Provision,
-    budget: Arc<Budget>,
     /// Writers check it under their lock, so that after a shrink nothing is written beyond the end.
     len_bytes: AtomicU64,
-    allocated_bytes: AtomicU64,
     locks: LockTable,
-    chunks: Directory,
-    /// Resize, erase and close exclude each other.
+    slabs: Slabs,
+    /// What snapshots keep.
+    chain: ChainCell,
+    /// What shows where the slabs hold nothing, in a clone; then slabs are granules.
+    base: Option<Base>,
+    /// Resize, erase, close and snapshots exclude each other.
     control: Mutex<Life>,
 }
+
+/// A store that no one else resizes, erases, closes or takes snapshots of.
+type Control<'a> = MutexGuard<'a, Life>;
+
+impl Guard for Control<'_> {}
 
 /// Whether a store may still have a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,30 +107,16 @@ enum Life {
     Closed,
 }
 
-/// Whether a slab must still be charged to the budget.
-#[derive(Clone, Copy)]
-enum SlabCharge {
-    Due,
-    Done,
-}
-
-/// A run of bytes inside one granule.
-struct Piece {
-    offset: u64,
-    len: usize,
-}
-
 impl Store {
     /// An empty store. [`resize`](Self::resize) sets its length.
     pub fn new(budget: Arc<Budget>, provision: Provision, layout: Layout) -> Self {
         Self {
-            layout,
             provision,
-            budget,
             len_bytes: AtomicU64::new(0),
-            allocated_bytes: AtomicU64::new(0),
             locks: LockTable::new(layout.locks()),
-            chunks: Directory::default(),
+            slabs: Slabs::new(budget, layout),
+            chain: ChainCell::default(),
+            base: None,
             control: Mutex::new(Life::Open),
         }
     }
@@ -170,7 +133,7 @@ impl Store {
 
     /// The allocated memory in bytes, as charged to the budget: whole slabs.
     pub fn allocated_bytes(&self) -> u64 {
-        self.allocated_bytes.load(Ordering::Relaxed)
+        self.slabs.allocated_bytes()
     }
 
     /// When the store allocates its memory.
@@ -180,33 +143,22 @@ impl Store {
 
     /// The sizes in which it reserves, allocates and locks.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.slabs.layout()
     }
 
     /// The budget that it charges.
     pub fn budget(&self) -> &Arc<Budget> {
-        &self.budget
+        self.slabs.budget()
+    }
+
+    /// Whether it is over a snapshot. Its bytes are not in one place then, and cannot be pinned.
+    pub fn is_clone(&self) -> bool {
+        self.base.is_some()
     }
 
     /// Whether the start of `range` is allocated, and for at least how many bytes that holds.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
-        let end = range.offset.saturating_add(range.len);
-        let allocated = self.allocated(range.offset).is_some();
-        let mut at = range.offset;
-        for _ in 0..ALLOCATION_STEPS_MAX {
-            if at >= end || self.allocated(at).is_some() != allocated {
-                break;
-            }
-            let step_bytes = match self.chunks.get(self.layout.chunk(at)) {
-                Some(_) => self.layout.slab_bytes(),
-                None => self.layout.chunk_bytes(),
-            };
-            at = (at & !(step_bytes - 1)).saturating_add(step_bytes);
-        }
-        Allocation {
-            allocated,
-            len_bytes: at.min(end) - range.offset,
-        }
+        Backing::of(range, |at| self.backing(at))
     }
 
     /// Prefetches bytes that an operation soon needs into the processor's cache. Changes nothing
@@ -215,7 +167,7 @@ impl Store {
         let first = self.pieces(range.offset, range.len).next();
         let Some(piece) = first else { return };
         if let Some(chunk) = self.allocated(piece.offset) {
-            chunk.prefetch(self.layout.in_chunk(piece.offset), piece.len);
+            chunk.prefetch(self.layout().in_chunk(piece.offset), piece.len);
         }
     }
 
@@ -225,8 +177,8 @@ impl Store {
         let mut rest = dest;
         for piece in self.pieces(offset, rest.len() as u64) {
             let (dest, later) = rest.split_at_mut(piece.len);
-            let _lock = self.locks.read(self.layout.granule(piece.offset));
-            self.copy_out_locked(piece.offset, dest);
+            let _lock = self.locks.read(self.layout().granule(piece.offset));
+            self.copy_out_locked(piece.offset, dest)?;
             rest = later;
         }
         Ok(())
@@ -239,11 +191,11 @@ impl Store {
         let mut rest = data;
         for piece in self.pieces(offset, rest.len() as u64) {
             let (data, later) = rest.split_at(piece.len);
-            let _lock = self.locks.write(self.layout.granule(piece.offset));
+            let lock = self.locks.write(self.layout().granule(piece.offset));
             self.check(piece.offset, piece.len as u64)?;
-            let chunk = self.allocate(piece.offset)?;
+            let chunk = self.prepare(self.newest(&lock, piece.offset), &piece)?;
             // SAFETY: the write lock is held, and the slab has just been found allocated.
-            unsafe { chunk.copy_in(self.layout.in_chunk(piece.offset), data) };
+            unsafe { chunk.copy_in(self.layout().in_chunk(piece.offset), data) };
             rest = later;
         }
         Ok(())
@@ -252,19 +204,15 @@ impl Store {
     /// Zeroes bytes without freeing memory.
     pub fn zero(&self, range: ByteRange) -> Result<(), Status> {
         self.check(range.offset, range.len)?;
-        self.zero_pieces(range);
-        Ok(())
+        self.zero_pieces(range)
+            .map_err(|error| self.refused(&error))
     }
 
     /// Makes bytes read as zeros. A thin store frees the slabs that lie inside the range as a
     /// whole.
     pub fn discard(&self, range: ByteRange) -> Result<(), Status> {
         self.check(range.offset, range.len)?;
-        match self.provision {
-            Provision::Thin => self.vacate(range),
-            Provision::Thick => self.zero_pieces(range),
-        }
-        Ok(())
+        self.clear(range).map_err(|error| self.refused(&error))
     }
 
     /// Compares `data` with the bytes from `offset` on.
@@ -272,7 +220,7 @@ impl Store {
         self.check(offset, data.len() as u64)?;
         for piece in self.pieces(offset, data.len() as u64) {
             let at = (piece.offset - offset) as usize;
-            let _lock = self.locks.read(self.layout.granule(piece.offset));
+            let _lock = self.locks.read(self.layout().granule(piece.offset));
             self.compare_locked(piece.offset, &data[at..at + piece.len], at)?;
         }
         Ok(())
@@ -294,24 +242,26 @@ impl Store {
         if len == 0 {
             return Ok(());
         }
-        let first = self.layout.granule(offset);
-        let last = self.layout.granule(offset + len - 1);
-        let _locks = self.locks.write_all(first, last - first + 1);
+        let first = self.layout().granule(offset);
+        let last = self.layout().granule(offset + len - 1);
+        let locks = self.locks.write_all(first, last - first + 1);
         self.check(offset, len)?;
         for piece in self.pieces(offset, len) {
             let at = (piece.offset - offset) as usize;
             self.compare_locked(piece.offset, &compare[at..at + piece.len], at)?;
         }
-        // Allocate everything first, so that a full budget leaves every block old.
+        // Preserve and allocate everything first, so that a full budget leaves every block old. All
+        // of it belongs to the same snapshots.
+        let newest = self.newest(&locks, offset);
         for piece in self.pieces(offset, len) {
-            self.allocate(piece.offset)?;
+            self.prepare(newest, &piece)?;
         }
         for piece in self.pieces(offset, len) {
             let at = (piece.offset - offset) as usize;
-            let chunk = self.allocate(piece.offset)?;
+            let chunk = self.prepare(newest, &piece)?;
             let data = &write[at..at + piece.len];
             // SAFETY: the write locks of all pieces are held, and the slab is allocated.
-            unsafe { chunk.copy_in(self.layout.in_chunk(piece.offset), data) };
+            unsafe { chunk.copy_in(self.layout().in_chunk(piece.offset), data) };
         }
         Ok(())
     }
@@ -359,7 +309,7 @@ impl Store {
     /// Calls `each` with the addresses of the bytes, in order; see [`block::Pinned::pin`].
     pub fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         for piece in self.pieces(range.offset, range.len) {
-            self.locks.pin(self.layout.granule(piece.offset));
+            self.locks.pin(self.layout().granule(piece.offset));
         }
         // If `each` unwinds, the pin ends with it.
         let pinned = Pinned { store: self, range };
@@ -372,33 +322,34 @@ impl Store {
     /// Ends a [`pin`](Self::pin) of the same range.
     pub fn unpin(&self, range: ByteRange) {
         for piece in self.pieces(range.offset, range.len) {
-            self.locks.unpin(self.layout.granule(piece.offset));
+            self.locks.unpin(self.layout().granule(piece.offset));
         }
     }
 
     /// Makes all bytes zeros. A thin store frees all its memory.
-    pub fn erase(&self) {
+    ///
+    /// # Errors
+    /// If the budget has no room for what snapshots need. Some blocks are zeros then.
+    pub fn erase(&self) -> Result<(), MemoryError> {
         let _control = self.control();
-        let all = ByteRange {
+        self.set_base_len(0);
+        self.clear(ByteRange {
             offset: 0,
             len: self.len_bytes(),
-        };
-        match self.provision {
-            Provision::Thin => self.vacate(all),
-            Provision::Thick => self.zero_pieces(all),
-        }
+        })
     }
 
     /// Changes the length while the store is in use. A thick store that grows allocates and fills
     /// the new memory before the length changes, reports to `progress` meanwhile, and frees it
-    /// again if that fails. A shrink frees memory at once; bytes beyond the end are lost. Do not
-    /// call it on a thread that must not wait.
+    /// again if that fails. A shrink frees memory at once; bytes beyond the end are lost, and the
+    /// shrink fails if the budget has no room for what snapshots need of them. Do not call it on a
+    /// thread that must not wait.
     pub fn resize(
         &self,
         len_bytes: u64,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), MemoryError> {
-        let max_bytes = Directory::CHUNKS_MAX * self.layout.chunk_bytes();
+        let max_bytes = Directory::CHUNKS_MAX * self.layout().chunk_bytes();
         if len_bytes > max_bytes {
             return Err(MemoryError::TooLong {
                 wanted_bytes: len_bytes,
@@ -411,11 +362,11 @@ impl Store {
         }
         let old_bytes = self.len_bytes();
         if len_bytes < old_bytes {
-            self.truncate(len_bytes);
-            return Ok(());
+            self.preserve_range(len_bytes..old_bytes)?;
+            return self.truncate(len_bytes);
         }
         if self.provision == Provision::Thick {
-            let new = self.layout.slab_ceil(old_bytes)..self.layout.slab_ceil(len_bytes);
+            let new = self.layout().slab_ceil(old_bytes)..self.layout().slab_ceil(len_bytes);
             self.preallocate(new, progress)?;
         }
         self.len_bytes.store(len_bytes, Ordering::Release);
@@ -423,36 +374,33 @@ impl Store {
     }
 
     /// Makes the store empty for good and frees all memory, even while others still refer to the
-    /// store.
+    /// store. Its snapshots show nothing any more.
     pub fn close(&self) {
         let mut life = self.control();
         *life = Life::Closed;
-        self.truncate(0);
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.budget.refund(self.allocated_bytes());
+        self.drop_layers(&life);
+        // Without layers nothing has to be kept, so nothing is allocated.
+        let _cannot_fail = self.truncate(0);
     }
 }
 
 impl Store {
-    fn control(&self) -> MutexGuard<'_, Life> {
+    fn control(&self) -> Control<'_> {
         // A panic under the mutex cannot leave its value half changed.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lowers the length. The caller holds `control`.
-    fn truncate(&self, len_bytes: u64) {
+    fn truncate(&self, len_bytes: u64) -> Result<(), MemoryError> {
+        self.set_base_len(len_bytes.min(self.base_len_bytes()));
         let old_bytes = self.len_bytes.swap(len_bytes, Ordering::AcqRel);
         // Writers that checked the old length under a lock have finished after this, and later ones
         // see the new length.
         self.locks.await_writers();
         self.vacate(ByteRange {
             offset: len_bytes,
-            len: self.layout.slab_ceil(old_bytes) - len_bytes,
-        });
+            len: self.layout().slab_ceil(old_bytes) - len_bytes,
+        })
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), Status> {
@@ -464,88 +412,60 @@ impl Store {
 
     /// The run of bytes, cut at granules.
     fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = Piece> + use<> {
-        let granule_bytes = self.layout.granule_bytes();
-        let end = offset.saturating_add(len);
-        let mut at = offset;
-        std::iter::from_fn(move || {
-            if at >= end {
-                return None;
-            }
-            let next = ((at | (granule_bytes - 1)).saturating_add(1)).min(end);
-            let piece = Piece {
-                offset: at,
-                len: (next - at) as usize,
-            };
-            at = next;
-            Some(piece)
-        })
+        self.layout().pieces(offset, len)
     }
 
     /// The chunk of `offset` if the slab there is allocated. This stays true while a lock of the
     /// granule is held.
     fn allocated(&self, offset: u64) -> Option<&Chunk> {
-        self.chunks
-            .get(self.layout.chunk(offset))
-            .filter(|chunk| chunk.is_allocated(self.layout.slab_in_chunk(offset)))
+        self.slabs.allocated(offset)
+    }
+
+    /// The memory of a piece, ready to be changed. The caller holds the write lock of the granule,
+    /// and `newest` is what [`newest`](Self::newest) gave since.
+    fn prepare(&self, newest: &[Arc<Layer>], piece: &Piece) -> Result<&Chunk, Status> {
+        self.preserve(newest, piece)
+            .and_then(|()| self.allocate(piece.offset))
+            .map_err(|error| self.refused(&error))
     }
 
     /// Allocates the slab of `offset` if it is not allocated. The caller holds the write lock of
     /// one of its granules.
-    fn allocate(&self, offset: u64) -> Result<&Chunk, Status> {
-        if let Some(chunk) = self.allocated(offset) {
-            return Ok(chunk);
-        }
-        self.allocate_slab(offset, SlabCharge::Due)
-            .map_err(|error| {
-                if matches!(error, MemoryError::OverBudget { .. }) {
-                    self.budget.note_failed_write();
-                }
-                Status::CapacityExceeded
-            })
-    }
-
-    #[cold]
-    fn allocate_slab(&self, offset: u64, slab_charge: SlabCharge) -> Result<&Chunk, MemoryError> {
-        let chunk = self.chunks.get_or_try_make(self.layout.chunk(offset), || {
-            Chunk::reserve(self.layout, &self.budget)
-        })?;
-        let slab_bytes = self.layout.slab_bytes();
-        let charge = || match slab_charge {
-            SlabCharge::Due => self.budget.try_charge(slab_bytes),
-            SlabCharge::Done => Ok(()),
-        };
-        let refund = || match slab_charge {
-            SlabCharge::Due => self.budget.refund(slab_bytes),
-            SlabCharge::Done => {}
-        };
-        let slab = self.layout.slab_in_chunk(offset);
-        let had = !chunk.allocate(slab, charge, refund)?;
-        match slab_charge {
-            SlabCharge::Done if had => self.budget.refund(slab_bytes),
-            _ if had => {}
-            _ => {
-                self.allocated_bytes
-                    .fetch_add(slab_bytes, Ordering::Relaxed);
-            }
-        }
-        Ok(chunk)
-    }
-
-    fn copy_out_locked(&self, offset: u64, dest: &mut [u8]) {
+    fn allocate(&self, offset: u64) -> Result<&Chunk, MemoryError> {
         match self.allocated(offset) {
-            // SAFETY: the caller holds a lock of the granule, and the slab is allocated.
-            Some(chunk) => unsafe { chunk.copy_out(self.layout.in_chunk(offset), dest) },
-            None => dest.fill(0),
+            Some(chunk) => Ok(chunk),
+            None => self.allocate_new(offset),
+        }
+    }
+
+    fn copy_out_locked(&self, offset: u64, dest: &mut [u8]) -> Result<(), Status> {
+        match self.allocated(offset) {
+            Some(chunk) => {
+                // SAFETY: the caller holds a lock of the granule, and the slab is allocated.
+                unsafe { chunk.copy_out(self.layout().in_chunk(offset), dest) };
+                Ok(())
+            }
+            None if self.base.is_none() => {
+                dest.fill(0);
+                Ok(())
+            }
+            None => self.with_inherited(offset, &mut |source| source.read(offset, dest)),
         }
     }
 
     /// Compares one piece, which is `at` bytes from the start of the whole.
     fn compare_locked(&self, offset: u64, data: &[u8], at: usize) -> Result<(), Status> {
-        let difference = match self.allocated(offset) {
-            // SAFETY: the caller holds a lock of the granule, and the slab is allocated.
-            Some(chunk) => unsafe { chunk.first_difference(self.layout.in_chunk(offset), data) },
-            None => data.iter().position(|&byte| byte != 0),
-        };
+        let mut difference = None;
+        match self.allocated(offset) {
+            Some(chunk) => {
+                let start = self.layout().in_chunk(offset);
+                // SAFETY: the caller holds a lock of the granule, and the slab is allocated.
+                difference = unsafe { chunk.first_difference(start, data) };
+            }
+            None => self.with_inherited(offset, &mut |source| {
+                difference = source.first_difference(offset, data);
+            })?,
+        }
         match difference {
             None => Ok(()),
             Some(byte) => Err(Status::Miscompare {
@@ -554,73 +474,82 @@ impl Store {
         }
     }
 
-    fn zero_pieces(&self, range: ByteRange) {
+    /// Makes the range zeros. A thin store frees what it can.
+    fn clear(&self, range: ByteRange) -> Result<(), MemoryError> {
+        match self.provision {
+            Provision::Thin => self.vacate(range),
+            Provision::Thick => self.zero_pieces(range),
+        }
+    }
+
+    fn zero_pieces(&self, range: ByteRange) -> Result<(), MemoryError> {
         for piece in self.pieces(range.offset, range.len) {
-            let _lock = self.locks.write(self.layout.granule(piece.offset));
-            if let Some(chunk) = self.allocated(piece.offset) {
+            let lock = self.locks.write(self.layout().granule(piece.offset));
+            if self.base.is_some() {
+                self.zero_over_base(&lock, &piece)?;
+            } else if let Some(chunk) = self.allocated(piece.offset) {
+                self.preserve(self.newest(&lock, piece.offset), &piece)?;
                 // SAFETY: the write lock is held, and the slab is allocated.
-                unsafe { chunk.fill_zero(self.layout.in_chunk(piece.offset), piece.len) };
+                unsafe { chunk.fill_zero(self.layout().in_chunk(piece.offset), piece.len) };
             }
         }
+        Ok(())
     }
 
     /// Makes the range zeros and frees the slabs that contain nothing else in use.
-    fn vacate(&self, range: ByteRange) {
+    fn vacate(&self, range: ByteRange) -> Result<(), MemoryError> {
         let end = range.offset.saturating_add(range.len);
-        let first = self.layout.slab_ceil(range.offset);
-        if first >= end {
-            self.zero_pieces(range);
-            return;
-        }
+        // Where its base shows, a clone has zeros to note; beyond, only what it holds is not zeros.
+        let shown_end = self.base_len_bytes().clamp(range.offset, end);
         self.zero_pieces(ByteRange {
             offset: range.offset,
-            len: first - range.offset,
-        });
-        self.free_slabs(first..end);
+            len: shown_end - range.offset,
+        })?;
+        self.vacate_slabs(shown_end..end)
+    }
+
+    fn vacate_slabs(&self, range: Range<u64>) -> Result<(), MemoryError> {
+        let first = self.layout().slab_ceil(range.start).min(range.end);
+        self.zero_pieces(ByteRange {
+            offset: range.start,
+            len: first - range.start,
+        })?;
+        self.free_slabs(first..range.end)
     }
 
     /// Frees the slabs of `range`, which starts at the start of a slab. If the last slab reaches
-    /// beyond `range.end` and is in use there, it is only zeroed up to there. Chunks that do not
-    /// exist cost nothing.
-    fn free_slabs(&self, range: Range<u64>) {
-        let chunk_bytes = self.layout.chunk_bytes();
-        for (number, chunk) in self.chunks.existing_from(self.layout.chunk(range.start)) {
-            let chunk_start = number * chunk_bytes;
-            if chunk_start >= range.end {
-                return;
-            }
-            let start = chunk_start.max(range.start);
-            let end = (chunk_start + chunk_bytes).min(range.end);
-            for offset in (start..end).step_by(self.layout.slab_bytes() as usize) {
-                self.free_slab(chunk, offset, range.end);
+    /// beyond `range.end` and is in use there, it is only zeroed up to there.
+    fn free_slabs(&self, range: Range<u64>) -> Result<(), MemoryError> {
+        for (offset, chunk) in self.slabs.existing(range.clone()) {
+            if chunk.is_allocated(self.layout().slab_in_chunk(offset)) {
+                self.free_slab(chunk, offset, range.end)?;
             }
         }
+        Ok(())
     }
 
-    fn free_slab(&self, chunk: &Chunk, offset: u64, end: u64) {
-        let slab_bytes = self.layout.slab_bytes();
-        let slab = self.layout.slab_in_chunk(offset);
-        if !chunk.is_allocated(slab) {
-            return;
-        }
-        let first = self.layout.granule(offset);
-        let locks = self.locks.write_all(first, self.layout.granules_per_slab());
+    fn free_slab(&self, chunk: &Chunk, offset: u64, end: u64) -> Result<(), MemoryError> {
+        let slab_bytes = self.layout().slab_bytes();
+        self.preserve_range(offset..offset + slab_bytes)?;
+        let first = self.layout().granule(offset);
+        let locks = self
+            .locks
+            .write_all(first, self.layout().granules_per_slab());
         if offset + slab_bytes > end && self.len_bytes() > end {
             drop(locks);
-            self.zero_pieces(ByteRange {
+            return self.zero_pieces(ByteRange {
                 offset,
                 len: end - offset,
             });
-            return;
+        }
+        // What was written meanwhile, after yet another snapshot.
+        let newest = self.newest(&locks, offset);
+        for piece in self.pieces(offset, slab_bytes) {
+            self.preserve(newest, &piece)?;
         }
         // SAFETY: the write locks of all granules of the slab are held.
-        let freed = unsafe { chunk.free(slab) };
-        drop(locks);
-        if freed {
-            self.allocated_bytes
-                .fetch_sub(slab_bytes, Ordering::Relaxed);
-            self.budget.refund(slab_bytes);
-        }
+        unsafe { self.slabs.free(chunk, offset) };
+        Ok(())
     }
 
     /// Allocates and fills the slabs of `range`, which lies beyond the end, so that no other thread
@@ -630,10 +559,10 @@ impl Store {
         range: Range<u64>,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), MemoryError> {
-        let slab_bytes = self.layout.slab_bytes();
+        let slab_bytes = self.layout().slab_bytes();
         let total_bytes = range.end.saturating_sub(range.start);
         // All is charged before any of it is filled.
-        self.budget.try_charge(total_bytes)?;
+        self.budget().try_charge(total_bytes)?;
         let mut prepaid_bytes = total_bytes;
         let mut fill = || {
             for offset in range.clone().step_by(slab_bytes as usize) {
@@ -647,16 +576,19 @@ impl Store {
                         return Err(MemoryError::Cancelled);
                     }
                 }
-                let chunk = self.allocate_slab(offset, SlabCharge::Done)?;
+                let chunk = self.slabs.allocate(offset, SlabCharge::Done)?;
                 prepaid_bytes -= slab_bytes;
-                chunk.populate(self.layout.slab_in_chunk(offset))?;
+                chunk.populate(self.layout().slab_in_chunk(offset))?;
             }
             Ok(())
         };
         let filled = fill();
         if let Err(error) = filled {
-            self.budget.refund(prepaid_bytes);
-            self.free_slabs(range);
+            self.budget().refund(prepaid_bytes);
+            for (offset, chunk) in self.slabs.existing(range) {
+                // SAFETY: nobody else uses what lies beyond the end.
+                unsafe { self.slabs.free(chunk, offset) };
+            }
             return Err(error);
         }
         // Everything is allocated, so it is too late to cancel.
@@ -670,11 +602,12 @@ impl Store {
     fn spans(&self, piece: &Piece, each: &mut dyn FnMut(RawSpan)) {
         if let Some(chunk) = self.allocated(piece.offset) {
             each(RawSpan {
-                ptr: chunk.at(self.layout.in_chunk(piece.offset), piece.len),
+                ptr: chunk.at(self.layout().in_chunk(piece.offset), piece.len),
                 len: piece.len,
             });
             return;
         }
+        assert!(!self.is_clone(), "a clone shows what is elsewhere");
         let mut left = piece.len;
         while left > 0 {
             let len = left.min(ZEROS_BYTES);
@@ -687,17 +620,17 @@ impl Store {
     }
 
     fn is_hole(&self, offset: u64) -> bool {
-        self.allocated(offset).is_none()
+        self.allocated(offset).is_none() && !(self.is_clone() && self.backing(offset).allocated)
     }
 
     /// How many of `len` bytes from `offset` on are in the same slab.
     fn run_from(&self, offset: u64, len: u64) -> u64 {
-        len.min(self.layout.slab_floor(offset) + self.layout.slab_bytes() - offset)
+        len.min(self.layout().slab_floor(offset) + self.layout().slab_bytes() - offset)
     }
 
     /// How many of `len` bytes before `end` are in the same slab.
     fn run_to(&self, end: u64, len: u64) -> u64 {
-        len.min(end - self.layout.slab_floor(end - 1))
+        len.min(end - self.layout().slab_floor(end - 1))
     }
 }
 

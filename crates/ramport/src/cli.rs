@@ -14,6 +14,7 @@ mod connect_line;
 mod examples;
 mod identity;
 mod shell;
+mod snapshots;
 mod top;
 mod values;
 
@@ -21,6 +22,7 @@ pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
 pub(crate) use shell::ShellArgs;
+pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
@@ -357,6 +359,8 @@ pub(crate) enum VolumeVerb {
     Unlock(NameArgs),
     /// Acknowledge that a restart lost the contents: serve the volume empty
     Acknowledge(AcknowledgeArgs),
+    #[command(flatten)]
+    Snapshots(SnapshotVerb),
     /// Filters: delay, rate limit, faults
     #[command(subcommand)]
     Filter(FilterVerb),

@@ -183,8 +183,9 @@ fn object_candidates(client: &Client, noun: Noun) -> Vec<CompletionCandidate> {
 pub(crate) fn noun_of(path: &[String], argument: &str) -> Option<Noun> {
     let (first, last) = (path.first()?.as_str(), path.last()?.as_str());
     Some(match (first, last, argument) {
-        (_, "create", "name" | "url") => return None,
-        ("volume", _, "name") | ("target", _, "volume" | "what") => Noun::Volume,
+        (_, "create" | "snapshot" | "clone", "name" | "url") => return None,
+        ("volume", _, "name" | "volumes" | "snapshot" | "to")
+        | ("target", _, "volume" | "what") => Noun::Volume,
         ("target", _, "name") | ("connect-line", _, "target") => Noun::Target,
         ("host", _, "name")
         | ("target" | "connect-line", _, "host")

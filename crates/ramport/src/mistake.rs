@@ -45,6 +45,9 @@ pub(crate) enum Mistake {
     LogLevel { filter: String, word: String },
     #[error("--log-level {filter}: {source}; write info, debug, or info,server=debug")]
     LogFilter { filter: String, source: ParseError },
+    /// `ramport volume snapshot --name` with several volumes.
+    #[error("--name {name} names one snapshot, but there are {volumes} volumes; use --suffix")]
+    OneName { name: String, volumes: usize },
     #[error("volume {name} has {}; it cannot shrink by {}; choose less", bytes(*size_bytes), bytes(*by_bytes))]
     ShrinkBeyondSize {
         name: String,

@@ -1,5 +1,7 @@
 //! Sizes and times for people.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// A size for people: three figures and a unit of 1024.
 #[expect(clippy::cast_precision_loss, reason = "three figures are shown")]
 pub(crate) fn bytes(count: u64) -> String {
@@ -27,6 +29,13 @@ pub(crate) fn span(seconds: u64) -> String {
         7_200..=172_799 => format!("{} h", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
     }
+}
+
+/// How long ago a time is, which is in seconds since 1970.
+pub(crate) fn age(since_unix_s: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_unix_s = now.unwrap_or_default().as_secs();
+    span(now_unix_s.saturating_sub(since_unix_s))
 }
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

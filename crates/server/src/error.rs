@@ -130,6 +130,37 @@ pub enum ServerError {
         /// What the system said.
         source: volume::MemoryError,
     },
+    /// What was asked for is not possible with the kind of a volume, or with its state.
+    #[error("volume {volume}: {source}")]
+    Volume {
+        /// The volume.
+        volume: VolumeName,
+        /// Why.
+        source: volume::VolumeError,
+    },
+    /// A snapshot or a clone of something that does not exist.
+    #[error(
+        "volume {volume} is made of {of}, which does not exist; `ramport volume ls` lists volumes"
+    )]
+    UnknownParent {
+        /// The volume.
+        volume: VolumeName,
+        /// What it is to be made of.
+        of: String,
+    },
+    /// Two snapshots of one moment would be the same.
+    #[error("volume {0} is named twice; take one snapshot of each volume")]
+    SnapshotTwice(VolumeName),
+    /// Others are made of the volume.
+    #[error(
+        "volume {volume} cannot be removed while {children} are made of it; remove these first"
+    )]
+    HasChildren {
+        /// The volume.
+        volume: VolumeName,
+        /// Its snapshots, or its clones, as a readable list.
+        children: String,
+    },
     /// Hosts use the volume.
     #[error(
         "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
@@ -268,6 +299,7 @@ impl ServerError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnknownVolume(_)
+            | Self::UnknownParent { .. }
             | Self::UnknownTarget(_)
             | Self::UnknownHost(_)
             | Self::UnknownPortal(_)
@@ -281,6 +313,8 @@ impl ServerError {
             | Self::ReferralExists(_)
             | Self::ReferralToSelf(_)
             | Self::NamespaceExists { .. }
+            | Self::Volume { .. }
+            | Self::HasChildren { .. }
             | Self::VolumeInUse { .. }
             | Self::TargetInUse { .. }
             | Self::HostInUse { .. }
@@ -289,6 +323,7 @@ impl ServerError {
             | Self::RdmaProvider { .. }
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }
+            | Self::SnapshotTwice(_)
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
             | Self::ReferralAddress(_)

@@ -20,6 +20,8 @@ pub struct VolumeInfo {
     pub name: VolumeName,
     /// What it is, with its present size.
     pub spec: VolumeSpec,
+    /// When it was created, or, for a snapshot, taken.
+    pub created: SystemTime,
     /// Bytes of memory or space that its blocks take.
     pub used_bytes: u64,
     /// Whether writes are refused.

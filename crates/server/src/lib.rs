@@ -49,7 +49,9 @@ pub use info::{
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
 pub use reservation_saves::UnsavedReservations;
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
-pub use server::{Cores, ReservationFeed, Server, ServerConfig, check_exposure, machine};
+pub use server::{
+    Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
+};
 pub use statistics::{IoStatistics, KindStatistics, Latency};
 pub use volume::{
     Availability, ByteSize, HostMemory, ManagedVolume, VolumeKind, VolumeSpec, WriteLock,

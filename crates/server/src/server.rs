@@ -15,6 +15,7 @@ mod rdma;
 mod referrals;
 mod reservations;
 mod sessions;
+mod snapshots;
 mod targets;
 mod threads;
 mod volumes;
@@ -42,6 +43,7 @@ use crate::{
     TargetDefinition, TargetName, VolumeName,
 };
 pub use reservations::ReservationFeed;
+pub use snapshots::NewSnapshot;
 
 use portals::PortalEntry;
 use rdma::Rdma;

@@ -1,6 +1,7 @@
 //! A volume of the server, as targets of every protocol hold it.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use uuid::Uuid;
 use volume::{Charge, ManagedVolume};
@@ -14,6 +15,8 @@ pub(crate) struct VolumeHandle {
     pub(crate) name: VolumeName,
     pub(crate) identity: Arc<VolumeIdentity>,
     pub(crate) volume: Arc<dyn ManagedVolume>,
+    /// When it was created, or, for a snapshot, taken.
+    pub(crate) created: SystemTime,
     pub(crate) totals: Arc<Totals>,
     /// What it costs besides the memory of its blocks, until the last reference drops.
     pub(crate) _charge: Arc<Charge>,

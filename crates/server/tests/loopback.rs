@@ -1,6 +1,7 @@
 //! The server over loopback, reached by our own hosts.
 
 mod fixture;
+mod snapshots;
 mod tap;
 
 use std::net::TcpStream;

@@ -1,11 +1,11 @@
 //! Volumes: their kinds, and the controls and filters that a volume of any kind can have.
 //!
 //! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what
-//! the volume's state forbids, and the kind (today [`RamVolume`]) turns blocks into bytes of a
-//! [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
+//! the volume's state forbids, and the kind ([`RamVolume`], [`SnapshotVolume`]) turns blocks into
+//! bytes of a [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
 //!
-//! [`create`] is the one place that turns a [`VolumeSpec`] into a volume. The program holds it as a
-//! [`ManagedVolume`] and needs to know no kind.
+//! [`create`] turns a [`VolumeSpec`] into a volume; [`take_snapshots`] and [`create_clone`] do for what
+//! is made of another volume. The program holds it as a [`ManagedVolume`] and needs to know no kind.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -31,6 +31,7 @@ pub mod filters;
 mod managed;
 mod ram;
 mod size;
+mod snapshot;
 mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -42,4 +43,5 @@ pub use memory::{
 };
 pub use ram::RamVolume;
 pub use size::{ByteSize, SizeError};
+pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};
 pub use spec::{SpecError, VolumeError, VolumeKind, VolumeSpec, create};

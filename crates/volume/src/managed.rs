@@ -10,14 +10,14 @@
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use block::{
     Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Pinned, Settled,
     Status, Ticket, Volume,
 };
-use memory::Progress;
+use memory::{Progress, Snapshot, Store};
 
 use crate::filters::{FilterSpec, Filters};
 use crate::{ByteSize, VolumeError, VolumeSpec};
@@ -52,11 +52,25 @@ pub trait Storage: Send + Sync + Debug {
     ) -> Result<(), VolumeError>;
 
     /// Makes all blocks read as zeros, and frees what they took if the kind can.
-    fn erase(&self);
+    ///
+    /// # Errors
+    /// If the volume cannot be erased, or, with snapshots, if memory for what these show could not
+    /// be allocated: some blocks are zeros then.
+    fn erase(&self) -> Result<(), VolumeError>;
 
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
     /// executed any more.
     fn close(&self);
+
+    /// The memory of a kind of volume that can have snapshots.
+    fn store(&self) -> Option<&Arc<Store>> {
+        None
+    }
+
+    /// What the volume shows, if it is a snapshot.
+    fn snapshot(&self) -> Option<&Arc<Snapshot>> {
+        None
+    }
 }
 
 /// A volume with the controls of its manager, whatever its kind. Implemented by [`Managed`].

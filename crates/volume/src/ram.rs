@@ -1,4 +1,4 @@
-//! A volume in memory.
+//! A volume in memory, and a clone of a snapshot, which is one over other memory.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,8 +15,10 @@ use crate::{ByteSize, Storage, VolumeError, VolumeKind, VolumeSpec};
 /// A volume in memory. Its contents live as long as it does.
 #[derive(Debug)]
 pub struct RamVolume {
-    store: Store,
+    store: Arc<Store>,
     block_size: BlockSize,
+    /// The snapshot that it is a clone of.
+    clone_of: Option<String>,
 }
 
 impl RamVolume {
@@ -34,8 +36,19 @@ impl RamVolume {
         let store = Store::new(Arc::clone(budget), provision, Layout::DEFAULT);
         store.resize(geometry.len_bytes(), progress)?;
         Ok(Self {
-            store,
+            store: Arc::new(store),
             block_size: geometry.block_size,
+            clone_of: None,
+        })
+    }
+
+    /// The clone that `spec` says, of an empty store over a snapshot.
+    pub(crate) fn over_snapshot(store: Store, spec: &VolumeSpec) -> Result<Self, VolumeError> {
+        store.resize(spec.size.0, &mut |_| ControlFlow::Continue(()))?;
+        Ok(Self {
+            store: Arc::new(store),
+            block_size: spec.block_size,
+            clone_of: spec.kind.parent().map(str::to_owned),
         })
     }
 
@@ -53,24 +66,36 @@ impl RamVolume {
         self.geometry().byte_range(extent).map(drop)
     }
 
-    /// The bytes of `extent`. The store checks that they exist: an extent beyond all numbers of
-    /// bytes stays beyond its end.
     fn range(&self, extent: Extent) -> ByteRange {
-        let block_bytes = self.block_size.bytes();
-        ByteRange {
-            offset: extent.lba.0.saturating_mul(block_bytes),
-            len: extent.blocks.0.saturating_mul(block_bytes),
-        }
+        unchecked_range(self.block_size, extent)
     }
 
-    /// The bytes of `extent`, whose data have `data_len` bytes.
     fn data_range(&self, extent: Extent, data_len: usize) -> Result<ByteRange, Status> {
-        let range = self.range(extent);
-        if range.len != data_len as u64 {
-            return Err(Status::Invalid);
-        }
-        Ok(range)
+        byte_range(self.block_size, extent, data_len)
     }
+}
+
+/// The bytes of `extent`. The store checks that they exist: an extent beyond all numbers of bytes
+/// stays beyond its end.
+fn unchecked_range(block_size: BlockSize, extent: Extent) -> ByteRange {
+    let block_bytes = block_size.bytes();
+    ByteRange {
+        offset: extent.lba.0.saturating_mul(block_bytes),
+        len: extent.blocks.0.saturating_mul(block_bytes),
+    }
+}
+
+/// The bytes of `extent`, whose data have `data_len` bytes; the store checks that they exist.
+pub(crate) fn byte_range(
+    block_size: BlockSize,
+    extent: Extent,
+    data_len: usize,
+) -> Result<ByteRange, Status> {
+    let range = unchecked_range(block_size, extent);
+    if range.len != data_len as u64 {
+        return Err(Status::Invalid);
+    }
+    Ok(range)
 }
 
 impl Volume for RamVolume {
@@ -129,7 +154,8 @@ impl Volume for RamVolume {
     }
 
     fn pinned(&self) -> Option<&dyn Pinned> {
-        Some(self)
+        // What a clone shows may be in the memory of its snapshot, under other locks.
+        (!self.store.is_clone()).then_some(self)
     }
 }
 
@@ -148,8 +174,11 @@ impl Storage for RamVolume {
         VolumeSpec {
             size: ByteSize(self.store.len_bytes()),
             block_size: self.block_size,
-            kind: VolumeKind::Ram {
-                provision: self.store.provision(),
+            kind: match &self.clone_of {
+                Some(of) => VolumeKind::Clone { of: of.clone() },
+                None => VolumeKind::Ram {
+                    provision: self.store.provision(),
+                },
             },
         }
     }
@@ -166,12 +195,16 @@ impl Storage for RamVolume {
         Ok(self.store.resize(size.0, progress)?)
     }
 
-    fn erase(&self) {
-        self.store.erase();
+    fn erase(&self) -> Result<(), VolumeError> {
+        Ok(self.store.erase()?)
     }
 
     fn close(&self) {
         self.store.close();
+    }
+
+    fn store(&self) -> Option<&Arc<Store>> {
+        Some(&self.store)
     }
 }
 

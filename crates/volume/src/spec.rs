@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use block::{BlockSize, Blocks, Geometry};
+use block::{BlockSize, Blocks, Geometry, Status};
 use memory::{Budget, MemoryError, Progress, Provision};
 
 use crate::{ByteSize, Managed, ManagedVolume, RamVolume};
@@ -27,6 +27,16 @@ pub enum VolumeKind {
     Ram {
         /// When the memory is allocated.
         provision: Provision,
+    },
+    /// What another volume was at one moment.
+    Snapshot {
+        /// The name of that volume.
+        of: String,
+    },
+    /// What a snapshot shows, and what was written since to memory of its own.
+    Clone {
+        /// The name of the snapshot.
+        of: String,
     },
 }
 
@@ -69,6 +79,57 @@ pub enum VolumeError {
     /// It was removed meanwhile.
     #[error("the volume was removed")]
     Gone,
+    /// The kind is made of another volume, so [`create`] does not make it.
+    #[error("a volume of kind {kind} is made of that volume alone")]
+    NeedsParent {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// Only memory can have snapshots.
+    #[error(
+        "a volume of kind {kind} cannot have snapshots; RAM volumes and clones can; to take one of a snapshot, clone it first"
+    )]
+    NoSnapshots {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// What was named is another kind of volume.
+    #[error("a volume of kind {kind} is no snapshot; take one with `ramport volume snapshot`")]
+    NotASnapshot {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// A snapshot stays what it is.
+    #[error(
+        "a snapshot cannot be resized or erased; clone it with `ramport volume clone`, and change the clone"
+    )]
+    Unchangeable,
+    /// A snapshot or a clone has the blocks of its parent.
+    #[error(
+        "block size {given_bytes} differs from the {parent_bytes} of the volume that it is of; give {parent_bytes}"
+    )]
+    OtherBlocks {
+        /// The block size asked for.
+        given_bytes: u64,
+        /// That of the parent.
+        parent_bytes: u64,
+    },
+    /// A volume can only become what itself was.
+    #[error("the snapshot was taken of another volume; choose one of this volume")]
+    OtherOrigin,
+    /// The volume was resized since the snapshot.
+    #[error("the volume has {from} and the snapshot {to}; resize the volume to {to} first")]
+    OtherSize {
+        /// The size of the volume.
+        from: ByteSize,
+        /// The size of the snapshot.
+        to: ByteSize,
+    },
+    /// The volume is now a mixture.
+    #[error(
+        "some blocks are those of the snapshot and others are not, because {0}; then roll back once more"
+    )]
+    HalfRolledBack(Status),
 }
 
 /// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such
@@ -87,6 +148,9 @@ pub fn create(
             let ram = RamVolume::new(spec.geometry(), provision, budget, progress)?;
             Ok(Arc::new(Managed::new(ram)))
         }
+        VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => Err(VolumeError::NeedsParent {
+            kind: spec.kind.clone(),
+        }),
     }
 }
 
@@ -147,6 +211,7 @@ impl VolumeSpec {
                 Provision::Thin => 0,
                 Provision::Thick => self.size.0,
             },
+            VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => 0,
         }
     }
 }
@@ -161,15 +226,27 @@ impl VolumeKind {
                 // All its memory is in use from the beginning.
                 Provision::Thick => written_bytes > 0,
             },
+            // A snapshot without memory of its own shows what the next one, or the volume, shows.
+            Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
+        }
+    }
+
+    /// The volume that it is made of, and that has to stay as long as it does.
+    pub fn parent(&self) -> Option<&str> {
+        match self {
+            Self::Ram { .. } => None,
+            Self::Snapshot { of } | Self::Clone { of } => Some(of),
         }
     }
 }
 
-/// In words, such as `ram, thin`.
+/// In words, such as `ram, thin` or `snapshot of rd0`.
 impl fmt::Display for VolumeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ram { provision } => write!(f, "ram, {provision}"),
+            Self::Snapshot { of } => write!(f, "snapshot of {of}"),
+            Self::Clone { of } => write!(f, "clone of {of}"),
         }
     }
 }

@@ -34,8 +34,9 @@ impl Storage for LateVolume {
         Ok(())
     }
 
-    fn erase(&self) {
+    fn erase(&self) -> Result<(), VolumeError> {
         self.disk().fill(0, &vec![0; self.used_bytes() as usize]);
+        Ok(())
     }
 
     fn close(&self) {
@@ -61,12 +62,16 @@ pub(crate) mod io {
         Extent::new(Lba(lba), Blocks(blocks))
     }
 
-    pub(crate) fn write(disk: &impl Volume, lba: u64, data: &[u8]) -> Result<(), Status> {
+    pub(crate) fn write(
+        disk: &(impl Volume + ?Sized),
+        lba: u64,
+        data: &[u8],
+    ) -> Result<(), Status> {
         let extent = extent(lba, data.len() as u64 / 512);
         disk.execute(Op::Write { extent, data })
     }
 
-    pub(crate) fn read(disk: &impl Volume, lba: u64, blocks: u64) -> Vec<u8> {
+    pub(crate) fn read(disk: &(impl Volume + ?Sized), lba: u64, blocks: u64) -> Vec<u8> {
         let mut buffer = vec![0xEE; blocks as usize * 512];
         let dest = ReadDest::Copy(&mut buffer);
         let extent = extent(lba, blocks);

@@ -137,7 +137,7 @@ fn encode_shortages(capacity: &CapacityView, encoder: &mut DescriptorEncoder) ->
 /// A gauge of a volume: name, help, value.
 type Gauge = (&'static str, &'static str, fn(&crate::VolumeView) -> u64);
 
-const VOLUME_GAUGES: [Gauge; 4] = [
+const VOLUME_GAUGES: [Gauge; 6] = [
     (
         "ramport_volume_size_bytes",
         "Capacity of the volume",
@@ -147,6 +147,16 @@ const VOLUME_GAUGES: [Gauge; 4] = [
         "ramport_volume_used_bytes",
         "Memory that the volume holds",
         |volume| volume.used_bytes,
+    ),
+    (
+        "ramport_volume_children",
+        "Number of snapshots or clones that are made of the volume",
+        |volume| volume.children.len() as u64,
+    ),
+    (
+        "ramport_volume_created_timestamp_seconds",
+        "When the volume was created or, for a snapshot, taken, since 1970",
+        |volume| volume.created_unix_s,
     ),
     (
         "ramport_volume_contents_lost",

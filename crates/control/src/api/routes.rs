@@ -20,8 +20,8 @@ use super::top::TopStreams;
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView, ReferralView, SessionView,
-    StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
+    CapacityView, Engine, HostView, IfClosed, NewSnapshots, PortalPatch, PortalView, ReferralView,
+    SessionView, StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -88,6 +88,8 @@ fn routes() -> OpenApiRouter<Engine> {
             remove_volume
         ))
         .routes(routes!(erase_volume))
+        .routes(routes!(take_snapshots))
+        .routes(routes!(roll_back_volume))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
         .routes(routes!(list_targets, create_iscsi_target))
@@ -331,6 +333,34 @@ async fn remove_volume(
     call(engine, move |engine| {
         engine.remove_volume(&parse(&name)?, query.force())?;
         Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+/// Take snapshots of several volumes at one moment
+#[utoipa::path(post, path = "/v1/snapshots", request_body = NewSnapshots, responses((status = 201, body = Vec<VolumeView>), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or a volume cannot have snapshots", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn take_snapshots(State(engine): State<Engine>, body: Bytes) -> Created<Vec<VolumeView>> {
+    let new: NewSnapshots = read(&body)?;
+    call(engine, move |engine| {
+        engine.take_snapshots(&new)?;
+        let views = new.snapshots.keys().map(|name| engine.volume(&name.0));
+        let views: Vec<_> = views.collect::<Result<_, _>>()?;
+        Ok((StatusCode::CREATED, Json(views)))
+    })
+    .await
+}
+
+/// Make a volume what it was when a snapshot was taken of it
+#[utoipa::path(post, path = "/v1/volumes/{name}/rollback/{snapshot}", params(("name" = String, Path, description = "Its name"), ("snapshot" = String, Path, description = "The snapshot"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is of another volume, or sessions or data stand in the way", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn roll_back_volume(
+    State(engine): State<Engine>,
+    Path((name, snapshot)): Path<(String, String)>,
+    Query(query): Query<ForceQuery>,
+) -> Answer<VolumeView> {
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.roll_back_volume(&name, &parse(&snapshot)?, query.force())?;
+        Ok(Json(engine.volume(&name)?))
     })
     .await
 }

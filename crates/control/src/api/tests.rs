@@ -78,6 +78,32 @@ PATCH  200 /v1/volumes/a {"filters": {"delay": {"read": "1ms"}}}
 POST   200 /v1/volumes/a/erase
 POST   200 /v1/volumes/a/erase?force=true
 POST   404 /v1/volumes/none/erase
+POST   201 /v1/volumes/m {"size": "4M"}
+POST   400 /v1/volumes/s {"size": "4M", "kind": "snapshot"}
+POST   400 /v1/volumes/s {"size": "4M", "kind": "snapshot", "of": "none"}
+POST   400 /v1/volumes/s {"size": "8M", "kind": "snapshot", "of": "m"}
+POST   400 /v1/volumes/s {"size": "4M", "kind": "snapshot", "of": "m", "provisioning": "thin"}
+POST   400 /v1/volumes/s {"size": "4M", "of": "m"}
+POST   201 /v1/volumes/s {"size": "4M", "kind": "snapshot", "of": "m"}
+POST   201 /v1/snapshots {"snapshots": {"s1": "m", "s2": "thick"}}
+POST   409 /v1/snapshots {"snapshots": {"s3": "thick", "s1": "m"}}
+POST   400 /v1/snapshots {"snapshots": {"s3": "m", "s4": "m"}}
+POST   404 /v1/snapshots {"snapshots": {"s3": "none"}}
+POST   409 /v1/snapshots {"snapshots": {"s3": "s1"}}
+POST   409 /v1/volumes/s1/erase
+PATCH  409 /v1/volumes/s1 {"size": "8M"}
+POST   400 /v1/volumes/c {"size": "4M", "kind": "clone", "of": "m"}
+POST   201 /v1/volumes/c {"size": "8M", "kind": "clone", "of": "s1"}
+POST   200 /v1/volumes/m/rollback/s1
+POST   409 /v1/volumes/m/rollback/s2
+POST   404 /v1/volumes/m/rollback/none
+DELETE 409 /v1/volumes/m?force=true
+DELETE 409 /v1/volumes/s1?force=true
+DELETE 204 /v1/volumes/c
+DELETE 204 /v1/volumes/s1
+DELETE 204 /v1/volumes/s2
+DELETE 204 /v1/volumes/s
+DELETE 204 /v1/volumes/m
 POST   200 /v1/volumes/a/acknowledge
 POST   404 /v1/volumes/none/acknowledge
 POST   201 /v1/hosts/nqn.h {"addresses": ["192.0.2.0/24"]}
@@ -591,7 +617,8 @@ fn metric_types() -> BTreeSet<String> {
     const DAEMON: &str = "memory_budget_bytes gauge,memory_used_bytes gauge,memory_promised_bytes gauge,\
         memory_oversized_volumes gauge,memory_failed_writes counter,memory_rejected_connections counter,\
         uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge,\
-        volume_contents_lost gauge,volume_offline gauge";
+        volume_children gauge,volume_created_timestamp_seconds gauge,volume_contents_lost gauge,\
+        volume_offline gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
         receive_calls,send_calls,packets_dropped,requests_refused";
     const IO: &str = "operations counter,bytes counter,errors counter,latency_seconds histogram,\

@@ -20,6 +20,8 @@ impl Definitions {
     pub fn check(&self) -> Result<(), DefinitionFault> {
         for (name, volume) in &self.volumes {
             volume.check(&name.0)?;
+            let parent = self.check_parent(volume);
+            parent.map_err(|fault| DefinitionFault::parent(&name.0, fault))?;
         }
         for (name, host) in &self.hosts {
             host.check(&name.0)?;

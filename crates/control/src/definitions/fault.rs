@@ -4,7 +4,7 @@ use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
-use super::HIDDEN_SECRET;
+use super::{HIDDEN_SECRET, ParentFault};
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +130,14 @@ pub enum DefinitionFault {
         /// Its value.
         id: String,
     },
+    /// What a snapshot or a clone is made of does not fit.
+    #[error("volume {volume}: {fault}")]
+    Parent {
+        /// The volume.
+        volume: VolumeName,
+        /// What is wrong.
+        fault: ParentFault,
+    },
     /// The size or block size of a volume is invalid.
     #[error("volume {volume}: {fault}")]
     Volume {
@@ -152,4 +160,13 @@ pub enum DefinitionFault {
         /// What is wrong.
         fault: FaultError,
     },
+}
+
+impl DefinitionFault {
+    pub(crate) fn parent(volume: &VolumeName, fault: ParentFault) -> Self {
+        Self::Parent {
+            volume: volume.clone(),
+            fault,
+        }
+    }
 }

@@ -12,53 +12,90 @@ use crate::text::Text;
 /// The kind of a volume, which determines where its blocks are stored, and the settings of that
 /// kind, among the fields of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Fields", into = "Fields")]
+#[serde(try_from = "Fields", into = "Fields")]
 pub struct KindFields(pub VolumeKind);
 
-/// Where the blocks are stored, and when memory is allocated.
+/// Where the blocks are stored, and the settings of each kind.
 ///
 /// Unlike a tagged enum, a struct takes its fields out of those of the
 /// volume, so that the volume can reject every field that is left over.
 #[derive(Serialize, Deserialize, ToSchema)]
 struct Fields {
-    /// Where the blocks are stored: `ram` is memory of this machine.
+    /// Where the blocks are stored: `ram` is memory of this machine, `snapshot` shows what another volume was at one
+    /// moment, `clone` shows a snapshot and what was written to the clone.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
-    /// When memory is allocated: `thin` on write, `thick` at creation.
-    #[serde(default = "thin")]
+    /// For `ram`: when memory is allocated: `thin` on write, `thick` at creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
-    provisioning: Text<Provision>,
+    provisioning: Option<Text<Provision>>,
+    /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    of: Option<String>,
 }
 
-#[derive(Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Name {
     #[default]
     Ram,
+    Snapshot,
+    Clone,
 }
 
-fn thin() -> Text<Provision> {
-    Text(Provision::Thin)
+/// A field that a kind needs, or does not have.
+#[derive(Debug, thiserror::Error)]
+pub enum KindFault {
+    /// It is made of something.
+    #[error("a snapshot or a clone needs `of`, the name of what it is of")]
+    NoParent,
+    /// It is made of nothing.
+    #[error("`of` is for kind snapshot or clone; leave it out, or set `kind`")]
+    Parent,
+    /// Memory is allocated when it is needed.
+    #[error("`provisioning` is for kind ram; leave it out")]
+    Provisioning,
 }
 
-impl From<Fields> for KindFields {
-    fn from(fields: Fields) -> Self {
-        Self(match fields.kind {
-            Name::Ram => VolumeKind::Ram {
-                provision: fields.provisioning.0,
+impl TryFrom<Fields> for KindFields {
+    type Error = KindFault;
+
+    fn try_from(fields: Fields) -> Result<Self, KindFault> {
+        let Fields {
+            kind,
+            provisioning,
+            of,
+        } = fields;
+        Ok(Self(match (kind, provisioning, of) {
+            (Name::Ram, provisioning, None) => VolumeKind::Ram {
+                provision: provisioning.map_or(Provision::Thin, |text| text.0),
             },
-        })
+            (Name::Ram, _, Some(_)) => return Err(KindFault::Parent),
+            (Name::Snapshot | Name::Clone, _, None) => return Err(KindFault::NoParent),
+            (Name::Snapshot | Name::Clone, Some(_), _) => return Err(KindFault::Provisioning),
+            (Name::Snapshot, None, Some(of)) => VolumeKind::Snapshot { of },
+            (Name::Clone, None, Some(of)) => VolumeKind::Clone { of },
+        }))
     }
 }
 
 impl From<KindFields> for Fields {
     fn from(kind: KindFields) -> Self {
+        let made_of = |kind, of| Self {
+            kind,
+            provisioning: None,
+            of: Some(of),
+        };
         match kind.0 {
             VolumeKind::Ram { provision } => Self {
                 kind: Name::Ram,
-                provisioning: Text(provision),
+                provisioning: Some(Text(provision)),
+                of: None,
             },
+            VolumeKind::Snapshot { of } => made_of(Name::Snapshot, of),
+            VolumeKind::Clone { of } => made_of(Name::Clone, of),
         }
     }
 }

@@ -67,7 +67,16 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
         assert_eq!(kind(fields).ok().as_ref(), Some(expected), "{fields}");
     }
     for (fields, hint) in [
-        ("kind = \"disk\"", "unknown variant `disk`, expected `ram`"),
+        (
+            "kind = \"disk\"",
+            "unknown variant `disk`, expected one of `ram`, `snapshot`, `clone`",
+        ),
+        ("kind = \"clone\"", "needs `of`"),
+        ("of = \"b\"", "`of` is for kind snapshot or clone"),
+        (
+            "kind = \"snapshot\"\nof = \"b\"\nprovisioning = \"thin\"",
+            "`provisioning` is for kind ram",
+        ),
         (
             "provisioning = \"fat\"",
             "provisioning \"fat\" is unknown; write thin or thick",
@@ -77,9 +86,47 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
         let error = kind(fields).expect_err(fields).to_string();
         assert!(error.contains(hint), "{error}");
     }
+    let snapshot = r#"
+        [volumes.a]
+        size = "1G"
+        kind = "snapshot"
+        of = "z"
+        [volumes.z]
+        size = "1G"
+    "#;
+    let made = Definitions::from_toml(snapshot).expect("fine");
+    let read_back = Definitions::from_toml(&made.to_toml()).expect("fine");
+    assert_eq!(read_back, made);
     let written = serde_json::to_value(read("").expect("fine")).expect("serialises");
     assert_eq!(written["volumes"]["a"]["kind"], "ram");
     assert_eq!(written["volumes"]["a"]["provisioning"], "thin");
+}
+
+#[test]
+fn snapshots_and_clones_are_made_of_what_fits() {
+    let of = |kind: &str, of: &str| format!("kind = \"{kind}\"\nof = \"{of}\"\nsize = \"1G\"\n");
+    let file = |a: &str, b: &str| format!("[volumes.a]\n{a}[volumes.b]\n{b}");
+    let ram = "size = \"1G\"\n";
+    for (text, hint) in [
+        (file(&of("snapshot", "none"), ram), "which is not defined"),
+        (file(&of("snapshot", "x/y"), ram), "which is not defined"),
+        (file(&of("clone", "b"), ram), "clones are of snapshots"),
+        (
+            file(&of("snapshot", "b"), &of("snapshot", "a")),
+            "snapshots are of RAM volumes and clones",
+        ),
+        (
+            file(&of("snapshot", "b"), &of("clone", "a")),
+            "it is made of itself by way of",
+        ),
+        (
+            file(&of("snapshot", "b"), &format!("{ram}block_size = 4096")),
+            "its block size differs from that of b, 4096; give 4096",
+        ),
+    ] {
+        let told = fault(&text);
+        assert!(told.contains(hint), "{told}");
+    }
 }
 
 #[test]

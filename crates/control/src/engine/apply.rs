@@ -10,7 +10,7 @@ use volume::{ByteSize, VolumeSpec};
 
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
-use crate::definitions::Definitions;
+use crate::definitions::{DefinitionFault, Definitions};
 use crate::plan::{Phase, Step, plan};
 
 /// What applying a file would do.
@@ -86,6 +86,10 @@ impl Engine {
         check_losses(steps, force)?;
         for step in steps {
             match step {
+                Step::CreateVolume(name, volume) => {
+                    let size = to.check_new_size(volume);
+                    size.map_err(|fault| DefinitionFault::parent(name, fault))?;
+                }
                 Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
                     self.guard_target(name, force)?;
                 }

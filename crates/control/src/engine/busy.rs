@@ -16,7 +16,8 @@ use super::EngineError;
 pub struct Task {
     /// The volume.
     pub volume: String,
-    /// What is being done to it: `creation`, `change`, `erasure`, `removal`, `apply`.
+    /// What is being done to it: `creation`, `change`, `erasure`, `removal`, `apply`, `snapshot`,
+    /// `roll back`.
     pub action: String,
     /// How much is done.
     pub done_bytes: u64,

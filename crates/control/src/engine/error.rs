@@ -45,6 +45,26 @@ pub enum EngineError {
         /// Memory that it holds.
         used_bytes: u64,
     },
+    /// The contents of a volume were lost, so a snapshot or a clone would show zeros.
+    #[error(
+        "volume {volume} lost its contents in a restart; `ramport volume acknowledge {volume}` first, if zeros will do"
+    )]
+    ContentsLost {
+        /// The volume.
+        volume: VolumeName,
+    },
+    /// Rolling back discards what was written since.
+    #[error(
+        "volume {volume} has changed since {snapshot} ({} differ), which rolling back discards", ByteSize(*changed_bytes)
+    )]
+    DiscardsChanges {
+        /// The volume.
+        volume: VolumeName,
+        /// The snapshot.
+        snapshot: VolumeName,
+        /// How much differs, at most.
+        changed_bytes: u64,
+    },
     /// Hosts are connected through the portal.
     #[error("portal {portal} has {connections} connections, which removing it ends")]
     PortalInUse {
@@ -70,6 +90,8 @@ impl EngineError {
             | Self::Plan(_)
             | Self::Busy { .. }
             | Self::HoldsData { .. }
+            | Self::ContentsLost { .. }
+            | Self::DiscardsChanges { .. }
             | Self::PortalInUse { .. }
             | Self::LosesData { .. } => ErrorKind::Conflict,
             Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
@@ -81,7 +103,10 @@ impl EngineError {
     pub fn needs_force(&self) -> bool {
         match self {
             Self::Server(error) => error.needs_force(),
-            Self::HoldsData { .. } | Self::PortalInUse { .. } | Self::LosesData { .. } => true,
+            Self::HoldsData { .. }
+            | Self::DiscardsChanges { .. }
+            | Self::PortalInUse { .. }
+            | Self::LosesData { .. } => true,
             _ => false,
         }
     }

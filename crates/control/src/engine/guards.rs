@@ -2,11 +2,15 @@
 
 use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 
-use super::{Engine, EngineError};
+use super::{Contents, Engine, EngineError};
 
 impl Engine {
-    /// Refuses to erase a volume that sessions use.
-    pub(super) fn guard_erasure(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
+    /// Refuses to erase a volume, or to roll it back, while sessions use it.
+    pub(super) fn guard_sessions(
+        &self,
+        name: &VolumeName,
+        force: Force,
+    ) -> Result<(), EngineError> {
         let attachments = self.server().volume(name)?.attachments;
         let targets: Vec<_> = attachments.into_iter().map(|place| place.target).collect();
         let in_use = self.volume_in_use(name, &targets);
@@ -14,6 +18,30 @@ impl Engine {
             matches!(in_use, ServerError::VolumeInUse { sessions, .. } if sessions > 0);
         if force == Force::No && has_sessions {
             return Err(in_use.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses to remove a volume that others are made of.
+    pub(super) fn guard_children(&self, name: &VolumeName) -> Result<(), ServerError> {
+        let definitions = self.read();
+        let children = definitions.children(name);
+        if children.is_empty() {
+            return Ok(());
+        }
+        let children: Vec<_> = children.into_iter().map(VolumeName::as_str).collect();
+        Err(ServerError::HasChildren {
+            volume: name.clone(),
+            children: children.join(", "),
+        })
+    }
+
+    /// Refuses to make something of a volume that lost its contents.
+    pub(super) fn guard_contents(&self, name: &VolumeName) -> Result<(), EngineError> {
+        if self.volume(name)?.contents == Contents::Lost {
+            return Err(EngineError::ContentsLost {
+                volume: name.clone(),
+            });
         }
         Ok(())
     }

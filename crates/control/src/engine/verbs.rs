@@ -66,6 +66,7 @@ impl Engine {
             return Err(ServerError::VolumeExists(name).into());
         }
         self.read().check_identity(&name, &volume)?;
+        let _parent = self.enter_parent(&name, &volume)?;
         let (identity, spec) = (volume.identity.to_server(), volume.spec());
         self.server()
             .create_volume_as(name.clone(), identity, &spec, &mut |progress| {
@@ -122,7 +123,7 @@ impl Engine {
     /// Other changes are not blocked.
     pub fn erase_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let info = self.server().volume(name)?;
-        self.guard_erasure(name, force)?;
+        self.guard_sessions(name, force)?;
         let busy = self.shared.busy.enter(name, "erasure", info.used_bytes)?;
         busy.note(Progress {
             done_bytes: 0,
@@ -139,6 +140,7 @@ impl Engine {
         let _busy = self.shared.busy.enter(name, "removal", 0)?;
         self.defined_volume(name)?;
         let mut store = self.begin();
+        self.guard_children(name)?;
         let (mut targets, mut changes) = (Vec::new(), Vec::new());
         for (target, definition) in &self.read().targets {
             let mut without = definition.clone();

@@ -35,6 +35,12 @@ pub struct VolumeView {
     pub kind: KindFields,
     /// Memory that it holds.
     pub used_bytes: u64,
+    /// When it was created or, for a snapshot, taken, in seconds since 1970. A restart creates anew.
+    #[serde(default)]
+    pub created_unix_s: u64,
+    /// The snapshots or clones that are made of it.
+    #[serde(default)]
+    pub children: Vec<String>,
     /// Identifiers that are set.
     #[serde(default)]
     pub identity: Identity,
@@ -373,9 +379,13 @@ impl Engine {
         let infos = self.server().volumes();
         let (definitions, lost) = (self.read(), self.lost().clone());
         let machine = self.server().machine();
+        let children = definitions.all_children();
         let known = infos.into_iter().filter_map(|info| {
             let volume = definitions.volumes.get(&Text(info.name.clone()))?;
-            Some(volume_view(&info, volume, &lost, machine))
+            let children = children
+                .get(info.name.as_str())
+                .map_or(&[][..], Vec::as_slice);
+            Some(volume_view(&info, volume, children, &lost, machine))
         });
         sorted(known, |volume| &volume.name)
     }
@@ -385,7 +395,10 @@ impl Engine {
         let (info, machine) = (self.server().volume(name)?, self.server().machine());
         let definitions = self.read();
         match definitions.volumes.get(&Text(name.clone())) {
-            Some(volume) => Ok(volume_view(&info, volume, &self.lost(), machine)),
+            Some(volume) => {
+                let children = definitions.children(name);
+                Ok(volume_view(&info, volume, &children, &self.lost(), machine))
+            }
             None => Err(ServerError::UnknownVolume(name.clone())),
         }
     }
@@ -515,6 +528,7 @@ impl Engine {
 fn volume_view(
     info: &VolumeInfo,
     volume: &crate::definitions::Volume,
+    children: &[&VolumeName],
     lost: &BTreeSet<VolumeName>,
     machine: Uuid,
 ) -> VolumeView {
@@ -545,6 +559,8 @@ fn volume_view(
         block_size: info.spec.block_size.bytes(),
         kind: volume.kind.clone(),
         used_bytes: info.used_bytes,
+        created_unix_s: unix_s(info.created),
+        children: children.iter().map(ToString::to_string).collect(),
         identity: volume.identity.clone(),
         read_only: volume.read_only,
         contents,

@@ -146,3 +146,36 @@ fn block_size_and_provisioning_of_what_exists_stay() {
     let other_provisioning = plan("[volumes.a]\nsize = \"1M\"\nprovisioning = \"thick\"");
     assert!(matches!(other_provisioning, Err(PlanError::Kind(_))));
 }
+
+#[test]
+fn what_others_are_made_of_is_created_before_them_and_removed_after_them() {
+    let text = r#"
+        [volumes.a]
+        size = "1G"
+        kind = "clone"
+        of = "b"
+        [volumes.b]
+        size = "1G"
+        kind = "snapshot"
+        of = "c"
+        [volumes.c]
+        size = "1G"
+    "#;
+    let (nothing, all) = (
+        Definitions::default(),
+        Definitions::from_toml(text).expect("they fit"),
+    );
+    let order = |from: &Definitions, to: &Definitions| -> Vec<_> {
+        let steps = plan(from, &from.changes_to(to)).expect("possible");
+        let names = steps.iter().filter_map(Step::volume);
+        names.map(ToString::to_string).collect()
+    };
+    assert_eq!(order(&nothing, &all), ["c", "b", "a"]);
+    assert_eq!(order(&all, &nothing), ["a", "b", "c"]);
+    let longer = Definitions::from_toml(&text.replace("1G", "2G")).expect("they fit");
+    let refused = plan(&all, &all.changes_to(&longer));
+    assert_eq!(
+        refused,
+        Err(PlanError::SnapshotSize("b".parse().expect("a name")))
+    );
+}

@@ -152,7 +152,7 @@ fn a_thick_store_takes_all_at_once_or_nothing() {
     store.discard(range(0, 64 * KIB)).expect("in range");
     assert_eq!(bytes(&store, 0, 64 << 10), vec![0; 64 << 10]);
     store.write(0, &[1; 4096]).expect("reserved");
-    store.erase();
+    store.erase().expect("nothing is kept");
     assert_eq!(bytes(&store, 0, 4096), [0; 4096]);
     assert_eq!(
         budget.used_bytes(),
@@ -201,7 +201,7 @@ fn discarding_the_tail_frees_the_slab_that_the_end_cuts() {
     store.write(0, &vec![1; 20 << 10]).expect("fits");
     store.discard(range(16 * KIB, 4 * KIB)).expect("in range");
     assert_eq!(store.allocated_bytes(), 16 * KIB);
-    store.erase();
+    store.erase().expect("nothing is kept");
     assert_eq!(store.allocated_bytes(), 0);
 }
 
@@ -333,7 +333,7 @@ fn under_strict_overcommit_slabs_come_and_go() {
             .write(10 * KIB, &vec![round; 100 << 10])
             .expect("fits");
         assert_eq!(bytes(&store, 10 * KIB, 100 << 10), vec![round; 100 << 10]);
-        store.erase();
+        store.erase().expect("nothing is kept");
         assert_eq!(bytes(&store, 0, 128 << 10), vec![0; 128 << 10]);
         assert_eq!(store.budget().used_bytes(), 0);
     }
@@ -407,7 +407,7 @@ fn on_store(store: &Store, model: &[u8], step: &Step) -> Result<(), Status> {
             Ok(())
         }
         Step::Erase => {
-            store.erase();
+            store.erase().expect("nothing is kept");
             Ok(())
         }
     }
@@ -489,7 +489,7 @@ fn no_reader_ever_sees_a_torn_block() {
         |_| assert_untorn(&bytes(&store, area.offset, len)),
         &others,
     );
-    store.erase();
+    store.erase().expect("nothing is kept");
     assert_eq!(store.budget().used_bytes(), 0);
 }
 

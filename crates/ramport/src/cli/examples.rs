@@ -21,6 +21,16 @@ Examples:
   All memory allocated at once, and blocks of 4096 bytes:
     ramport volume create rd1 --size 512MiB --block-size 4096 --thick";
 
+pub(crate) const VOLUME_SNAPSHOT: &str = "\
+Examples:
+  A snapshot of one volume, and a copy of it that can be written:
+    ramport volume snapshot rd0 --name before-upgrade
+    ramport volume clone before-upgrade --name trial
+  Of two volumes at one moment, named rd0-monday and rd1-monday:
+    ramport volume snapshot rd0 rd1 --suffix -monday
+  Back to what the volume was:
+    ramport volume rollback rd0 --to before-upgrade --force";
+
 pub(crate) const TARGET_CREATE: &str = "\
 Examples:
   For one NVMe host; its name is in its /etc/nvme/hostnqn:

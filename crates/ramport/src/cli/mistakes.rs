@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 31] = [
+const LINES: [&str; 34] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -15,6 +15,9 @@ const LINES: [&str; 31] = [
     "volume create rd0 --size 50X",
     "volume create rd0 --size 1.3K",
     "volume create rd0 --size 1G --kind disk",
+    "volume snapshot rd0",
+    "volume snapshot rd0 --name s1 --suffix -1",
+    "volume clone s1",
     "volume acknowledge",
     "volume acknowledge rd0 --all",
     "volume filter set rd0",

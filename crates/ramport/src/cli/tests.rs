@@ -59,9 +59,10 @@ fn json_is_accepted_before_and_after_a_verb() {
 }
 
 /// The ends of the verbs' help texts.
-const EXAMPLES: [(&[&str], &str); 12] = [
+const EXAMPLES: [(&[&str], &str); 13] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
+    (&["volume", "snapshot"], examples::VOLUME_SNAPSHOT),
     (&["target", "create"], examples::TARGET_CREATE),
     (&["portal", "create"], examples::PORTAL_CREATE),
     (&["portal", "set"], examples::PORTAL_SET),

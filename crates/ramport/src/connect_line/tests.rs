@@ -98,6 +98,8 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
             provision: Provision::Thin,
         }),
         used_bytes: 0,
+        created_unix_s: 0,
+        children: Vec::new(),
         identity: Identity::default(),
         read_only: false,
         contents: Contents::Present,

@@ -45,6 +45,7 @@ fn messages_of_mistakes_that_the_program_finds() {
         Mistake::NoGroup { .. } => [Mistake::NoGroup { group: "diskadmins".to_owned() }],
         Mistake::LogLevel { .. } => [Mistake::LogLevel { filter: "warning".to_owned(), word: "warning".to_owned() }],
         Mistake::LogFilter { .. } => [log_filter()],
+        Mistake::OneName { .. } => [Mistake::OneName { name: "s1".to_owned(), volumes: 2 }],
         Mistake::ShrinkBeyondSize { .. } => [Mistake::ShrinkBeyondSize {
             name: "rd0".to_owned(),
             size_bytes: 1 << 30,

@@ -1,7 +1,5 @@
 //! `ramport session`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use control::{IscsiConnectionView, IscsiState, SessionView};
 
 use super::Daemon;
@@ -9,7 +7,7 @@ use super::words::statistics;
 use crate::cli::SessionVerb;
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
-use crate::units::span;
+use crate::units::age;
 
 pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
@@ -40,7 +38,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
             session.host.clone(),
             session.peer.clone(),
             session.connections.to_string(),
-            age(session),
+            age(session.since_unix_s),
         ]
     });
     let head = ["ID", "TARGET", "HOST", "FROM", "CONNECTIONS", "SINCE"];
@@ -68,7 +66,7 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     }
     fields.extend([
         ("connections", session.connections.to_string()),
-        ("since", age(session)),
+        ("since", age(session.since_unix_s)),
         ("reads", statistics(&session.statistics.read)),
         ("writes", statistics(&session.statistics.write)),
     ]);
@@ -114,13 +112,4 @@ pub(super) fn state(session: &SessionView) -> &'static str {
 fn target(session: &SessionView) -> String {
     let name = session.target.clone();
     name.unwrap_or_else(|| "discovery".to_owned())
-}
-
-pub(super) fn age(session: &SessionView) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    span(
-        now.unwrap_or_default()
-            .as_secs()
-            .saturating_sub(session.since_unix_s),
-    )
 }

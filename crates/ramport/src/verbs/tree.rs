@@ -10,7 +10,7 @@ use super::words::noun;
 use super::{Daemon, host, portal, session, target, volume};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
-use crate::units::{bytes, span};
+use crate::units::{age, bytes, span};
 
 /// Everything, as the daemon tells it.
 struct Everything {
@@ -170,7 +170,7 @@ fn session_node(view: &SessionView) -> Node {
         view.transport,
         session::state(view),
         view.connections,
-        session::age(view)
+        age(view.since_unix_s)
     ))
 }
 

@@ -1,13 +1,14 @@
 //! `ramport volume`.
 
 mod filter;
+mod snapshot;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Volume,
+    BlockLen, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Volume, VolumeKind,
     VolumePatch, VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,7 +19,7 @@ use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
-use crate::units::bytes;
+use crate::units::{age, bytes};
 
 /// How long an action may take before its progress is shown, and how often progress is queried.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -45,6 +46,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
         VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
+        VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => {
             let path = format!("{}{}", path(&args.name), query(args.force));
@@ -148,6 +150,17 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     if volumes.is_empty() {
         return output::line("no volumes; create one with `ramport volume create NAME --size 1G`");
     }
+    list_of(&volumes)?;
+    let capacity: control::CapacityView = daemon.client.get("/v1/capacity")?;
+    output::line(format_args!(
+        "{} of {} budget used",
+        bytes(capacity.used_bytes),
+        bytes(capacity.budget_bytes)
+    ))
+}
+
+/// A line for each of `volumes`.
+fn list_of(volumes: &[VolumeView]) -> Result<(), Failure> {
     let rows = volumes.iter().map(|volume| {
         let places = volume.attachments.iter();
         let places: Vec<_> = places
@@ -163,18 +176,15 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
         ]
     });
     let head = ["NAME", "SIZE", "USED", "BLOCK", "STATE", "ATTACHED AS"];
-    output::table(&head, &["SIZE", "USED", "BLOCK"], rows)?;
-    let capacity: control::CapacityView = daemon.client.get("/v1/capacity")?;
-    output::line(format_args!(
-        "{} of {} budget used",
-        bytes(capacity.used_bytes),
-        bytes(capacity.budget_bytes)
-    ))
+    output::table(&head, &["SIZE", "USED", "BLOCK"], rows)
 }
 
 /// The kind and state of a volume, in words.
 pub(super) fn remarks(volume: &VolumeView) -> String {
     let mut words = vec![volume.kind.0.to_string()];
+    if matches!(volume.kind.0, VolumeKind::Snapshot { .. }) {
+        words.push(format!("{} old", age(volume.created_unix_s)));
+    }
     if volume.read_only {
         words.push("read-only".to_owned());
     }
@@ -207,6 +217,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("block size", bytes(volume.block_size)),
         ("state", remarks(volume)),
         ("used", bytes(volume.used_bytes)),
+        ("needed by", needed_by(volume)),
         ("filters", readable(&volume.filters)),
         (
             "attached",
@@ -239,6 +250,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())
+}
+
+/// The snapshots or clones that are made of a volume, in words.
+fn needed_by(volume: &VolumeView) -> String {
+    if volume.children.is_empty() {
+        return "nothing".to_owned();
+    }
+    volume.children.join(", ")
 }
 
 /// The identifiers that are set, in words.

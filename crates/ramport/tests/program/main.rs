@@ -16,6 +16,7 @@ mod lost;
 mod rdma;
 mod restore;
 mod shell;
+mod snapshots;
 mod start;
 mod target;
 mod terminal;

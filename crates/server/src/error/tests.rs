@@ -54,6 +54,13 @@ fn volume_in_use() -> ServerError {
     }
 }
 
+fn half_rolled_back() -> ServerError {
+    ServerError::Volume {
+        volume: volume(),
+        source: volume::VolumeError::HalfRolledBack(block::Status::CapacityExceeded),
+    }
+}
+
 fn shrink_loses_data() -> ServerError {
     ServerError::ShrinkLosesData {
         volume: volume(),
@@ -93,6 +100,10 @@ fn messages_of_rejected_requests() {
             volume: volume(),
             source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
         }],
+        ServerError::Volume { .. } => [half_rolled_back()],
+        ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
+        ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
+        ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
         ServerError::VolumeInUse { .. } => [volume_in_use()],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],

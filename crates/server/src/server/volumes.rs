@@ -1,14 +1,15 @@
 //! Volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, Charge, ManagedVolume, MemoryError, Progress, VolumeError, VolumeSpec,
-    WriteLock,
+    Availability, ByteSize, ManagedVolume, MemoryError, Progress, VolumeError, VolumeKind,
+    VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -50,11 +51,9 @@ impl Server {
         spec: &VolumeSpec,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        self.insert_volume(name, identity, spec, |server| {
-            volume::create(spec, &server.core().budget, &mut |p| {
-                progress(p);
-                ControlFlow::Continue(())
-            })
+        let about = name.clone();
+        self.insert_volumes(vec![(name, identity)], |server| {
+            Ok(vec![server.build(&about, spec, progress)?])
         })
     }
 
@@ -69,8 +68,8 @@ impl Server {
         name: VolumeName,
         volume: Arc<dyn ManagedVolume>,
     ) -> Result<(), ServerError> {
-        let spec = volume.storage().spec();
-        self.insert_volume(name, VolumeIdentity::default(), &spec, |_| Ok(volume))
+        let new = vec![(name, VolumeIdentity::default())];
+        self.insert_volumes(new, |_| Ok(vec![volume]))
     }
 
     /// Where volumes report completions of commands that they made wait.
@@ -78,31 +77,74 @@ impl Server {
         Arc::new(self.core().handle.clone())
     }
 
-    /// Reserves the name while `create` runs, which may take time.
-    fn insert_volume(
+    /// Creates the volume that `spec` says; the volume that it is made of exists.
+    fn build(
         &self,
-        name: VolumeName,
-        identity: VolumeIdentity,
+        name: &VolumeName,
         spec: &VolumeSpec,
-        create: impl FnOnce(&Self) -> Result<Arc<dyn ManagedVolume>, VolumeError>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
+        let built = match &spec.kind {
+            VolumeKind::Ram { .. } => volume::create(spec, &self.core().budget, &mut |p| {
+                progress(p);
+                ControlFlow::Continue(())
+            }),
+            VolumeKind::Snapshot { of } => {
+                let origin = self.parent(name, of)?;
+                let taken = volume::take_snapshots(&[(spec, &*origin)]);
+                taken
+                    .map(|mut taken| taken.pop().expect("as many as were asked for"))
+                    .map_err(|(_, error)| error)
+            }
+            VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
+        };
+        built.map_err(|error| volume_error(error, name, spec))
+    }
+
+    /// The volume that `name` is made of.
+    pub(super) fn parent(
+        &self,
+        name: &VolumeName,
+        of: &str,
+    ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
+        let known = of.parse().ok().and_then(|of| self.running_volume(&of).ok());
+        known.ok_or_else(|| ServerError::UnknownParent {
+            volume: name.clone(),
+            of: of.to_owned(),
+        })
+    }
+
+    /// Adds the volumes that `create` makes, one for each name, if it makes them. The names are
+    /// reserved while it runs, which may take time.
+    pub(super) fn insert_volumes(
+        &self,
+        new: Vec<(VolumeName, VolumeIdentity)>,
+        create: impl FnOnce(&Self) -> Result<Vec<Arc<dyn ManagedVolume>>, ServerError>,
     ) -> Result<(), ServerError> {
-        self.state().check_new_volume(&name)?;
-        let create = || -> Result<(Arc<dyn ManagedVolume>, Charge), VolumeError> {
-            let charge = self.core().budget.reserve(VOLUME_BYTES)?;
-            Ok((create(self)?, charge))
+        let names = || new.iter().map(|(name, _)| name);
+        self.state().reserve_names(names())?;
+        let charge = |name| {
+            let charge = self.core().budget.reserve(VOLUME_BYTES);
+            charge.map_err(|error| memory_error(error, name))
         };
-        let created = create();
+        let charges: Result<Vec<_>, _> = names().map(charge).collect();
+        let created = charges.and_then(|charges| Ok((create(self)?, charges)));
         let mut state = self.state();
-        state.reserved_names.remove(&name);
-        let (volume, charge) = created.map_err(|error| volume_error(error, &name, spec))?;
-        let handle = VolumeHandle {
-            name: name.clone(),
-            identity: Arc::new(identity),
-            volume,
-            totals: Arc::default(),
-            _charge: Arc::new(charge),
-        };
-        state.volumes.insert(name, handle);
+        for name in names() {
+            state.reserved_names.remove(name);
+        }
+        let (volumes, charges) = created?;
+        for (((name, identity), volume), charge) in new.into_iter().zip(volumes).zip(charges) {
+            let handle = VolumeHandle {
+                name: name.clone(),
+                identity: Arc::new(identity),
+                volume,
+                created: SystemTime::now(),
+                totals: Arc::default(),
+                _charge: Arc::new(charge),
+            };
+            state.volumes.insert(name, handle);
+        }
         Ok(())
     }
 
@@ -139,13 +181,20 @@ impl Server {
     }
 
     /// Makes every block of a volume read as zeros and frees its memory.
+    ///
+    /// # Errors
+    /// If it cannot be erased, or memory for what its snapshots show could not be allocated.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
-        self.running_volume(name)?.storage().erase();
-        Ok(())
+        let volume = self.running_volume(name)?;
+        let erased = volume.storage().erase();
+        erased.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
     /// A volume, unless the server is stopping.
-    fn running_volume(&self, name: &VolumeName) -> Result<Arc<dyn ManagedVolume>, ServerError> {
+    pub(super) fn running_volume(
+        &self,
+        name: &VolumeName,
+    ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
         let state = self.state();
         state.check_running()?;
         Ok(Arc::clone(&state.volume(name)?.volume))
@@ -198,11 +247,18 @@ impl Server {
     }
 
     /// Removes a volume and its data. While it is attached this fails, unless forced, which
-    /// detaches it everywhere.
+    /// detaches it everywhere. While snapshots or clones are made of it this always fails.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
         state.volume(name)?;
+        let children = state.children(name);
+        if !children.is_empty() {
+            return Err(ServerError::HasChildren {
+                volume: name.clone(),
+                children: list(children.into_iter()),
+            });
+        }
         let attachments = state.attachments(name);
         if !attachments.is_empty() && force == Force::No {
             let registry = &self.core().registry;
@@ -262,6 +318,7 @@ impl VolumeHandle {
         VolumeInfo {
             name: self.name.clone(),
             spec: storage.spec(),
+            created: self.created,
             used_bytes: storage.used_bytes(),
             lock: controls.write_lock(),
             availability: controls.availability(),
@@ -279,19 +336,37 @@ impl State {
             .ok_or_else(|| ServerError::UnknownVolume(name.clone()))
     }
 
-    /// Reserves the name of a volume that is about to be created.
-    fn check_new_volume(&mut self, name: &VolumeName) -> Result<(), ServerError> {
+    /// Reserves the names of volumes that are about to be created.
+    fn reserve_names<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a VolumeName>,
+    ) -> Result<(), ServerError> {
         self.check_running()?;
-        if self.volumes.len() + self.reserved_names.len() >= VOLUMES_MAX {
-            return Err(ServerError::TooMany {
-                what: "volumes",
-                max: VOLUMES_MAX,
-            });
+        let mut reserved = BTreeSet::new();
+        for name in names {
+            if self.volumes.len() + self.reserved_names.len() + reserved.len() >= VOLUMES_MAX {
+                return Err(ServerError::TooMany {
+                    what: "volumes",
+                    max: VOLUMES_MAX,
+                });
+            }
+            let is_known = self.volumes.contains_key(name) || self.reserved_names.contains(name);
+            if is_known || !reserved.insert(name.clone()) {
+                return Err(ServerError::VolumeExists(name.clone()));
+            }
         }
-        if self.volumes.contains_key(name) || !self.reserved_names.insert(name.clone()) {
-            return Err(ServerError::VolumeExists(name.clone()));
-        }
+        self.reserved_names.append(&mut reserved);
         Ok(())
+    }
+
+    /// The snapshots and clones that are made of a volume.
+    fn children(&self, name: &VolumeName) -> Vec<VolumeName> {
+        let is_child = |handle: &&VolumeHandle| {
+            let kind = handle.volume.storage().spec().kind;
+            kind.parent() == Some(name.as_str())
+        };
+        let children = self.volumes.values().filter(is_child);
+        children.map(|handle| handle.name.clone()).collect()
     }
 
     /// Where a volume is attached.
@@ -324,7 +399,11 @@ impl State {
     }
 }
 
-fn volume_error(error: VolumeError, name: &VolumeName, wanted: &VolumeSpec) -> ServerError {
+pub(super) fn volume_error(
+    error: VolumeError,
+    name: &VolumeName,
+    wanted: &VolumeSpec,
+) -> ServerError {
     let volume = name.clone();
     match error {
         VolumeError::Spec(_) => ServerError::VolumeSize {
@@ -333,15 +412,25 @@ fn volume_error(error: VolumeError, name: &VolumeName, wanted: &VolumeSpec) -> S
             min_bytes: VolumeSpec::SIZE_MIN.0,
             max_bytes: VolumeSpec::SIZE_MAX.0,
         },
-        VolumeError::Memory(MemoryError::OverBudget {
+        VolumeError::Memory(error) => memory_error(error, name),
+        VolumeError::Gone => ServerError::UnknownVolume(volume),
+        source => ServerError::Volume { volume, source },
+    }
+}
+
+fn memory_error(error: MemoryError, name: &VolumeName) -> ServerError {
+    match error {
+        MemoryError::OverBudget {
             wanted_bytes,
             free_bytes,
             ..
-        }) => ServerError::OverBudget {
+        } => ServerError::OverBudget {
             needed_bytes: wanted_bytes,
             free_bytes,
         },
-        VolumeError::Memory(source) => ServerError::Memory { volume, source },
-        VolumeError::Gone => ServerError::UnknownVolume(volume),
+        source => ServerError::Memory {
+            volume: name.clone(),
+            source,
+        },
     }
 }

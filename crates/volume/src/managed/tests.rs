@@ -155,7 +155,7 @@ fn a_size_that_no_volume_has_changes_nothing() {
         .expect("thin");
     assert_eq!(disk.geometry().blocks, Blocks(4096));
     write(&disk, 0, &[5; 512]).expect("fits");
-    disk.storage().erase();
+    disk.storage().erase().expect("it has no snapshots");
     assert_eq!(read(&disk, 0, 1), [0; 512]);
     assert_eq!(disk.storage().used_bytes(), 0);
 }

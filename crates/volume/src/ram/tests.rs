@@ -11,7 +11,9 @@ fn disk(size_bytes: u64, budget_bytes: u64) -> RamVolume {
 }
 
 fn created(spec: &VolumeSpec, budget: &Arc<Budget>) -> Result<RamVolume, VolumeError> {
-    let VolumeKind::Ram { provision } = spec.kind;
+    let VolumeKind::Ram { provision } = spec.kind else {
+        panic!("{} is not RAM", spec.kind);
+    };
     RamVolume::new(spec.geometry(), provision, budget, &mut no_progress)
 }
 

@@ -14,8 +14,8 @@ use volume::filters::FaultError;
 use super::*;
 use crate::store::{LineFault, Place};
 use crate::{
-    ClientError, Definitions, DefinitionsError, ListenError, Portal, PortalFault, SecretFileError,
-    TokenError, parse,
+    ClientError, Definitions, DefinitionsError, ListenError, ParentFault, Portal, PortalFault,
+    SecretFileError, TokenError, parse,
 };
 
 fn volume() -> VolumeName {
@@ -57,12 +57,19 @@ fn messages_of_rejected_changes() {
         EngineError::Store(_) => [EngineError::Store(unsaved())],
         EngineError::Busy { .. } => [EngineError::Busy { volume: volume(), action: "creation" }],
         EngineError::HoldsData { .. } => [EngineError::HoldsData { volume: volume(), used_bytes: 2 << 20 }],
+        EngineError::ContentsLost { .. } => [EngineError::ContentsLost { volume: volume() }],
+        EngineError::DiscardsChanges { .. } => [EngineError::DiscardsChanges {
+            volume: volume(),
+            snapshot: "s1".parse().expect("a name"),
+            changed_bytes: 64 << 10,
+        }],
         EngineError::PortalInUse { .. } => [EngineError::PortalInUse { portal: portal.0, connections: 3 }],
         EngineError::LosesData { .. } => [EngineError::LosesData { volumes: "rd0, rd1".to_owned() }],
     });
     let plans = every_variant!(PlanError {
         PlanError::BlockSize(_) => [PlanError::BlockSize(volume())],
         PlanError::Kind(_) => [PlanError::Kind(volume())],
+        PlanError::SnapshotSize(_) => [PlanError::SnapshotSize(volume())],
         PlanError::Identity(_) => [PlanError::Identity(volume())],
     });
     insta::assert_snapshot!(messages(&errors) + &messages(&plans));
@@ -167,6 +174,16 @@ fn messages_of_definitions_that_cannot_be() {
             kind: "uuid",
             id: "6ba7b810-9dad-41d1-80b4-00c04fd430c8".to_owned(),
         }],
+        DefinitionFault::Parent { .. } => [
+            DefinitionFault::parent(&volume(), ParentFault::Undefined { of: "rd1".to_owned() }),
+            DefinitionFault::parent(&volume(), ParentFault::Kind {
+                of: "rd1".to_owned(),
+                kind: volume::VolumeKind::Snapshot { of: "rd2".to_owned() },
+            }),
+            DefinitionFault::parent(&volume(), ParentFault::BlockSize { of: "rd1".to_owned(), bytes: 4096 }),
+            DefinitionFault::parent(&volume(), ParentFault::Size { of: "rd1".to_owned(), size: ByteSize(1 << 30) }),
+            DefinitionFault::parent(&volume(), ParentFault::Circle { of: "rd1".to_owned() }),
+        ],
         DefinitionFault::Volume { .. } => [DefinitionFault::Volume {
             volume: volume(),
             fault: SpecError::NotWholeBlocks {
