@@ -30,8 +30,8 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use op::{Admission, Intent, Op, OpKind, ReadDest, Unmap};
+pub use op::{Admission, DataUse, Intent, Op, OpKind, Persistence, ReadDest, Unmap};
 pub use status::Status;
 pub use ticket::{Completion, Completions, Settled, Ticket};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
-pub use volume::{Allocation, Pinned, RawSpan, Volume};
+pub use volume::{Allocation, Pinned, RawSpan, Volume, WriteCache};

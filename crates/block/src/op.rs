@@ -117,6 +117,39 @@ pub struct Intent<'a> {
     pub extents: &'a [Extent],
     /// The length of the command's work in bytes, which filters count: 0 for a flush.
     pub len_bytes: u64,
+    /// What the command does with the contents of its blocks.
+    pub data_use: DataUse,
+    /// What its answer promises.
+    pub persistence: Persistence,
+}
+
+/// What a command does with the contents of its blocks, so that a volume brings into memory only
+/// what is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataUse {
+    /// They are read or compared.
+    Read,
+    /// They are checked to be readable; their contents go nowhere.
+    Verify,
+    /// They are overwritten; their old contents are not needed.
+    Overwrite,
+    /// They are read, and then changed in part.
+    Modify,
+    /// The first extent is overwritten with the contents of the others.
+    Copy,
+    /// They become zeros or are discarded.
+    Erase,
+    /// The command has no blocks: a flush.
+    Flush,
+}
+
+/// What the answer of a command promises about its data if the volume has a volatile write cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Persistence {
+    /// Nothing until the next flush.
+    Volatile,
+    /// They are on stable storage (Force Unit Access).
+    Durable,
 }
 
 /// A volume's word on a command as a whole, before any of its data moves (see

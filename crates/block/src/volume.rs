@@ -24,6 +24,15 @@ pub struct Allocation {
     pub len_bytes: u64,
 }
 
+/// Whether writes that were answered can be lost with the power of what stores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCache {
+    /// A flush makes nothing safer than it is. Memory of this process is as durable as it gets.
+    Absent,
+    /// They are safe after a flush, or if they asked for [`Persistence::Durable`](crate::Persistence::Durable).
+    Volatile,
+}
+
 /// A block device. Shared by every session that serves it; all methods take `&self` and none waits.
 pub trait Volume: Send + Sync {
     /// Block size and capacity now. A resize changes it between two calls.
@@ -36,6 +45,11 @@ pub trait Volume: Send + Sync {
     /// acts on this machine.
     fn is_ready(&self) -> bool {
         true
+    }
+
+    /// Whether hosts must flush to make their writes safe. It never changes.
+    fn write_cache(&self) -> WriteCache {
+        WriteCache::Absent
     }
 
     /// Decides, once per command of a protocol, whether and when the command may continue: filters

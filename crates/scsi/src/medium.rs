@@ -4,7 +4,7 @@
 
 mod execution;
 
-use block::{BlockSize, Blocks, Extent, Geometry, Lba, Unmap};
+use block::{BlockSize, Blocks, DataUse, Extent, Geometry, Lba, OpKind, Persistence, Unmap};
 
 use crate::opcodes::Name;
 use crate::sense::{Asc, Sense};
@@ -114,6 +114,38 @@ impl Medium {
         }
     }
 
+    /// The kind of operation for filters and statistics.
+    pub const fn op_kind(&self) -> OpKind {
+        match self {
+            Self::Read(_) | Self::VerifyData(..) | Self::VerifyMedium(_) | Self::PreFetch(_) => {
+                OpKind::Read
+            }
+            Self::Unmap { .. } | Self::Sanitize(_) => OpKind::Discard,
+            Self::SynchronizeCache => OpKind::Flush,
+            Self::Write(_)
+            | Self::WriteAtomic(_)
+            | Self::CompareAndWrite(_)
+            | Self::OrWrite(_)
+            | Self::WriteSame { .. } => OpKind::Write,
+        }
+    }
+
+    /// What the command does with the contents of its blocks.
+    pub const fn data_use(&self) -> DataUse {
+        match self {
+            Self::Read(_) | Self::VerifyData(..) => DataUse::Read,
+            Self::VerifyMedium(_) | Self::PreFetch(_) => DataUse::Verify,
+            Self::Write(_) | Self::WriteAtomic(_) => DataUse::Overwrite,
+            Self::CompareAndWrite(_) | Self::OrWrite(_) => DataUse::Modify,
+            // Whether its block is one of zeros is known when it arrives.
+            Self::WriteSame { zeros: false, .. } => DataUse::Overwrite,
+            Self::WriteSame { zeros: true, .. } | Self::Unmap { .. } | Self::Sanitize(_) => {
+                DataUse::Erase
+            }
+            Self::SynchronizeCache => DataUse::Flush,
+        }
+    }
+
     /// Bytes of data-in that the command gives.
     pub fn data_in_len(&self, block_size: BlockSize) -> u64 {
         match self {
@@ -155,6 +187,20 @@ fn fields(cdb: &[u8; 16]) -> Fields {
             blocks: u64::from(be32(10)),
             length_at: 10,
         },
+    }
+}
+
+/// FUA (SBC-4, "READ (10) command"): bit 3 of byte 1 in the CDBs that have it.
+pub const fn persistence(cdb: &[u8; 16]) -> Persistence {
+    const FUA: u8 = 0x08;
+    match cdb[0] {
+        // READ and WRITE (10), (12), (16), COMPARE AND WRITE, ORWRITE (16), WRITE ATOMIC (16).
+        0x28 | 0x2A | 0xA8 | 0xAA | 0x88 | 0x8A | 0x89 | 0x8B | 0x9C if cdb[1] & FUA != 0 => {
+            Persistence::Durable
+        }
+        // WRITE AND VERIFY (10), (12), (16): what is verified is on the medium.
+        0x2E | 0xAE | 0x8E => Persistence::Durable,
+        _ => Persistence::Volatile,
     }
 }
 

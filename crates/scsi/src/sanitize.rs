@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use block::{Extent, Intent, OpKind, Settled, Status, Volume};
+use block::{DataUse, Extent, Intent, OpKind, Persistence, Settled, Status, Volume};
 use session::{Admitted, Leases, Resumed};
 
 use crate::medium::{Execution, Medium};
@@ -186,6 +186,8 @@ impl SanitizeWork {
             kind: OpKind::Discard,
             extents: &[self.extent],
             len_bytes: 0,
+            data_use: DataUse::Erase,
+            persistence: Persistence::Durable,
         };
         let admitted = leases.admit(slot, &self.volume, now, &intent);
         match admitted {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use block::{
     Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Pinned, Settled,
-    Status, Ticket, Volume,
+    Status, Ticket, Volume, WriteCache,
 };
 use memory::{Progress, Snapshot, Store};
 
@@ -296,6 +296,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
 
     fn is_ready(&self) -> bool {
         !self.controls.has(OFFLINE) && self.volume.is_ready()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.volume.write_cache()
     }
 
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {

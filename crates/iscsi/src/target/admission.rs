@@ -70,6 +70,8 @@ impl<'a> Admission<'a> {
             kind,
             extents,
             len_bytes: task.len,
+            data_use: task.data_use(),
+            persistence: medium::persistence(&task.cdb),
         };
         match self.leases.admit(self.slot, volume, self.now, &intent) {
             Admitted::Now => {}

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use block::{BlockSize, Extent, OpKind, Status};
+use block::{BlockSize, DataUse, Extent, OpKind, Status};
 use scsi::{CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey};
 use session::{RemoteBuffer, SourceId};
 
@@ -258,15 +258,19 @@ impl Task {
             Work::Read(_) => Some(OpKind::Read),
             Work::Write(_) => Some(OpKind::Write),
             Work::Sanitize => Some(OpKind::Discard),
-            Work::Gathered(transfer) => Some(match transfer {
-                Medium::Unmap { .. } => OpKind::Discard,
-                Medium::SynchronizeCache => OpKind::Flush,
-                Medium::VerifyData(..) | Medium::VerifyMedium(_) | Medium::PreFetch(_) => {
-                    OpKind::Read
-                }
-                _ => OpKind::Write,
-            }),
+            Work::Gathered(transfer) => Some(transfer.op_kind()),
             Work::Parameters | Work::Data(_) | Work::None => None,
+        }
+    }
+
+    /// What the command does with the contents of its blocks.
+    pub(crate) fn data_use(&self) -> DataUse {
+        match self.work {
+            Work::Read(_) => DataUse::Read,
+            Work::Write(_) => DataUse::Overwrite,
+            Work::Sanitize => DataUse::Erase,
+            Work::Gathered(transfer) => transfer.data_use(),
+            Work::Parameters | Work::Data(_) | Work::None => DataUse::Flush,
         }
     }
 

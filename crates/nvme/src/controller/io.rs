@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use block::{Blocks, Extent, Geometry, Intent, Lba, OpKind, Unmap};
+use block::{Blocks, DataUse, Extent, Geometry, Intent, Lba, OpKind, Persistence, Unmap};
 use session::{Admitted, Leases, SourceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -76,6 +76,20 @@ pub(super) enum Action {
     Flush,
     /// Not the volume's: a command of the control path.
     Control,
+}
+
+impl Action {
+    /// What the command does with the contents of its blocks.
+    pub(super) const fn data_use(self) -> DataUse {
+        match self {
+            Self::Read | Self::Compare | Self::FusedCompare => DataUse::Read,
+            Self::Verify => DataUse::Verify,
+            Self::Write | Self::FusedWrite => DataUse::Overwrite,
+            Self::WriteZeroes(_) | Self::Deallocate => DataUse::Erase,
+            Self::Copy => DataUse::Copy,
+            Self::Flush | Self::Hint | Self::Control => DataUse::Flush,
+        }
+    }
 }
 
 /// How filters and statistics class a command; `None` for opcodes that are not known.
@@ -194,6 +208,7 @@ fn transfer<B: Backend>(
         extent,
         len_bytes: len_bytes as u32,
         from_host,
+        persistence: persistence(sqe),
     };
     Ok(measured.admit(context, geometry, &namespace, len_bytes))
 }
@@ -242,7 +257,10 @@ fn without_data<B: Backend>(
         // Verify Size Limit (VSL) is as MDTS.
         return Err(StatusCode::InvalidField.into());
     }
-    let measured = Measured::bare(action, extent);
+    let measured = Measured {
+        persistence: persistence(sqe),
+        ..Measured::bare(action, extent)
+    };
     Ok(measured.admit(context, geometry, &namespace, range.len))
 }
 
@@ -262,10 +280,9 @@ fn dataset_management<B: Backend>(
         Action::Deallocate
     };
     let measured = Measured {
-        action,
-        extent: Extent::new(Lba(0), Blocks(0)),
         len_bytes,
         from_host: Some(list_pointer(pointer, len_bytes)?),
+        ..Measured::bare(action, Extent::new(Lba(0), Blocks(0)))
     };
     let geometry = namespace.volume.geometry();
     Ok(measured.unadmitted(geometry, &namespace))
@@ -291,10 +308,9 @@ fn copy<B: Backend>(context: &Context<'_>, sqe: &Sqe, backend: &mut B) -> Result
     }
     let len_bytes = ranges * size_of::<CopyRange>() as u32;
     let measured = Measured {
-        action: Action::Copy,
-        extent: Extent::new(Lba(sqe.cdw10_11()), Blocks(0)),
         len_bytes,
         from_host: Some(list_pointer(pointer, len_bytes)?),
+        ..Measured::bare(Action::Copy, Extent::new(Lba(sqe.cdw10_11()), Blocks(0)))
     };
     let geometry = namespace.volume.geometry();
     Ok(measured.unadmitted(geometry, &namespace))
@@ -312,6 +328,7 @@ struct Measured {
     extent: Extent,
     len_bytes: u32,
     from_host: Option<DataPointer>,
+    persistence: Persistence,
 }
 
 impl Measured {
@@ -321,6 +338,7 @@ impl Measured {
             extent,
             len_bytes: 0,
             from_host: None,
+            persistence: Persistence::Volatile,
         }
     }
 
@@ -345,6 +363,8 @@ impl Measured {
                     kind,
                     extents: &extents[..usize::from(has_blocks)],
                     len_bytes: work_bytes,
+                    data_use: self.action.data_use(),
+                    persistence: self.persistence,
                 };
                 let (slot, volume) = (context.slot.index(), namespace.volume);
                 context.leases.admit(slot, volume, context.now, &intent)
@@ -412,6 +432,15 @@ fn check_protection(sqe: &Sqe) -> Result<(), Status> {
         Ok(())
     } else {
         Err(INVALID_PROTECTION_INFORMATION)
+    }
+}
+
+/// Force Unit Access (FUA).
+fn persistence(sqe: &Sqe) -> Persistence {
+    if sqe.cdw12.get() & 1 << 30 == 0 {
+        Persistence::Volatile
+    } else {
+        Persistence::Durable
     }
 }
 

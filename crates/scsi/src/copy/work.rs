@@ -12,7 +12,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use block::{Blocks, Extent, Intent, Lba, Op, OpKind, ReadDest, Settled, Status, Volume};
+use block::{
+    Blocks, DataUse, Extent, Intent, Lba, Op, OpKind, Persistence, ReadDest, Settled, Status,
+    Volume,
+};
 use session::{Admitted, Leases, Resumed};
 
 use super::{CopyRecord, CopySegment, CopyState, SEGMENTS_MAX};
@@ -264,15 +267,17 @@ impl CopyWork {
         };
         let len_bytes = SLICE_LEN_BYTES_MAX.min(ends.len_bytes - self.done_bytes);
         let mut awaited = 0;
-        for (slot, kind, (volume, extent)) in [
+        for (slot, kind, data_use, (volume, extent)) in [
             (
                 slots.source,
                 OpKind::Read,
+                DataUse::Read,
                 ends.read(self.done_bytes, len_bytes),
             ),
             (
                 slots.destination,
                 OpKind::Write,
+                DataUse::Overwrite,
                 ends.written(self.done_bytes, len_bytes),
             ),
         ] {
@@ -280,6 +285,8 @@ impl CopyWork {
                 kind,
                 extents: &[extent],
                 len_bytes,
+                data_use,
+                persistence: Persistence::Volatile,
             };
             match leases.admit(slot, volume, now, &intent) {
                 Admitted::Now => {}

@@ -1,5 +1,5 @@
 use block::testing::{LateVolume, Lateness};
-use block::{BlockSize, Blocks, Extent, Lba};
+use block::{BlockSize, Blocks, DataUse, Extent, Lba, Persistence};
 use proptest::prelude::*;
 
 use super::*;
@@ -16,6 +16,8 @@ fn admit(leases: &mut Leases, slot: usize, volume: &Arc<dyn Volume>, kind: OpKin
         kind,
         extents: &[Extent::new(Lba(0), Blocks(8))],
         len_bytes: 4096,
+        data_use: DataUse::Read,
+        persistence: Persistence::Volatile,
     };
     leases.admit(slot, volume, Instant::now(), &intent)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::testing::{LateVolume, Lateness};
-use block::{BlockSize, Blocks, Lba, ReadDest, Unmap};
+use block::{BlockSize, Blocks, DataUse, Lba, Persistence, ReadDest, Unmap};
 use memory::{Budget, Provision};
 
 use super::*;
@@ -36,6 +36,8 @@ fn admit(disk: &impl Volume, now: Instant, kind: OpKind, len_bytes: u64) -> Admi
         kind,
         extents,
         len_bytes,
+        data_use: DataUse::Read,
+        persistence: Persistence::Volatile,
     };
     disk.admit(now, &intent, TICKET)
 }

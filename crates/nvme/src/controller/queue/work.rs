@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use block::{Blocks, Extent, Geometry, Intent, Lba, Op, Unmap};
+use block::{Blocks, Extent, Geometry, Intent, Lba, Op, Persistence, Unmap};
 use session::{Admitted, Leases};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -108,6 +108,9 @@ impl Slot {
             kind,
             extents: &extents[..len],
             len_bytes: blocks << self.block_shift,
+            data_use: self.action.data_use(),
+            // Neither Copy's nor Dataset Management's effect can be forced.
+            persistence: Persistence::Volatile,
         };
         leases.admit(id.index(), namespace.volume, now, &intent)
     }
