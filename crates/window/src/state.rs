@@ -1,0 +1,361 @@
+//! What a window's lock guards: which frame holds which window block, who waits for what, and what
+//! is in flight.
+//!
+//! Lock order: the state, then one frame. Whoever holds several frames does not take the state.
+
+mod admission;
+mod erasures;
+mod flushes;
+mod settling;
+mod transfers;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::{Blocks, ByteRange, Completion, Extent, Lba, Status, Ticket};
+use memory::Budget;
+
+use crate::backing::{Backing, BackingOp, Request, RequestId};
+use crate::frame::Frame;
+use crate::lease::{Lease, Stage};
+use crate::sectors::SectorSet;
+
+use erasures::Erasure;
+use flushes::Flushes;
+
+/// The most leases of a window at a time.
+pub(crate) const LEASES_MAX: usize = 1 << 16;
+
+/// Sizes of a window, as powers of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// log2 of the bytes of a sector, which is a block of the volume.
+    pub(crate) sector_shift: u32,
+    /// log2 of the sectors of a frame.
+    pub(crate) frame_shift: u32,
+    pub(crate) frames_max: u32,
+}
+
+/// A run of sectors inside one window block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) block: u64,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// Sectors of the extent before this piece.
+    pub(crate) before: u64,
+}
+
+impl Shape {
+    pub(crate) const fn frame_bytes(self) -> usize {
+        1 << (self.sector_shift + self.frame_shift)
+    }
+
+    /// How many window blocks an extent touches.
+    pub(crate) const fn blocks_of(self, extent: Extent) -> u64 {
+        if extent.blocks.0 == 0 {
+            return 0;
+        }
+        let last = extent.lba.0 + extent.blocks.0 - 1;
+        (last >> self.frame_shift) - (extent.lba.0 >> self.frame_shift) + 1
+    }
+
+    /// The pieces of an extent, in order.
+    pub(crate) fn pieces(self, extent: Extent) -> impl Iterator<Item = Piece> {
+        let frame_sectors = 1_u64 << self.frame_shift;
+        let mut before = 0;
+        std::iter::from_fn(move || {
+            let left = extent.blocks.0 - before;
+            let at = extent.lba.0 + before;
+            let first = at & (frame_sectors - 1);
+            let count = left.min(frame_sectors - first);
+            let piece = Piece {
+                block: at >> self.frame_shift,
+                first: first as u32,
+                count: count as u32,
+                before,
+            };
+            before += count;
+            (count > 0).then_some(piece)
+        })
+    }
+
+    /// The sectors of a window block.
+    pub(crate) const fn extent_of(self, block: u64) -> Extent {
+        Extent::new(
+            Lba(block << self.frame_shift),
+            Blocks(1 << self.frame_shift),
+        )
+    }
+
+    /// The sectors of `extent` in a window block.
+    pub(crate) fn covered(self, block: u64, extent: Extent) -> SectorSet {
+        let whole = self.extent_of(block);
+        let end = |extent: Extent| extent.lba.0.saturating_add(extent.blocks.0);
+        let first = whole.lba.0.max(extent.lba.0);
+        let last = end(whole).min(end(extent));
+        let count = last.saturating_sub(first);
+        SectorSet::span(
+            (first.min(last) - whole.lba.0.min(last)) as u32,
+            count as u32,
+        )
+    }
+
+    /// The bytes of the volume that a run of sectors of a window block stands for.
+    const fn byte_range(self, block: u64, first: u32, count: u32) -> ByteRange {
+        ByteRange {
+            offset: ((block << self.frame_shift) + first as u64) << self.sector_shift,
+            len: (count as u64) << self.sector_shift,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    shape: Shape,
+    frames: Arc<[Mutex<Frame>]>,
+    backing: Arc<dyn Backing>,
+    budget: Arc<Budget>,
+    slots: Box<[Slot]>,
+    /// The frame of each window block that is in memory.
+    map: HashMap<u64, u32>,
+    /// Frames without a window block: those with memory at the end.
+    free: VecDeque<u32>,
+    /// How many of them have memory.
+    idle_frames: usize,
+    /// Frames that no lease keeps, but which are still in transfer or dirty. They become free
+    /// without anything that a peer does.
+    soon_free: usize,
+    leases: Vec<Lease>,
+    free_leases: Vec<u32>,
+    by_ticket: HashMap<Ticket, u32>,
+    /// Leases that wait for frames, oldest first.
+    queue: VecDeque<u32>,
+    /// How many window blocks they need.
+    promised: usize,
+    active: Vec<Option<Active>>,
+    free_ids: Vec<u32>,
+    erasures: Vec<Erasure>,
+    flushes: Flushes,
+    /// Completions that are to be delivered once the lock is released.
+    done: VecDeque<Completion>,
+    /// Frames that an erasure touches: kept for its memory.
+    scratch: Vec<u32>,
+    is_closed: bool,
+}
+
+/// What is known about a frame besides its bytes.
+#[derive(Debug, Default)]
+struct Slot {
+    /// How many leases keep it.
+    leases: u32,
+    waiters: Vec<Waiter>,
+    /// How many writes of it were ever started.
+    writes_started: u64,
+    /// Requests of its write that are in flight, what failed of it, and why.
+    parts: u32,
+    failed: SectorSet,
+    failure: Option<Status>,
+    /// Whether dirty sectors are to be written as soon as possible.
+    is_write_wanted: bool,
+    /// Whether the next write must be durable.
+    is_durable_wanted: bool,
+    /// The last transfer was a write: a fill comes next, if one is wanted.
+    was_written: bool,
+    /// The flush that is prepared waits for the write of this number.
+    flush_until: Option<u64>,
+}
+
+/// A lease that waits for a frame.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    lease: u32,
+    sectors: SectorSet,
+    event: Awaited,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// The sectors become valid.
+    Fill,
+    /// The write of this number ends.
+    Write(u64),
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Active {
+    /// A run of sectors of a frame is read.
+    Fill { frame: u32, run: (u32, u32) },
+    /// A run of sectors of a frame is written.
+    Write { frame: u32, run: (u32, u32) },
+    /// The backing flushes.
+    Flush,
+    /// An erasure, by its number.
+    Erasure(u64),
+}
+
+impl State {
+    pub(crate) fn new(
+        shape: Shape,
+        frames: Arc<[Mutex<Frame>]>,
+        backing: Arc<dyn Backing>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        let count = frames.len();
+        Self {
+            shape,
+            frames,
+            backing,
+            budget,
+            slots: (0..count).map(|_| Slot::default()).collect(),
+            map: HashMap::with_capacity(count),
+            free: (0..count as u32).rev().collect(),
+            idle_frames: 0,
+            soon_free: 0,
+            leases: Vec::new(),
+            free_leases: Vec::new(),
+            by_ticket: HashMap::new(),
+            queue: VecDeque::new(),
+            promised: 0,
+            active: Vec::new(),
+            free_ids: Vec::new(),
+            erasures: Vec::new(),
+            flushes: Flushes::default(),
+            done: VecDeque::new(),
+            scratch: Vec::new(),
+            is_closed: false,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// The frame that holds a window block.
+    pub(crate) fn frame_of(&self, block: u64) -> Option<u32> {
+        self.map.get(&block).copied()
+    }
+
+    /// The request of this name, which is in flight.
+    pub(crate) fn active(&self, id: RequestId) -> Active {
+        self.active[id.0 as usize].expect("a backing names requests that are in flight")
+    }
+
+    /// A completion to deliver.
+    pub(crate) fn next_done(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    /// How many frames hold a window block, and how many leases there are.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        (self.map.len(), self.by_ticket.len())
+    }
+
+    /// Every command that waits fails, and nothing is started any more.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.queue.clear();
+        self.promised = 0;
+        for slot in &mut self.slots {
+            slot.waiters.clear();
+        }
+        for erasure in &mut self.erasures {
+            erasure.waiters.clear();
+        }
+        self.flushes = Flushes::default();
+        for index in 0..self.leases.len() as u32 {
+            let lease = &mut self.leases[index as usize];
+            if lease.stage != Stage::Granted {
+                lease.awaited = 0;
+                lease.failure = Some(Status::Gone);
+                self.report(index);
+            }
+        }
+    }
+
+    fn submit(&mut self, active: Active, op: BackingOp, range: ByteRange) {
+        let id = self.free_ids.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() as u32 - 1
+        });
+        self.active[id as usize] = Some(active);
+        self.backing.submit(Request {
+            id: RequestId(id),
+            op,
+            range,
+        });
+    }
+
+    pub(crate) fn retire(&mut self, id: RequestId) {
+        self.active[id.0 as usize] = None;
+        self.free_ids.push(id.0);
+    }
+
+    fn slot(&mut self, frame: u32) -> &mut Slot {
+        &mut self.slots[frame as usize]
+    }
+
+    fn lease(&mut self, index: u32) -> &mut Lease {
+        &mut self.leases[index as usize]
+    }
+
+    /// A lease waits for one thing less. If that was the last one, its command goes on. Called for
+    /// completions of the backing alone.
+    fn end_wait(&mut self, index: u32, failure: Option<Status>) {
+        let lease = self.lease(index);
+        lease.failure = lease.failure.or(failure);
+        lease.awaited -= 1;
+        if lease.awaited > 0 {
+            return;
+        }
+        if lease.then_flush && lease.failure.is_none() {
+            lease.then_flush = false;
+            self.join_flush(index);
+        } else {
+            self.report(index);
+        }
+    }
+
+    /// A command may go on, or has failed.
+    fn report(&mut self, index: u32) {
+        let lease = self.lease(index);
+        lease.stage = Stage::Granted;
+        let completion = Completion {
+            ticket: lease.ticket,
+            result: lease.failure.map_or(Ok(()), Err),
+        };
+        self.done.push_back(completion);
+    }
+
+    /// Frames that hold blocks of `extent`, in [`scratch`](Self::scratch).
+    fn find_resident(&mut self, extent: Extent) {
+        let shape = self.shape;
+        self.scratch.clear();
+        if shape.blocks_of(extent) > self.map.len() as u64 {
+            let touched = |block: u64| shape.extent_of(block).overlaps(extent);
+            let frames = self.map.iter().filter(|(block, _)| touched(**block));
+            self.scratch.extend(frames.map(|(_, frame)| *frame));
+        } else {
+            let blocks = shape.pieces(extent).map(|piece| piece.block);
+            let frames = blocks.filter_map(|block| self.map.get(&block).copied());
+            self.scratch.extend(frames);
+        }
+    }
+}
+
+/// Locks a frame. A panic under the lock leaves no half-changed frame that anyone would read: its
+/// state was asserted before its bytes changed.
+pub(crate) fn lock(frame: &Mutex<Frame>) -> MutexGuard<'_, Frame> {
+    frame.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a frame of a state, borrowing only its frames.
+macro_rules! frame {
+    ($state:expr, $frame:expr) => {
+        $crate::state::lock(&$state.frames[$frame as usize])
+    };
+}
+use frame;

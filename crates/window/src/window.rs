@@ -1,0 +1,490 @@
+//! The window: what sessions and a backing call.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use block::{
+    Admission, BlockSize, Blocks, Completion, Completions, DataUse, Extent, Geometry, Intent, Lba,
+    Op, OpKind, Persistence, ReadDest, Settled, Status, Ticket,
+};
+use memory::Budget;
+
+use crate::backing::{Backing, BackingClient, BackingError, BackingOp, RequestId};
+use crate::frame::{Frame, FrameState, byte_range};
+use crate::sectors::{SECTORS_MAX, SectorSet};
+use crate::state::{Active, Piece, Shape, State, lock};
+
+/// The longest operation that is atomic as a whole, besides compare-and-writes: what SCSI's WRITE
+/// ATOMIC may write.
+const ATOMIC_LEN_BYTES_MAX: usize = 128 << 10;
+/// The most frames of one atomic operation: a compare-and-write has at most 512 KiB.
+const ATOMIC_FRAMES_MAX: usize = 33;
+/// Completions that are reported between two looks at the list of them.
+const BATCH: usize = 16;
+/// The connection of commands of the window itself.
+const INTERNAL: u64 = u64::MAX;
+
+/// How large a window is.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowOptions {
+    /// Bytes of a frame: a power of two from [`FRAME_BYTES_MIN`](Self::FRAME_BYTES_MIN) to
+    /// [`FRAME_BYTES_MAX`](Self::FRAME_BYTES_MAX).
+    pub frame_bytes: u32,
+    /// The most memory of all frames in bytes. It is charged to the budget when it is used.
+    pub memory_bytes_max: u64,
+}
+
+impl WindowOptions {
+    /// The smallest frame.
+    pub const FRAME_BYTES_MIN: u32 = 16 << 10;
+    /// The largest frame.
+    pub const FRAME_BYTES_MAX: u32 = 64 << 10;
+}
+
+/// Blocks of a backing that are in memory. See the crate.
+pub struct Window {
+    shape: Shape,
+    block_size: BlockSize,
+    blocks: AtomicU64,
+    frames: Arc<[Mutex<Frame>]>,
+    state: Mutex<State>,
+    completions: Arc<dyn Completions>,
+    /// The command of the window itself: held while it is executed.
+    internal: Mutex<()>,
+    internal_done: (Mutex<Option<Result<(), Status>>>, Condvar),
+}
+
+impl Window {
+    /// A window on `backing`, which has the given size and blocks. Commands that waited are reported
+    /// to `completions`.
+    pub fn new(
+        geometry: Geometry,
+        options: WindowOptions,
+        backing: Arc<dyn Backing>,
+        budget: Arc<Budget>,
+        completions: Arc<dyn Completions>,
+    ) -> Self {
+        let frame_bytes = options.frame_bytes;
+        assert!(
+            (WindowOptions::FRAME_BYTES_MIN..=WindowOptions::FRAME_BYTES_MAX)
+                .contains(&frame_bytes)
+                && frame_bytes.is_power_of_two(),
+            "the frame size is one of the allowed ones"
+        );
+        let sector_shift = geometry.block_size.shift();
+        let shape = Shape {
+            sector_shift,
+            frame_shift: frame_bytes.trailing_zeros() - sector_shift,
+            frames_max: (options.memory_bytes_max / u64::from(frame_bytes)).max(1) as u32,
+        };
+        Self::with_shape(geometry, shape, backing, budget, completions)
+    }
+
+    pub(crate) fn with_shape(
+        geometry: Geometry,
+        shape: Shape,
+        backing: Arc<dyn Backing>,
+        budget: Arc<Budget>,
+        completions: Arc<dyn Completions>,
+    ) -> Self {
+        assert!(
+            1 << shape.frame_shift <= SECTORS_MAX,
+            "a set of sectors covers a frame"
+        );
+        let frames: Arc<[_]> = (0..shape.frames_max).map(|_| Mutex::default()).collect();
+        let state = State::new(shape, Arc::clone(&frames), backing, budget);
+        Self {
+            shape,
+            block_size: geometry.block_size,
+            blocks: AtomicU64::new(geometry.blocks.0),
+            frames,
+            state: Mutex::new(state),
+            completions,
+            internal: Mutex::default(),
+            internal_done: (Mutex::default(), Condvar::new()),
+        }
+    }
+
+    /// Block size and capacity.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::new(self.block_size, Blocks(self.blocks.load(Ordering::Acquire)))
+    }
+
+    /// The backing has grown to `blocks` blocks.
+    pub fn grow(&self, blocks: Blocks) {
+        self.blocks.fetch_max(blocks.0, Ordering::Release);
+    }
+
+    /// See [`block::Volume::admit`].
+    pub fn admit(&self, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        let geometry = self.geometry();
+        for extent in intent.extents {
+            if let Err(status) = geometry.byte_range(*extent) {
+                return Admission::Fail(status, None);
+            }
+        }
+        self.state().admit(intent, ticket)
+    }
+
+    /// See [`block::Volume::execute`].
+    pub fn execute(&self, op: Op<'_>) -> Result<(), Status> {
+        if self.state().is_closed() {
+            return Err(Status::Gone);
+        }
+        match op {
+            Op::Read { extent, dest } => match dest {
+                ReadDest::Copy(buffer) => self.read(extent, buffer),
+                ReadDest::InPlace => self.check(extent, None),
+            },
+            Op::Write { extent, data } => {
+                self.check(extent, Some(data.len()))?;
+                if data.len() <= ATOMIC_LEN_BYTES_MAX
+                    && self.shape.blocks_of(extent) > 1
+                    && self.shape.blocks_of(extent) <= ATOMIC_FRAMES_MAX as u64
+                {
+                    self.lock_all(extent)?.write(data);
+                    return Ok(());
+                }
+                self.write(extent, data)
+            }
+            Op::WriteZeroes { extent, unmap } => self.erase(extent, BackingOp::WriteZeroes(unmap)),
+            Op::Discard { extent } => self.erase(extent, BackingOp::Discard),
+            Op::Flush => Ok(()),
+            Op::Verify { extent } => self.check(extent, None),
+            Op::Compare { extent, data } => self.compare(extent, data),
+            Op::CompareAndWrite {
+                extent,
+                compare,
+                write,
+            } => {
+                self.check(extent, Some(compare.len()))?;
+                self.check(extent, Some(write.len()))?;
+                let mut locked = self.lock_all(extent)?;
+                locked.compare(compare)?;
+                locked.write(write);
+                Ok(())
+            }
+            Op::Copy { from, to } => self.copy(from, to),
+        }
+    }
+
+    /// See [`block::Volume::settle`].
+    pub fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
+        self.state().settle(ticket)
+    }
+
+    /// See [`block::Volume::release`].
+    pub fn release(&self, ticket: Ticket) {
+        self.state().release(ticket);
+    }
+
+    /// Makes all blocks read as zeros, and waits until the backing has done so. Not for threads of
+    /// sessions or of the backing.
+    ///
+    /// # Errors
+    /// What the backing says.
+    pub fn erase_all(&self) -> Result<(), Status> {
+        let _one_at_a_time = self.internal.lock();
+        let ticket = Ticket {
+            connection: INTERNAL,
+            slot: 0,
+            generation: 0,
+        };
+        let extent = Extent::new(Lba(0), self.geometry().blocks);
+        let intent = Intent {
+            kind: OpKind::Discard,
+            extents: &[extent],
+            len_bytes: 0,
+            data_use: DataUse::Erase,
+            persistence: Persistence::Durable,
+        };
+        if let Admission::Fail(status, _) = self.admit(&intent, ticket) {
+            return Err(status);
+        }
+        let erased = self.execute(Op::Discard { extent });
+        let settled = erased.and_then(|()| self.settle(ticket));
+        let result = match settled {
+            Ok(Settled::Later) => self.wait_internal(),
+            Ok(Settled::Done) => Ok(()),
+            Err(status) => Err(status),
+        };
+        self.release(ticket);
+        result
+    }
+
+    fn wait_internal(&self) -> Result<(), Status> {
+        let (done, is_done) = &self.internal_done;
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = done.take() {
+                return result;
+            }
+            done = is_done.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the window: every command that waits fails with [`Status::Gone`], and so does every
+    /// later one. Waits for nothing. Requests in flight may still complete.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.close();
+        self.deliver(state);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Within the lock, a panic is a broken invariant; the state after it is whole but for the
+        // command at hand.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports completions without the lock.
+    fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        loop {
+            let batch: [Option<Completion>; BATCH] = std::array::from_fn(|_| state.next_done());
+            drop(state);
+            for completion in batch.into_iter().flatten() {
+                if completion.ticket.connection == INTERNAL {
+                    let (done, is_done) = &self.internal_done;
+                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(completion.result);
+                    is_done.notify_all();
+                } else {
+                    self.completions.done(completion);
+                }
+            }
+            if batch[BATCH - 1].is_none() {
+                return;
+            }
+            state = self.state();
+        }
+    }
+
+    /// Checks that blocks exist and that data are as long as they are.
+    fn check(&self, extent: Extent, len_bytes: Option<usize>) -> Result<(), Status> {
+        let range = self.geometry().byte_range(extent)?;
+        if len_bytes.is_some_and(|len| len as u64 != range.len) {
+            return Err(Status::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Locks the frame that holds a window block. [`Status::Busy`] if none does: its command's lease
+    /// has ended, or another command's failed write took the contents away.
+    fn frame(&self, block: u64) -> Result<MutexGuard<'_, Frame>, Status> {
+        let index = self.state().frame_of(block).ok_or(Status::Busy)?;
+        let frame = lock(&self.frames[index as usize]);
+        // Without a lease, it may have been given to another window block meanwhile.
+        if frame.state == FrameState::Absent || frame.block != block {
+            return Err(Status::Busy);
+        }
+        Ok(frame)
+    }
+
+    fn piece_range(&self, piece: Piece) -> std::ops::Range<usize> {
+        byte_range(piece.before as u32, piece.count, self.shape.sector_shift)
+    }
+
+    fn read(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), Status> {
+        self.check(extent, Some(buffer.len()))?;
+        for piece in self.shape.pieces(extent) {
+            let mut frame = self.frame(piece.block)?;
+            let range = self.piece_range(piece);
+            read_piece(&mut frame, piece, &mut buffer[range], self.shape)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
+        for piece in self.shape.pieces(extent) {
+            let mut frame = self.frame(piece.block)?;
+            frame.overwrite(
+                piece.first,
+                &data[self.piece_range(piece)],
+                self.shape.sector_shift,
+            );
+        }
+        Ok(())
+    }
+
+    fn compare(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
+        self.check(extent, Some(data.len()))?;
+        for piece in self.shape.pieces(extent) {
+            let mut frame = self.frame(piece.block)?;
+            let range = self.piece_range(piece);
+            compare_piece(&mut frame, piece, &data[range], self.shape)?;
+        }
+        Ok(())
+    }
+
+    fn erase(&self, extent: Extent, op: BackingOp) -> Result<(), Status> {
+        self.check(extent, None)?;
+        self.state().erase(extent, op)
+    }
+
+    /// Copies piece by piece, in the direction in which an overlap does no harm.
+    fn copy(&self, from: Extent, to: Lba) -> Result<(), Status> {
+        self.check(from, None)?;
+        self.check(Extent::new(to, from.blocks), None)?;
+        let mut buffer = [0; 4096];
+        let step = buffer.len() as u64 >> self.shape.sector_shift;
+        let steps = from.blocks.0.div_ceil(step);
+        for number in 0..steps {
+            let number = if to > from.lba {
+                steps - 1 - number
+            } else {
+                number
+            };
+            let at = number * step;
+            let blocks = Blocks(step.min(from.blocks.0 - at));
+            let data = &mut buffer[..(blocks.0 << self.shape.sector_shift) as usize];
+            self.read(Extent::new(Lba(from.lba.0 + at), blocks), data)?;
+            self.write(Extent::new(Lba(to.0 + at), blocks), data)?;
+        }
+        Ok(())
+    }
+
+    /// Locks every frame of an extent, in the order of their numbers.
+    fn lock_all(&self, extent: Extent) -> Result<Locked<'_>, Status> {
+        const ABSENT: (u32, Option<Piece>) = (u32::MAX, None);
+        if self.shape.blocks_of(extent) > ATOMIC_FRAMES_MAX as u64 {
+            return Err(Status::Invalid);
+        }
+        let mut found = [ABSENT; ATOMIC_FRAMES_MAX];
+        {
+            let state = self.state();
+            for (entry, piece) in found.iter_mut().zip(self.shape.pieces(extent)) {
+                let frame = state.frame_of(piece.block).ok_or(Status::Busy)?;
+                *entry = (frame, Some(piece));
+            }
+        }
+        found.sort_unstable_by_key(|(frame, _)| *frame);
+        let mut locked = Locked {
+            shape: self.shape,
+            frames: [const { None }; ATOMIC_FRAMES_MAX],
+        };
+        for ((index, piece), entry) in found.into_iter().zip(&mut locked.frames) {
+            let Some(piece) = piece else {
+                break;
+            };
+            let frame = lock(&self.frames[index as usize]);
+            if frame.state == FrameState::Absent || frame.block != piece.block {
+                return Err(Status::Busy);
+            }
+            *entry = Some((piece, frame));
+        }
+        Ok(locked)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        self.state().in_use()
+    }
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Window")
+            .field("shape", &self.shape)
+            .field("geometry", &self.geometry())
+            .finish_non_exhaustive()
+    }
+}
+
+impl BackingClient for Window {
+    fn fetch(&self, id: RequestId, offset_bytes: usize, buffer: &mut [u8]) {
+        let active = self.state().active(id);
+        let Active::Write { frame, run } = active else {
+            panic!("only a write has bytes to fetch, not {active:?}");
+        };
+        let start = byte_range(run.0, run.1, self.shape.sector_shift).start + offset_bytes;
+        // The write may carry newer bytes than it had to. They are dirty, and are written again.
+        buffer
+            .copy_from_slice(lock(&self.frames[frame as usize]).bytes(start..start + buffer.len()));
+    }
+
+    fn done(&self, id: RequestId, result: Result<&[u8], BackingError>) {
+        let active = self.state().active(id);
+        if let Active::Fill { frame, run } = active {
+            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
+            if let Ok(bytes) = result {
+                let shift = self.shape.sector_shift;
+                lock(&self.frames[frame as usize]).land(run, bytes, shift);
+            }
+        }
+        let error = result.err();
+        let mut state = self.state();
+        state.retire(id);
+        match active {
+            Active::Fill { frame, run } => state.end_fill(frame, run, error),
+            Active::Write { frame, run } => state.end_write(frame, run, error),
+            Active::Flush => state.end_flush(error),
+            Active::Erasure(number) => state.end_erasure(number, error),
+        }
+        state.serve_queue();
+        self.deliver(state);
+    }
+}
+
+/// The frames of an extent, each locked.
+struct Locked<'a> {
+    shape: Shape,
+    frames: [Option<(Piece, MutexGuard<'a, Frame>)>; ATOMIC_FRAMES_MAX],
+}
+
+impl Locked<'_> {
+    fn compare(&mut self, data: &[u8]) -> Result<(), Status> {
+        let shape = self.shape;
+        let mut first: Option<u64> = None;
+        for (piece, frame) in self.frames.iter_mut().flatten() {
+            let range = byte_range(piece.before as u32, piece.count, shape.sector_shift);
+            match compare_piece(frame, *piece, &data[range], shape) {
+                Err(Status::Miscompare { offset_bytes }) => {
+                    first = Some(first.map_or(offset_bytes, |first| first.min(offset_bytes)));
+                }
+                other => other?,
+            }
+        }
+        first.map_or(Ok(()), |offset_bytes| {
+            Err(Status::Miscompare { offset_bytes })
+        })
+    }
+
+    fn write(mut self, data: &[u8]) {
+        let shift = self.shape.sector_shift;
+        for (piece, frame) in self.frames.iter_mut().flatten() {
+            let range = byte_range(piece.before as u32, piece.count, shift);
+            frame.overwrite(piece.first, &data[range], shift);
+        }
+    }
+}
+
+/// The bytes of a piece. [`Status::Busy`] if a failed write of another command has taken them away:
+/// the next attempt reads what the backing holds.
+fn piece_bytes(frame: &mut Frame, piece: Piece, shape: Shape) -> Result<&mut [u8], Status> {
+    if !frame
+        .valid
+        .has_all(SectorSet::span(piece.first, piece.count))
+    {
+        return Err(Status::Busy);
+    }
+    Ok(frame.bytes(byte_range(piece.first, piece.count, shape.sector_shift)))
+}
+
+fn read_piece(
+    frame: &mut Frame,
+    piece: Piece,
+    buffer: &mut [u8],
+    shape: Shape,
+) -> Result<(), Status> {
+    buffer.copy_from_slice(piece_bytes(frame, piece, shape)?);
+    Ok(())
+}
+
+fn compare_piece(frame: &mut Frame, piece: Piece, data: &[u8], shape: Shape) -> Result<(), Status> {
+    let bytes = piece_bytes(frame, piece, shape)?;
+    match bytes.iter().zip(data).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(at) => Err(Status::Miscompare {
+            offset_bytes: (piece.before << shape.sector_shift) + at as u64,
+        }),
+    }
+}
