@@ -119,7 +119,7 @@ impl Port {
                     Direction::Write => FileOp::Write,
                     Direction::Trim => FileOp::Discard,
                 };
-                io.submit(slot, op, offset_bytes, len);
+                io.submit(slot, op, offset_bytes, len.into());
             }
         }
     }

@@ -12,12 +12,12 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    FileCompletion, FileEngine, FileError, FileIoOptions, FileOp,
+    FileCompletion, FileEngine, FileError, FileIoOptions, FileOp, HostDisk,
     aligned::Buffers,
     open::open_file,
     request::Request,
     ring::{Ring, Until},
-    threads::{THREADS_MAX, Threads},
+    threads::{THREADS_MAX, Threads, ThreadsWaker},
 };
 
 /// A file and the requests in flight on it.
@@ -43,17 +43,43 @@ impl FileIo {
     pub fn open(path: &Path, options: &FileIoOptions) -> io::Result<Self> {
         let (mut file, alignment_bytes, direct) = open_file(path, options)?;
         let len_bytes = file.seek(SeekFrom::End(0))?;
-        let buffers = Buffers::new(options.depth, options.buffer_bytes)?;
         let file = Arc::new(file);
-        let engine = Engine::new(&file, &buffers, options.depth, options.engine)?;
+        let mut queue = Self::on(&file, options.depth, options.buffer_bytes, options.engine)?;
+        queue.len_bytes = len_bytes;
+        queue.alignment_bytes = alignment_bytes;
+        queue.direct = direct;
+        Ok(queue)
+    }
+
+    /// A queue on a disk of this machine, whose requests are whole blocks of the disk.
+    pub fn on_disk(
+        disk: &HostDisk,
+        depth: u16,
+        buffer_bytes: usize,
+        engine: Option<FileEngine>,
+    ) -> io::Result<Self> {
+        let mut queue = Self::on(disk.file(), depth, buffer_bytes, engine)?;
+        queue.len_bytes = disk.len_bytes();
+        queue.direct = disk.is_direct();
+        Ok(queue)
+    }
+
+    fn on(
+        file: &Arc<File>,
+        depth: u16,
+        buffer_bytes: usize,
+        engine: Option<FileEngine>,
+    ) -> io::Result<Self> {
+        let buffers = Buffers::new(depth, buffer_bytes)?;
+        let engine = Engine::new(file, &buffers, depth, engine)?;
         Ok(Self {
             engine,
-            in_flight: vec![None; usize::from(options.depth)].into_boxed_slice(),
+            in_flight: vec![None; usize::from(depth)].into_boxed_slice(),
             in_flight_count: 0,
             buffers,
-            len_bytes,
-            alignment_bytes,
-            direct,
+            len_bytes: 0,
+            alignment_bytes: 1,
+            direct: false,
         })
     }
 
@@ -104,6 +130,15 @@ impl FileIo {
         }
     }
 
+    /// What ends a [`wait`](Self::wait) from another thread. From now on a wait without a timeout
+    /// lasts until then, also while nothing is in flight.
+    pub fn waker(&mut self) -> io::Result<Waker> {
+        Ok(Waker(match &mut self.engine {
+            Engine::IoUring { ring, .. } => WakerOf::Ring(ring.waker()?),
+            Engine::Threads(threads) => WakerOf::Threads(threads.waker()),
+        }))
+    }
+
     /// How many requests are in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight_count
@@ -135,16 +170,15 @@ impl FileIo {
     /// Starts a request on `len_bytes` bytes from `offset_bytes` on. If the system does not accept
     /// the request, the next [`poll`](Self::poll) or [`wait`](Self::wait) retries or returns the
     /// error. Panics if `slot` is in flight or its buffer is shorter.
-    pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u32) {
+    pub fn submit(&mut self, slot: u16, op: FileOp, offset_bytes: u64, len_bytes: u64) {
         let state = &mut self.in_flight[usize::from(slot)];
         assert!(state.is_none(), "slot {slot} is in flight");
-        assert!(
-            len_bytes as usize <= self.buffers.slot_bytes()
-                || matches!(op, FileOp::Discard | FileOp::Flush),
-            "the transfer is longer than the slot's buffer"
-        );
-        let wanted = if matches!(op, FileOp::Read | FileOp::Write) {
-            len_bytes
+        let wanted = if op.has_data() {
+            assert!(
+                len_bytes <= self.buffers.slot_bytes() as u64,
+                "the transfer is longer than the slot's buffer"
+            );
+            len_bytes as u32
         } else {
             0
         };
@@ -185,7 +219,7 @@ impl FileIo {
         timeout: Option<Duration>,
         done: &mut Vec<FileCompletion>,
     ) -> io::Result<usize> {
-        if timeout.is_none() && self.in_flight_count == 0 {
+        if timeout.is_none() && self.in_flight_count == 0 && !self.engine.has_waker() {
             return Ok(0);
         }
         match &mut self.engine {
@@ -239,6 +273,29 @@ impl Drop for FileIo {
     }
 }
 
+/// Ends the wait of a queue's thread; see [`FileIo::waker`].
+#[derive(Clone, Debug)]
+pub struct Waker(WakerOf);
+
+#[derive(Clone, Debug)]
+enum WakerOf {
+    Ring(Arc<OwnedFd>),
+    Threads(ThreadsWaker),
+}
+
+impl Waker {
+    /// The wait of now, or the next one, ends.
+    pub fn wake(&self) {
+        match &self.0 {
+            WakerOf::Ring(event) => {
+                // It fails only if the counter is full, and then the queue wakes anyway.
+                let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+            }
+            WakerOf::Threads(threads) => threads.wake(),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Engine {
     IoUring {
@@ -268,6 +325,13 @@ impl Engine {
                 event: None,
             }),
             None => Threads::new(Arc::clone(file), depth).map(Self::Threads),
+        }
+    }
+
+    fn has_waker(&self) -> bool {
+        match self {
+            Self::IoUring { ring, .. } => ring.has_waker(),
+            Self::Threads(threads) => threads.has_waker(),
         }
     }
 }

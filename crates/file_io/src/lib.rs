@@ -16,6 +16,7 @@
 //! overlap.
 
 mod aligned;
+mod disk;
 mod file_io;
 mod open;
 mod request;
@@ -27,7 +28,8 @@ mod tests;
 
 use std::io;
 
-pub use file_io::FileIo;
+pub use disk::{HostDisk, HostDiskError, NewFile};
+pub use file_io::{FileIo, Waker};
 
 /// How a file is opened and how much of it can be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +73,21 @@ pub enum FileOp {
     Read,
     /// Write from the slot's buffer.
     Write,
+    /// The same, and put the bytes on stable storage (`RWF_DSYNC`).
+    WriteDurable,
     /// Free the range's storage; it reads as zeros (a hole in a file).
     Discard,
+    /// Make the range read as zeros, without writing them if the file system or device can do that.
+    WriteZeroes,
     /// Make completed writes durable; the range is ignored.
     Flush,
+}
+
+impl FileOp {
+    /// Whether bytes of the slot's buffer move.
+    pub(crate) const fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::WriteDurable)
+    }
 }
 
 /// A request that has ended. Its slot and buffer are the caller's again.

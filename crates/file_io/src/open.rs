@@ -36,7 +36,7 @@ pub(crate) fn open_file(path: &Path, options: &FileIoOptions) -> io::Result<(Fil
 }
 
 /// How offsets, lengths and buffers of direct transfers must be aligned.
-fn direct_alignment_bytes(file: &File) -> io::Result<u32> {
+pub(crate) fn direct_alignment_bytes(file: &File) -> io::Result<u32> {
     /// The alignment that every disk accepts, for file systems that report none.
     const SAFE: u32 = 4096;
     if file.metadata()?.file_type().is_block_device() {

@@ -8,5 +8,6 @@ pub(crate) struct Request {
     pub(crate) slot: u16,
     pub(crate) op: FileOp,
     pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u32,
+    /// At most a slot's buffer, if data move.
+    pub(crate) len_bytes: u64,
 }

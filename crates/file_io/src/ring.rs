@@ -3,11 +3,13 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd as _, RawFd},
+    os::fd::{AsRawFd as _, OwnedFd, RawFd},
+    sync::Arc,
     time::Duration,
 };
 
 use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{FileOp, aligned::Buffers, request::Request};
 
@@ -32,7 +34,18 @@ pub(crate) struct Ring {
     disabled: bool,
     /// Why a request could not be started.
     failure: Option<io::Error>,
+    wake: Option<Wake>,
 }
+
+/// How other threads end a wait: the ring polls a counter.
+struct Wake {
+    event: Arc<OwnedFd>,
+    /// Whether the ring has a poll of it.
+    is_polled: bool,
+}
+
+/// Marks the completion of that poll, which belongs to no slot.
+const WAKE: u64 = u64::MAX;
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +57,8 @@ impl std::fmt::Debug for Ring {
 
 impl Ring {
     pub(crate) fn new(file: &File, buffers: &Buffers, depth: u16) -> io::Result<Self> {
-        let entries = u32::from(depth).next_power_of_two();
+        // One entry per slot, and one for the poll of what wakes the queue.
+        let entries = (u32::from(depth) + 1).next_power_of_two();
         let deferred = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -67,7 +81,38 @@ impl Ring {
             fixed_buffers,
             disabled,
             failure: None,
+            wake: None,
         })
+    }
+
+    /// What other threads write to in order to end a wait.
+    pub(crate) fn waker(&mut self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(wake) = &self.wake {
+            return Ok(Arc::clone(&wake.event));
+        }
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = Arc::new(event);
+        self.wake = Some(Wake {
+            event: Arc::clone(&event),
+            is_polled: false,
+        });
+        Ok(event)
+    }
+
+    pub(crate) fn has_waker(&self) -> bool {
+        self.wake.is_some()
+    }
+
+    /// Has the ring poll what other threads write to, if it does not yet.
+    fn poll_waker(&mut self) {
+        let Some(wake) = self.wake.as_mut().filter(|wake| !wake.is_polled) else {
+            return;
+        };
+        let fd = types::Fd(wake.event.as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+        // SAFETY: a poll has no buffer, and the counter lives as long as the ring.
+        let pushed = unsafe { self.uring.submission().push(&entry.user_data(WAKE)) };
+        wake.is_polled = pushed.is_ok();
     }
 
     /// Queues a request on the buffer of its slot.
@@ -85,23 +130,41 @@ impl Ring {
             slot,
             op,
             offset_bytes: at,
-            len_bytes: len,
+            len_bytes,
         } = request;
         let buffer = buffers.slot_ptr(slot);
+        // Of operations with data, which are at most a slot's buffer long.
+        let len = len_bytes as u32;
+        let flags = match op {
+            FileOp::WriteDurable => libc::RWF_DSYNC,
+            _ => 0,
+        };
+        let fallocate = |mode| {
+            opcode::Fallocate::new(fd, len_bytes)
+                .offset(at)
+                .mode(mode | libc::FALLOC_FL_KEEP_SIZE)
+                .build()
+        };
         let entry = match op {
             FileOp::Read if self.fixed_buffers => opcode::ReadFixed::new(fd, buffer, len, slot)
                 .offset(at)
                 .build(),
             FileOp::Read => opcode::Read::new(fd, buffer, len).offset(at).build(),
-            FileOp::Write if self.fixed_buffers => opcode::WriteFixed::new(fd, buffer, len, slot)
+            FileOp::Write | FileOp::WriteDurable if self.fixed_buffers => {
+                opcode::WriteFixed::new(fd, buffer, len, slot)
+                    .offset(at)
+                    .rw_flags(flags)
+                    .build()
+            }
+            FileOp::Write | FileOp::WriteDurable => opcode::Write::new(fd, buffer, len)
                 .offset(at)
+                .rw_flags(flags)
                 .build(),
-            FileOp::Write => opcode::Write::new(fd, buffer, len).offset(at).build(),
-            FileOp::Discard => opcode::Fallocate::new(fd, u64::from(len))
-                .offset(at)
-                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+            FileOp::Discard => fallocate(libc::FALLOC_FL_PUNCH_HOLE),
+            FileOp::WriteZeroes => fallocate(libc::FALLOC_FL_ZERO_RANGE),
+            FileOp::Flush => opcode::Fsync::new(fd)
+                .flags(types::FsyncFlags::DATASYNC)
                 .build(),
-            FileOp::Flush => opcode::Fsync::new(fd).build(),
         };
         entry.user_data(u64::from(slot))
     }
@@ -126,6 +189,9 @@ impl Ring {
         if self.disabled {
             self.uring.submitter().register_enable_rings()?;
             self.disabled = false;
+        }
+        if !matches!(until, Until::Now) {
+            self.poll_waker();
         }
         let result = match until {
             Until::Now if self.has_nothing_to_enter_for() => return Ok(()),
@@ -156,6 +222,14 @@ impl Ring {
     /// Takes what has completed.
     pub(crate) fn reap(&mut self, take: &mut impl FnMut(u16, io::Result<usize>)) {
         for entry in self.uring.completion() {
+            if entry.user_data() == WAKE {
+                if let Some(wake) = &mut self.wake {
+                    wake.is_polled = false;
+                    // Empties the counter, so that the next poll waits.
+                    let _ = rustix::io::read(&wake.event, &mut [0; 8]);
+                }
+                continue;
+            }
             let result = match usize::try_from(entry.result()) {
                 Ok(done_bytes) => Ok(done_bytes),
                 Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),

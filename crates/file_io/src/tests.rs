@@ -183,3 +183,109 @@ fn requests_in_flight_are_waited_for_on_drop() {
         io.poll(&mut Vec::new()).expect("polls");
     }
 }
+
+#[test]
+fn a_waker_ends_a_wait_from_another_thread() {
+    let file = TempFile::new("waker", 4096);
+    for options in [options(1), on_threads(1)] {
+        let mut io = FileIo::open(&file.0, &options).expect("opens");
+        for _ in 0..3 {
+            let waker = io.waker().expect("there is a descriptor left");
+            let waking = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                waker.wake();
+            });
+            let count = io.wait(None, &mut Vec::new()).expect("waits");
+            assert_eq!(count, 0, "{options:?}");
+            waking.join().expect("no panic");
+        }
+        io.submit(0, FileOp::Read, 0, 4096);
+        assert_eq!(drain(&mut io).len(), 1);
+    }
+}
+
+#[test]
+fn zeroed_and_durable_writes_do_what_they_say() {
+    let file = TempFile::new("zeroed", 64 * 1024);
+    for options in [options(1), on_threads(1)] {
+        let mut io = FileIo::open(&file.0, &options).expect("opens");
+        for (op, byte) in [(FileOp::WriteDurable, 7), (FileOp::WriteZeroes, 0)] {
+            io.buffer_mut(0).fill(7);
+            io.submit(0, op, 8192, 4096);
+            assert!(drain(&mut io)[0].result.is_ok(), "{op:?}");
+            io.submit(0, FileOp::Read, 8192, 4096);
+            drain(&mut io);
+            assert!(io.buffer(0).iter().all(|&b| b == byte), "{op:?}");
+        }
+    }
+}
+
+mod disks {
+    //! Files as disks.
+
+    use super::*;
+    use crate::{HostDisk, HostDiskError, NewFile};
+
+    const LEN: u64 = 1 << 20;
+
+    fn new(len_bytes: u64) -> Option<NewFile> {
+        Some(NewFile {
+            len_bytes,
+            allocate: false,
+        })
+    }
+
+    #[test]
+    fn a_disk_is_for_one_user_and_free_again_after_it() {
+        let file = TempFile::new("one-user", LEN);
+        let first = HostDisk::open(&file.0, 4096, None).expect("opens");
+        assert_eq!(first.len_bytes(), LEN);
+        let second = HostDisk::open(&file.0, 4096, None);
+        assert!(matches!(second, Err(HostDiskError::InUse)), "{second:?}");
+        drop(first);
+        HostDisk::open(&file.0, 4096, None).expect("opens again");
+    }
+
+    #[test]
+    fn a_missing_file_is_created_only_if_asked_and_grows() {
+        let file = TempFile::new("created", 0);
+        std::fs::remove_file(&file.0).expect("it exists");
+        let missing = HostDisk::open(&file.0, 4096, None);
+        assert!(
+            matches!(missing, Err(HostDiskError::Missing)),
+            "{missing:?}"
+        );
+        let disk = HostDisk::open(&file.0, 4096, new(LEN)).expect("is created");
+        assert_eq!((disk.len_bytes(), disk.allocated_bytes()), (LEN, 0));
+        let grown = NewFile {
+            len_bytes: 2 * LEN,
+            allocate: true,
+        };
+        disk.grow(grown).expect("there is space");
+        assert_eq!(HostDisk::len_of(&file.0).expect("it exists"), 2 * LEN);
+        assert!(disk.allocated_bytes() >= LEN);
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused_and_nothing_is_left_of_a_failed_creation() {
+        let folder = std::env::temp_dir();
+        let refused = HostDisk::open(&folder, 4096, None);
+        assert!(
+            matches!(refused, Err(HostDiskError::NotADisk)),
+            "{refused:?}"
+        );
+        let terminal = HostDisk::len_of(std::path::Path::new("/dev/null"));
+        assert!(
+            matches!(terminal, Err(HostDiskError::NotADisk)),
+            "{terminal:?}"
+        );
+        let file = TempFile::new("too-long", 0);
+        std::fs::remove_file(&file.0).expect("it exists");
+        let refused = HostDisk::open(&file.0, 4096, new(u64::MAX));
+        assert!(
+            matches!(refused, Err(HostDiskError::Create(_))),
+            "{refused:?}"
+        );
+        assert!(!file.0.exists());
+    }
+}

@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io,
+    io::{self, IoSlice},
     os::unix::fs::FileExt as _,
     slice,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{event::EventfdFlags, fd::OwnedFd, fs::FallocateFlags};
+use rustix::{event::EventfdFlags, fd::OwnedFd, fs::FallocateFlags, io::ReadWriteFlags};
 
 use crate::{FileOp, request::Request};
 
@@ -48,6 +48,9 @@ struct State {
     /// Threads that wait for a request.
     idle: usize,
     is_closing: bool,
+    /// Whether another thread may end a wait, and has done so.
+    has_waker: bool,
+    is_woken: bool,
 }
 
 /// A request with the buffer of its slot.
@@ -74,6 +77,8 @@ impl Threads {
                     done: Vec::with_capacity(depth),
                     idle: 0,
                     is_closing: false,
+                    has_waker: false,
+                    is_woken: false,
                 }),
                 work: Condvar::new(),
                 ended: Condvar::new(),
@@ -109,11 +114,21 @@ impl Threads {
         self.shared.work.notify_one();
     }
 
-    /// Waits until a request has ended or `timeout` is over.
+    /// What ends a wait from another thread.
+    pub(crate) fn waker(&self) -> ThreadsWaker {
+        self.shared.lock().has_waker = true;
+        ThreadsWaker(Arc::clone(&self.shared))
+    }
+
+    pub(crate) fn has_waker(&self) -> bool {
+        self.shared.lock().has_waker
+    }
+
+    /// Waits until a request has ended, another thread wakes it, or `timeout` is over.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.shared.lock();
-        while state.done.is_empty() {
+        while state.done.is_empty() && !std::mem::take(&mut state.is_woken) {
             state = match deadline {
                 None => wait(self.shared.ended.wait(state)),
                 Some(deadline) => {
@@ -133,6 +148,17 @@ impl Threads {
         for (slot, result) in state.done.drain(..) {
             take(slot, result);
         }
+    }
+}
+
+/// Ends the wait of a queue's thread.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadsWaker(Arc<Shared>);
+
+impl ThreadsWaker {
+    pub(crate) fn wake(&self) {
+        self.0.lock().is_woken = true;
+        self.0.ended.notify_one();
     }
 }
 
@@ -210,9 +236,24 @@ fn transfer(file: &File, job: &Job) -> io::Result<usize> {
             let buffer = unsafe { slice::from_raw_parts(job.buffer, len) };
             file.write_at(buffer, offset_bytes)
         }
-        FileOp::Discard => {
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file, hole, offset_bytes, u64::from(len_bytes))?;
+        FileOp::WriteDurable => {
+            // SAFETY: as above.
+            let buffer = unsafe { slice::from_raw_parts(job.buffer, len) };
+            let buffers = [IoSlice::new(buffer)];
+            Ok(rustix::io::pwritev2(
+                file,
+                &buffers,
+                offset_bytes,
+                ReadWriteFlags::DSYNC,
+            )?)
+        }
+        FileOp::Discard | FileOp::WriteZeroes => {
+            let mode = match op {
+                FileOp::Discard => FallocateFlags::PUNCH_HOLE,
+                _ => FallocateFlags::ZERO_RANGE,
+            };
+            let mode = mode | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, mode, offset_bytes, len_bytes)?;
             Ok(0)
         }
         FileOp::Flush => file.sync_data().map(|()| 0),
