@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::{
-    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Lba, Op, Pinned, RawSpan,
-    ReadDest, Status, Ticket, Volume,
+    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Lba, Op, OpKind,
+    Persistence, Pinned, RawSpan, ReadDest, Status, Ticket, Volume, WriteCache,
 };
 
 pub use delay::{assert_not_delayed, timed};
@@ -54,7 +54,10 @@ pub struct VecVolume {
     /// Whether the state has an admission other than `Now`.
     filtered: AtomicBool,
     read_only: AtomicBool,
+    has_volatile_cache: AtomicBool,
     admitted_bytes: AtomicU64,
+    /// How many commands other than reads asked to be durable.
+    durable_commands: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -80,8 +83,20 @@ impl VecVolume {
                 failure: None,
             }),
             read_only: AtomicBool::new(false),
+            has_volatile_cache: AtomicBool::new(false),
             admitted_bytes: AtomicU64::new(0),
+            durable_commands: AtomicU64::new(0),
         }
+    }
+
+    /// From now on it says that it has a volatile write cache.
+    pub fn set_volatile_cache(&self) {
+        self.has_volatile_cache.store(true, Ordering::Relaxed);
+    }
+
+    /// How many commands other than reads asked to be durable.
+    pub fn durable_commands(&self) -> u64 {
+        self.durable_commands.load(Ordering::Relaxed)
     }
 
     /// The contents.
@@ -148,9 +163,20 @@ impl Volume for VecVolume {
         self.state().failure != Some(Status::NotReady)
     }
 
+    fn write_cache(&self) -> WriteCache {
+        if self.has_volatile_cache.load(Ordering::Relaxed) {
+            WriteCache::Volatile
+        } else {
+            WriteCache::Absent
+        }
+    }
+
     fn admit(&self, _now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {
         self.admitted_bytes
             .fetch_add(intent.len_bytes, Ordering::Relaxed);
+        if intent.kind != OpKind::Read && intent.persistence == Persistence::Durable {
+            self.durable_commands.fetch_add(1, Ordering::Relaxed);
+        }
         if self.filtered.load(Ordering::Acquire) {
             self.state().admission
         } else {

@@ -140,6 +140,7 @@ impl Device {
         let subject = inquiry::Subject {
             identity: &unit.identity,
             geometry: unit.volume.geometry(),
+            write_cache: unit.volume.write_cache(),
             device_name: &self.name,
             port: self.ports.iter().find(through).unwrap_or(&unknown),
             ports: &self.ports,
@@ -153,6 +154,7 @@ impl Device {
             state: unit.mode,
             geometry: unit.volume.geometry(),
             write_protected: unit.mode.software_write_protect || unit.volume.is_read_only(),
+            write_cache: unit.volume.write_cache(),
         };
         mode::sense(cdb, &subject)
     }
@@ -165,7 +167,8 @@ impl Device {
         list: &[u8],
     ) -> Result<Vec<u8>, Response> {
         let unit = self.units.get_mut(&lun).ok_or_else(|| no_unit(cdb))?;
-        let next = mode::select(cdb, list, unit.mode).map_err(Response::check)?;
+        let write_cache = unit.volume.write_cache();
+        let next = mode::select(cdb, list, unit.mode, write_cache).map_err(Response::check)?;
         if next != unit.mode {
             unit.mode = next;
             self.attend_all(lun, Asc::MODE_PARAMETERS_CHANGED, Some(id));

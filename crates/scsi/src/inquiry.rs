@@ -3,7 +3,7 @@
 //! Read first: SPC-5, "INQUIRY command" and "Vital product data parameters"; SBC-4, its pages B0h
 //! to B2h.
 
-use block::Geometry;
+use block::{Geometry, WriteCache};
 
 use crate::identity::UnitIdentity;
 use crate::medium;
@@ -35,6 +35,7 @@ pub struct TargetPort {
 pub(crate) struct Subject<'a> {
     pub(crate) identity: &'a UnitIdentity,
     pub(crate) geometry: Geometry,
+    pub(crate) write_cache: WriteCache,
     /// The SCSI name of the target device; for iSCSI its name.
     pub(crate) device_name: &'a str,
     /// The port that the command came through.
@@ -70,7 +71,7 @@ pub(crate) fn vital_product_data(code: u8, subject: &Subject<'_>) -> Result<Vec<
         0x00 => PAGES.to_vec(),
         0x80 => subject.identity.serial.as_bytes().to_vec(),
         0x83 => device_identification(subject),
-        0x86 => extended_inquiry(),
+        0x86 => extended_inquiry(subject.write_cache),
         0x88 => scsi_ports(subject),
         0x8F => third_party_copy(),
         0xB0 => block_limits(subject.geometry),
@@ -125,9 +126,12 @@ fn device_identification(subject: &Subject<'_>) -> Vec<u8> {
     .concat()
 }
 
-fn extended_inquiry() -> Vec<u8> {
+fn extended_inquiry(write_cache: WriteCache) -> Vec<u8> {
     let mut body = vec![0; 60];
     body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
+    if write_cache == WriteCache::Volatile {
+        body[2] = 0x01; // V_SUP
+    }
     body[3] = 0x01; // LUICLR
     body
 }
@@ -226,6 +230,7 @@ mod tests {
         let subject = Subject {
             identity: &identity,
             geometry: Geometry::new(BlockSize::B4096, Blocks(1 << 18)),
+            write_cache: WriteCache::Absent,
             device_name: "iqn.x",
             port: &port,
             ports: std::slice::from_ref(&port),

@@ -135,10 +135,11 @@ impl Medium {
         match self {
             Self::Read(_) | Self::VerifyData(..) => DataUse::Read,
             Self::VerifyMedium(_) | Self::PreFetch(_) => DataUse::Verify,
-            Self::Write(_) | Self::WriteAtomic(_) => DataUse::Overwrite,
             Self::CompareAndWrite(_) | Self::OrWrite(_) => DataUse::Modify,
-            // Whether its block is one of zeros is known when it arrives.
-            Self::WriteSame { zeros: false, .. } => DataUse::Overwrite,
+            // Whether the block of a WRITE SAME is one of zeros is known when it arrives.
+            Self::Write(_) | Self::WriteAtomic(_) | Self::WriteSame { zeros: false, .. } => {
+                DataUse::Overwrite
+            }
             Self::WriteSame { zeros: true, .. } | Self::Unmap { .. } | Self::Sanitize(_) => {
                 DataUse::Erase
             }

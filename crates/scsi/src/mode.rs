@@ -2,7 +2,7 @@
 //!
 //! Read first: SPC-5, "MODE SENSE", "MODE SELECT", "Mode parameters"; SBC-4, "Caching mode page".
 
-use block::Geometry;
+use block::{Geometry, WriteCache};
 
 use crate::sense::{Asc, Sense, SenseFormat};
 
@@ -32,6 +32,8 @@ const INFORMATIONAL_EXCEPTIONS: u8 = 0x1C;
 const ALL_PAGES: u8 = 0x3F;
 const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
+/// Write Cache Enable.
+const WCE: u8 = 0x04;
 
 /// PC: which values of the pages are requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,7 @@ pub(crate) struct Subject {
     pub(crate) geometry: Geometry,
     /// Locked, or software write protected.
     pub(crate) write_protected: bool,
+    pub(crate) write_cache: WriteCache,
 }
 
 /// MODE SENSE (6) where `cdb[0]` is 1Ah, else (10).
@@ -58,7 +61,7 @@ pub(crate) fn sense(cdb: &[u8; 16], subject: &Subject) -> Result<Vec<u8>, Sense>
         2 => Values::Default,
         _ => return Err(Sense::illegal(Asc::SAVING_NOT_SUPPORTED)),
     };
-    let pages = pages(cdb[2] & 0x3F, cdb[3], values, subject.state)?;
+    let pages = pages(cdb[2] & 0x3F, cdb[3], values, subject)?;
     let no_descriptors = cdb[1] & 0x08 != 0;
     let long_lba = !six && cdb[1] & 0x10 != 0;
     let descriptor = match (no_descriptors, long_lba) {
@@ -101,7 +104,7 @@ fn long_descriptor(geometry: Geometry) -> Vec<u8> {
     out
 }
 
-fn pages(code: u8, subpage: u8, values: Values, state: ModeState) -> Result<Vec<u8>, Sense> {
+fn pages(code: u8, subpage: u8, values: Values, subject: &Subject) -> Result<Vec<u8>, Sense> {
     if subpage != 0 && subpage != 0xFF {
         return Err(Sense::invalid_cdb_field(3));
     }
@@ -114,17 +117,27 @@ fn pages(code: u8, subpage: u8, values: Values, state: ModeState) -> Result<Vec<
     };
     Ok(wanted
         .iter()
-        .flat_map(|code| page(*code, values, state))
+        .flat_map(|code| page(*code, values, subject.state, subject.write_cache))
         .collect())
 }
 
-fn page(code: u8, values: Values, state: ModeState) -> Vec<u8> {
+fn page(code: u8, values: Values, state: ModeState, write_cache: WriteCache) -> Vec<u8> {
     match code {
-        // WCE 0: RAM is as durable as it gets; there is no write cache before it.
-        CACHING => [&[CACHING, 18][..], &[0; 18]].concat(),
+        CACHING => caching_page(values, write_cache),
         CONTROL => control_page(values, state),
         _ => [&[INFORMATIONAL_EXCEPTIONS, 10][..], &[0; 10]].concat(),
     }
+}
+
+/// WCE is what the volume says; initiators cannot change it.
+fn caching_page(values: Values, write_cache: WriteCache) -> Vec<u8> {
+    let mut page = vec![0; 20];
+    page[0] = CACHING;
+    page[1] = 18;
+    if values != Values::Changeable && write_cache == WriteCache::Volatile {
+        page[2] = WCE;
+    }
+    page
 }
 
 fn control_page(values: Values, state: ModeState) -> Vec<u8> {
@@ -146,7 +159,12 @@ fn control_page(values: Values, state: ModeState) -> Vec<u8> {
 }
 
 /// MODE SELECT (6) where `cdb[0]` is 15h, else (10); the state after it.
-pub(crate) fn select(cdb: &[u8; 16], list: &[u8], state: ModeState) -> Result<ModeState, Sense> {
+pub(crate) fn select(
+    cdb: &[u8; 16],
+    list: &[u8],
+    state: ModeState,
+    write_cache: WriteCache,
+) -> Result<ModeState, Sense> {
     // PF must be 1 (pages as SPC has them); SP requests saving, which there is none of.
     if cdb[1] & 0x01 != 0 {
         return Err(Sense::invalid_cdb_bit(1, 0));
@@ -173,7 +191,7 @@ pub(crate) fn select(cdb: &[u8; 16], list: &[u8], state: ModeState) -> Result<Mo
         };
         let end = 2 + usize::from(*len);
         let page = rest.get(..end).ok_or(short)?;
-        next = select_page(code & 0x7F, page, at, next)?;
+        next = select_page(code & 0x7F, page, at, next, write_cache)?;
         rest = &rest[end..];
     }
     Ok(next)
@@ -181,12 +199,18 @@ pub(crate) fn select(cdb: &[u8; 16], list: &[u8], state: ModeState) -> Result<Mo
 
 /// One page of MODE SELECT at byte `at` of the list. A value that cannot be changed must be as it
 /// is.
-fn select_page(code: u8, new: &[u8], at: u16, state: ModeState) -> Result<ModeState, Sense> {
+fn select_page(
+    code: u8,
+    new: &[u8],
+    at: u16,
+    state: ModeState,
+    write_cache: WriteCache,
+) -> Result<ModeState, Sense> {
     if !matches!(code, CACHING | CONTROL | INFORMATIONAL_EXCEPTIONS) {
         return Err(Sense::invalid_parameter(at));
     }
-    let current = page(code, Values::Current, state);
-    let changeable = page(code, Values::Changeable, state);
+    let current = page(code, Values::Current, state, write_cache);
+    let changeable = page(code, Values::Changeable, state, write_cache);
     if new.len() != current.len() {
         return Err(Sense::invalid_parameter(at + 1));
     }
@@ -215,6 +239,7 @@ mod tests {
             state,
             geometry,
             write_protected: false,
+            write_cache: WriteCache::Absent,
         }
     }
 
@@ -222,6 +247,30 @@ mod tests {
         let mut cdb = [0; 16];
         cdb[..5].copy_from_slice(&[0x1A, 0, page, 0, 255]);
         cdb
+    }
+
+    #[test]
+    fn the_write_cache_is_what_the_volume_says_and_cannot_be_changed() {
+        let of = |cache, page_control: u8| {
+            let subject = Subject {
+                write_cache: cache,
+                ..subject(ModeState::default())
+            };
+            let data = sense(&cdb6(page_control << 6 | CACHING), &subject).expect("the page");
+            data[data.len() - 20 + 2]
+        };
+        for (cache, wce) in [(WriteCache::Absent, 0), (WriteCache::Volatile, WCE)] {
+            let values = [0, 1, 2].map(|page_control| of(cache, page_control));
+            assert_eq!(values, [wce, 0, wce], "current, changeable, default");
+        }
+        let mut cdb = [0; 16];
+        cdb[..2].copy_from_slice(&[0x15, 0x10]);
+        let mut list = vec![0, 0, 0, 0, CACHING, 18];
+        list.resize(24, 0);
+        let state = ModeState::default();
+        let refused = select(&cdb, &list, state, WriteCache::Volatile);
+        assert_eq!(refused, Err(Sense::invalid_parameter(6)));
+        assert_eq!(select(&cdb, &list, state, WriteCache::Absent), Ok(state));
     }
 
     #[test]
@@ -240,7 +289,8 @@ mod tests {
         let list = [&[0, 0, 0, 0][..], &page].concat();
         let mut cdb = [0; 16];
         cdb[..5].copy_from_slice(&[0x15, 0x10, 0, 0, list.len() as u8]);
-        let state = select(&cdb, &list, ModeState::default()).expect("SWP can be changed");
+        let state = select(&cdb, &list, ModeState::default(), WriteCache::Absent)
+            .expect("SWP can be changed");
         assert!(state.software_write_protect && !state.descriptor_sense);
         let data = sense(&cdb6(CONTROL), &subject(state)).expect("page");
         assert_eq!(data[12 + 4] & SWP, SWP);
@@ -253,7 +303,7 @@ mod tests {
         let list = [&[0, 0, 0, 0][..], &page].concat();
         let mut cdb = [0; 16];
         cdb[..2].copy_from_slice(&[0x15, 0x10]);
-        let refused = select(&cdb, &list, ModeState::default());
+        let refused = select(&cdb, &list, ModeState::default(), WriteCache::Absent);
         assert_eq!(refused, Err(Sense::invalid_parameter(4 + 5)));
     }
 
@@ -262,9 +312,17 @@ mod tests {
         let mut cdb = [0; 16];
         cdb[..2].copy_from_slice(&[0x15, 0x10]);
         let short = Err(Sense::illegal(Asc::PARAMETER_LIST_LENGTH));
-        assert_eq!(select(&cdb, &[0, 0, 0], ModeState::default()), short);
         assert_eq!(
-            select(&cdb, &[0, 0, 0, 0, CONTROL, 10, 0], ModeState::default()),
+            select(&cdb, &[0, 0, 0], ModeState::default(), WriteCache::Absent),
+            short
+        );
+        assert_eq!(
+            select(
+                &cdb,
+                &[0, 0, 0, 0, CONTROL, 10, 0],
+                ModeState::default(),
+                WriteCache::Absent
+            ),
             short
         );
         let saved = sense(&cdb6(0xC0 | CONTROL), &subject(ModeState::default()));

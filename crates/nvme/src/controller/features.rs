@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use block::Access;
+use block::{Access, WriteCache};
 
 use super::reply::{self, Answer, DONE, Failure, Location};
 use super::state::Controller;
@@ -28,7 +28,7 @@ enum Change {
 }
 
 /// The features of I/O controllers. None can be saved.
-const FEATURES: [(u8, Scope, Change); 14] = [
+const FEATURES: [(u8, Scope, Change); 15] = [
     (feature::ARBITRATION, Scope::Controller, Change::Allowed),
     (
         feature::POWER_MANAGEMENT,
@@ -41,6 +41,11 @@ const FEATURES: [(u8, Scope, Change); 14] = [
         Change::Allowed,
     ),
     (feature::ERROR_RECOVERY, Scope::Namespace, Change::Allowed),
+    (
+        feature::VOLATILE_WRITE_CACHE,
+        Scope::Controller,
+        Change::Refused,
+    ),
     (
         feature::NUMBER_OF_QUEUES,
         Scope::Controller,
@@ -86,6 +91,9 @@ const DISCOVERY_FEATURES: [u8; 2] = [
     feature::ASYNC_EVENT_CONFIGURATION,
     feature::KEEP_ALIVE_TIMER,
 ];
+
+/// Volatile Write Cache Enable (WCE).
+const WRITE_CACHE_ENABLED: u32 = 1;
 
 /// Temperature thresholds that never trip: over, under.
 const TEMPERATURE_DEFAULTS: [u16; 2] = [0xFFFF, 0];
@@ -165,7 +173,7 @@ impl Features {
 
 impl Subsystem {
     pub(super) fn get_features(&self, now: Instant, id: ControllerId, sqe: &Sqe) -> Answer {
-        let (fid, scope, change) = self.feature(sqe)?;
+        let (fid, scope, change) = self.feature(id, sqe)?;
         let select = match sqe.cdw10.get() >> 8 & 0b111 {
             0 => Select::Current,
             // There are no saved values: report the default.
@@ -208,7 +216,7 @@ impl Subsystem {
         data: &[u8],
     ) -> Answer {
         const SAVE: u32 = 1 << 31;
-        let (fid, scope, _) = self.feature(sqe)?;
+        let (fid, scope, _) = self.feature(id, sqe)?;
         if sqe.cdw10.get() & SAVE != 0 {
             return Err(StatusCode::FeatureNotSaveable.at(Location::CDW10));
         }
@@ -246,10 +254,15 @@ impl Subsystem {
     }
 
     /// The feature that a command is about.
-    fn feature(&self, sqe: &Sqe) -> Result<(u8, Scope, Change), Failure> {
+    fn feature(&self, id: ControllerId, sqe: &Sqe) -> Result<(u8, Scope, Change), Failure> {
         let fid = feature::identifier(sqe);
         let unknown = StatusCode::InvalidField.at(Location::CDW10);
         if self.is_discovery() && !DISCOVERY_FEATURES.contains(&fid) {
+            return Err(unknown);
+        }
+        // The feature exists if the cache does.
+        let is_cached = self.write_cache(id) == WriteCache::Volatile;
+        if fid == feature::VOLATILE_WRITE_CACHE && !is_cached {
             return Err(unknown);
         }
         FEATURES
@@ -269,6 +282,7 @@ impl Subsystem {
         match fid {
             feature::TEMPERATURE_THRESHOLD => temperature_slot(sqe.cdw11.get())
                 .map_or(0, |slot| TEMPERATURE_DEFAULTS[slot].into()),
+            feature::VOLATILE_WRITE_CACHE => WRITE_CACHE_ENABLED,
             feature::NUMBER_OF_QUEUES => self.queues_granted(),
             feature::ASYNC_EVENT_CONFIGURATION => self.events_supported(),
             _ => 0,
@@ -289,6 +303,7 @@ impl Subsystem {
                 .copied()
                 .unwrap_or(0)
                 .into(),
+            feature::VOLATILE_WRITE_CACHE => WRITE_CACHE_ENABLED,
             feature::NUMBER_OF_QUEUES => self.queues_granted(),
             feature::WRITE_ATOMICITY => features.write_atomicity,
             feature::ASYNC_EVENT_CONFIGURATION => controller.events.configuration(),
@@ -384,6 +399,11 @@ impl Controller {
                 self.features.timestamp = Some((ms, now));
             }
             feature::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
+            // The cache is that of the disks below, which is always on.
+            feature::VOLATILE_WRITE_CACHE if value & 1 == WRITE_CACHE_ENABLED => {}
+            feature::VOLATILE_WRITE_CACHE => {
+                return Err(StatusCode::FeatureNotChangeable.at(Location::CDW11));
+            }
             // Host Identifier: a host states it in Connect and cannot change it afterwards.
             _ => return Err(StatusCode::CommandSequenceError.at(Location::CDW10)),
         }

@@ -2,7 +2,7 @@
 //!
 //! Read first: NVM Express Base 2.0, "Identify command".
 
-use block::Access;
+use block::{Access, WriteCache};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -29,6 +29,9 @@ pub(super) const ANA_GROUP: u32 = 1;
 const RESERVATION_CAPABILITIES: u8 = 0xFE;
 /// Namespace Features (NSFEAT): thin provisioning, identifiers are never reused.
 const NAMESPACE_FEATURES: u8 = 0b1001;
+/// Volatile Write Cache Not Present (VWCNP), in NSFEAT of the structure that is independent of the
+/// command set: hosts need not flush this namespace even if the controller has a write cache.
+const WRITE_CACHE_NOT_PRESENT: u8 = 1 << 5;
 /// Namespace Attributes (NSATTR): currently write protected.
 const WRITE_PROTECTED: u8 = 1;
 
@@ -129,13 +132,13 @@ impl Subsystem {
                 structure.controller_type = 2;
                 structure.discovery_type = 1;
             }
-            Role::Nvm(_) => self.io_controller_fields(&mut structure),
+            Role::Nvm(_) => self.io_controller_fields(controller, &mut structure),
         }
         structure
     }
 
     /// What only I/O controllers have.
-    fn io_controller_fields(&self, structure: &mut IdentifyController) {
+    fn io_controller_fields(&self, controller: &Controller, structure: &mut IdentifyController) {
         const SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA: u8 = 0b1011;
         structure.controller_type = 1;
         structure.multipath = SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA;
@@ -158,8 +161,12 @@ impl Subsystem {
                 | oncs::COPY,
         );
         structure.fused = U16::new(1);
-        // No write cache; Flush takes the broadcast NSID.
-        structure.volatile_write_cache = 0b110;
+        structure.volatile_write_cache = match controller.write_cache {
+            // No write cache; Flush takes the broadcast NSID.
+            WriteCache::Absent => 0b110,
+            // A write cache; Flush takes one namespace.
+            WriteCache::Volatile => 0b101,
+        };
         structure.atomic_compare_write_blocks_minus_1 =
             U16::new(COMPARE_AND_WRITE_BLOCKS_MAX as u16 - 1);
         structure.write_protection = 1;
@@ -205,6 +212,9 @@ impl Subsystem {
         let namespace = self.namespace_at(nsid)?;
         let mut structure = IdentifyIndependentNamespace::new_zeroed();
         structure.features = NAMESPACE_FEATURES;
+        if namespace.volume.write_cache() == WriteCache::Absent {
+            structure.features |= WRITE_CACHE_NOT_PRESENT;
+        }
         structure.sharing = 1;
         structure.reservations = RESERVATION_CAPABILITIES;
         structure.ana_group = U32::new(ANA_GROUP);

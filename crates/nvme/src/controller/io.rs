@@ -6,7 +6,9 @@
 
 use std::time::Instant;
 
-use block::{Blocks, DataUse, Extent, Geometry, Intent, Lba, OpKind, Persistence, Unmap};
+use block::{
+    Blocks, DataUse, Extent, Geometry, Intent, Lba, OpKind, Persistence, Unmap, WriteCache,
+};
 use session::{Admitted, Leases, SourceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -134,6 +136,8 @@ pub(super) struct Context<'a> {
     pub(super) pointer: Result<DataPointer, StatusCode>,
     /// The largest transfer (MDTS) in bytes.
     pub(super) transfer_max_bytes: u32,
+    /// What the host was told about a volatile write cache.
+    pub(super) write_cache: WriteCache,
 }
 
 /// Checks `sqe` and admits it to its volume.
@@ -208,7 +212,7 @@ fn transfer<B: Backend>(
         extent,
         len_bytes: len_bytes as u32,
         from_host,
-        persistence: persistence(sqe),
+        persistence: persistence(context, sqe),
     };
     Ok(measured.admit(context, geometry, &namespace, len_bytes))
 }
@@ -220,7 +224,10 @@ fn flush<B: Backend>(
 ) -> Result<Command, Status> {
     let measured = Measured::bare(Action::Flush, Extent::new(Lba(0), Blocks(0)));
     if sqe.nsid() == Nsid::ALL {
-        // There is no volatile write cache, so there is nothing to be flushed in any namespace.
+        if context.write_cache == WriteCache::Volatile {
+            return Err(StatusCode::InvalidNamespaceOrFormat.into());
+        }
+        // The host knows of no volatile write cache, so its writes were durable.
         return Ok(Command {
             action: Action::Hint,
             extent: measured.extent,
@@ -258,7 +265,7 @@ fn without_data<B: Backend>(
         return Err(StatusCode::InvalidField.into());
     }
     let measured = Measured {
-        persistence: persistence(sqe),
+        persistence: persistence(context, sqe),
         ..Measured::bare(action, extent)
     };
     Ok(measured.admit(context, geometry, &namespace, range.len))
@@ -435,12 +442,15 @@ fn check_protection(sqe: &Sqe) -> Result<(), Status> {
     }
 }
 
-/// Force Unit Access (FUA).
-fn persistence(sqe: &Sqe) -> Persistence {
-    if sqe.cdw12.get() & 1 << 30 == 0 {
-        Persistence::Volatile
-    } else {
+/// Force Unit Access (FUA). A host that connected before the first namespace with a volatile write
+/// cache was attached does not flush, so its writes are always forced.
+fn persistence(context: &Context<'_>, sqe: &Sqe) -> Persistence {
+    let is_forced = sqe.cdw12.get() & 1 << 30 != 0;
+    let is_read = context.kind == Some(OpKind::Read);
+    if is_forced || context.write_cache == WriteCache::Absent && !is_read {
         Persistence::Durable
+    } else {
+        Persistence::Volatile
     }
 }
 

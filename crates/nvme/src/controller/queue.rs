@@ -28,7 +28,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{ByteRange, Op, OpKind, ReadDest};
+use block::{ByteRange, Op, OpKind, ReadDest, WriteCache};
 use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
@@ -59,6 +59,8 @@ pub struct Queue {
     sq_head: u16,
     sq_entries: u32,
     transfer_max_bytes: u32,
+    /// What the host was told about a volatile write cache.
+    write_cache: WriteCache,
     in_capsule_max_bytes: u32,
     /// Empty buffers of a block, for pieces of blocks.
     spare: Vec<Vec<u8>>,
@@ -183,6 +185,7 @@ impl Queue {
             sq_head: 0,
             sq_entries: 1,
             transfer_max_bytes: limits.transfer_max_bytes() as u32,
+            write_cache: WriteCache::Absent,
             in_capsule_max_bytes: Self::ADMIN_IN_CAPSULE_BYTES,
             spare: Vec::new(),
             now,
@@ -269,6 +272,7 @@ impl Queue {
             kind: self.slots[id.index()].kind,
             pointer,
             transfer_max_bytes: self.transfer_max_bytes,
+            write_cache: self.write_cache,
         }
     }
 

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use block::Access;
+use block::{Access, WriteCache};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::connect::{ConnectRequest, IoQueueCount};
@@ -46,6 +46,9 @@ pub(super) struct Controller {
     pub(super) host: Host,
     pub(super) origin: Origin,
     pub(super) access: Access,
+    /// What Identify Controller says about a volatile write cache: whether a namespace had one when
+    /// the host connected.
+    pub(super) write_cache: WriteCache,
     pub(super) queues: BTreeMap<QueueId, WakeToken>,
     pub(super) io_queue_count: IoQueueCount,
     pub(super) configuration: Configuration,
@@ -61,11 +64,17 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    pub(super) fn new(now: Instant, request: ConnectRequest, events_supported: u32) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        request: ConnectRequest,
+        events_supported: u32,
+        write_cache: WriteCache,
+    ) -> Self {
         Self {
             host: request.host,
             origin: request.origin,
             access: request.access,
+            write_cache,
             queues: BTreeMap::new(),
             io_queue_count: IoQueueCount::default(),
             configuration: Configuration::default(),

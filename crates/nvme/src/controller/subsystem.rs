@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use block::{Access, Volume};
+use block::{Access, Volume, WriteCache};
 
 use super::abort::Aborts;
 use super::ana::Ana;
@@ -283,6 +283,12 @@ impl Subsystem {
             == Some(&connection.wake)
     }
 
+    /// Whether the host of a controller was told of a volatile write cache.
+    pub(super) fn write_cache(&self, controller: ControllerId) -> WriteCache {
+        let controller = self.controllers.get(&controller);
+        controller.map_or(WriteCache::Absent, |controller| controller.write_cache)
+    }
+
     /// When [`Self::handle_timeout`] is due for `controller`.
     pub fn poll_timeout(&self, controller: ControllerId) -> Option<Instant> {
         self.controllers.get(&controller)?.keep_alive.deadline()
@@ -385,7 +391,14 @@ impl Subsystem {
         let id = self
             .free_controller_id()
             .ok_or(StatusCode::ConnectControllerBusy)?;
-        let mut controller = Controller::new(now, request, self.events_supported());
+        let is_volatile =
+            |namespace: &Namespace| namespace.volume.write_cache() == WriteCache::Volatile;
+        let write_cache = if self.namespaces.values().any(is_volatile) {
+            WriteCache::Volatile
+        } else {
+            WriteCache::Absent
+        };
+        let mut controller = Controller::new(now, request, self.events_supported(), write_cache);
         if let Role::Discovery(directory) = &self.role {
             controller.discovery_generation = directory.generation();
         }

@@ -274,3 +274,23 @@ fn pre_fetch_fetches_the_first_of_many_blocks() {
     let one_too_many = [0x90, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0x0F, 0xFF, 0xFC];
     assert_eq!(asc(parsed(&one_too_many)), Asc::LBA_OUT_OF_RANGE);
 }
+
+#[test]
+fn forced_writes_and_reads_are_those_with_fua_and_verified_writes() {
+    let of = |code, byte_1| {
+        let mut cdb = [0; 16];
+        cdb[..2].copy_from_slice(&[code, byte_1]);
+        persistence(&cdb)
+    };
+    for code in [0x28, 0x2A, 0xA8, 0xAA, 0x88, 0x8A, 0x89, 0x8B, 0x9C] {
+        assert_eq!(of(code, 0x08), Persistence::Durable, "{code:#x}");
+        assert_eq!(of(code, 0x10), Persistence::Volatile, "{code:#x}: DPO");
+    }
+    for code in [0x2E, 0xAE, 0x8E] {
+        assert_eq!(of(code, 0), Persistence::Durable, "{code:#x}");
+    }
+    // WRITE (6) has part of its address there, WRITE SAME its UNMAP.
+    for code in [0x08, 0x0A, 0x41, 0x93, 0x42, 0x35] {
+        assert_eq!(of(code, 0x08), Persistence::Volatile, "{code:#x}");
+    }
+}

@@ -240,7 +240,11 @@ impl Queue {
 
     /// Becomes a queue of a controller.
     fn open<B: Backend>(&mut self, now: Instant, connection: Connection, backend: &mut B) {
-        let limits = backend.with_subsystem(|subsystem| subsystem.config().limits);
+        let (limits, write_cache) = backend.with_subsystem(|subsystem| {
+            let write_cache = subsystem.write_cache(connection.controller);
+            (subsystem.config().limits, write_cache)
+        });
+        self.write_cache = write_cache;
         let origin = backend.origin();
         let transport = origin.transport;
         self.leases = Leases::new(origin.wake.0);

@@ -109,8 +109,12 @@ impl Slot {
             extents: &extents[..len],
             len_bytes: blocks << self.block_shift,
             data_use: self.action.data_use(),
-            // Neither Copy's nor Dataset Management's effect can be forced.
-            persistence: Persistence::Volatile,
+            // Neither has FUA. A host that knows of no write cache does not flush after a Copy;
+            // deallocation is a hint.
+            persistence: match self.action {
+                Action::Copy => Persistence::Durable,
+                _ => Persistence::Volatile,
+            },
         };
         leases.admit(id.index(), namespace.volume, now, &intent)
     }

@@ -285,3 +285,18 @@ fn discovery_controllers_have_two_features() {
     let status = fixture.error(&admin, &get(feature::NUMBER_OF_QUEUES, 0));
     assert_eq!(status, StatusCode::InvalidField);
 }
+
+#[test]
+fn a_write_cache_is_a_feature_of_hosts_that_were_told_of_it_and_stays_on() {
+    let mut fixture = Fixture::new();
+    let before = fixture.host();
+    fixture.volumes[0].set_volatile_cache();
+    let after = fixture.host();
+    let fid = feature::VOLATILE_WRITE_CACHE;
+    let status = fixture.error(&before, &get(fid, 0));
+    assert_eq!(status, StatusCode::InvalidField);
+    assert_eq!(fixture.ok(&after, &get(fid, 0)), 1);
+    assert_eq!(fixture.ok(&after, &set(fid, 1)), 0);
+    let status = fixture.error(&after, &set(fid, 0));
+    assert_eq!(status, StatusCode::FeatureNotChangeable);
+}

@@ -227,3 +227,21 @@ fn data_must_have_room() {
         StatusCode::DataSglLengthInvalid
     );
 }
+
+#[test]
+fn a_volatile_write_cache_is_told_to_hosts_that_connect_after_it() {
+    let mut fixture = Fixture::new();
+    let before = fixture.host();
+    fixture.volumes[1].set_volatile_cache();
+    let after = fixture.host();
+    for (admin, cache) in [(&before, 0b110), (&after, 0b101)] {
+        let bytes = fixture.data(admin, &identify(0, 1));
+        let id = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
+        assert_eq!(id.volatile_write_cache, cache);
+    }
+    for (nsid, not_present) in [(1, 1 << 5), (2, 0)] {
+        let bytes = fixture.data(&after, &identify(nsid, 8));
+        let id = IdentifyIndependentNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+        assert_eq!(id.features & 1 << 5, not_present, "namespace {nsid}");
+    }
+}

@@ -335,6 +335,28 @@ fn flush_and_verify_succeed() {
 }
 
 #[test]
+fn writes_are_durable_if_the_host_asks_or_was_told_of_no_write_cache() {
+    const FUA: u32 = 1 << 30;
+    let volume = volume();
+    let write_zeroes = |fua| {
+        let mut sqe = transfer(opcode::WRITE_ZEROES, 1, 0, 1, Sgl::transport(0));
+        sqe.cdw12 = U32::new(sqe.cdw12.get() | fua);
+        sqe
+    };
+    let (mut io, _admin) = peer(&volume);
+    assert!(status(&mut io, &write_zeroes(0)).is_success());
+    assert_eq!(volume.durable_commands(), 1, "it will not flush");
+    volume.set_volatile_cache();
+    let (mut io, _admin) = peer(&volume);
+    assert!(status(&mut io, &write_zeroes(0)).is_success());
+    assert_eq!(volume.durable_commands(), 1, "it flushes");
+    assert!(status(&mut io, &write_zeroes(FUA)).is_success());
+    assert_eq!(volume.durable_commands(), 2);
+    let all = Sqe::new(opcode::FLUSH, Cid(1), Nsid::ALL);
+    assert_code(status(&mut io, &all), StatusCode::InvalidNamespaceOrFormat);
+}
+
+#[test]
 fn what_a_volume_says_becomes_the_status_for_it() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);
