@@ -9,8 +9,10 @@ pub enum Status {
     /// The volume is locked against writes.
     #[error("the volume is locked read-only")]
     WriteProtected,
-    /// The memory budget has no room for another slab.
-    #[error("the memory budget is used up; free space or raise --memory")]
+    /// The memory budget has no room for another slab, or the disk below has no space left.
+    #[error(
+        "no space is left: free space, raise --memory, or enlarge the file system of the volume's file"
+    )]
     CapacityExceeded,
     /// Compare found the first different byte at this offset from the start of the extent.
     #[error("the data differ from byte {offset_bytes} of the extent on")]
@@ -27,8 +29,9 @@ pub enum Status {
     /// The volume cannot execute commands at the moment.
     #[error("the volume is busy; try again")]
     Busy,
-    /// The volume's contents were lost, and the loss has not been acknowledged.
-    #[error("the volume is offline because its contents were lost")]
+    /// The volume's contents were lost, and the loss has not been acknowledged; or its file could not be
+    /// opened, or is gone.
+    #[error("the volume is offline because its contents were lost or its file is missing")]
     NotReady,
     /// The volume was removed.
     #[error("the volume was removed")]

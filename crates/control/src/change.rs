@@ -167,7 +167,14 @@ impl fmt::Display for Described<'_> {
                 let before = self.before.volumes.get(name);
                 write_set(f, "volume", name, before.map(fields), &fields(volume))
             }
-            Change::RemoveVolume(name) => write!(f, "- volume {name} (its contents are lost)"),
+            Change::RemoveVolume(name) => {
+                let before = self.before.volumes.get(name);
+                let fate = match before.map(|volume| volume.kind.0.is_persistent()) {
+                    Some(true) => "its file stays",
+                    _ => "its contents are lost",
+                };
+                write!(f, "- volume {name} ({fate})")
+            }
             Change::SetTarget(name, target) => {
                 let before = self.before.targets.get(name);
                 write_set(f, "target", name, before.map(fields), &fields(target))

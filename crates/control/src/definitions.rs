@@ -81,7 +81,9 @@ pub struct Definitions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// Capacity, from 1 MiB to 64 TiB, in whole blocks.
+    /// Capacity, from 1 MiB to 64 TiB, in whole blocks. A volume in a file that exists may leave it out: it is then as large
+    /// as the file.
+    #[serde(default)]
     #[schema(value_type = String, example = "50G")]
     pub size: Size,
     /// Bytes in a block: 512 or 4096. It cannot be changed later.

@@ -132,8 +132,11 @@ impl Engine {
             definitions,
             reservations,
         } = saved;
-        let names = definitions.volumes.keys();
-        let lost: BTreeSet<_> = names.map(|name| name.0.clone()).collect();
+        let volumes = definitions.volumes.iter();
+        let lost: BTreeSet<_> = volumes
+            .filter(|(_, volume)| !volume.kind.0.is_persistent())
+            .map(|(name, _)| name.0.clone())
+            .collect();
         lost_contents.log(&lost);
         let engine = Self {
             shared: Arc::new(Shared {

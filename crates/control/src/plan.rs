@@ -109,6 +109,11 @@ impl Step {
         }
     }
 
+    /// Whether what it destroys is not the only copy of data: the file of a removed volume stays.
+    pub(crate) fn keeps_data(&self) -> bool {
+        matches!(self, Self::RemoveVolume(_, volume) if volume.kind.0.is_persistent())
+    }
+
     /// What it is about, for people.
     pub(crate) fn noun(&self) -> String {
         match self {
@@ -191,14 +196,19 @@ pub enum PlanError {
         "volume {0} exists with another block size, which cannot change; remove the volume first, or use another name"
     )]
     BlockSize(VolumeName),
-    /// A volume's kind and its provisioning are fixed.
+    /// A volume's kind, path and provisioning are fixed.
     #[error(
-        "volume {0} exists with another kind or provisioning, which cannot change; remove the volume first, or use another name"
+        "volume {0} exists with another kind, path or provisioning, which cannot change; remove the volume first, or use another name"
     )]
     Kind(VolumeName),
     /// A snapshot stays as it is.
     #[error("volume {0} is a snapshot, whose size cannot change; clone it, and resize the clone")]
     SnapshotSize(VolumeName),
+    /// A file is not cut off.
+    #[error(
+        "volume {0} is in a file, and cannot shrink; remove the volume, truncate the file and create the volume again"
+    )]
+    Shrink(VolumeName),
     /// The identifiers of a volume cannot change, since hosts would see another disk.
     #[error(
         "volume {0} exists with other identifiers, which cannot change; remove the volume first, or use another name"
@@ -280,6 +290,9 @@ fn plan_volume(
     }
     if from.identity != to.identity {
         return Err(PlanError::Identity(name.clone()));
+    }
+    if to.size < from.size && from.kind.0.is_persistent() {
+        return Err(PlanError::Shrink(name.clone()));
     }
     if from.size != to.size {
         if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {

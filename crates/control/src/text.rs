@@ -128,7 +128,7 @@ impl<'de, T: Written> Deserialize<'de> for Text<T> {
 }
 
 /// A size in bytes, as a number or as text (`50G`, `512MiB`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
 impl FromStr for Size {

@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Seek as _, SeekFrom},
-    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
     sync::{
         Arc,
@@ -108,7 +108,7 @@ impl HostDisk {
         if self.is_device {
             return self.len_bytes();
         }
-        rustix::fs::fstat(&*self.file).map_or(0, |stat| stat.st_blocks as u64 * 512)
+        self.file.metadata().map_or(0, |file| file.blocks() * 512)
     }
 
     /// Makes a file longer, and allocates the new part if asked to; notices that a device has become
@@ -127,6 +127,12 @@ impl HostDisk {
         set_len(&self.file, self.len_bytes(), new).map_err(HostDiskError::Length)?;
         self.len_bytes.store(new.len_bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets others use the file from now on. A queue's ring keeps it open for a moment after its end.
+    pub fn unlock(&self) {
+        // Nothing can be done about a failure; the lock ends with the last descriptor.
+        let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
     }
 
     pub(crate) fn file(&self) -> &Arc<File> {

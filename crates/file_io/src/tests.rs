@@ -228,11 +228,11 @@ mod disks {
 
     const LEN: u64 = 1 << 20;
 
-    fn new(len_bytes: u64) -> Option<NewFile> {
-        Some(NewFile {
+    fn new(len_bytes: u64) -> NewFile {
+        NewFile {
             len_bytes,
             allocate: false,
-        })
+        }
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod disks {
             matches!(missing, Err(HostDiskError::Missing)),
             "{missing:?}"
         );
-        let disk = HostDisk::open(&file.0, 4096, new(LEN)).expect("is created");
+        let disk = HostDisk::open(&file.0, 4096, Some(new(LEN))).expect("is created");
         assert_eq!((disk.len_bytes(), disk.allocated_bytes()), (LEN, 0));
         let grown = NewFile {
             len_bytes: 2 * LEN,
@@ -281,7 +281,7 @@ mod disks {
         );
         let file = TempFile::new("too-long", 0);
         std::fs::remove_file(&file.0).expect("it exists");
-        let refused = HostDisk::open(&file.0, 4096, new(u64::MAX));
+        let refused = HostDisk::open(&file.0, 4096, Some(new(u64::MAX)));
         assert!(
             matches!(refused, Err(HostDiskError::Create(_))),
             "{refused:?}"

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
 use initiator::Url;
@@ -120,7 +120,7 @@ pub(crate) enum Verb {
 /// Verbs that the daemon executes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonVerb {
-    /// Volumes: block devices in RAM
+    /// Volumes: block devices in RAM or in files
     #[command(subcommand)]
     Volume(VolumeVerb),
     /// Targets: names under which hosts find volumes
@@ -364,7 +364,7 @@ pub(crate) enum VolumeVerb {
     /// Filters: delay, rate limit, faults
     #[command(subcommand)]
     Filter(FilterVerb),
-    /// Remove a volume and its contents
+    /// Remove a volume and its contents; the file of a volume in a file stays
     #[command(visible_alias = "rm")]
     Remove(RemoveArgs),
 }
@@ -373,13 +373,16 @@ pub(crate) enum VolumeVerb {
 pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes
-    #[arg(long, short)]
-    pub(crate) size: Size,
+    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, the size is known
+    #[arg(long, short, required_unless_present = "file")]
+    pub(crate) size: Option<Size>,
+    /// Store its blocks in this file or block device, which is created if a size is given
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<String>,
     /// Block size in bytes: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value = "512")]
     pub(crate) block_size: Size,
-    /// Allocate all its memory now
+    /// Allocate all its memory, or the space of its file, now
     #[arg(long)]
     pub(crate) thick: bool,
     /// Reject writes
@@ -392,12 +395,14 @@ pub(crate) struct VolumeCreateArgs {
 impl VolumeCreateArgs {
     /// The kind that the options choose, with its settings.
     pub(crate) fn kind(&self) -> VolumeKind {
-        VolumeKind::Ram {
-            provision: if self.thick {
-                Provision::Thick
-            } else {
-                Provision::Thin
-            },
+        let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
+        match &self.file {
+            None => VolumeKind::Ram { provision },
+            Some(file) => {
+                // The daemon refuses an empty path, for one that cannot be made absolute.
+                let path = std::path::absolute(file).unwrap_or_default();
+                VolumeKind::File { path, provision }
+            }
         }
     }
 }

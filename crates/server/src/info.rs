@@ -28,6 +28,8 @@ pub struct VolumeInfo {
     pub lock: WriteLock,
     /// Whether commands of hosts are executed.
     pub availability: Availability,
+    /// Why it executes nothing, if it could not be opened.
+    pub problem: Option<String>,
     /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.

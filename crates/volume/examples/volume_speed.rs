@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest};
 use memory::{Budget, HostMemory, Layout, Overcommit, PagePolicy, Provision, Store};
-use volume::{ByteSize, VolumeSpec};
+use volume::{ByteSize, Managed, ManagedVolume, RamVolume, VolumeSpec};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -153,8 +153,9 @@ fn executed(name: &str, ahead: usize) {
     let host = HostMemory::probe().expect("Linux");
     let budget = Arc::new(Budget::for_host(4 * GIB, &host));
     let spec = VolumeSpec::thick(ByteSize(STORE_BYTES));
-    let disk = volume::create(&spec, &budget, &mut |_| ControlFlow::Continue(()))
-        .expect("4 GiB are enough");
+    let progress = &mut |_| ControlFlow::Continue(());
+    let ram = RamVolume::new(spec.geometry(), Provision::Thick, &budget, progress);
+    let disk: Arc<dyn ManagedVolume> = Arc::new(Managed::new(ram.expect("4 GiB are enough")));
     let mut rates = [0.0; 6];
     for (pair, len) in rates.chunks_mut(2).zip([512, 4 * KIB, 128 * KIB]) {
         let mut buffer = vec![1; len as usize];

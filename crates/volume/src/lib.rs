@@ -1,8 +1,9 @@
 //! Volumes: their kinds, and the controls and filters that a volume of any kind can have.
 //!
 //! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what
-//! the volume's state forbids, and the kind ([`RamVolume`], [`SnapshotVolume`]) turns blocks into
-//! bytes of a [`memory::Store`]. It knows no protocol, no socket and no clock: instants come as arguments.
+//! the volume's state forbids, and the kind executes the rest: [`RamVolume`] and [`SnapshotVolume`] on a
+//! [`memory::Store`], [`FileVolume`] on the frames of a [`window::Window`]. It knows no protocol, no
+//! socket and no clock: instants come as arguments.
 //!
 //! [`create`] turns a [`VolumeSpec`] into a volume; [`take_snapshots`] and [`create_clone`] do for what
 //! is made of another volume. The program holds it as a [`ManagedVolume`] and needs to know no kind.
@@ -10,12 +11,20 @@
 //! ```
 //! use std::ops::ControlFlow;
 //! use std::sync::Arc;
-//! use block::{Blocks, Extent, Lba, Op, ReadDest};
-//! use volume::{Budget, VolumeSpec};
+//! use block::{Blocks, Completion, Completions, Extent, Lba, Op, ReadDest};
+//! use volume::{Budget, Origin, Platform, VolumeSpec};
 //!
-//! let budget = Arc::new(Budget::new(64 << 20));
+//! struct Nobody;
+//! impl Completions for Nobody {
+//!     fn done(&self, _: Completion) {}
+//! }
+//! let platform = Platform {
+//!     budget: Arc::new(Budget::new(64 << 20)),
+//!     completions: Arc::new(Nobody),
+//! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
-//! let disk = volume::create(&spec, &budget, &mut |_| ControlFlow::Continue(()))?;
+//! let progress = &mut |_| ControlFlow::Continue(());
+//! let disk = volume::create(&spec, Origin::New, &platform, progress)?;
 //! let extent = Extent::new(Lba(100), Blocks(1));
 //! disk.execute(Op::Write { extent, data: &[7; 512] })?;
 //! let mut read = [0; 512];
@@ -27,6 +36,8 @@
 
 #![forbid(unsafe_code)]
 
+mod create;
+mod file;
 pub mod filters;
 mod managed;
 mod ram;
@@ -36,6 +47,9 @@ mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 
+pub use create::create;
+pub use file::FileVolume;
+pub use file_io::HostDiskError;
 pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
@@ -44,4 +58,4 @@ pub use memory::{
 pub use ram::RamVolume;
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};
-pub use spec::{SpecError, VolumeError, VolumeKind, VolumeSpec, create};
+pub use spec::{Origin, Platform, SpecError, VolumeError, VolumeKind, VolumeSpec};

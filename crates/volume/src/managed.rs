@@ -51,16 +51,22 @@ pub trait Storage: Send + Sync + Debug {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), VolumeError>;
 
-    /// Makes all blocks read as zeros, and frees what they took if the kind can.
+    /// Makes all blocks read as zeros, and frees what they took if the kind can. A kind whose blocks
+    /// are not in memory waits until they are zeros on stable storage.
     ///
     /// # Errors
-    /// If the volume cannot be erased, or, with snapshots, if memory for what these show could not
-    /// be allocated: some blocks are zeros then.
+    /// If the volume cannot be erased, if what stores its blocks fails, or, with snapshots, if memory
+    /// for what these show could not be allocated: some blocks are zeros then.
     fn erase(&self) -> Result<(), VolumeError>;
 
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
-    /// executed any more.
+    /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
+
+    /// Why the volume executes nothing, if it could not be opened.
+    fn problem(&self) -> Option<String> {
+        None
+    }
 
     /// The memory of a kind of volume that can have snapshots.
     fn store(&self) -> Option<&Arc<Store>> {

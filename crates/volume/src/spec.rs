@@ -1,13 +1,14 @@
-//! What a volume is to be, and how one is created from that.
+//! What a volume is to be, and what is wrong with that.
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{BlockSize, Blocks, Geometry, Status};
-use memory::{Budget, MemoryError, Progress, Provision};
+use block::{BlockSize, Blocks, Completions, Geometry, Status};
+use file_io::{HostDisk, HostDiskError};
+use memory::{Budget, MemoryError, Provision};
 
-use crate::{ByteSize, Managed, ManagedVolume, RamVolume};
+use crate::ByteSize;
 
 /// What a volume is to be, or is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,32 @@ pub enum VolumeKind {
         /// The name of the snapshot.
         of: String,
     },
+    /// A regular file or block device of this machine.
+    File {
+        /// Its absolute path.
+        path: PathBuf,
+        /// When the space of a file that is created or grown is allocated.
+        provision: Provision,
+    },
+}
+
+/// What volumes of all kinds use of the program.
+#[derive(Clone)]
+pub struct Platform {
+    /// What memory is charged to.
+    pub budget: Arc<Budget>,
+    /// Where volumes report completions of commands that they made wait.
+    pub completions: Arc<dyn Completions>,
+}
+
+/// Where the definition of a volume comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A person: what is missing is created, and what cannot be opened is an error.
+    New,
+    /// An earlier run of the program: nothing is created. A volume that cannot be opened exists all
+    /// the same and executes nothing; see [`Storage::problem`](crate::Storage::problem).
+    Restored,
 }
 
 /// What is wrong with the specification of a volume.
@@ -76,10 +103,60 @@ pub enum VolumeError {
     /// Its memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// Its file or device does not serve as a disk.
+    #[error("{} does not serve as a disk: {error}", path.display())]
+    File {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: HostDiskError,
+    },
+    /// The path of a file is not absolute.
+    #[error(
+        "path {} is not absolute; give the path from / on, as the daemon sees it",
+        path.display()
+    )]
+    RelativePath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file or device has another size than the volume is to have.
+    #[error(
+        "{} has {actual}, not {given}; leave the size out to use all of it, or name a file that does not exist to create it",
+        path.display()
+    )]
+    FileSize {
+        /// The path.
+        path: PathBuf,
+        /// The size asked for.
+        given: ByteSize,
+        /// The size of the file.
+        actual: ByteSize,
+    },
+    /// The file of a volume without a size does not exist.
+    #[error("{} does not exist; give a size to create it", path.display())]
+    NeedsSize {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The kind of volume only grows.
+    #[error(
+        "a file volume cannot shrink from {from} to {to}; remove the volume, truncate the file and create the volume again"
+    )]
+    CannotShrink {
+        /// The size now.
+        from: ByteSize,
+        /// The size asked for.
+        to: ByteSize,
+    },
+    /// What stores its blocks has failed.
+    #[error("the file or device of the volume failed: {0}")]
+    Storage(#[source] Status),
     /// It was removed meanwhile.
     #[error("the volume was removed")]
     Gone,
-    /// The kind is made of another volume, so [`create`] does not make it.
+    /// The kind is made of another volume, so [`create`](crate::create) does not make it.
     #[error("a volume of kind {kind} is made of that volume alone")]
     NeedsParent {
         /// The kind.
@@ -130,28 +207,6 @@ pub enum VolumeError {
         "some blocks are those of the snapshot and others are not, because {0}; then roll back once more"
     )]
     HalfRolledBack(Status),
-}
-
-/// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such
-/// as thick RAM, takes about a second for a few GiB. It reports to `progress`, which may cancel it.
-///
-/// # Errors
-/// If the specification is invalid, or if memory could not be allocated.
-pub fn create(
-    spec: &VolumeSpec,
-    budget: &Arc<Budget>,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
-    spec.check()?;
-    match spec.kind {
-        VolumeKind::Ram { provision } => {
-            let ram = RamVolume::new(spec.geometry(), provision, budget, progress)?;
-            Ok(Arc::new(Managed::new(ram)))
-        }
-        VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => Err(VolumeError::NeedsParent {
-            kind: spec.kind.clone(),
-        }),
-    }
 }
 
 impl VolumeSpec {
@@ -206,19 +261,48 @@ impl VolumeSpec {
 
     /// The memory that creating the volume takes from the budget for its blocks, in bytes.
     pub const fn reserved_bytes(&self) -> u64 {
-        match self.kind {
+        match &self.kind {
             VolumeKind::Ram { provision } => match provision {
                 Provision::Thin => 0,
                 Provision::Thick => self.size.0,
             },
-            VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => 0,
+            VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } | VolumeKind::File { .. } => 0,
         }
     }
 }
 
 impl VolumeKind {
-    /// Whether a volume holds something that was written, judged by the memory that it uses and by
-    /// the bytes that hosts wrote since it was created.
+    /// The size of what a volume of this kind is made from, for one whose size is not given; `None`
+    /// if the kind needs a size.
+    ///
+    /// # Errors
+    /// If the file or device does not exist or does not serve as a disk.
+    pub fn natural_size(&self) -> Result<Option<ByteSize>, VolumeError> {
+        match self {
+            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => Ok(None),
+            Self::File { path, .. } => {
+                check_path(path)?;
+                match HostDisk::len_of(path) {
+                    Ok(len_bytes) => Ok(Some(ByteSize(len_bytes))),
+                    Err(HostDiskError::Missing) => {
+                        Err(VolumeError::NeedsSize { path: path.clone() })
+                    }
+                    Err(error) => Err(VolumeError::file(path, error)),
+                }
+            }
+        }
+    }
+
+    /// Whether what a volume holds outlives the program and the removal of the volume.
+    pub const fn is_persistent(&self) -> bool {
+        match self {
+            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
+            Self::File { .. } => true,
+        }
+    }
+
+    /// Whether a volume holds something that was written and that is lost with it, judged by the
+    /// memory that it uses and by the bytes that hosts wrote since it was created.
     pub const fn holds_data(&self, used_bytes: u64, written_bytes: u64) -> bool {
         match self {
             Self::Ram { provision } => match provision {
@@ -228,13 +312,15 @@ impl VolumeKind {
             },
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
+            // The file stays.
+            Self::File { .. } => false,
         }
     }
 
     /// The volume that it is made of, and that has to stay as long as it does.
     pub fn parent(&self) -> Option<&str> {
         match self {
-            Self::Ram { .. } => None,
+            Self::Ram { .. } | Self::File { .. } => None,
             Self::Snapshot { of } | Self::Clone { of } => Some(of),
         }
     }
@@ -247,15 +333,34 @@ impl fmt::Display for VolumeKind {
             Self::Ram { provision } => write!(f, "ram, {provision}"),
             Self::Snapshot { of } => write!(f, "snapshot of {of}"),
             Self::Clone { of } => write!(f, "clone of {of}"),
+            Self::File { path, provision } => write!(f, "file {}, {provision}", path.display()),
         }
     }
+}
+
+impl VolumeError {
+    pub(crate) fn file(path: &Path, error: HostDiskError) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}
+
+/// The daemon's working folder means nothing to who names a file.
+pub(crate) fn check_path(path: &Path) -> Result<(), VolumeError> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(VolumeError::RelativePath {
+        path: path.to_owned(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MIB: u64 = 1 << 20;
+    use crate::testing::io::MIB;
 
     #[test]
     fn sizes_that_no_volume_has_are_refused_with_a_hint() {
@@ -280,27 +385,5 @@ mod tests {
                 .to_string()
                 .ends_with("the next valid size is 1028 KiB")
         );
-    }
-
-    #[test]
-    fn a_created_volume_is_what_was_specified() {
-        let budget = Arc::new(Budget::new(4 * MIB));
-        let spec = VolumeSpec {
-            block_size: BlockSize::B4096,
-            ..VolumeSpec::thick(ByteSize(2 * MIB))
-        };
-        let mut reported_bytes = 0;
-        let volume = create(&spec, &budget, &mut |progress| {
-            reported_bytes = progress.done_bytes;
-            ControlFlow::Continue(())
-        });
-        let volume = volume.expect("fits");
-        assert_eq!(volume.storage().spec(), spec);
-        assert_eq!(volume.geometry(), spec.geometry());
-        assert_eq!(reported_bytes, spec.reserved_bytes());
-        assert_eq!(volume.storage().used_bytes(), spec.reserved_bytes());
-        let invalid = VolumeSpec::thin(ByteSize(1));
-        let refused = create(&invalid, &budget, &mut |_| ControlFlow::Continue(()));
-        assert!(matches!(refused, Err(VolumeError::Spec(_))));
     }
 }

@@ -48,14 +48,53 @@ impl Storage for LateVolume {
 pub(crate) mod io {
     //! Plain reads and writes.
 
-    use block::{Blocks, Extent, Lba, Op, ReadDest, Status, Volume};
+    use std::sync::{Arc, Condvar, Mutex};
+
+    use block::{
+        Blocks, Completion, Completions, Extent, Lba, Op, ReadDest, Status, Ticket, Volume,
+    };
+    use memory::Budget;
 
     use super::{ControlFlow, Progress};
+    use crate::Platform;
 
     pub(crate) const MIB: u64 = 1 << 20;
 
     pub(crate) fn no_progress(_: Progress) -> ControlFlow<()> {
         ControlFlow::Continue(())
+    }
+
+    /// Completions as they come.
+    #[derive(Default)]
+    pub(crate) struct Reports {
+        done: Mutex<Vec<Completion>>,
+        came: Condvar,
+    }
+
+    impl Completions for Reports {
+        fn done(&self, completion: Completion) {
+            self.done.lock().expect("no panic").push(completion);
+            self.came.notify_all();
+        }
+    }
+
+    impl Reports {
+        /// Waits for the completion of a ticket.
+        pub(crate) fn wait(&self, ticket: Ticket) -> Result<(), Status> {
+            let is_it = |completion: &Completion| completion.ticket == ticket;
+            let done = self.done.lock().expect("no panic");
+            let wait = self.came.wait_while(done, |done| !done.iter().any(is_it));
+            let mut done = wait.expect("no panic");
+            let at = done.iter().position(is_it).expect("it was waited for");
+            done.remove(at).result
+        }
+    }
+
+    pub(crate) fn platform(budget: Arc<Budget>) -> Platform {
+        Platform {
+            budget,
+            completions: Arc::<Reports>::default(),
+        }
     }
 
     pub(crate) fn extent(lba: u64, blocks: u64) -> Extent {

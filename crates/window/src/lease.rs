@@ -70,10 +70,10 @@ impl Role {
     /// Of the extent with this number of a command; `None` if it needs no memory.
     pub(crate) const fn of(data_use: DataUse, number: usize) -> Option<Self> {
         match (data_use, number) {
-            (DataUse::Read, _) | (DataUse::Copy, 1..) => Some(Self::Read),
+            (DataUse::Read | DataUse::Verify, _) | (DataUse::Copy, 1..) => Some(Self::Read),
             (DataUse::Overwrite, _) | (DataUse::Copy, 0) => Some(Self::Overwrite),
             (DataUse::Modify, _) => Some(Self::Modify),
-            (DataUse::Verify | DataUse::Erase | DataUse::Flush, _) => None,
+            (DataUse::Erase | DataUse::Flush, _) => None,
         }
     }
 }

@@ -1,2 +1,3 @@
 # shellcheck shell=bash
 ramport serve
+mount -t tmpfs none /srv

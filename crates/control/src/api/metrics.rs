@@ -145,7 +145,7 @@ const VOLUME_GAUGES: [Gauge; 6] = [
     ),
     (
         "ramport_volume_used_bytes",
-        "Memory that the volume holds",
+        "Memory that the volume holds, or space that its file takes",
         |volume| volume.used_bytes,
     ),
     (
@@ -165,7 +165,7 @@ const VOLUME_GAUGES: [Gauge; 6] = [
     ),
     (
         "ramport_volume_offline",
-        "1 if commands of hosts fail until the loss of the contents is acknowledged, else 0",
+        "1 if commands of hosts fail: the loss of the contents is not acknowledged, or the file could not be opened; else 0",
         |volume| u64::from(volume.state == VolumeState::Offline),
     ),
 ];

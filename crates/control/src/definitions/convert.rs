@@ -84,7 +84,10 @@ impl Definitions {
 
 impl Volume {
     pub(crate) fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
-        if let Err(fault) = self.spec().check() {
+        let is_sized_later = self.lacks_size() && self.kind.0.is_persistent();
+        if let Err(fault) = self.spec().check()
+            && !is_sized_later
+        {
             return Err(DefinitionFault::Volume {
                 volume: name.clone(),
                 fault,
@@ -102,6 +105,11 @@ impl Volume {
                 fault,
             }),
         }
+    }
+
+    /// Whether the size is to be that of the file.
+    pub(crate) fn lacks_size(&self) -> bool {
+        self.size.0 == 0
     }
 
     pub(crate) fn spec(&self) -> VolumeSpec {

@@ -21,12 +21,16 @@ pub struct KindFields(pub VolumeKind);
 /// volume, so that the volume can reject every field that is left over.
 #[derive(Serialize, Deserialize, ToSchema)]
 struct Fields {
-    /// Where the blocks are stored: `ram` is memory of this machine, `snapshot` shows what another volume was at one
+    /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `snapshot` shows what another volume was at one
     /// moment, `clone` shows a snapshot and what was written to the clone.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
-    /// For `ram`: when memory is allocated: `thin` on write, `thick` at creation.
+    /// For `file`: the absolute path of the file or device. A file that does not exist is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    path: Option<String>,
+    /// For `ram` and `file`: when memory, or the space of the file, is allocated: `thin` on write, `thick` at creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
@@ -41,6 +45,7 @@ struct Fields {
 enum Name {
     #[default]
     Ram,
+    File,
     Snapshot,
     Clone,
 }
@@ -55,8 +60,14 @@ pub enum KindFault {
     #[error("`of` is for kind snapshot or clone; leave it out, or set `kind`")]
     Parent,
     /// Memory is allocated when it is needed.
-    #[error("`provisioning` is for kind ram; leave it out")]
+    #[error("`provisioning` is for kinds ram and file; leave it out")]
     Provisioning,
+    /// A file has a name.
+    #[error("a volume of kind file needs the path of its file: path = \"/absolute/path\"")]
+    NoPath,
+    /// Memory has none.
+    #[error("`path` is for kind file; leave it out, or set kind = \"file\"")]
+    Path,
 }
 
 impl TryFrom<Fields> for KindFields {
@@ -65,14 +76,21 @@ impl TryFrom<Fields> for KindFields {
     fn try_from(fields: Fields) -> Result<Self, KindFault> {
         let Fields {
             kind,
+            path,
             provisioning,
             of,
         } = fields;
+        let provision = provisioning.map_or(Provision::Thin, |text| text.0);
+        if path.is_some() && !matches!(kind, Name::File) {
+            return Err(KindFault::Path);
+        }
         Ok(Self(match (kind, provisioning, of) {
-            (Name::Ram, provisioning, None) => VolumeKind::Ram {
-                provision: provisioning.map_or(Provision::Thin, |text| text.0),
+            (Name::Ram, _, None) => VolumeKind::Ram { provision },
+            (Name::File, _, None) => VolumeKind::File {
+                path: path.ok_or(KindFault::NoPath)?.into(),
+                provision,
             },
-            (Name::Ram, _, Some(_)) => return Err(KindFault::Parent),
+            (Name::Ram | Name::File, _, Some(_)) => return Err(KindFault::Parent),
             (Name::Snapshot | Name::Clone, _, None) => return Err(KindFault::NoParent),
             (Name::Snapshot | Name::Clone, Some(_), _) => return Err(KindFault::Provisioning),
             (Name::Snapshot, None, Some(of)) => VolumeKind::Snapshot { of },
@@ -85,12 +103,21 @@ impl From<KindFields> for Fields {
     fn from(kind: KindFields) -> Self {
         let made_of = |kind, of| Self {
             kind,
+            path: None,
             provisioning: None,
             of: Some(of),
         };
         match kind.0 {
             VolumeKind::Ram { provision } => Self {
                 kind: Name::Ram,
+                path: None,
+                provisioning: Some(Text(provision)),
+                of: None,
+            },
+            VolumeKind::File { path, provision } => Self {
+                kind: Name::File,
+                // It came as text, so nothing is lost.
+                path: Some(path.to_string_lossy().into_owned()),
                 provisioning: Some(Text(provision)),
                 of: None,
             },

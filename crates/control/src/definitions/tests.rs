@@ -57,8 +57,13 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
             provision: Provision::Thick,
         }),
     );
+    let file = KindFields(VolumeKind::File {
+        path: "/a".into(),
+        provision: Provision::Thin,
+    });
     for (fields, expected) in [
         ("", &thin),
+        ("kind = \"file\"\npath = \"/a\"", &file),
         ("provisioning = \"thin\"", &thin),
         ("provisioning = \"thick\"", &thick),
         ("kind = \"ram\"", &thin),
@@ -66,26 +71,9 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
     ] {
         assert_eq!(kind(fields).ok().as_ref(), Some(expected), "{fields}");
     }
-    for (fields, hint) in [
-        (
-            "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `snapshot`, `clone`",
-        ),
-        ("kind = \"clone\"", "needs `of`"),
-        ("of = \"b\"", "`of` is for kind snapshot or clone"),
-        (
-            "kind = \"snapshot\"\nof = \"b\"\nprovisioning = \"thin\"",
-            "`provisioning` is for kind ram",
-        ),
-        (
-            "provisioning = \"fat\"",
-            "provisioning \"fat\" is unknown; write thin or thick",
-        ),
-        ("kind = \"ram\"\npath = \"/a\"", "unknown field `path`"),
-    ] {
-        let error = kind(fields).expect_err(fields).to_string();
-        assert!(error.contains(hint), "{error}");
-    }
+    let written = serde_json::to_value(read("").expect("fine")).expect("serialises");
+    assert_eq!(written["volumes"]["a"]["kind"], "ram");
+    assert_eq!(written["volumes"]["a"]["provisioning"], "thin");
     let snapshot = r#"
         [volumes.a]
         size = "1G"
@@ -97,9 +85,32 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
     let made = Definitions::from_toml(snapshot).expect("fine");
     let read_back = Definitions::from_toml(&made.to_toml()).expect("fine");
     assert_eq!(read_back, made);
-    let written = serde_json::to_value(read("").expect("fine")).expect("serialises");
-    assert_eq!(written["volumes"]["a"]["kind"], "ram");
-    assert_eq!(written["volumes"]["a"]["provisioning"], "thin");
+}
+
+#[test]
+fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
+    for (fields, hint) in [
+        (
+            "kind = \"disk\"",
+            "unknown variant `disk`, expected one of `ram`, `file`, `snapshot`, `clone`",
+        ),
+        ("kind = \"clone\"", "needs `of`"),
+        ("of = \"b\"", "`of` is for kind snapshot or clone"),
+        (
+            "kind = \"snapshot\"\nof = \"b\"\nprovisioning = \"thin\"",
+            "`provisioning` is for kinds ram and file",
+        ),
+        (
+            "provisioning = \"fat\"",
+            "provisioning \"fat\" is unknown; write thin or thick",
+        ),
+        ("path = \"/a\"", "set kind = \"file\""),
+        ("kind = \"file\"", "needs the path of its file"),
+    ] {
+        let text = format!("[volumes.a]\nsize = \"1G\"\n{fields}");
+        let error = Definitions::from_toml(&text).expect_err(fields).to_string();
+        assert!(error.contains(hint), "{error}");
+    }
 }
 
 #[test]
@@ -133,7 +144,7 @@ fn snapshots_and_clones_are_made_of_what_fits() {
 fn what_is_unknown_is_refused_by_name() {
     assert!(fault("[volumes.a]\nsize = \"1G\"\ncolour = 1").contains("unknown field `colour`"));
     assert!(fault("[volume.a]\nsize = \"1G\"").contains("unknown field `volume`"));
-    assert!(fault("[volumes.a]").contains("missing field `size`"));
+    assert!(fault("[volumes.a]").contains("size 0 B is out of range"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName};
 use volume::{ByteSize, VolumeSpec};
 
+use super::verbs::fill_in_size;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
 use crate::definitions::{DefinitionFault, Definitions};
@@ -56,6 +57,14 @@ impl Engine {
     fn application(&self, mut to: Definitions) -> Result<Application, EngineError> {
         let definitions = self.read();
         to.fill_in_secrets(&definitions)?;
+        for (name, volume) in &mut to.volumes {
+            match definitions.volumes.get(name) {
+                Some(before) if volume.lacks_size() && before.kind == volume.kind => {
+                    volume.size = before.size;
+                }
+                _ => fill_in_size(&name.0, volume)?,
+            }
+        }
         to.check()?;
         to.check_identities(to.machine.or(definitions.machine))?;
         let changes = definitions.changes_to(&to);
@@ -201,7 +210,7 @@ fn check_exposure(to: &Definitions) -> Result<(), ServerError> {
 fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
     let destroyed: Vec<_> = steps
         .iter()
-        .filter(|step| step.phase() == Phase::Destroy)
+        .filter(|step| step.phase() == Phase::Destroy && !step.keeps_data())
         .filter_map(Step::volume)
         .collect();
     if force == Force::No && !destroyed.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use server::{Force, PortalDefinition, Server, ServerError};
+use server::{Force, PortalDefinition, Server, ServerError, VolumeName};
 
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
@@ -40,7 +40,11 @@ pub(super) fn restore(
     for step in others {
         take(server, &step)?;
     }
-    for name in saved.definitions.volumes.keys() {
+    for (name, volume) in &saved.definitions.volumes {
+        if volume.kind.0.is_persistent() {
+            warn_of_problem(server, &name.0);
+            continue;
+        }
         let offline = lost_contents.apply(server, &name.0);
         offline.map_err(|error| RestoreError::Server {
             what: format!("volume {name}"),
@@ -66,9 +70,28 @@ pub(super) fn restore(
     Ok(closed)
 }
 
+/// Logs why a volume executes nothing, if its file could not be opened.
+fn warn_of_problem(server: &Server, name: &VolumeName) {
+    let problem = server.volume(name).ok().and_then(|info| info.problem);
+    if let Some(problem) = problem {
+        tracing::error!(
+            volume = %name,
+            problem,
+            "a volume is offline; restart the daemon when its file is there"
+        );
+    }
+}
+
 fn take(server: &Server, step: &Step) -> Result<(), RestoreError> {
-    match steps::take(server, step, Force::No) {
-        Ok(_) => Ok(()),
+    let taken = match step {
+        Step::CreateVolume(name, volume) => {
+            let identity = volume.identity.to_server();
+            server.restore_volume(name.clone(), identity, &volume.spec())
+        }
+        _ => steps::take(server, step, Force::No).map(drop),
+    };
+    match taken {
+        Ok(()) => Ok(()),
         Err(error) => {
             let what = step.noun();
             let error = Box::new(error);

@@ -59,7 +59,8 @@ pub struct TargetAccess {
 
 impl Engine {
     /// Creates a volume. A thick volume allocates its memory now; other changes are not blocked.
-    pub fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), EngineError> {
+    pub fn create_volume(&self, name: VolumeName, mut volume: Volume) -> Result<(), EngineError> {
+        fill_in_size(&name, &mut volume)?;
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
         if self.read().volumes.contains_key(&Text(name.clone())) {
@@ -343,6 +344,21 @@ impl Engine {
             .cloned()
             .ok_or_else(|| ServerError::UnknownTarget(name.clone()))
     }
+}
+
+/// A volume without a size is as large as its file.
+pub(super) fn fill_in_size(name: &VolumeName, volume: &mut Volume) -> Result<(), ServerError> {
+    if !volume.lacks_size() {
+        return Ok(());
+    }
+    let size = volume.kind.0.natural_size();
+    let size = size.map_err(|source| ServerError::Volume {
+        volume: name.clone(),
+        source,
+    })?;
+    // Without one, the check of the definition says what is wrong.
+    volume.size = size.map_or(volume.size, |size| Size(size.0));
+    Ok(())
 }
 
 /// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI

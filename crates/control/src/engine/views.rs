@@ -33,7 +33,7 @@ pub struct VolumeView {
     /// What its blocks are kept in, with the settings of that kind.
     #[serde(flatten)]
     pub kind: KindFields,
-    /// Memory that it holds.
+    /// Memory, or space of its file, that it holds.
     pub used_bytes: u64,
     /// When it was created or, for a snapshot, taken, in seconds since 1970. A restart creates anew.
     #[serde(default)]
@@ -51,6 +51,9 @@ pub struct VolumeView {
     /// Whether commands of hosts are executed.
     #[serde(default)]
     pub state: VolumeState,
+    /// Why its file or device could not be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// What slows it down or makes it fail.
     pub filters: Filters,
     /// The attachments.
@@ -76,7 +79,8 @@ pub enum VolumeState {
     /// They are.
     #[default]
     Online,
-    /// They fail until someone acknowledges that the contents are lost.
+    /// They fail until someone acknowledges that the contents are lost, or, if there is a `problem`, until the daemon is
+    /// restarted without it.
     Offline,
 }
 
@@ -564,7 +568,11 @@ fn volume_view(
         identity: volume.identity.clone(),
         read_only: volume.read_only,
         contents,
-        state: info.availability.into(),
+        state: match info.problem {
+            Some(_) => VolumeState::Offline,
+            None => info.availability.into(),
+        },
+        problem: info.problem.clone(),
         filters: volume.filters.clone(),
         attachments: attachments.collect(),
         statistics: StatisticsView::from(&info.statistics),

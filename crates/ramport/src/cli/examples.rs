@@ -19,7 +19,10 @@ Examples:
   Memory is allocated on write and freed by discards:
     ramport volume create rd0 --size 50G
   All memory allocated at once, and blocks of 4096 bytes:
-    ramport volume create rd1 --size 512MiB --block-size 4096 --thick";
+    ramport volume create rd1 --size 512MiB --block-size 4096 --thick
+  In a file, which is created; and in a disk, of which all is used:
+    ramport volume create v0 --file /srv/v0.img --size 10G
+    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:

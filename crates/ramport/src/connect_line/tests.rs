@@ -104,6 +104,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         read_only: false,
         contents: Contents::Present,
         state: VolumeState::Online,
+        problem: None,
         filters: Filters::default(),
         attachments: vec![AttachmentView {
             target: target.to_owned(),

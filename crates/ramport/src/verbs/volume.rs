@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::words::{noun, statistics};
 use super::{Daemon, query};
-use crate::cli::{ResizeByArgs, VolumeCreateArgs, VolumeVerb};
+use crate::cli::{RemoveArgs, ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
@@ -48,11 +48,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
-        VolumeVerb::Remove(args) => {
-            let path = format!("{}{}", path(&args.name), query(args.force));
-            daemon.client.delete(&path)?;
-            daemon.say(format_args!("volume {} is removed", args.name))
-        }
+        VolumeVerb::Remove(args) => remove(daemon, &args),
     }
 }
 
@@ -78,7 +74,7 @@ pub(super) fn change(
 
 fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let definition = Volume {
-        size: args.size,
+        size: args.size.unwrap_or_default(),
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
         kind: KindFields(args.kind()),
         identity: Identity::from(&args.identity),
@@ -90,6 +86,20 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         daemon.client.post(&path, &definition)
     })?;
     show(daemon, &view)
+}
+
+fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
+    let volume = get(daemon, &args.name)?;
+    let path = format!("{}{}", path(&args.name), query(args.force));
+    daemon.client.delete(&path)?;
+    match volume.kind.0 {
+        VolumeKind::File { path, .. } => daemon.say(format_args!(
+            "volume {} is removed; {} stays with its contents",
+            args.name,
+            path.display()
+        )),
+        _ => daemon.say(format_args!("volume {} is removed", args.name)),
+    }
 }
 
 /// Acknowledges the loss of one volume's contents, or of all.
@@ -238,6 +248,11 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("writes", statistics(&volume.statistics.write)),
     ]);
     output::fields(&fields)?;
+    if let Some(problem) = &volume.problem {
+        let text =
+            format!("Commands of hosts fail: {problem}. Restart the daemon when it is there.");
+        output::line(paint(Tone::Warning, &text))?;
+    }
     if volume.contents == Contents::Lost {
         let text = match volume.state {
             VolumeState::Offline => {

@@ -44,7 +44,7 @@ fn a_refused_file_changes_nothing_and_says_so() {
             "",
             "destroy the contents of a; to do it anyway, use --force\n",
         ),
-        ("[volumes.a]", "missing field `size`"),
+        ("[volumes.a]", "size 0 B is out of range"),
         (
             "[volumes.a]\nsize = \"1M\"\nblock_size = 4096",
             "another block size",

@@ -8,6 +8,7 @@ mod connect_line;
 mod daemon;
 mod exit;
 mod fabric;
+mod files;
 mod guards;
 mod identity;
 mod iscsi;

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, ManagedVolume, MemoryError, Progress, VolumeError, VolumeKind,
-    VolumeSpec, WriteLock,
+    Availability, ByteSize, ManagedVolume, MemoryError, Origin, Platform, Progress, VolumeError,
+    VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -53,8 +53,37 @@ impl Server {
     ) -> Result<(), ServerError> {
         let about = name.clone();
         self.insert_volumes(vec![(name, identity)], |server| {
-            Ok(vec![server.build(&about, spec, progress)?])
+            Ok(vec![server.build(&about, spec, Origin::New, progress)?])
         })
+    }
+
+    /// Creates a volume that an earlier run of the program had, with its identifiers. If what stores
+    /// its blocks cannot be opened, the volume exists all the same and says why it executes nothing.
+    ///
+    /// # Errors
+    /// Those of [`create_volume_as`](Self::create_volume_as), except that.
+    pub fn restore_volume(
+        &self,
+        name: VolumeName,
+        identity: VolumeIdentity,
+        spec: &VolumeSpec,
+    ) -> Result<(), ServerError> {
+        let about = name.clone();
+        self.insert_volumes(vec![(name, identity)], |server| {
+            Ok(vec![server.build(
+                &about,
+                spec,
+                Origin::Restored,
+                &mut |_| {},
+            )?])
+        })
+    }
+
+    fn platform(&self) -> Platform {
+        Platform {
+            budget: Arc::clone(&self.core().budget),
+            completions: self.completions(),
+        }
     }
 
     /// Adds a volume that the caller has created. Its identifiers are derived. A volume that
@@ -82,13 +111,16 @@ impl Server {
         &self,
         name: &VolumeName,
         spec: &VolumeSpec,
+        origin: Origin,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
         let built = match &spec.kind {
-            VolumeKind::Ram { .. } => volume::create(spec, &self.core().budget, &mut |p| {
-                progress(p);
-                ControlFlow::Continue(())
-            }),
+            VolumeKind::Ram { .. } | VolumeKind::File { .. } => {
+                volume::create(spec, origin, &self.platform(), &mut |p| {
+                    progress(p);
+                    ControlFlow::Continue(())
+                })
+            }
             VolumeKind::Snapshot { of } => {
                 let origin = self.parent(name, of)?;
                 let taken = volume::take_snapshots(&[(spec, &*origin)]);
@@ -180,10 +212,10 @@ impl Server {
         Ok(())
     }
 
-    /// Makes every block of a volume read as zeros and frees its memory.
+    /// Makes every block of a volume read as zeros and frees what it took.
     ///
     /// # Errors
-    /// If it cannot be erased, or memory for what its snapshots show could not be allocated.
+    /// If it cannot be erased, what stores its blocks fails, or memory for what its snapshots show could not be allocated.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
         let volume = self.running_volume(name)?;
         let erased = volume.storage().erase();
@@ -246,7 +278,7 @@ impl Server {
         Ok(())
     }
 
-    /// Removes a volume and its data. While it is attached this fails, unless forced, which
+    /// Removes a volume and its data, except for a file, which stays. While it is attached this fails, unless forced, which
     /// detaches it everywhere. While snapshots or clones are made of it this always fails.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
@@ -322,6 +354,7 @@ impl VolumeHandle {
             used_bytes: storage.used_bytes(),
             lock: controls.write_lock(),
             availability: controls.availability(),
+            problem: storage.problem(),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),

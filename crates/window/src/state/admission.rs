@@ -25,9 +25,6 @@ impl State {
         if self.is_closed {
             return Admission::Fail(Status::Gone, None);
         }
-        if intent.data_use == DataUse::Verify {
-            return Admission::Now;
-        }
         if self.needed_blocks(intent) > u64::from(self.shape.frames_max) {
             return Admission::Fail(Status::Invalid, None);
         }

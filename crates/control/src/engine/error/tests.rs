@@ -70,6 +70,7 @@ fn messages_of_rejected_changes() {
         PlanError::BlockSize(_) => [PlanError::BlockSize(volume())],
         PlanError::Kind(_) => [PlanError::Kind(volume())],
         PlanError::SnapshotSize(_) => [PlanError::SnapshotSize(volume())],
+        PlanError::Shrink(_) => [PlanError::Shrink(volume())],
         PlanError::Identity(_) => [PlanError::Identity(volume())],
     });
     insta::assert_snapshot!(messages(&errors) + &messages(&plans));

@@ -1,0 +1,203 @@
+//! Volumes in files, through the whole server.
+
+mod fixture;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use block::testing::skip;
+use block::{BlockSize, Blocks, Extent, Lba, Status, Unmap};
+use initiator::{
+    CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, WaitStrategy,
+};
+use scsi::Sense;
+use scsi::host::CommandFailure;
+use server::{
+    ByteSize, Force, HostPolicy, Server, ServerError, Transport, VolumeKind, VolumeName, VolumeSpec,
+};
+use volume::Provision;
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+const NQN: &str = "nqn.2026-11.com.example:file";
+const IQN: &str = "iqn.2026-11.com.example:file";
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ramport-server-files-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a new folder");
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("disk")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It may be a file system of its own.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
+    VolumeSpec {
+        size: ByteSize(size_bytes),
+        block_size: BlockSize::B512,
+        kind: VolumeKind::File {
+            path: path.to_owned(),
+            provision: Provision::Thin,
+        },
+    }
+}
+
+fn name(name: &str) -> VolumeName {
+    name.parse().expect("a name")
+}
+
+/// A server that offers a volume in a file, and a host of it.
+struct Fixture {
+    server: Server,
+    _device: Device,
+    queue: Queue,
+}
+
+impl Fixture {
+    fn new(transport: Transport, path: &Path, size_bytes: u64) -> Self {
+        let spec = spec(path, size_bytes);
+        let server = fixture::start(fixture::config(1, 64 * MIB), "file", &spec);
+        let (target, query) = match transport {
+            Transport::Iscsi | Transport::Iser => (IQN, "/0"),
+            Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
+        };
+        fixture::offer(&server, target, "file", HostPolicy::Local);
+        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+        let portal = server.add_portal(portal).expect("a free port");
+        let url = format!("{portal}/{target}{query}").parse().expect("a URL");
+        let options = DeviceOptions {
+            depth: 16,
+            buffer_bytes: 64 << 10,
+            ..DeviceOptions::default()
+        };
+        let mut device = Device::connect(&url, &options).expect("attaches");
+        let queue = device.take_queues().remove(0);
+        Self {
+            server,
+            _device: device,
+            queue,
+        }
+    }
+
+    fn run(&mut self, operation: Operation, lba: u64, blocks: u64) -> Result<(), CommandError> {
+        let request = Request {
+            slot: Slot(0),
+            operation,
+            extent: Extent::new(Lba(lba), Blocks(blocks)),
+        };
+        self.queue.submit(request).expect("the slot is free");
+        let mut done = Vec::new();
+        while done.is_empty() {
+            let waited = self.queue.wait(WaitStrategy::Sleep, PATIENCE, &mut done);
+            assert!(waited.expect("the queue lives") > 0, "no outcome");
+        }
+        done[0].result
+    }
+
+    fn write(&mut self, lba: u64, blocks: u64, byte: u8) -> Result<(), CommandError> {
+        self.queue.buffer_mut(Slot(0)).fill(byte);
+        self.run(Operation::Write, lba, blocks)
+    }
+
+    fn read(&mut self, lba: u64, blocks: u64) -> Vec<u8> {
+        self.queue.buffer_mut(Slot(0)).fill(0xEE);
+        self.run(Operation::Read, lba, blocks).expect("reads");
+        self.queue.buffer(Slot(0))[..blocks as usize * 512].to_vec()
+    }
+}
+
+fn over_each_protocol(test: impl Fn(Transport)) {
+    for transport in [Transport::NvmeTcp, Transport::Iscsi] {
+        test(transport);
+    }
+}
+
+#[test]
+fn a_host_reads_and_writes_a_file() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.file(), 2 * MIB);
+        for lba in (0..4096).step_by(128) {
+            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
+        }
+        it.run(Operation::WriteZeroes(Unmap::Allowed), 100, 56)
+            .expect("zeroes");
+        it.run(Operation::Deallocate, 256, 128).expect("discards");
+        it.run(Operation::Flush, 0, 0).expect("flushes");
+        let mut expected: Vec<u8> = (0..2 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
+        expected[100 * 512..156 * 512].fill(0);
+        expected[256 * 512..384 * 512].fill(0);
+        for lba in (0..4096).step_by(128) {
+            let range = lba as usize * 512..(lba as usize + 128) * 512;
+            assert!(
+                it.read(lba, 128) == expected[range],
+                "{transport:?} at {lba}"
+            );
+        }
+        let bytes = std::fs::read(folder.file()).expect("it is a file");
+        assert!(bytes == expected, "{transport:?}: the file holds it");
+    });
+}
+
+#[test]
+fn a_second_volume_on_a_file_is_refused_and_a_removed_one_leaves_it() {
+    let folder = Folder::new();
+    let path = folder.file();
+    let mut it = Fixture::new(Transport::NvmeTcp, &path, MIB);
+    it.write(0, 1, 7).expect("writes");
+    let spec = spec(&path, MIB);
+    let second = it.server.create_volume(name("second"), &spec, &mut |_| {});
+    let refused = matches!(second, Err(ServerError::Volume { .. }));
+    assert!(refused, "{second:?}");
+    it.server
+        .remove_volume(&name("file"), Force::Yes)
+        .expect("by force");
+    let second = it.server.create_volume(name("second"), &spec, &mut |_| {});
+    second.expect("the file is free");
+    assert_eq!(std::fs::read(&path).expect("it stays")[..512], [7; 512]);
+}
+
+#[test]
+fn a_lack_of_space_is_told_in_the_words_of_each_protocol() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "ramport-test"])
+            .arg(&folder.0)
+            .output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            return skip("permission to mount a tmpfs");
+        }
+        let mut it = Fixture::new(transport, &folder.file(), 4 * MIB);
+        let mut results = (0..8192).step_by(128).map(|lba| it.write(lba, 128, 7));
+        let failed = results.find_map(Result::err);
+        match failed.expect("there is space for 1 MiB") {
+            CommandError::Status(given) => assert_eq!(given, Status::CapacityExceeded.into()),
+            CommandError::Scsi(CommandFailure::Status { sense, .. }) => {
+                let expected = Sense::of_volume(Status::CapacityExceeded);
+                let given = sense.expect("CHECK CONDITION has sense data");
+                assert_eq!((given.key, given.asc), (expected.key as u8, expected.asc));
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}

@@ -1,0 +1,426 @@
+//! File volumes on real files.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicU32;
+use std::thread;
+
+use block::testing::{VecVolume, skip};
+use block::{BlockSize, DataUse, Extent, Lba, OpKind, Persistence, ReadDest, Unmap};
+use memory::Budget;
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::io::{MIB, Reports, extent, no_progress};
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ramport-file-volume-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a new folder");
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("disk")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A volume, and commands on it one after the other.
+struct Bed {
+    volume: FileVolume,
+    reports: Arc<Reports>,
+    slot: u32,
+}
+
+fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
+    VolumeSpec {
+        size: ByteSize(size_bytes),
+        block_size: BlockSize::B512,
+        kind: VolumeKind::File {
+            path: path.to_owned(),
+            provision: Provision::Thin,
+        },
+    }
+}
+
+impl Bed {
+    fn new(path: &Path, size_bytes: u64) -> Self {
+        Self::open(path, size_bytes, Origin::New).expect("opens")
+    }
+
+    fn open(path: &Path, size_bytes: u64, origin: Origin) -> Result<Self, VolumeError> {
+        let reports = Arc::<Reports>::default();
+        let platform = Platform {
+            budget: Arc::new(Budget::new(64 * MIB)),
+            completions: Arc::clone(&reports) as _,
+        };
+        let volume = FileVolume::open(&spec(path, size_bytes), origin, &platform)?;
+        Ok(Self {
+            volume,
+            reports,
+            slot: 0,
+        })
+    }
+
+    /// Does one command from its admission to its answer.
+    fn run(
+        &mut self,
+        data_use: DataUse,
+        extents: &[Extent],
+        persistence: Persistence,
+        op: Op<'_>,
+    ) -> Result<(), Status> {
+        let kind = match data_use {
+            DataUse::Read | DataUse::Verify => OpKind::Read,
+            DataUse::Erase => OpKind::Discard,
+            DataUse::Flush => OpKind::Flush,
+            _ => OpKind::Write,
+        };
+        let intent = Intent {
+            kind,
+            extents,
+            len_bytes: 0,
+            data_use,
+            persistence,
+        };
+        self.slot += 1;
+        let ticket = Ticket {
+            connection: 1,
+            slot: self.slot,
+            generation: 0,
+        };
+        let result = self.steps(&intent, ticket, op);
+        self.volume.release(ticket);
+        result
+    }
+
+    fn steps(&self, intent: &Intent<'_>, ticket: Ticket, op: Op<'_>) -> Result<(), Status> {
+        match self.volume.admit(Instant::now(), intent, ticket) {
+            Admission::Fail(status, _) => return Err(status),
+            Admission::Later(_) => self.reports.wait(ticket)?,
+            Admission::Now | Admission::NowThenSettle(_) | Admission::NotBefore(_) => {}
+        }
+        self.volume.execute(op)?;
+        if intent.kind != OpKind::Read && self.volume.settle(ticket)? == Settled::Later {
+            self.reports.wait(ticket)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), Status> {
+        let extent = extent(lba, data.len() as u64 / 512);
+        let op = Op::Write { extent, data };
+        self.run(DataUse::Overwrite, &[extent], Persistence::Volatile, op)
+    }
+
+    fn read(&mut self, lba: u64, blocks: u64) -> Result<Vec<u8>, Status> {
+        let mut buffer = vec![0xEE; blocks as usize * 512];
+        let extent = extent(lba, blocks);
+        let dest = ReadDest::Copy(&mut buffer);
+        let op = Op::Read { extent, dest };
+        self.run(DataUse::Read, &[extent], Persistence::Volatile, op)?;
+        Ok(buffer)
+    }
+
+    fn flush(&mut self) -> Result<(), Status> {
+        self.run(DataUse::Flush, &[], Persistence::Volatile, Op::Flush)
+    }
+}
+
+#[test]
+fn a_volume_is_its_file_and_outlives_itself() {
+    let folder = Folder::new();
+    let mut bed = Bed::new(&folder.file(), 2 * MIB);
+    assert_eq!(bed.volume.write_cache(), WriteCache::Volatile);
+    bed.write(100, &[7; 1024]).expect("writes");
+    bed.flush().expect("flushes");
+    assert_eq!(bed.read(99, 3).expect("reads")[512..], [7; 1024]);
+    assert!(bed.volume.used_bytes() > 0);
+    drop(bed);
+    let bytes = std::fs::read(folder.file()).expect("the file stays");
+    assert_eq!(bytes.len() as u64, 2 * MIB);
+    assert_eq!(bytes[100 * 512..102 * 512], [7; 1024]);
+    let mut again = Bed::open(&folder.file(), 2 * MIB, Origin::Restored).expect("opens");
+    assert_eq!(again.read(100, 2), Ok(vec![7; 1024]));
+}
+
+#[test]
+fn what_does_not_serve_as_a_disk_is_an_error_that_says_so() {
+    let folder = Folder::new();
+    let path = folder.file();
+    let missing = Bed::open(&path, MIB, Origin::Restored).err();
+    let missing = missing.expect("nothing is created").to_string();
+    assert!(
+        missing.ends_with("does not serve as a disk: it does not exist"),
+        "{missing}"
+    );
+    let _bed = Bed::new(&path, MIB);
+    let second = Bed::open(&path, MIB, Origin::New).err().expect("in use");
+    assert!(second.to_string().contains("another volume"), "{second}");
+    let other = folder.0.join("other");
+    std::fs::write(&other, [0; 4096]).expect("writes");
+    let size = Bed::open(&other, MIB, Origin::New)
+        .err()
+        .expect("too small");
+    let size = size.to_string();
+    assert!(size.contains("has 4 KiB, not 1 MiB"), "{size}");
+    let relative = Bed::open(Path::new("disk"), MIB, Origin::New).err();
+    let relative = relative.expect("where would it be?").to_string();
+    assert!(relative.contains("is not absolute"), "{relative}");
+}
+
+#[test]
+fn a_restored_volume_without_its_file_executes_nothing_and_says_why() {
+    let folder = Folder::new();
+    let platform = crate::testing::io::platform(Arc::new(Budget::new(64 * MIB)));
+    let spec = spec(&folder.file(), MIB);
+    let volume = crate::create(&spec, Origin::Restored, &platform, &mut no_progress);
+    let volume = volume.expect("it exists");
+    assert!(!volume.is_ready());
+    assert_eq!(volume.storage().spec(), spec);
+    assert_eq!(volume.execute(Op::Flush), Err(Status::NotReady));
+    let problem = volume.storage().problem().expect("it has one");
+    assert!(problem.contains("does not exist"), "{problem}");
+    volume.remove();
+    assert!(!folder.file().exists());
+}
+
+#[test]
+fn a_closed_volume_frees_its_file_and_its_memory() {
+    let folder = Folder::new();
+    let budget = Arc::new(Budget::new(64 * MIB));
+    let platform = crate::testing::io::platform(Arc::clone(&budget));
+    let spec = spec(&folder.file(), MIB);
+    let volume = crate::create(&spec, Origin::New, &platform, &mut no_progress).expect("opens");
+    assert!(budget.used_bytes() > 0);
+    volume.remove();
+    assert_eq!(volume.execute(Op::Flush), Err(Status::Gone));
+    // Sessions may still refer to the removed one.
+    crate::create(&spec, Origin::New, &platform, &mut no_progress).expect("the file is free");
+}
+
+#[test]
+fn a_volume_grows_and_does_not_shrink() {
+    let folder = Folder::new();
+    let mut bed = Bed::new(&folder.file(), MIB);
+    bed.volume
+        .resize(ByteSize(3 * MIB), &mut no_progress)
+        .expect("grows");
+    bed.write(3 * 2048 - 1, &[7; 512]).expect("the last block");
+    assert_eq!(HostDisk::len_of(&folder.file()).expect("exists"), 3 * MIB);
+    let shrunk = bed.volume.resize(ByteSize(MIB), &mut no_progress);
+    assert!(matches!(shrunk, Err(VolumeError::CannotShrink { .. })));
+    assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![7; 512]));
+    bed.volume.erase().expect("erases");
+    assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![0; 512]));
+    assert_eq!(bed.volume.used_bytes(), 0, "its space is free");
+}
+
+/// A tmpfs of 1 MiB, if this machine lets tests mount one.
+struct Mounted(Folder);
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let folder = Folder::new();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "ramport-test"])
+            .arg(&folder.0)
+            .output();
+        let is_mounted = mounted.is_ok_and(|output| output.status.success());
+        is_mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0.0).output();
+    }
+}
+
+#[test]
+fn a_full_file_system_is_a_lack_of_space_and_leaves_the_rest_readable() {
+    let Some(full) = Mounted::new() else {
+        return skip("permission to mount a tmpfs");
+    };
+    let mut bed = Bed::new(&full.0.file(), 4 * MIB);
+    bed.write(0, &[7; 512]).expect("there is space");
+    let mut failed = None;
+    for lba in (0..4 * 2048).step_by(128) {
+        failed = failed.or(bed.write(lba, &vec![8; 65536]).err());
+    }
+    assert_eq!(failed, Some(Status::CapacityExceeded));
+    assert_eq!(bed.read(0, 1), Ok(vec![8; 512]));
+    assert_eq!(bed.read(4 * 2048 - 1, 1), Ok(vec![0; 512]));
+}
+
+/// An operation on a volume.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    what: u8,
+    lba: u64,
+    blocks: u64,
+    to: u64,
+    byte: u8,
+}
+
+const BLOCKS: u64 = 2048;
+
+fn step() -> impl Strategy<Value = Step> {
+    (0_u8..9, 0..BLOCKS, 1_u64..300, 0..BLOCKS, any::<u8>()).prop_map(
+        |(what, lba, blocks, to, byte)| Step {
+            what,
+            lba,
+            blocks: blocks.min(BLOCKS - lba),
+            to,
+            byte,
+        },
+    )
+}
+
+/// Executes a step on the volume and on the model; both must answer the same.
+fn play(bed: &mut Bed, model: &VecVolume, step: Step) {
+    let Step {
+        lba, blocks, byte, ..
+    } = step;
+    let at = extent(lba, blocks);
+    let data = vec![byte; blocks as usize * 512];
+    let head = extent(lba, blocks.min(128));
+    let small = &data[..head.blocks.0 as usize * 512];
+    let to = step.to.min(BLOCKS - blocks);
+    let expected = |extent: Extent| {
+        let range = model.geometry().byte_range(extent).expect("in range");
+        model.bytes(range)
+    };
+    let compare = expected(head);
+    let (data_use, extents, op): (_, Vec<_>, fn(Args<'_>) -> Op<'_>) = match step.what {
+        0 | 1 => (DataUse::Overwrite, vec![at], |it| Op::Write {
+            extent: it.at,
+            data: it.data,
+        }),
+        2 => (DataUse::Erase, vec![at], |it| Op::Discard { extent: it.at }),
+        3 => (DataUse::Erase, vec![at], |it| Op::WriteZeroes {
+            extent: it.at,
+            unmap: Unmap::Forbidden,
+        }),
+        4 => (DataUse::Modify, vec![head], |it| Op::CompareAndWrite {
+            extent: it.head,
+            compare: it.compare,
+            write: it.small,
+        }),
+        5 => (DataUse::Copy, vec![extent(to, blocks), at], |it| Op::Copy {
+            from: it.at,
+            to: Lba(it.to),
+        }),
+        6 => (DataUse::Read, vec![head], |it| Op::Compare {
+            extent: it.head,
+            data: it.small,
+        }),
+        7 => (DataUse::Flush, vec![], |_| Op::Flush),
+        _ => (DataUse::Verify, vec![at], |it| Op::Verify { extent: it.at }),
+    };
+    let args = Args {
+        at,
+        head,
+        to,
+        data: &data,
+        small,
+        compare: &compare,
+    };
+    let persistence = if byte % 4 == 0 {
+        Persistence::Durable
+    } else {
+        Persistence::Volatile
+    };
+    let result = bed.run(data_use, &extents, persistence, op(args));
+    assert_eq!(result, model.execute(op(args)), "{step:?}");
+    assert!(
+        bed.read(lba, blocks).expect("reads") == expected(at),
+        "{step:?}"
+    );
+}
+
+#[derive(Clone, Copy)]
+struct Args<'a> {
+    at: Extent,
+    head: Extent,
+    to: u64,
+    data: &'a [u8],
+    small: &'a [u8],
+    compare: &'a [u8],
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_file_volume_does_what_a_vector_does(
+        steps in proptest::collection::vec(step(), 1..40),
+    ) {
+        let folder = Folder::new();
+        let mut bed = Bed::new(&folder.file(), BLOCKS * 512);
+        let model = VecVolume::new(BlockSize::B512, BLOCKS);
+        for step in steps {
+            play(&mut bed, &model, step);
+        }
+        drop(bed);
+        let bytes = std::fs::read(folder.file()).expect("the file stays");
+        prop_assert!(bytes == model.contents());
+    }
+}
+
+#[test]
+fn threads_that_write_the_same_blocks_leave_whole_blocks() {
+    let folder = Folder::new();
+    let bed = Bed::new(&folder.file(), MIB);
+    let volume = &bed.volume;
+    let reports = &bed.reports;
+    thread::scope(|scope| {
+        for connection in 1..5_u8 {
+            scope.spawn(move || {
+                for slot in 0..200 {
+                    let at = extent(u64::from(slot) % 16 * 3, 7);
+                    let intent = Intent {
+                        kind: OpKind::Write,
+                        extents: &[at],
+                        len_bytes: 0,
+                        data_use: DataUse::Overwrite,
+                        persistence: Persistence::Volatile,
+                    };
+                    let ticket = Ticket {
+                        connection: connection.into(),
+                        slot,
+                        generation: 0,
+                    };
+                    let admitted = volume.admit(Instant::now(), &intent, ticket);
+                    assert_eq!(admitted, Admission::NowThenSettle(None));
+                    let data = &[connection; 7 * 512];
+                    volume
+                        .execute(Op::Write { extent: at, data })
+                        .expect("leased");
+                    let settled = volume.settle(ticket).expect("no failure");
+                    if settled == Settled::Later {
+                        reports.wait(ticket).expect("written");
+                    }
+                    volume.release(ticket);
+                }
+            });
+        }
+    });
+    drop(bed);
+    let bytes = std::fs::read(folder.file()).expect("reads");
+    for block in bytes.chunks(512) {
+        assert!(block.iter().all(|byte| *byte == block[0]), "a mixed block");
+    }
+}
