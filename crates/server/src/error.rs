@@ -152,9 +152,7 @@ pub enum ServerError {
     #[error("volume {0} is named twice; take one snapshot of each volume")]
     SnapshotTwice(VolumeName),
     /// Others are made of the volume.
-    #[error(
-        "volume {volume} cannot be removed while {children} are made of it; remove these first"
-    )]
+    #[error("volume {volume} cannot be removed before what is made of it: {children}")]
     HasChildren {
         /// The volume.
         volume: VolumeName,

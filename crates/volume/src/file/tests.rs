@@ -338,7 +338,7 @@ fn play(bed: &mut Bed, model: &VecVolume, step: Step) {
         small,
         compare: &compare,
     };
-    let persistence = if byte % 4 == 0 {
+    let persistence = if byte.is_multiple_of(4) {
         Persistence::Durable
     } else {
         Persistence::Volatile

@@ -1,11 +1,22 @@
+use block::{DataUse, Persistence};
 use memory::Budget;
 
 use super::*;
-use crate::testing::io::{MIB, extent, no_progress, read, write};
+use crate::Origin;
+use crate::testing::io::{MIB, extent, no_progress, platform, read, write};
+
+/// What a snapshot copies at once.
+const PAGE_BYTES: u64 = 4096;
 
 fn ram(budget: &Arc<Budget>) -> Arc<dyn ManagedVolume> {
     let spec = VolumeSpec::thin(ByteSize(4 * MIB));
-    crate::create(&spec, budget, &mut no_progress).expect("fits")
+    crate::create(
+        &spec,
+        Origin::New,
+        &platform(Arc::clone(budget)),
+        &mut no_progress,
+    )
+    .expect("fits")
 }
 
 fn spec_of(kind: VolumeKind) -> VolumeSpec {
@@ -75,11 +86,13 @@ fn a_snapshot_is_read_only_and_a_clone_of_it_is_not() {
 #[test]
 fn commands_that_write_are_refused_when_they_are_admitted() {
     let taken = take(&ram(&Arc::new(Budget::new(64 * MIB)))).expect("ram has snapshots");
-    let admit = |kind| {
+    let admit = |kind, data_use| {
         let intent = Intent {
             kind,
             extents: &[extent(0, 8)],
             len_bytes: 4096,
+            data_use,
+            persistence: Persistence::Volatile,
         };
         let ticket = Ticket {
             connection: 0,
@@ -88,9 +101,12 @@ fn commands_that_write_are_refused_when_they_are_admitted() {
         };
         taken.admit(Instant::now(), &intent, ticket)
     };
-    assert!(matches!(admit(OpKind::Read), Admission::Now));
-    for kind in [OpKind::Write, OpKind::Discard] {
-        let refused = admit(kind);
+    assert!(matches!(admit(OpKind::Read, DataUse::Read), Admission::Now));
+    for (kind, data_use) in [
+        (OpKind::Write, DataUse::Overwrite),
+        (OpKind::Discard, DataUse::Erase),
+    ] {
+        let refused = admit(kind, data_use);
         assert!(matches!(
             refused,
             Admission::Fail(Status::WriteProtected, None)
@@ -121,7 +137,12 @@ fn what_cannot_have_a_snapshot_or_a_clone_is_refused_with_a_hint() {
         said(other_blocks.expect_err("other blocks").1),
         "block size 4096 differs from the 512 of the volume that it is of; give 512"
     );
-    let alone = crate::create(&snapshot_of("rd0"), &budget, &mut no_progress);
+    let alone = crate::create(
+        &snapshot_of("rd0"),
+        Origin::New,
+        &platform(budget),
+        &mut no_progress,
+    );
     assert!(matches!(alone, Err(VolumeError::NeedsParent { .. })));
     origin.remove();
     assert!(matches!(take(&origin), Err(VolumeError::Memory(_))));
@@ -136,7 +157,7 @@ fn a_volume_rolls_back_to_a_snapshot_of_its_own_and_of_its_size() {
     assert_eq!(changed_bytes(&*taken).expect("a snapshot"), 0);
     write(&*origin, 1, &[2; 4096]).expect("fits");
     write(&*origin, 4096, &[3; 512]).expect("fits");
-    assert_eq!(changed_bytes(&*taken).expect("a snapshot"), 2 * 64 * 1024);
+    assert_eq!(changed_bytes(&*taken).expect("a snapshot"), 3 * PAGE_BYTES);
     let back = |volume: &Arc<dyn ManagedVolume>| roll_back(&**volume, &*taken, &mut |_| {});
     assert!(matches!(back(&other), Err(VolumeError::OtherOrigin)));
     origin
@@ -162,7 +183,7 @@ fn a_removed_snapshot_answers_gone_and_holds_nothing() {
     write(&*origin, 0, &[1; 512]).expect("fits");
     let taken = take(&origin).expect("ram has snapshots");
     write(&*origin, 0, &[2; 512]).expect("fits");
-    assert_eq!(taken.storage().used_bytes(), 64 * 1024);
+    assert_eq!(taken.storage().used_bytes(), PAGE_BYTES);
     taken.remove();
     let verify = Op::Verify {
         extent: extent(0, 1),
