@@ -173,7 +173,7 @@ fn check_type(file: &File) -> Result<bool, HostDiskError> {
 
 /// Passes by the page cache from now on, if the file can and takes transfers of whole blocks.
 fn is_direct(file: &File, block_bytes: u32) -> bool {
-    let fits = |alignment| block_bytes % alignment == 0;
+    let fits = |alignment| block_bytes.is_multiple_of(alignment);
     direct_alignment_bytes(file).is_ok_and(fits)
         && rustix::fs::fcntl_setfl(file, OFlags::DIRECT).is_ok()
 }

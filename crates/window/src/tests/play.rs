@@ -319,7 +319,7 @@ impl Play {
         b: u8,
     ) -> Result<(), Status> {
         let mut compare = self.expected(extent);
-        let is_same = b % 4 != 0;
+        let is_same = !b.is_multiple_of(4);
         if !is_same {
             compare[usize::from(b)] ^= 1;
             let wrong = self.window.execute(Op::CompareAndWrite {
