@@ -14,6 +14,8 @@ use std::time::Duration;
 use control::{Client, ClientError, TopView};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Column, TopArgs};
@@ -131,9 +133,9 @@ fn follow(client: &Client, path: &str, tell: &SyncSender<Update>) {
     }
 }
 
-/// SIGTERM and SIGHUP end the screen as `q` does, so that the terminal is restored, and then the
-/// program. If the terminal is gone, crossterm reads from it for ever, and the program ends without
-/// the screen. If the signals cannot be caught, they keep their meaning.
+/// SIGTERM, SIGHUP and the loss of the terminal end the screen as `q` does, so that the terminal is
+/// restored, and then the program. If the terminal is gone, crossterm reads from it for ever, and the
+/// program ends without the screen. If the signals cannot be caught, they keep their meaning.
 fn end_on_signal(is_over: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -144,9 +146,12 @@ fn end_on_signal(is_over: &AtomicBool) {
         let (Ok(mut terminated), Ok(mut hung_up)) = (signal(terminate), signal(hangup)) else {
             return;
         };
+        // Shells that ignore SIGHUP keep it from their programs.
+        let closed = tokio::task::spawn_blocking(await_hangup);
         let kind = tokio::select! {
             _ = terminated.recv() => terminate,
             _ = hung_up.recv() => hangup,
+            _ = closed => hangup,
         };
         is_over.store(true, Ordering::Relaxed);
         tokio::time::sleep(END_WAIT).await;
@@ -154,6 +159,14 @@ fn end_on_signal(is_over: &AtomicBool) {
         // The exit status of a program that a signal ended, as shells count.
         std::process::exit(128 + kind.as_raw_value());
     });
+}
+
+/// Waits until the terminal is gone.
+fn await_hangup() {
+    let screen = io::stdout();
+    // A hangup is reported whatever events are asked for.
+    let mut polled = [PollFd::new(&screen, PollFlags::empty())];
+    while let Err(Errno::INTR) = poll(&mut polled, None) {}
 }
 
 fn show(
