@@ -283,7 +283,7 @@ impl Subsystem {
             == Some(&connection.wake)
     }
 
-    /// Whether the host of a controller was told of a volatile write cache.
+    /// Whether the controller reported a volatile write cache (Identify, VWC) to its host.
     pub(super) fn write_cache(&self, controller: ControllerId) -> WriteCache {
         let controller = self.controllers.get(&controller);
         controller.map_or(WriteCache::Absent, |controller| controller.write_cache)

@@ -404,7 +404,8 @@ impl Play {
         let (was, now) = (command.failures, self.failures);
         let is_durable = command.persistence == Persistence::Durable;
         if result.is_err() {
-            // A command is also told of the loss of what overwrote its data while it was outstanding.
+            // If another command overwrote the data while this one was outstanding, and that write was lost,
+            // this command reports the error, too.
             let mut made = command.made.iter();
             let lost = made.any(|made| sectors.is_lost_since(made.0, made.1));
             let flushed =
