@@ -234,6 +234,22 @@ impl State {
         }
     }
 
+    /// Has a lease wait for something that happens to sectors of a frame.
+    pub(super) fn await_frame(
+        &mut self,
+        index: u32,
+        frame: u32,
+        sectors: SectorSet,
+        event: Awaited,
+    ) {
+        self.slot(frame).waiters.push(Waiter {
+            lease: index,
+            sectors,
+            event,
+        });
+        self.lease(index).awaited += 1;
+    }
+
     /// A lease has its frames: it waits for what is missing of their contents.
     fn begin(&mut self, index: u32) -> Admission {
         for number in 0..self.leases[index as usize].held.len() {
@@ -246,12 +262,7 @@ impl State {
             if !role.needs_contents() || frame!(self, frame).valid.has_all(sectors) {
                 continue;
             }
-            self.slot(frame).waiters.push(Waiter {
-                lease: index,
-                sectors,
-                event: Awaited::Fill,
-            });
-            self.lease(index).awaited += 1;
+            self.await_frame(index, frame, sectors, Awaited::Fill);
             self.kick(frame);
         }
         let lease = self.lease(index);

@@ -2,7 +2,7 @@
 
 use block::{DataUse, Persistence, Settled, Status, Ticket};
 
-use super::{Awaited, State, Waiter, frame};
+use super::{Awaited, State, frame};
 use crate::lease::{Held, Stage};
 
 impl State {
@@ -80,16 +80,10 @@ impl State {
             }
             if is_dirty || is_writing {
                 let number = slot.writes_started + u64::from(is_dirty);
-                slot.waiters.push(Waiter {
-                    lease: index,
-                    sectors,
-                    event: Awaited::Write(number),
-                });
+                self.await_frame(index, frame, sectors, Awaited::Write(number));
             }
-            let lease = self.lease(index);
-            lease.awaited += u32::from(is_dirty || is_writing);
             // Another write has taken some of it, which need not be durable.
-            lease.then_flush |= is_durable && !is_all_dirty;
+            self.lease(index).then_flush |= is_durable && !is_all_dirty;
             self.kick(frame);
         }
     }
