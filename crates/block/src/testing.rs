@@ -1,9 +1,10 @@
 //! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped; lists of errors; whether other peers delay commands.
+//! tests; how a test is skipped; lists of errors; whether other peers delay commands, and tests that run alone to measure that.
 
 mod delay;
 mod errors;
 mod late;
+mod turn;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,6 +20,7 @@ use crate::{
 pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
 pub use late::{LateVolume, Lateness};
+pub use turn::Turn;
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and returns the number of inputs.
 /// Panics if the corpus cannot be read.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use block::testing::{LateVolume, Lateness};
+use block::testing::{LateVolume, Lateness, Turn};
 use block::{BlockSize, ByteRange};
 use server::{ByteSize, Force, HostPolicy, Server, Transport, VolumeSpec, WriteLock};
 use volume::Managed;
@@ -29,10 +29,12 @@ struct Fixture {
     /// On the reactor of the portal.
     other: Peer,
     victim: Peer,
+    _turn: Turn,
 }
 
 impl Fixture {
     fn new() -> Self {
+        let turn = Turn::shared();
         let spec = VolumeSpec::thin(ByteSize(MIB));
         let server = fixture::start(fixture::config(2, 64 * MIB), "ram", &spec);
         let volume = Arc::new(Managed::new(LateVolume::new(BlockSize::B512, MIB / 512)));
@@ -51,6 +53,7 @@ impl Fixture {
             address,
             other,
             victim,
+            _turn: turn,
         }
     }
 
