@@ -29,7 +29,7 @@ use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
-use volume::{Budget, Charge, HostMemory};
+use volume::{Budget, Charge, HostMemory, Relay};
 
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
@@ -101,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) save_queue: Arc<SaveQueue>,
     pub(crate) budget: Arc<Budget>,
+    /// Where volumes report completions.
+    relay: Arc<Relay>,
     threads: ThreadTotals,
     /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
@@ -159,6 +161,7 @@ impl Server {
             registry: Registry::default(),
             save_queue: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            relay: Relay::new(Arc::new(handle.clone())),
             threads: ThreadTotals::default(),
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),

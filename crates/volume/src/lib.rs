@@ -12,7 +12,7 @@
 //! use std::ops::ControlFlow;
 //! use std::sync::Arc;
 //! use block::{Blocks, Completion, Completions, Extent, Lba, Op, ReadDest};
-//! use volume::{Budget, Origin, Platform, VolumeSpec};
+//! use volume::{Budget, Origin, Platform, Relay, VolumeSpec};
 //!
 //! struct Nobody;
 //! impl Completions for Nobody {
@@ -20,7 +20,7 @@
 //! }
 //! let platform = Platform {
 //!     budget: Arc::new(Budget::new(64 << 20)),
-//!     completions: Arc::new(Nobody),
+//!     relay: Relay::new(Arc::new(Nobody)),
 //! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
 //! let progress = &mut |_| ControlFlow::Continue(());
@@ -37,10 +37,12 @@
 #![forbid(unsafe_code)]
 
 mod create;
+mod driver;
 mod file;
 pub mod filters;
 mod managed;
 mod ram;
+mod relay;
 mod size;
 mod snapshot;
 mod spec;
@@ -48,6 +50,7 @@ mod spec;
 mod testing;
 
 pub use create::create;
+pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
@@ -56,6 +59,7 @@ pub use memory::{
     Provision, huge_bytes_in_use,
 };
 pub use ram::RamVolume;
+pub use relay::{Connections, Relay};
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};
 pub use spec::{Origin, Platform, SpecError, VolumeError, VolumeKind, VolumeSpec};

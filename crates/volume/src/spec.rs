@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{BlockSize, Blocks, Completions, Geometry, Status};
+use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
-use crate::ByteSize;
+use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Platform {
     /// What memory is charged to.
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
-    pub completions: Arc<dyn Completions>,
+    pub relay: Arc<Relay>,
 }
 
 /// Where the definition of a volume comes from.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, ManagedVolume, MemoryError, Origin, Platform, Progress, VolumeError,
-    VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Driver, ManagedVolume, MemoryError, Origin, Platform, Progress,
+    VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -82,7 +82,7 @@ impl Server {
     fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
-            completions: self.completions(),
+            relay: Arc::clone(&self.core().relay),
         }
     }
 
@@ -103,7 +103,17 @@ impl Server {
 
     /// Where volumes report completions of commands that they made wait.
     pub fn completions(&self) -> Arc<dyn Completions> {
-        Arc::new(self.core().handle.clone())
+        Arc::clone(&self.core().relay) as _
+    }
+
+    /// A driver of a volume, for commands of the program itself. A command fails that takes longer than
+    /// `patience`.
+    ///
+    /// # Errors
+    /// If the volume does not exist.
+    pub fn driver(&self, name: &VolumeName, patience: Duration) -> Result<Driver, ServerError> {
+        let volume = self.running_volume(name)?;
+        Ok(Driver::new(&self.core().relay, volume, patience))
     }
 
     /// Creates the volume that `spec` says; the volume that it is made of exists.

@@ -11,6 +11,7 @@ use memory::Budget;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Relay;
 use crate::testing::io::{MIB, Reports, extent, no_progress};
 
 /// A folder that goes with the test.
@@ -64,7 +65,7 @@ impl Bed {
         let reports = Arc::<Reports>::default();
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
-            completions: Arc::clone(&reports) as _,
+            relay: Relay::new(Arc::clone(&reports) as _),
         };
         let volume = FileVolume::open(&spec(path, size_bytes), origin, &platform)?;
         Ok(Self {
@@ -97,7 +98,7 @@ impl Bed {
         };
         self.slot += 1;
         let ticket = Ticket {
-            connection: 1,
+            connection: Ticket::CONNECTIONS_MIN,
             slot: self.slot,
             generation: 0,
         };
@@ -399,7 +400,7 @@ fn threads_that_write_the_same_blocks_leave_whole_blocks() {
                         persistence: Persistence::Volatile,
                     };
                     let ticket = Ticket {
-                        connection: connection.into(),
+                        connection: Ticket::CONNECTIONS_MIN + u64::from(connection),
                         slot,
                         generation: 0,
                     };
