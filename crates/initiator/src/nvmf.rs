@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
+use block::WriteCache;
 use nvme::host::{CommandKey, ControllerFacts, Fused, NamespaceFacts, Purpose, io};
 use nvme::wire::Nsid;
 
@@ -106,6 +107,7 @@ fn queue_limits<T: Transport>(
         tail_bytes: io::DEALLOCATE_RANGE_BYTES,
         blocks_max: BlocksMax {
             data: io::BLOCKS_MAX,
+            durable: io::BLOCKS_MAX,
             verify: io::BLOCKS_MAX,
             zeroes: io::BLOCKS_MAX,
             deallocate: io::DEALLOCATE_BLOCKS_MAX,
@@ -128,6 +130,13 @@ fn device_info(
         model: controller.model.clone(),
         serial: controller.serial.clone(),
         identifier: namespace.nguid.to_vec(),
+        uuid: namespace.uuid,
+        write_cache: if controller.has_volatile_write_cache {
+            WriteCache::Volatile
+        } else {
+            WriteCache::Absent
+        },
+        is_write_protected: namespace.is_write_protected,
         firmware: controller.firmware.clone(),
         target: controller.subsystem_nqn.clone(),
         address,
