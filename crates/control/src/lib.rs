@@ -37,15 +37,16 @@ pub use definitions::{
 pub use engine::{
     AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, Figures,
     HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
-    NamespaceView, NewSnapshots, OpenError, PortalFigures, PortalPatch, PortalState, PortalView,
-    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, SessionFigures,
-    SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task,
-    ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState,
-    VolumeView,
+    NamespaceView, NewSnapshots, OpenError, PathView, PortalFigures, PortalPatch, PortalState,
+    PortalView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError,
+    SessionFigures, SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView,
+    Task, ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch,
+    VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
+pub use server::{RemoteError, check_url};
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
 pub use volume::{Provision, VolumeKind};

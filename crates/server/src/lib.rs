@@ -47,6 +47,9 @@ pub use info::{
     SessionInfo, SessionProtocol, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
+pub use remote::{
+    Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
+};
 pub use reservation_saves::UnsavedReservations;
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use server::{
@@ -54,6 +57,6 @@ pub use server::{
 };
 pub use statistics::{IoStatistics, KindStatistics, Latency};
 pub use volume::{
-    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, VolumeKind, VolumeSpec,
-    WriteLock,
+    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, VolumeKind,
+    VolumeSpec, WriteLock,
 };

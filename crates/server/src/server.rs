@@ -13,6 +13,7 @@ mod nvme;
 mod portals;
 mod rdma;
 mod referrals;
+mod remote;
 mod reservations;
 mod sessions;
 mod snapshots;

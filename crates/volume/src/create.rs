@@ -31,6 +31,9 @@ pub fn create(
         VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
+        VolumeKind::Remote { .. } => Err(VolumeError::NeedsNetwork {
+            kind: spec.kind.clone(),
+        }),
         VolumeKind::File { .. } => {
             let file = match (FileVolume::open(spec, origin, platform), origin) {
                 (Err(error), Origin::Restored) => FileVolume::failed(spec, &error),

@@ -53,7 +53,7 @@ pub use create::create;
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
-pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
+pub use managed::{Availability, Controls, Managed, ManagedVolume, PathInfo, Storage, WriteLock};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
@@ -45,6 +46,15 @@ pub enum VolumeKind {
         path: PathBuf,
         /// When the space of a file that is created or grown is allocated.
         provision: Provision,
+    },
+    /// A disk of another machine.
+    Remote {
+        /// URLs of the disk, which are paths to it. They contain no secrets.
+        urls: Vec<String>,
+        /// How long a command may take, whatever becomes of the paths meanwhile.
+        io_timeout: Duration,
+        /// What distinguishes the disk from others. Absent until it was reached.
+        disk: Option<String>,
     },
 }
 
@@ -153,6 +163,15 @@ pub enum VolumeError {
     /// What stores its blocks has failed.
     #[error("the file or device of the volume failed: {0}")]
     Storage(#[source] Status),
+    /// Its disk on another machine does not serve.
+    #[error(transparent)]
+    Remote(Box<dyn std::error::Error + Send + Sync>),
+    /// The kind reaches other machines, so [`create`](crate::create) does not make it.
+    #[error("a volume of kind {kind} is made by the server alone")]
+    NeedsNetwork {
+        /// The kind.
+        kind: VolumeKind,
+    },
     /// It was removed meanwhile.
     #[error("the volume was removed")]
     Gone,
@@ -266,20 +285,25 @@ impl VolumeSpec {
                 Provision::Thin => 0,
                 Provision::Thick => self.size.0,
             },
-            VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } | VolumeKind::File { .. } => 0,
+            VolumeKind::Snapshot { .. }
+            | VolumeKind::Clone { .. }
+            | VolumeKind::File { .. }
+            | VolumeKind::Remote { .. } => 0,
         }
     }
 }
 
 impl VolumeKind {
-    /// The size of what a volume of this kind is made from, for one whose size is not given; `None`
-    /// if the kind needs a size.
+    /// The size of what a volume of this kind is made from on this machine, for one whose size is not
+    /// given; `None` if the kind needs a size or its disk has to be asked.
     ///
     /// # Errors
     /// If the file or device does not exist or does not serve as a disk.
     pub fn natural_size(&self) -> Result<Option<ByteSize>, VolumeError> {
         match self {
-            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => Ok(None),
+            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::Remote { .. } => {
+                Ok(None)
+            }
             Self::File { path, .. } => {
                 check_path(path)?;
                 match HostDisk::len_of(path) {
@@ -297,7 +321,7 @@ impl VolumeKind {
     pub const fn is_persistent(&self) -> bool {
         match self {
             Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
-            Self::File { .. } => true,
+            Self::File { .. } | Self::Remote { .. } => true,
         }
     }
 
@@ -312,15 +336,15 @@ impl VolumeKind {
             },
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
-            // The file stays.
-            Self::File { .. } => false,
+            // The file or disk stays.
+            Self::File { .. } | Self::Remote { .. } => false,
         }
     }
 
     /// The volume that it is made of, and that has to stay as long as it does.
     pub fn parent(&self) -> Option<&str> {
         match self {
-            Self::Ram { .. } | Self::File { .. } => None,
+            Self::Ram { .. } | Self::File { .. } | Self::Remote { .. } => None,
             Self::Snapshot { of } | Self::Clone { of } => Some(of),
         }
     }
@@ -334,6 +358,7 @@ impl fmt::Display for VolumeKind {
             Self::Snapshot { of } => write!(f, "snapshot of {of}"),
             Self::Clone { of } => write!(f, "clone of {of}"),
             Self::File { path, provision } => write!(f, "file {}, {provision}", path.display()),
+            Self::Remote { urls, .. } => write!(f, "remote {}", urls.join(" ")),
         }
     }
 }

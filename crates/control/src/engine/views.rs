@@ -12,6 +12,7 @@ use server::{
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
+use volume::PathInfo;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::{Engine, Task};
@@ -51,15 +52,49 @@ pub struct VolumeView {
     /// Whether commands of hosts are executed.
     #[serde(default)]
     pub state: VolumeState,
-    /// Why its file or device could not be opened.
+    /// Why its file or device could not be opened, or its disk not be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The ways to its disk, if that is on another machine. Of those that are up, one is used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathView>,
     /// What slows it down or makes it fail.
     pub filters: Filters,
     /// The attachments.
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
+}
+
+/// A way to a disk on another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PathView {
+    /// Its URL.
+    pub url: String,
+    /// Whether it is connected.
+    pub is_up: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// How often it was connected since the daemon was started.
+    pub connects: u64,
+    /// How often its connection was lost, or given up because commands were not answered.
+    pub losses: u64,
+    /// How many commands the other side failed, including those that were tried again.
+    pub errors: u64,
+}
+
+impl From<PathInfo> for PathView {
+    fn from(info: PathInfo) -> Self {
+        Self {
+            url: info.url,
+            is_up: info.is_up,
+            problem: info.problem,
+            connects: info.connects,
+            losses: info.losses,
+            errors: info.errors,
+        }
+    }
 }
 
 /// Whether what was written to a volume is there.
@@ -573,6 +608,7 @@ fn volume_view(
             None => info.availability.into(),
         },
         problem: info.problem.clone(),
+        paths: info.paths.iter().cloned().map(PathView::from).collect(),
         filters: volume.filters.clone(),
         attachments: attachments.collect(),
         statistics: StatisticsView::from(&info.statistics),

@@ -115,7 +115,7 @@ impl Supervisor {
                 };
                 return self.end_lost(&gave_up);
             }
-            sleep_while_running(&self.shared, delays.next());
+            sleep_while_running(&self.shared, delays.next_delay());
             if self.shared.is_stopping() {
                 return;
             }

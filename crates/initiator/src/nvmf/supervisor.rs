@@ -192,7 +192,7 @@ impl<T: Transport> Supervisor<T> {
                     last: Arc::new(error),
                 });
             }
-            sleep_while_running(&self.shared, delays.next());
+            sleep_while_running(&self.shared, delays.next_delay());
         }
     }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Volume, VolumeKind,
-    VolumePatch, VolumeState, VolumeView, path_part, readable,
+    BlockLen, ClientError, Contents, Filters, Identity, KindFields, PathView, Size, Task, Volume,
+    VolumeKind, VolumePatch, VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -76,7 +76,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let definition = Volume {
         size: args.size.unwrap_or_default(),
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
-        kind: KindFields(args.kind()),
+        kind: KindFields(args.kind().map_err(Failure::mistake)?),
         identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
@@ -97,6 +97,11 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
             "volume {} is removed; {} stays with its contents",
             args.name,
             path.display()
+        )),
+        VolumeKind::Remote { urls, .. } => daemon.say(format_args!(
+            "volume {} is removed; the disk at {} stays with its contents",
+            args.name,
+            urls.join(" ")
         )),
         _ => daemon.say(format_args!("volume {} is removed", args.name)),
     }
@@ -201,6 +206,10 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
     if !volume.filters.is_empty() {
         words.push("filtered".to_owned());
     }
+    if !volume.paths.is_empty() {
+        let up = volume.paths.iter().filter(|path| path.is_up).count();
+        words.push(format!("{up} of {} paths up", volume.paths.len()));
+    }
     if volume.state == VolumeState::Offline {
         words.push("offline".to_owned());
     }
@@ -239,6 +248,12 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ),
         ("identity", identity(&volume.identity)),
     ];
+    fields.extend(
+        volume
+            .paths
+            .iter()
+            .map(|path| ("path", path_in_words(path))),
+    );
     fields.extend(volume.attachments.iter().map(|place| {
         let seen = readable(&place.identifiers);
         ("seen as", format!("{}: {seen}", place.target))
@@ -249,8 +264,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     ]);
     output::fields(&fields)?;
     if let Some(problem) = &volume.problem {
-        let text =
-            format!("Commands of hosts fail: {problem}. Restart the daemon when it is there.");
+        let text = format!("Commands of hosts fail: {problem}.");
         output::line(paint(Tone::Warning, &text))?;
     }
     if volume.contents == Contents::Lost {
@@ -265,6 +279,19 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())
+}
+
+/// A way to a disk on another machine, in words.
+fn path_in_words(path: &PathView) -> String {
+    let state = match (path.is_up, &path.problem) {
+        (true, _) => "up".to_owned(),
+        (false, Some(problem)) => format!("down: {problem}"),
+        (false, None) => "connecting".to_owned(),
+    };
+    format!(
+        "{}, {state}; {} connects, {} losses, {} errors",
+        path.url, path.connects, path.losses, path.errors
+    )
 }
 
 /// The snapshots or clones that are made of a volume, in words.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use block::Completions;
+use remote::RemoteVolume;
 use volume::filters::FilterSpec;
 use volume::{
     Availability, ByteSize, Driver, ManagedVolume, MemoryError, Origin, Platform, Progress,
     VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
+use super::remote::OfferedDisks;
 use super::targets::VolumeChange;
 use super::{Server, State};
 use crate::capacity::VOLUME_BYTES;
@@ -130,6 +132,10 @@ impl Server {
                     progress(p);
                     ControlFlow::Continue(())
                 })
+            }
+            VolumeKind::Remote { .. } => {
+                let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
+                RemoteVolume::open(spec, origin, &self.platform(), own)
             }
             VolumeKind::Snapshot { of } => {
                 let origin = self.parent(name, of)?;
@@ -275,6 +281,11 @@ impl Server {
         Ok(())
     }
 
+    /// Notifies attached hosts that a volume executes commands, which came about by itself.
+    pub fn announce_ready(&self, name: &VolumeName) {
+        self.state().notify_hosts(name, VolumeChange::Ready);
+    }
+
     /// Replaces all filters of a volume; the default is none.
     pub fn set_volume_filters(
         &self,
@@ -365,6 +376,7 @@ impl VolumeHandle {
             lock: controls.write_lock(),
             availability: controls.availability(),
             problem: storage.problem(),
+            paths: storage.paths(),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),

@@ -1,0 +1,53 @@
+//! What becomes of remote volumes by itself: they come online and grow.
+
+use std::collections::BTreeSet;
+
+use server::{Force, VolumeName};
+use volume::VolumeKind;
+
+use super::{Engine, VolumePatch};
+use crate::text::Size;
+
+/// Remote volumes as they were at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct RemoteWatch {
+    online: BTreeSet<VolumeName>,
+}
+
+impl RemoteWatch {
+    /// Notifies hosts of volumes that have come online, and defines volumes as large as their disks have
+    /// become. A size that cannot be stored now is stored at the next look.
+    pub(crate) fn look(&mut self, engine: &Engine) {
+        let remote: Vec<_> = {
+            let definitions = engine.read();
+            let volumes = definitions.volumes.iter();
+            volumes
+                .filter(|(_, volume)| matches!(volume.kind.0, VolumeKind::Remote { .. }))
+                .map(|(name, volume)| (name.0.clone(), volume.size))
+                .collect()
+        };
+        self.online
+            .retain(|name| remote.iter().any(|(defined, _)| defined == name));
+        for (name, size) in remote {
+            let Ok(info) = engine.server().volume(&name) else {
+                continue;
+            };
+            if info.problem.is_none() && self.online.insert(name.clone()) {
+                engine.server().announce_ready(&name);
+            }
+            if info.spec.size.0 > size.0 {
+                grow(engine, &name, Size(info.spec.size.0));
+            }
+        }
+    }
+}
+
+fn grow(engine: &Engine, name: &VolumeName, size: Size) {
+    let patch = VolumePatch {
+        size: Some(size),
+        ..VolumePatch::default()
+    };
+    if let Err(error) = engine.change_volume(name, patch, Force::No) {
+        tracing::warn!(volume = %name, %error, "cannot note that a remote disk has grown; it is tried again");
+    }
+}
