@@ -2,13 +2,14 @@
 //! worker; and the list of requests that sessions, paths and worker share.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use block::{Blocks, Geometry, WriteCache};
-use initiator::{BackoffDelays, DeviceInfo, DeviceOptions, Queue, Url};
+use initiator::{BackoffDelays, Device, DeviceOptions, Queue, Url};
 use volume::PathInfo;
 use window::{Backing, Request};
 
@@ -90,7 +91,7 @@ impl Paths {
         let mut random = [0; 3];
         let entries = settings.urls.iter().enumerate().map(|(number, url)| {
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-                .map_err(std::io::Error::from)?;
+                .map_err(io::Error::from)?;
             // Distinct for the paths of a volume, whatever the random bits are.
             random[2] = number as u8;
             Ok(PathEntry {
@@ -141,39 +142,34 @@ impl Paths {
         Ok(attachment)
     }
 
-    /// Starts the thread of a path, which is connected already if `attachment` says so.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        number: usize,
-        attachment: Option<Attachment>,
-    ) -> std::io::Result<()> {
+    /// Starts the thread of a path. If the path is connected already, `device` is its attachment, whose
+    /// queue was handed over.
+    pub(crate) fn start(self: &Arc<Self>, number: usize, device: Option<Device>) -> io::Result<()> {
         let paths = Arc::clone(self);
         thread::Builder::new()
             .name("remote-path".to_owned())
-            .spawn(move || paths.keep(number, attachment))
+            .spawn(move || paths.keep(number, device))
             .map(drop)
     }
 
     /// Keeps a path up until it is closed.
-    fn keep(&self, number: usize, mut attachment: Option<Attachment>) {
+    fn keep(&self, number: usize, mut device: Option<Device>) {
         let entry = &self.entries[number];
         let mut delays = BackoffDelays::new(BACKOFF, number as u64);
         loop {
-            let connected = match attachment.take() {
-                Some(attachment) => Ok(attachment),
-                None => self.connect(number, SizeRule::AtLeast),
-            };
-            match connected {
-                Ok(Attachment { device, queue }) => {
-                    let since = Instant::now();
-                    self.hand_over(number, queue, device.info());
-                    entry.wait_for_loss();
-                    drop(device);
-                    if since.elapsed() >= GOOD_TIME {
-                        delays = BackoffDelays::new(BACKOFF, number as u64);
-                    }
+            let since = Instant::now();
+            if device.is_none() {
+                match self.connect(number, SizeRule::AtLeast) {
+                    Ok(attachment) => device = Some(self.hand_over(number, attachment)),
+                    Err(error) => entry.note_problem(&error),
                 }
-                Err(error) => entry.note_problem(&error),
+            }
+            if let Some(device) = device.take() {
+                entry.wait_for_loss();
+                drop(device);
+                if since.elapsed() >= GOOD_TIME {
+                    delays = BackoffDelays::new(BACKOFF, number as u64);
+                }
             }
             if entry.pause(delays.next_delay()) {
                 return;
@@ -181,26 +177,28 @@ impl Paths {
         }
     }
 
-    /// Gives the queue of a path to the worker.
-    fn hand_over(&self, number: usize, queue: Queue, info: &DeviceInfo) {
+    /// Gives the queue of a path that has come up to the worker, and returns the rest of the attachment.
+    pub(crate) fn hand_over(&self, number: usize, attachment: Attachment) -> Device {
+        let Attachment { device, queue } = attachment;
         let entry = &self.entries[number];
         let mut status = lock(&entry.status);
         if status.is_closing {
-            return;
+            return device;
         }
         status.is_up = true;
         if let Some(problem) = status.problem.take() {
             tracing::info!(url = %entry.url, before = problem, "a path to a remote disk is up");
         }
         entry.connects.fetch_add(1, Ordering::Relaxed);
-        let is_write_protected = info.is_write_protected;
+        let is_write_protected = device.info().is_write_protected;
         self.is_write_protected
             .store(is_write_protected, Ordering::Release);
-        let write_cache = info.write_cache;
+        let write_cache = device.info().write_cache;
         let queue = NewQueue { queue, write_cache };
         self.inbox().queues.push((number, queue));
         drop(status);
         self.wake();
+        device
     }
 
     /// Notes that the worker has dropped the queue of a path, whose thread connects again.

@@ -94,6 +94,11 @@ impl RemoteVolume {
             paths,
             write_cache,
         };
+        // In order, before the worker looks: it uses the first.
+        let devices: Vec<_> = (0..)
+            .zip(attachments)
+            .map(|(number, new)| new.map(|new| volume.paths.hand_over(number, new)))
+            .collect();
         let worker = Worker::new(
             &volume.paths,
             &volume.window,
@@ -105,8 +110,8 @@ impl RemoteVolume {
         if origin == Origin::New {
             volume.paths.note_ready();
         }
-        for (number, attachment) in attachments.into_iter().enumerate() {
-            volume.paths.start(number, attachment)?;
+        for (number, device) in devices.into_iter().enumerate() {
+            volume.paths.start(number, device)?;
         }
         Ok(volume)
     }
