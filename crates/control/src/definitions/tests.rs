@@ -104,6 +104,13 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
             "provisioning = \"fat\"",
             "provisioning \"fat\" is unknown; write thin or thick",
         ),
+        ("kind = \"remote\"", "needs the URLs of its disk"),
+        ("urls = [\"nvme+tcp://h/nqn.x:y\"]", "set kind = \"remote\""),
+        ("kind = \"remote\"\nurls = [\"h\"]", "no scheme"),
+        (
+            "kind = \"remote\"\nurls = [\"iscsi://a%s3cret@h/iqn.x:y\"]",
+            "contains a CHAP secret",
+        ),
         ("path = \"/a\"", "set kind = \"file\""),
         ("kind = \"file\"", "needs the path of its file"),
     ] {

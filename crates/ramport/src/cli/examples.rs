@@ -22,7 +22,9 @@ Examples:
     ramport volume create rd1 --size 512MiB --block-size 4096 --thick
   In a file, which is created; and in a disk, of which all is used:
     ramport volume create v0 --file /srv/v0.img --size 10G
-    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096";
+    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096
+  On the disk of another machine:
+    ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:

@@ -15,6 +15,7 @@ mod iscsi;
 mod logs;
 mod lost;
 mod rdma;
+mod remote;
 mod restore;
 mod shell;
 mod snapshots;
