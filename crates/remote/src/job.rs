@@ -6,11 +6,14 @@ use block::{Blocks, Extent, Lba, Persistence, Unmap, WriteCache};
 use initiator::{Operation, Queue};
 use window::{BackingOp, Request};
 
+/// The most bytes that are zeroed by one command, so that a slow disk answers in time.
+const ZEROED_BYTES_MAX: u64 = 32 << 20;
+
 /// A request of the window on its way.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// When it fails.
+    /// When it fails, unless one of its commands ends before.
     pub(crate) deadline: Instant,
     /// It is not tried again before.
     pub(crate) not_before: Option<Instant>,
@@ -73,7 +76,9 @@ impl Abilities {
         Self {
             shift,
             transfer_bytes: (queue.transfer_bytes_max() as u64 >> shift).max(1) << shift,
-            zeroed_blocks: queue.blocks_max(Operation::WriteZeroes(Unmap::Allowed)),
+            zeroed_blocks: queue
+                .blocks_max(Operation::WriteZeroes(Unmap::Allowed))
+                .min(ZEROED_BYTES_MAX >> shift),
             durable: match write_cache {
                 WriteCache::Absent => Durable::Always,
                 WriteCache::Volatile if queue.blocks_max(Operation::WriteDurable) > 0 => {

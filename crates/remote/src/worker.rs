@@ -183,6 +183,8 @@ impl Worker {
         let InFlight { mut job, step, .. } = in_flight.expect("a completion belongs to a request");
         lane.free.push(slot);
         let Err(error) = result else {
+            // The other side works on it, however long all of it takes.
+            job.deadline = now + self.io_timeout;
             return self.advance(number, slot, job, &step);
         };
         let verdict = Verdict::of(&error);
