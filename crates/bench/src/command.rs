@@ -98,13 +98,18 @@ fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     }
 }
 
-/// Asks on the terminal whether the data on `names` may be overwritten. The answer is no if there
-/// is no terminal.
+/// Asks on the terminal whether the data on `names` may be overwritten.
 fn asked_to_overwrite(names: &str) -> bool {
+    ask(&format!("This run overwrites the data on {names}"))
+}
+
+/// Says what is about to be done, and asks on the terminal whether to do it. The answer is no if there
+/// is no terminal.
+pub fn ask(what: &str) -> bool {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;
     }
-    eprint!("This run overwrites the data on {names}. Continue? [y/N] ");
+    eprint!("{what}. Continue? [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")

@@ -8,6 +8,7 @@
 mod acknowledge;
 mod apply;
 mod busy;
+mod copies;
 mod error;
 mod guards;
 mod lost;
@@ -40,6 +41,7 @@ use crate::text::{Portal, Text};
 
 pub use apply::Comparison;
 pub use busy::Task;
+pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};

@@ -361,6 +361,9 @@ pub(crate) enum VolumeVerb {
     Acknowledge(AcknowledgeArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
+    /// Copy a volume, a file or a disk of another machine to another
+    #[command(after_help = examples::VOLUME_COPY)]
+    Copy(CopyArgs),
     /// Filters: delay, rate limit, faults
     #[command(subcommand)]
     Filter(FilterVerb),
@@ -423,6 +426,23 @@ impl VolumeCreateArgs {
             }
         })
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// What is read: a volume; a file or device, whose path has a '/'; or a disk of another machine by its
+    /// URL (nvme+tcp, nvme+rdma or iscsi)
+    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
+    pub(crate) source: String,
+    /// What is written, from its start on. A file that does not exist is created
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
+    pub(crate) destination: String,
+    /// Read back what was written, and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Even if the destination holds data, or sessions use it
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

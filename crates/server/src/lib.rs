@@ -13,6 +13,7 @@
 mod access;
 mod backend;
 mod capacity;
+mod copying;
 mod counters;
 mod definitions;
 mod error;
@@ -29,6 +30,7 @@ mod views;
 mod volume_handle;
 
 pub use capacity::Capacity;
+pub use copying::{CopyFailure, CopyOptions, CopyPlace, CopyProgress, copy_outside};
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
     Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
@@ -56,6 +58,7 @@ pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
 pub use statistics::{IoStatistics, KindStatistics, Latency};
+pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, VolumeKind,
     VolumeSpec, WriteLock,

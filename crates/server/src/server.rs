@@ -7,6 +7,7 @@
 //!
 //! Locks are taken from left to right. The data path takes none.
 
+mod copies;
 mod hosts;
 mod iscsi;
 mod nvme;

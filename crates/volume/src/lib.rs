@@ -36,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copy;
 mod create;
 mod driver;
 mod file;

@@ -26,6 +26,14 @@ Examples:
   On the disk of another machine:
     ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0";
 
+pub(crate) const VOLUME_COPY: &str = "\
+Examples:
+  A volume into a file, and back; only what is not zero is written:
+    ramport volume copy rd0 /srv/rd0.img
+    ramport volume copy /srv/rd0.img rd1 --verify
+  The disk of another machine into a volume that holds data:
+    ramport volume copy nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0 rd0 --force";
+
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:
   A snapshot of one volume, and a copy of it that can be written:

@@ -1,5 +1,6 @@
 //! `ramport volume`.
 
+mod copy;
 mod filter;
 mod snapshot;
 
@@ -47,6 +48,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
         VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
+        VolumeVerb::Copy(args) => copy::run(daemon, &args),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => remove(daemon, &args),
     }

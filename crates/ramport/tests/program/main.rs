@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod completion;
 mod connect_line;
+mod copy;
 mod daemon;
 mod exit;
 mod fabric;

@@ -101,6 +101,20 @@ fn messages_of_rejected_requests() {
             source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
         }],
         ServerError::Volume { .. } => [half_rolled_back()],
+        ServerError::Copy(_) => [
+            ServerError::Copy(CopyFailure::NoServer(volume())),
+            ServerError::Copy(CopyFailure::Open {
+                place: CopyPlace::File("/srv/a".into()),
+                error: volume::VolumeError::Gone,
+            }),
+            ServerError::Copy(CopyFailure::Same(CopyPlace::Volume(volume()))),
+            ServerError::Copy(CopyFailure::HoldsData(CopyPlace::Volume(volume()))),
+            ServerError::Copy(CopyFailure::Copy {
+                source_place: CopyPlace::Url("nvme+tcp://h/nqn.x:y".to_owned()),
+                destination: CopyPlace::Volume(volume()),
+                error: crate::CopyError::Differs { at_bytes: 512 },
+            }),
+        ],
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],

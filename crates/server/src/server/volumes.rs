@@ -81,7 +81,7 @@ impl Server {
         })
     }
 
-    fn platform(&self) -> Platform {
+    pub(super) fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
             relay: Arc::clone(&self.core().relay),
