@@ -20,7 +20,7 @@ use block::{
 use memory::{Progress, Snapshot, Store};
 
 use crate::filters::{FilterSpec, Filters};
-use crate::{ByteSize, VolumeError, VolumeSpec};
+use crate::{ByteSize, Member, VolumeError, VolumeSpec};
 
 /// The volume was removed.
 const GONE: u8 = 1;
@@ -71,6 +71,15 @@ pub trait Storage: Send + Sync + Debug {
     /// The memory of a kind of volume that can have snapshots.
     fn store(&self) -> Option<&Arc<Store>> {
         None
+    }
+
+    /// Adds a member to a linear volume, which grows by it at once.
+    ///
+    /// # Errors
+    /// If it is another kind of volume, or the member does not fit.
+    fn add_member(&self, member: Member) -> Result<(), VolumeError> {
+        let _ = member;
+        Err(VolumeError::NotLinear)
     }
 
     /// What the volume shows, if it is a snapshot.
@@ -215,7 +224,7 @@ impl Controls {
 
     /// Refuses what the flags forbid.
     #[cold]
-    fn check(&self, op: &Op<'_>) -> Result<(), Status> {
+    pub(crate) fn check(&self, op: &Op<'_>) -> Result<(), Status> {
         if self.has(GONE) {
             return Err(Status::Gone);
         }
