@@ -448,8 +448,27 @@ impl Composite {
         }
     }
 
-    /// Checks a member that is to be added: what sessions know of the volume stays true.
-    fn check_addition(&self, new: &Member) -> Result<(), VolumeError> {
+    /// Adds a member to a linear volume while it is in use. It grows by the member at once.
+    ///
+    /// # Errors
+    /// If it is another kind of volume, or the member does not fit.
+    pub fn add_member(&self, new: Member) -> Result<(), VolumeError> {
+        let _one_at_a_time = self.adding.lock();
+        self.check_addition(&new)?;
+        let Map::Linear(ends) = &self.map else {
+            return Err(VolumeError::NotLinear);
+        };
+        let blocks = new.volume.geometry().blocks;
+        self.members.add(self.members.iter().count(), new);
+        ends.push(blocks);
+        Ok(())
+    }
+
+    /// Checks a member that is to be added: what sessions know of the volume has to stay true.
+    ///
+    /// # Errors
+    /// Those of [`add_member`](Self::add_member).
+    pub fn check_addition(&self, new: &Member) -> Result<(), VolumeError> {
         if !matches!(self.map, Map::Linear(_)) {
             return Err(VolumeError::NotLinear);
         }
@@ -674,16 +693,8 @@ impl Storage for Composite {
         Some(offline.problem())
     }
 
-    fn add_member(&self, new: Member) -> Result<(), VolumeError> {
-        let _one_at_a_time = self.adding.lock();
-        self.check_addition(&new)?;
-        let Map::Linear(ends) = &self.map else {
-            return Err(VolumeError::NotLinear);
-        };
-        let blocks = new.volume.geometry().blocks;
-        self.members.add(self.members.iter().count(), new);
-        ends.push(blocks);
-        Ok(())
+    fn composite(&self) -> Option<&Composite> {
+        Some(self)
     }
 }
 

@@ -20,7 +20,7 @@ use block::{
 use memory::{Progress, Snapshot, Store};
 
 use crate::filters::{FilterSpec, Filters};
-use crate::{ByteSize, Member, VolumeError, VolumeSpec};
+use crate::{ByteSize, Composite, VolumeError, VolumeSpec};
 
 /// The volume was removed.
 const GONE: u8 = 1;
@@ -73,13 +73,9 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
-    /// Adds a member to a linear volume, which grows by it at once.
-    ///
-    /// # Errors
-    /// If it is another kind of volume, or the member does not fit.
-    fn add_member(&self, member: Member) -> Result<(), VolumeError> {
-        let _ = member;
-        Err(VolumeError::NotLinear)
+    /// Itself, if it is made of others.
+    fn composite(&self) -> Option<&Composite> {
+        None
     }
 
     /// What the volume shows, if it is a snapshot.

@@ -82,7 +82,7 @@ pub enum Origin {
 }
 
 /// What is wrong with the specification of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Too small or too large.
     #[error(
@@ -115,6 +115,12 @@ pub enum SpecError {
     Unit {
         /// The unit asked for.
         given: ByteSize,
+    },
+    /// A member twice.
+    #[error("{name} is named twice; a volume can be a member once")]
+    MemberTwice {
+        /// Its name.
+        name: String,
     },
     /// Too few or too many members.
     #[error("{given} members are out of range; name {min} to {max} volumes")]
@@ -451,7 +457,20 @@ impl VolumeKind {
         kind
     }
 
-    fn check(&self) -> Result<(), SpecError> {
+    /// The members that `longer` has besides those of this linear volume, if it has these first.
+    pub fn added_members<'a>(&self, longer: &'a Self) -> Option<&'a [String]> {
+        let (Self::Linear { members }, Self::Linear { members: all }) = (self, longer) else {
+            return None;
+        };
+        let added = all.strip_prefix(&members[..])?;
+        (!added.is_empty()).then_some(added)
+    }
+
+    /// Checks the settings of the kind.
+    ///
+    /// # Errors
+    /// If a unit is invalid, members are too few or too many, or one is named twice.
+    pub fn check(&self) -> Result<(), SpecError> {
         let (members, min) = match self {
             Self::Linear { members } => (members, 1),
             Self::Stripe { members, unit } => {
@@ -466,10 +485,15 @@ impl VolumeKind {
             }
         };
         let (given, max) = (members.len(), MEMBERS_MAX);
-        if (min..=max).contains(&given) {
-            return Ok(());
+        if !(min..=max).contains(&given) {
+            return Err(SpecError::MemberCount { given, min, max });
         }
-        Err(SpecError::MemberCount { given, min, max })
+        let mut others = members.iter().enumerate();
+        let twice = others.find(|(index, name)| members[..*index].contains(name));
+        match twice {
+            Some((_, name)) => Err(SpecError::MemberTwice { name: name.clone() }),
+            None => Ok(()),
+        }
     }
 }
 
