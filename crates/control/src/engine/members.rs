@@ -1,6 +1,6 @@
 //! What volumes are made of: those that hold others, snapshots and clones.
 
-use server::{Force, VolumeName};
+use server::{Force, ServerError, VolumeName};
 
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::Change;
@@ -10,6 +10,9 @@ use crate::text::{Size, Text};
 impl Engine {
     /// Adds a volume to a linear volume, which grows by it while hosts use it.
     pub fn add_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
+        if name == member {
+            return Err(ServerError::MemberOfItself(name.clone()).into());
+        }
         let _busy = self.shared.busy.enter(name, "change", 0)?;
         let _member = self.shared.busy.enter(member, "use by another volume", 0)?;
         let mut store = self.begin();
