@@ -133,11 +133,9 @@ impl Map {
     /// Like [`pieces`](Self::pieces), but as one extent per member, for operations whose data lie
     /// nowhere. `before` is 0.
     pub(super) fn extents(&self, extent: Extent) -> impl Iterator<Item = Piece> + '_ {
-        let count = match self {
-            Self::Linear(ends) => ends.count.load(Ordering::Acquire),
-            Self::Stripe { members, .. } => *members as usize,
-        };
-        (0..count).filter_map(move |member| {
+        let (first, count, members) = self.touched(extent);
+        (first..first + count).filter_map(move |number| {
+            let member = number % members;
             let extent = self.extent_in(member, extent)?;
             Some(Piece {
                 member,
@@ -145,6 +143,34 @@ impl Map {
                 before: 0,
             })
         })
+    }
+
+    /// The first member that an extent touches, how many in turn it touches at most, and how many there
+    /// are.
+    fn touched(&self, extent: Extent) -> (usize, usize, usize) {
+        let Some(last) = extent.blocks.0.checked_sub(1) else {
+            return (0, 0, 1);
+        };
+        let (first, last) = (extent.lba.0, extent.lba.0 + last);
+        match self {
+            Self::Linear(ends) => {
+                let (first, last) = (ends.member_of(first), ends.member_of(last));
+                (first, last - first + 1, last + 1)
+            }
+            Self::Stripe {
+                unit_shift,
+                members,
+                ..
+            } => {
+                let (first, last) = (first >> unit_shift, last >> unit_shift);
+                let count = (last - first + 1).min(*members);
+                (
+                    (first % members) as usize,
+                    count as usize,
+                    *members as usize,
+                )
+            }
+        }
     }
 
     /// The blocks of a member that an extent covers, if it covers any. The extent exists.

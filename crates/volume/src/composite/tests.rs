@@ -2,6 +2,7 @@
 //! any order and with failures.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use block::testing::LateVolume;
 use block::{Completion, Completions as _, DataUse, OpKind, Persistence, Unmap};
@@ -10,8 +11,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::testing::io::{Reports, no_progress, read};
-use crate::{Managed, Origin, RamVolume, Relay, create_composite};
+use crate::filters::{Delay, FilterSpec, Latency};
+use crate::testing::io::{Reports, no_progress, read, write};
+use crate::{Availability, Managed, Origin, RamVolume, Relay, WriteLock, create_composite};
 
 /// The smallest volume.
 const MEMBER_BLOCKS: u64 = 2048;
@@ -372,4 +374,155 @@ proptest! {
         }
         bed.finish();
     }
+}
+
+/// A linear volume of these, of 1 MiB each.
+fn linear_of(volumes: Vec<Arc<dyn ManagedVolume>>) -> Arc<dyn ManagedVolume> {
+    let kind = linear(volumes.len());
+    let members = volumes.into_iter().enumerate();
+    let members = members
+        .map(|(index, volume)| member(index, volume))
+        .collect();
+    let relay = Relay::new(Arc::<Reports>::default());
+    create(kind, members, &relay).expect("the members fit")
+}
+
+fn add(to: &Arc<dyn ManagedVolume>, new: Arc<dyn ManagedVolume>) -> Result<(), VolumeError> {
+    let composite = to.storage().composite().expect("it is made of others");
+    composite.add_member(member(9, new))
+}
+
+#[test]
+fn a_linear_volume_grows_by_members_of_its_nature_while_it_is_used() {
+    let volume = linear_of(vec![ram(MEMBER_BLOCKS)]);
+    write(&*volume, MEMBER_BLOCKS - 1, &[1; 512]).expect("in range");
+    let beyond = write(&*volume, MEMBER_BLOCKS - 1, &[2; 1024]);
+    assert_eq!(beyond, Err(Status::LbaOutOfRange));
+    let waiting = add(&volume, late(MEMBER_BLOCKS));
+    assert!(
+        matches!(waiting, Err(VolumeError::OtherNature { .. })),
+        "{waiting:?}"
+    );
+    add(&volume, ram(MEMBER_BLOCKS)).expect("it is memory, too");
+    write(&*volume, MEMBER_BLOCKS - 1, &[3; 1024]).expect("it has grown");
+    assert_eq!(volume.storage().spec().size, ByteSize(2 * MIB));
+    assert_eq!(read(&*volume, MEMBER_BLOCKS - 2, 3)[512..], [3; 1024]);
+    let mixed = linear_of(vec![late(MEMBER_BLOCKS), ram(MEMBER_BLOCKS)]);
+    assert!(mixed.pinned().is_none());
+    add(&mixed, ram(MEMBER_BLOCKS)).expect("it waits anyway");
+    let relay = Relay::new(Arc::<Reports>::default());
+    let two = vec![member(0, ram(MEMBER_BLOCKS)), member(1, ram(MEMBER_BLOCKS))];
+    let striped = create(stripe(2, 4096), two, &relay).expect("they fit");
+    let added = add(&striped, ram(MEMBER_BLOCKS));
+    assert!(matches!(added, Err(VolumeError::NotLinear)), "{added:?}");
+}
+
+#[test]
+fn a_volume_is_offline_or_locked_if_a_member_is() {
+    let members = [ram(MEMBER_BLOCKS), ram(MEMBER_BLOCKS)];
+    let volume = linear_of(members.to_vec());
+    assert!(volume.is_ready() && !volume.is_read_only());
+    members[1]
+        .controls()
+        .set_availability(Availability::Offline);
+    assert!(!volume.is_ready());
+    let problem = volume.storage().problem();
+    assert_eq!(problem.as_deref(), Some("member m1 is offline"));
+    assert_eq!(
+        write(&*volume, MEMBER_BLOCKS, &[1; 512]),
+        Err(Status::NotReady)
+    );
+    members[1].controls().set_availability(Availability::Online);
+    members[0].controls().set_write_lock(WriteLock::ReadOnly);
+    assert!(volume.is_read_only());
+    let across = Op::CompareAndWrite {
+        extent: Extent::new(Lba(MEMBER_BLOCKS - 1), Blocks(2)),
+        compare: &[0; 1024],
+        write: &[1; 1024],
+    };
+    assert_eq!(volume.execute(across), Err(Status::WriteProtected));
+    assert_eq!(read(&*volume, MEMBER_BLOCKS, 1), [0; 512]);
+}
+
+#[test]
+fn a_pin_holds_the_bytes_of_every_member_in_order() {
+    let relay = Relay::new(Arc::<Reports>::default());
+    let two = vec![member(0, ram(MEMBER_BLOCKS)), member(1, ram(MEMBER_BLOCKS))];
+    let volume = create(stripe(2, 4096), two, &relay).expect("they fit");
+    let memory = volume.pinned().expect("RAM alone");
+    let mut lens = Vec::new();
+    // What is left of a range that was sent in part begins inside a block.
+    let range = ByteRange {
+        offset: 100,
+        len: 10_000,
+    };
+    memory.pin(range, &mut |span| lens.push(span.len));
+    memory.unpin(range);
+    assert_eq!(lens, [3996, 4096, 1908]);
+    write(&*volume, 0, &[1; 8192]).expect("nothing is pinned any more");
+}
+
+#[test]
+fn filters_of_members_act_on_their_parts() {
+    let members = [ram(MEMBER_BLOCKS), ram(MEMBER_BLOCKS)];
+    let volume = linear_of(members.to_vec());
+    let latency = Latency {
+        read: Duration::from_millis(5),
+        ..Latency::default()
+    };
+    let spec = FilterSpec {
+        delay: Some(Delay {
+            latency,
+            bytes_per_second: None,
+        }),
+        ..FilterSpec::default()
+    };
+    members[1].controls().set_filters(spec);
+    let admit = |lba| {
+        let now = Instant::now();
+        let intent = Intent {
+            kind: OpKind::Read,
+            extents: &[Extent::new(Lba(lba), Blocks(1))],
+            len_bytes: 512,
+            data_use: DataUse::Read,
+            persistence: Persistence::Volatile,
+        };
+        let ticket = Ticket {
+            connection: Ticket::CONNECTIONS_MIN,
+            slot: 0,
+            generation: 0,
+        };
+        (volume.admit(now, &intent, ticket), now)
+    };
+    assert_eq!(admit(0).0, Admission::Now);
+    let (delayed, now) = admit(MEMBER_BLOCKS);
+    assert_eq!(
+        delayed,
+        Admission::NotBefore(now + Duration::from_millis(5))
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_offline_after_a_restart() {
+    let platform = Platform {
+        budget: Arc::new(Budget::new(MIB)),
+        relay: Relay::new(Arc::<Reports>::default()),
+    };
+    let spec = VolumeSpec {
+        size: ByteSize(3 * MIB),
+        block_size: BlockSize::B512,
+        kind: linear(2),
+    };
+    let members = || vec![member(0, ram(MEMBER_BLOCKS)), member(1, ram(MEMBER_BLOCKS))];
+    let refused = create_composite(&spec, members(), Origin::New, &platform);
+    let told = refused.expect_err("another size").to_string();
+    assert_eq!(
+        told,
+        "size 3 MiB differs from the 2 MiB of its members; leave the size out"
+    );
+    let restored = create_composite(&spec, members(), Origin::Restored, &platform);
+    let restored = restored.expect("it exists all the same");
+    assert!(!restored.is_ready());
+    assert_eq!(restored.storage().problem(), Some(told));
+    assert_eq!(restored.storage().spec(), spec);
 }
