@@ -11,6 +11,7 @@ mod busy;
 mod error;
 mod guards;
 mod lost;
+mod members;
 mod portals;
 mod rdma;
 mod restore;

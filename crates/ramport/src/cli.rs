@@ -21,6 +21,7 @@ mod values;
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
+pub(crate) use members::{AddMemberArgs, MembersArgs};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use top::{Column, TopArgs, View};
@@ -359,6 +360,8 @@ pub(crate) enum VolumeVerb {
     Unlock(NameArgs),
     /// Acknowledge that a restart lost the contents: serve the volume empty
     Acknowledge(AcknowledgeArgs),
+    /// Add a volume to a linear volume, which grows by it while hosts use it
+    AddMember(AddMemberArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Filters: delay, rate limit, faults
@@ -373,17 +376,20 @@ pub(crate) enum VolumeVerb {
 pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, the size is known
-    #[arg(long, short, required_unless_present = "file")]
+    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, and of members, the size
+    /// is known
+    #[arg(long, short, required_unless_present_any = ["file", "linear", "stripe"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe"])]
     pub(crate) file: Option<String>,
-    /// Block size in bytes: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "512")]
-    pub(crate) block_size: Size,
+    #[command(flatten)]
+    pub(crate) members: MembersArgs,
+    /// Block size in bytes: 512 or 4096 [default: 512, or that of its members]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) block_size: Option<Size>,
     /// Allocate all its memory, or the space of its file, now
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["linear", "stripe"])]
     pub(crate) thick: bool,
     /// Reject writes
     #[arg(long)]
@@ -396,6 +402,9 @@ impl VolumeCreateArgs {
     /// The kind that the options choose, with its settings.
     pub(crate) fn kind(&self) -> VolumeKind {
         let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
+        if let Some(kind) = self.members.kind() {
+            return kind;
+        }
         match &self.file {
             None => VolumeKind::Ram { provision },
             Some(file) => {
@@ -793,6 +802,7 @@ pub(crate) struct SessionArgs {
 }
 
 #[cfg(test)]
+mod members;
 mod mistakes;
 #[cfg(test)]
 mod tests;

@@ -159,6 +159,31 @@ pub enum ServerError {
         /// Its snapshots, or its clones, as a readable list.
         children: String,
     },
+    /// Another volume holds the volume.
+    #[error(
+        "volume {volume} is a member of {holder}, which alone may use it; remove {holder} first"
+    )]
+    Held {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that holds it.
+        holder: VolumeName,
+    },
+    /// Targets offer a volume that another is to hold.
+    #[error(
+        "volume {volume} cannot become a member of {holder} while {targets} offers it; detach it first"
+    )]
+    MemberOffered {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that is to hold it.
+        holder: VolumeName,
+        /// The targets, as a readable list.
+        targets: String,
+    },
+    /// A volume would be made of itself.
+    #[error("volume {0} cannot be a member of itself, also not by way of others")]
+    MemberOfItself(VolumeName),
     /// Hosts use the volume.
     #[error(
         "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
@@ -313,6 +338,8 @@ impl ServerError {
             | Self::NamespaceExists { .. }
             | Self::Volume { .. }
             | Self::HasChildren { .. }
+            | Self::Held { .. }
+            | Self::MemberOffered { .. }
             | Self::VolumeInUse { .. }
             | Self::TargetInUse { .. }
             | Self::HostInUse { .. }
@@ -322,6 +349,7 @@ impl ServerError {
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }
             | Self::SnapshotTwice(_)
+            | Self::MemberOfItself(_)
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
             | Self::ReferralAddress(_)

@@ -9,6 +9,7 @@
 
 mod hosts;
 mod iscsi;
+mod members;
 mod nvme;
 mod portals;
 mod rdma;
@@ -120,6 +121,8 @@ struct State {
     volumes: BTreeMap<VolumeName, VolumeHandle>,
     /// Names of volumes that are being created.
     reserved_names: BTreeSet<VolumeName>,
+    /// The volume that holds each volume which is held.
+    holders: BTreeMap<VolumeName, VolumeName>,
     targets: BTreeMap<TargetName, TargetEntry>,
     hosts: BTreeMap<HostName, HostDefinition>,
     portals: BTreeMap<PortalDefinition, PortalEntry>,

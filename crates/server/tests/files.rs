@@ -68,7 +68,7 @@ fn name(name: &str) -> VolumeName {
 /// A server that offers a volume in a file, and a host of it.
 struct Fixture {
     server: Server,
-    _device: Device,
+    device: Device,
     queue: Queue,
 }
 
@@ -76,24 +76,10 @@ impl Fixture {
     fn new(transport: Transport, path: &Path, size_bytes: u64) -> Self {
         let spec = spec(path, size_bytes);
         let server = fixture::start(fixture::config(1, 64 * MIB), "file", &spec);
-        let (target, query) = match transport {
-            Transport::Iscsi | Transport::Iser => (IQN, "/0"),
-            Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
-        };
-        fixture::offer(&server, target, "file", HostPolicy::Local);
-        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
-        let portal = server.add_portal(portal).expect("a free port");
-        let url = format!("{portal}/{target}{query}").parse().expect("a URL");
-        let options = DeviceOptions {
-            depth: 16,
-            buffer_bytes: 64 << 10,
-            ..DeviceOptions::default()
-        };
-        let mut device = Device::connect(&url, &options).expect("attaches");
-        let queue = device.take_queues().remove(0);
+        let (device, queue) = attach(&server, transport, "file");
         Self {
             server,
-            _device: device,
+            device,
             queue,
         }
     }
@@ -123,6 +109,26 @@ impl Fixture {
         self.run(Operation::Read, lba, blocks).expect("reads");
         self.queue.buffer(Slot(0))[..blocks as usize * 512].to_vec()
     }
+}
+
+/// Offers a volume to a new host, with its only queue.
+fn attach(server: &Server, transport: Transport, volume: &str) -> (Device, Queue) {
+    let (target, query) = match transport {
+        Transport::Iscsi | Transport::Iser => (IQN, "/0"),
+        Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
+    };
+    fixture::offer(server, target, volume, HostPolicy::Local);
+    let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+    let portal = server.add_portal(portal).expect("a free port");
+    let url = format!("{portal}/{target}{query}").parse().expect("a URL");
+    let options = DeviceOptions {
+        depth: 16,
+        buffer_bytes: 64 << 10,
+        ..DeviceOptions::default()
+    };
+    let mut device = Device::connect(&url, &options).expect("attaches");
+    let queue = device.take_queues().remove(0);
+    (device, queue)
 }
 
 fn over_each_protocol(test: impl Fn(Transport)) {
@@ -155,6 +161,67 @@ fn a_host_reads_and_writes_a_file() {
         }
         let bytes = std::fs::read(folder.file()).expect("it is a file");
         assert!(bytes == expected, "{transport:?}: the file holds it");
+    });
+}
+
+#[test]
+fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.file(), MIB);
+        let ram = VolumeSpec::thin(ByteSize(MIB));
+        it.server
+            .create_volume(name("ram"), &ram, &mut |_| {})
+            .expect("room");
+        let spec = VolumeSpec {
+            size: ByteSize(2 * MIB),
+            block_size: BlockSize::B512,
+            kind: VolumeKind::Stripe {
+                members: vec!["ram".to_owned(), "file".to_owned()],
+                unit: ByteSize(4096),
+            },
+        };
+        let offered = it.server.create_volume(name("s0"), &spec, &mut |_| {});
+        assert!(
+            matches!(offered, Err(ServerError::MemberOffered { .. })),
+            "{offered:?}"
+        );
+        let target = if transport == Transport::Iscsi {
+            IQN
+        } else {
+            NQN
+        };
+        it.server
+            .remove_target(&target.parse().expect("a name"), Force::Yes)
+            .expect("removed");
+        it.server
+            .create_volume(name("s0"), &spec, &mut |_| {})
+            .expect("both are free");
+        (it.device, it.queue) = attach(&it.server, transport, "s0");
+        for lba in (0..4096).step_by(128) {
+            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
+        }
+        // Not aligned to units.
+        it.run(Operation::WriteZeroes(Unmap::Allowed), 5, 30)
+            .expect("zeroes");
+        it.run(Operation::Deallocate, 250, 9).expect("discards");
+        it.run(Operation::Flush, 0, 0).expect("flushes");
+        let mut expected: Vec<u8> = (0..2 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
+        expected[5 * 512..35 * 512].fill(0);
+        expected[250 * 512..259 * 512].fill(0);
+        for lba in (0..4096).step_by(128) {
+            let range = lba as usize * 512..(lba as usize + 128) * 512;
+            assert!(
+                it.read(lba, 128) == expected[range],
+                "{transport:?} at {lba}"
+            );
+        }
+        let units = expected.chunks(4096).skip(1).step_by(2);
+        let file = std::fs::read(folder.file()).expect("it is a file");
+        assert!(
+            file == units.collect::<Vec<_>>().concat(),
+            "the file has every other unit"
+        );
     });
 }
 

@@ -48,7 +48,7 @@ impl RamVolume {
         Ok(Self {
             store: Arc::new(store),
             block_size: spec.block_size,
-            clone_of: spec.kind.parent().map(str::to_owned),
+            clone_of: spec.kind.parents().first().cloned(),
         })
     }
 

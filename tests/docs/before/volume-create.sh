@@ -1,3 +1,4 @@
 # shellcheck shell=bash
 ramport serve
 mount -t tmpfs none /srv
+for volume in rd2 rd3 rd4 rd5; do ramport volume create "$volume" --size 1G; done

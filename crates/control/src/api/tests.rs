@@ -97,6 +97,25 @@ POST   201 /v1/volumes/c {"size": "8M", "kind": "clone", "of": "s1"}
 POST   200 /v1/volumes/m/rollback/s1
 POST   409 /v1/volumes/m/rollback/s2
 POST   404 /v1/volumes/m/rollback/none
+POST   201 /v1/volumes/p1 {"size": "1M"}
+POST   201 /v1/volumes/p2 {"size": "1M"}
+POST   201 /v1/volumes/p3 {"size": "2M"}
+POST   201 /v1/volumes/l {"kind": "linear", "members": ["p1", "p2"]}
+POST   400 /v1/volumes/l2 {"kind": "linear", "members": ["p1"]}
+POST   400 /v1/volumes/l2 {"kind": "stripe", "members": ["p3", "l2"]}
+DELETE 409 /v1/volumes/p1?force=true
+PATCH  409 /v1/volumes/p1 {"size": "2M"}
+POST   409 /v1/volumes/p1/erase
+POST   409 /v1/volumes/p1/members/p3
+POST   200 /v1/volumes/l/members/p3
+POST   400 /v1/volumes/l/members/p3
+POST   400 /v1/volumes/l/members/l
+POST   404 /v1/volumes/l/members/none
+POST   200 /v1/volumes/l/erase
+DELETE 204 /v1/volumes/l
+DELETE 204 /v1/volumes/p1
+DELETE 204 /v1/volumes/p2
+DELETE 204 /v1/volumes/p3
 DELETE 409 /v1/volumes/m?force=true
 DELETE 409 /v1/volumes/s1?force=true
 DELETE 204 /v1/volumes/c

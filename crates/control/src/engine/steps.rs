@@ -77,6 +77,15 @@ pub(super) fn take(
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
+        Step::AddMembers { name, from, to } => {
+            let added = from.kind.0.added_members(&to.kind.0);
+            for member in added.into_iter().flatten() {
+                // Definitions were checked before they became steps, so it is a name.
+                if let Ok(member) = member.parse() {
+                    server.add_member(name, &member)?;
+                }
+            }
+        }
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
             // Definitions were checked before they became steps.

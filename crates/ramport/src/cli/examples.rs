@@ -22,7 +22,10 @@ Examples:
     ramport volume create rd1 --size 512MiB --block-size 4096 --thick
   In a file, which is created; and in a disk, of which all is used:
     ramport volume create v0 --file /srv/v0.img --size 10G
-    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096";
+    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096
+  Two volumes one after another; and units of 16 KiB of three in turn:
+    ramport volume create l0 --linear rd0,rd2
+    ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:

@@ -14,6 +14,7 @@ mod identity;
 mod iscsi;
 mod logs;
 mod lost;
+mod members;
 mod rdma;
 mod restore;
 mod shell;

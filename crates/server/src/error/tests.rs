@@ -104,6 +104,13 @@ fn messages_of_rejected_requests() {
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
+        ServerError::Held { .. } => [ServerError::Held { volume: volume(), holder: "l0".parse().expect("a name") }],
+        ServerError::MemberOffered { .. } => [ServerError::MemberOffered {
+            volume: volume(),
+            holder: "l0".parse().expect("a name"),
+            targets: target().to_string(),
+        }],
+        ServerError::MemberOfItself(_) => [ServerError::MemberOfItself(volume())],
         ServerError::VolumeInUse { .. } => [volume_in_use()],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],

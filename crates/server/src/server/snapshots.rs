@@ -77,7 +77,7 @@ impl Server {
         to: &VolumeName,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let (volume, snapshot) = (self.running_volume(name)?, self.running_volume(to)?);
+        let (volume, snapshot) = (self.free_volume(name)?, self.running_volume(to)?);
         let availability = volume.controls().availability();
         self.set_volume_availability(name, Availability::Offline)?;
         let result = volume::roll_back(&*volume, &*snapshot, progress);

@@ -255,6 +255,7 @@ impl Server {
             volume: volume.clone(),
         };
         let at = place_of(&entry.definition, &namespace)?;
+        state.check_not_held(volume)?;
         let handle = state.volume(volume)?.clone();
         let machine = state.machine;
         let entry = state.target_mut(target)?;
@@ -386,6 +387,7 @@ impl State {
         };
         for namespace in &target.namespaces {
             self.volume(&namespace.volume)?;
+            self.check_not_held(&namespace.volume)?;
             let at = place_of(&sorted, namespace)?;
             sorted.namespaces.insert(at, namespace.clone());
         }
