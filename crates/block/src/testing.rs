@@ -57,6 +57,7 @@ pub struct VecVolume {
     filtered: AtomicBool,
     read_only: AtomicBool,
     has_volatile_cache: AtomicBool,
+    copies_discarded: AtomicBool,
     admitted_bytes: AtomicU64,
     /// How many commands other than reads asked to be durable.
     durable_commands: AtomicU64,
@@ -86,6 +87,7 @@ impl VecVolume {
             }),
             read_only: AtomicBool::new(false),
             has_volatile_cache: AtomicBool::new(false),
+            copies_discarded: AtomicBool::new(false),
             admitted_bytes: AtomicU64::new(0),
             durable_commands: AtomicU64::new(0),
         }
@@ -94,6 +96,11 @@ impl VecVolume {
     /// From now on it says that it has a volatile write cache.
     pub fn set_volatile_cache(&self) {
         self.has_volatile_cache.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it says that it copies what is discarded.
+    pub fn set_copies_discarded(&self) {
+        self.copies_discarded.store(true, Ordering::Relaxed);
     }
 
     /// How many commands other than reads asked to be durable.
@@ -171,6 +178,10 @@ impl Volume for VecVolume {
         } else {
             WriteCache::Absent
         }
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.copies_discarded.load(Ordering::Relaxed)
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {

@@ -20,7 +20,7 @@ use crate::wire::{Status, StatusCode};
 const TURN_COST: u64 = 4 << 20;
 /// What an operation costs besides its bytes.
 const OP_COST: u64 = 8 << 10;
-/// How many bytes may be discarded at the cost of writing one.
+/// How many bytes may be discarded at the cost of writing one, unless they are copied first.
 const DISCARD_PER_COST: u64 = 16;
 
 /// Whether a command needs another turn.
@@ -148,6 +148,7 @@ impl Slot {
 
     /// Works until `cost` is that of a whole turn.
     fn work<B: Backend>(&mut self, cost: &mut u64, backend: &mut B) -> Turn {
+        let per_cost = self.discard_per_cost(backend);
         while *cost < TURN_COST {
             if self.is_failed() {
                 return Turn::Over;
@@ -156,9 +157,9 @@ impl Slot {
                 return Turn::Over;
             };
             let left = range.blocks.0 - self.range_blocks;
-            let blocks = left.min(self.piece_blocks(TURN_COST - *cost));
+            let blocks = left.min(self.piece_blocks(TURN_COST - *cost, per_cost));
             let piece = Extent::new(Lba(range.lba.0 + self.range_blocks), Blocks(blocks));
-            *cost += OP_COST + self.cost(blocks);
+            *cost += OP_COST + self.cost(blocks, per_cost);
             self.do_piece(piece, backend);
             if blocks == left {
                 self.range_index += 1;
@@ -189,23 +190,31 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and
-    /// destination may overlap.
-    fn piece_blocks(&self, cost: u64) -> u64 {
-        match self.action {
-            Action::WriteZeroes(Unmap::Forbidden) => (cost >> self.block_shift).max(1),
-            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => {
-                ((cost * DISCARD_PER_COST) >> self.block_shift).max(1)
-            }
-            _ => u64::MAX,
+    /// How many bytes are discarded at the cost of writing one.
+    fn discard_per_cost<B: Backend>(&self, backend: &mut B) -> u64 {
+        let namespace = backend.namespace(self.nsid);
+        match namespace.is_some_and(|namespace| namespace.volume.copies_discarded()) {
+            true => 1,
+            false => DISCARD_PER_COST,
         }
     }
 
-    fn cost(&self, blocks: u64) -> u64 {
+    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and
+    /// destination may overlap.
+    fn piece_blocks(&self, cost: u64, discard_per_cost: u64) -> u64 {
+        let bytes = match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) => cost,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => cost * discard_per_cost,
+            _ => return u64::MAX,
+        };
+        (bytes >> self.block_shift).max(1)
+    }
+
+    fn cost(&self, blocks: u64, discard_per_cost: u64) -> u64 {
         let bytes = blocks << self.block_shift;
         match self.action {
             Action::WriteZeroes(Unmap::Forbidden) | Action::Copy => bytes,
-            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / DISCARD_PER_COST,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / discard_per_cost,
             _ => 0,
         }
     }
