@@ -41,7 +41,7 @@ pub use backend::{
     Backend, NamespaceRef, OpenError, Origin, PortalNumber, Statistics, Usage, WakeToken,
 };
 pub use connect::{
-    Activity, Connection, ControllerId, Host, IoQueueCount, QueueId, SqFlow, connect, connected,
+    Activity, Connection, ControllerId, Host, IoQueues, QueueId, SqFlow, connect, connected,
 };
 pub use discovery::{DiscoveryRecord, HostFilter};
 pub use io::{

@@ -54,7 +54,7 @@ pub struct Connection {
     /// To be marked whenever commands arrive, for keep alive.
     pub activity: Activity,
     /// The I/O queues of the controller.
-    pub io_queues: IoQueueCount,
+    pub io_queues: IoQueues,
     /// The connection's name towards the subsystem.
     pub wake: WakeToken,
 }
@@ -87,19 +87,30 @@ impl Activity {
     }
 }
 
-/// How many I/O queues a controller has. The subsystem counts; the admin queue, whose end would end
-/// them, reads.
+/// What the queues of a controller read about its I/O queues. The subsystem writes it.
 #[derive(Clone, Debug, Default)]
-pub struct IoQueueCount(Arc<AtomicUsize>);
+pub struct IoQueues(Arc<IoQueueState>);
 
-impl IoQueueCount {
-    /// The number now.
-    pub fn get(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+#[derive(Debug, Default)]
+struct IoQueueState {
+    count: AtomicUsize,
+    have_rested: AtomicBool,
+}
+
+impl IoQueues {
+    /// How many there are. The admin queue reads it, whose end would end them.
+    pub fn count(&self) -> usize {
+        self.0.count.load(Ordering::Acquire)
     }
 
-    pub(super) fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Release);
+    /// Whether each has been idle since the server began to stop.
+    pub fn have_rested(&self) -> bool {
+        self.0.have_rested.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, count: usize, have_rested: bool) {
+        self.0.count.store(count, Ordering::Release);
+        self.0.have_rested.store(have_rested, Ordering::Release);
     }
 }
 

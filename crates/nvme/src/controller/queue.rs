@@ -416,7 +416,7 @@ impl Queue {
     pub fn is_idle(&self) -> bool {
         let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
         let is_needed = self.role.connection().is_some_and(|connection| {
-            connection.queue.is_admin() && connection.io_queues.get() > 0
+            connection.queue.is_admin() && connection.io_queues.count() > 0
         });
         !is_needed && self.slots.iter().all(is_at_rest)
     }

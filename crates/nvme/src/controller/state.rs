@@ -10,13 +10,13 @@
 //!     └────────────── CC.EN 1→0 (controller reset) ◄─────────────────────┘
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use block::{Access, WriteCache};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::connect::{ConnectRequest, IoQueueCount};
+use super::connect::{ConnectRequest, IoQueues};
 use super::events::{Event, Events};
 use super::features::Features;
 use super::logs::{ChangedNamespaces, Errors};
@@ -50,7 +50,9 @@ pub(super) struct Controller {
     /// the host connected.
     pub(super) write_cache: WriteCache,
     pub(super) queues: BTreeMap<QueueId, WakeToken>,
-    pub(super) io_queue_count: IoQueueCount,
+    /// I/O queues that have been idle since the server began to stop.
+    rested: BTreeSet<QueueId>,
+    pub(super) io_queue_state: IoQueues,
     pub(super) configuration: Configuration,
     pub(super) status: ControllerStatus,
     pub(super) keep_alive: KeepAlive,
@@ -76,7 +78,8 @@ impl Controller {
             access: request.access,
             write_cache,
             queues: BTreeMap::new(),
-            io_queue_count: IoQueueCount::default(),
+            rested: BTreeSet::new(),
+            io_queue_state: IoQueues::default(),
             configuration: Configuration::default(),
             status: ControllerStatus::default(),
             keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
@@ -118,24 +121,38 @@ impl Controller {
     /// A queue has connected.
     pub(super) fn insert_queue(&mut self, queue: QueueId, wake: WakeToken) {
         self.queues.insert(queue, wake);
-        self.count_io_queues();
+        self.publish_io_queues();
     }
 
     /// An I/O queue's connection has ended.
     pub(super) fn remove_io_queue(&mut self, queue: QueueId) {
         self.queues.remove(&queue);
-        self.count_io_queues();
+        self.rested.remove(&queue);
+        self.publish_io_queues();
     }
 
     /// Takes all I/O queues from the controller.
     pub(super) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
         let taken = self.queues.split_off(&QueueId(1));
-        self.count_io_queues();
+        self.publish_io_queues();
         taken
     }
 
-    fn count_io_queues(&self) {
-        self.io_queue_count.set(self.io_queues().count());
+    /// An I/O queue is idle, and the server is stopping.
+    pub(super) fn note_rest(&mut self, queue: QueueId) {
+        self.rested.insert(queue);
+        self.publish_io_queues();
+    }
+
+    /// Whether each I/O queue has been idle since the server began to stop.
+    pub(super) fn has_rested(&self) -> bool {
+        let mut io_queues = self.queues.range(QueueId(1)..);
+        io_queues.all(|(queue, _)| self.rested.contains(queue))
+    }
+
+    fn publish_io_queues(&self) {
+        let count = self.io_queues().count();
+        self.io_queue_state.set(count, self.has_rested());
     }
 
     pub(super) fn has_io_queues(&self) -> bool {

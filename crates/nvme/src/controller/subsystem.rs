@@ -327,12 +327,26 @@ impl Subsystem {
             self.delete_controller(connection.controller);
         } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
             controller.remove_io_queue(connection.queue);
-            if !controller.has_io_queues() {
-                // The admin queue may have waited for that to close.
-                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            if controller.has_rested() {
+                // Other queues may have waited for that to close.
+                self.wakes.extend(controller.queues.values());
             }
             self.fences.leave(std::iter::once(connection.wake));
         }
+    }
+
+    /// A connection's I/O queue is idle, and the server is stopping. Returns whether its controller's
+    /// queues may be closed; otherwise they are woken when they may.
+    pub(super) fn note_rest(&mut self, connection: &Connection) -> bool {
+        let Some(controller) = self.controllers.get_mut(&connection.controller) else {
+            return true;
+        };
+        controller.note_rest(connection.queue);
+        let has_rested = controller.has_rested();
+        if has_rested {
+            self.wakes.extend(controller.io_queues());
+        }
+        has_rested
     }
 
     pub(super) fn is_discovery(&self) -> bool {
@@ -372,7 +386,7 @@ impl Subsystem {
             sq_entries,
             sq_flow,
             activity: controller.keep_alive.activity.clone(),
-            io_queues: controller.io_queue_count.clone(),
+            io_queues: controller.io_queue_state.clone(),
             wake,
         })
     }
