@@ -1,8 +1,10 @@
 //! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped; lists of errors; whether other peers delay commands, and tests that run alone to measure that.
+//! tests; how a test is skipped; folders; lists of errors; whether other peers delay commands, and tests that run alone to
+//! measure that.
 
 mod delay;
 mod errors;
+mod folder;
 mod late;
 mod turn;
 
@@ -19,6 +21,7 @@ use crate::{
 
 pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
+pub use folder::Folder;
 pub use late::{LateVolume, Lateness};
 pub use turn::Turn;
 
