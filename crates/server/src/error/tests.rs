@@ -126,6 +126,8 @@ fn messages_of_rejected_requests() {
         ServerError::MachineInUse => [ServerError::MachineInUse],
         ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],
         ServerError::Stopping => [ServerError::Stopping],
+        ServerError::StillExecuting { .. } => [ServerError::StillExecuting { volume: volume(), waited: Duration::from_secs(5) }],
+        ServerError::Unfinished { .. } => [ServerError::Unfinished { waited: Duration::from_secs(5) }],
     });
     insta::assert_snapshot!(messages(&errors));
 }

@@ -251,8 +251,10 @@ impl Server {
         controls.set_write_lock(lock);
         state.notify_hosts(name, VolumeChange::Lock);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match lock {
+            WriteLock::ReadOnly => self.finish_turns(),
+            WriteLock::Writable => Ok(()),
+        }
     }
 
     /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached
@@ -271,8 +273,10 @@ impl Server {
             state.notify_hosts(name, VolumeChange::Ready);
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match availability {
+            Availability::Offline => self.finish_turns(),
+            Availability::Online => Ok(()),
+        }
     }
 
     /// Replaces all filters of a volume; the default is none.
@@ -322,11 +326,12 @@ impl Server {
         }
         let removed = state.volumes.remove(name);
         drop(state);
-        if let Some(handle) = removed {
-            self.finish_turns();
-            handle.volume.remove();
-        }
-        Ok(())
+        let Some(handle) = removed else {
+            return Ok(());
+        };
+        let finished = self.finish_turns();
+        handle.volume.remove();
+        finished
     }
 
     /// Every volume, by name.
