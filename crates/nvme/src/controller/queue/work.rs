@@ -1,5 +1,5 @@
 //! Commands that have no data, or only lists of ranges, and may take long: they are executed in
-//! pieces, so that the connection's neighbours need not wait.
+//! pieces, so that other connections of the thread do not wait.
 
 use std::time::Instant;
 
@@ -7,13 +7,12 @@ use block::{Blocks, Extent, Geometry, Intent, Lba, Op, Persistence, Unmap};
 use session::{Admitted, Leases};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use super::Queue;
 use super::slot::{Slot, Stage};
-use super::{Queue, SlotId};
-use crate::controller::Backend;
 use crate::controller::io::{
-    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DATASET_RANGES_MAX,
-    DatasetRange,
+    Action, COMMAND_SIZE_LIMIT_EXCEEDED, CopyRange, DATASET_RANGES_MAX, DatasetRange,
 };
+use crate::controller::{Backend, COPY_RANGE_BLOCKS_MAX, SlotId};
 use crate::wire::{Status, StatusCode};
 
 /// What one turn may cost, in bytes of memory written.
@@ -31,7 +30,7 @@ enum Turn {
 }
 
 impl Queue {
-    /// Does the first piece, which most often is all, unless this turn has done enough.
+    /// Executes the first piece, which most often is the whole command, unless the turn is over.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.enter(Stage::Working);
@@ -54,7 +53,7 @@ impl Queue {
         self.work(backend);
     }
 
-    /// Works for what is left of this turn, on the command that has waited longest.
+    /// Executes pieces until the turn is over, beginning with the command that has waited longest.
     pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
         while self.turn_cost < TURN_COST {
             let Some(id) = self.working.pop_front() else {
