@@ -69,12 +69,15 @@ fn shrink_loses_data() -> ServerError {
     }
 }
 
-#[test]
-fn messages_of_rejected_requests() {
-    let rdma = |rdma| ServerError::Rdma {
+fn rdma(rdma: RdmaChoice) -> ServerError {
+    ServerError::Rdma {
         portal: portal(Transport::NvmeRdma, rdma),
         source: Box::new(fabric::runtime::RuntimeError::Silent),
-    };
+    }
+}
+
+#[test]
+fn messages_of_rejected_requests() {
     let errors = every_variant!(ServerError {
         ServerError::UnknownVolume(_) => [ServerError::UnknownVolume(volume())],
         ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())],

@@ -92,11 +92,16 @@ const KEPT_BYTES: u64 = 256 * MIB;
 
 #[test]
 fn a_discard_of_blocks_that_a_snapshot_keeps_delays_no_other_host() {
+    let turn = Turn::alone();
     let spec = VolumeSpec::thin(ByteSize(KEPT_BYTES));
     let server = fixture::start(fixture::config(1, 3 * KEPT_BYTES), "rd0", &spec);
     fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
     let portal = server.add_portal(loopback()).expect("a free port");
-    let fixture = Fixture { server, portal };
+    let fixture = Fixture {
+        server,
+        portal,
+        _turn: turn,
+    };
     let (_device, mut discarding) = fixture.attach("ns=1");
     for part in 0..KEPT_BYTES / MIB {
         run(&mut discarding, Operation::Write, part * 2048, 2048).expect("written");
