@@ -200,6 +200,10 @@ impl Engine {
     /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the
     /// steps, those for which `is_done` holds have been taken already; they are undone with the
     /// others where something fails.
+    ///
+    /// # Errors
+    /// Nothing is changed then, unless the error is of the kind
+    /// [`Unfinished`](server::ErrorKind::Unfinished).
     fn commit(
         &self,
         store: &mut Store,
@@ -226,7 +230,7 @@ impl Engine {
             }
         }
         store.append(&changes)?;
-        transaction.keep();
+        let mut unfinished = transaction.keep();
         let shown = describe(&self.read(), &changes);
         for line in shown {
             tracing::info!(change = line, "changed");
@@ -238,11 +242,13 @@ impl Engine {
             tracing::warn!(%error, "cannot compact the state file; it goes on growing");
         }
         for step in destroying {
-            if let Err(error) = steps::take(self.server(), &step, Force::Yes) {
-                tracing::error!(?step, %error, "a step that should not fail did");
+            match steps::take(self.server(), &step, Force::Yes) {
+                Ok(_) => {}
+                Err(error) if steps::is_taken(&error) => unfinished = Some(error),
+                Err(error) => tracing::error!(?step, %error, "a step that should not fail did"),
             }
         }
-        Ok(())
+        unfinished.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn make(&self, changes: Vec<Change>) {

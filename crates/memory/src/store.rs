@@ -158,6 +158,11 @@ impl Store {
         self.base.is_some()
     }
 
+    /// Whether it has snapshots at this moment.
+    pub fn has_snapshots(&self) -> bool {
+        !self.chain.is_empty()
+    }
+
     /// Whether the start of `range` is allocated, and for at least how many bytes that holds.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
         Backing::of(range, |at| self.backing(at))

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use volume::ByteSize;
 
@@ -300,6 +301,24 @@ pub enum ServerError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+    /// A thread may still execute commands on a volume that is to be rolled back.
+    #[error(
+        "volume {volume} cannot be rolled back, because a thread has been in one turn of commands for more than {} s and may still write to it; nothing was changed; if the thread hangs, restart the daemon", waited.as_secs()
+    )]
+    StillExecuting {
+        /// The volume.
+        volume: VolumeName,
+        /// How long the thread was waited for.
+        waited: Duration,
+    },
+    /// The change is made, but a thread may still execute commands as if it were not.
+    #[error(
+        "the change is made, but commands that began before it may still be executed: a thread has been in one turn of commands for more than {} s; if it hangs, restart the daemon", waited.as_secs()
+    )]
+    Unfinished {
+        /// How long the thread was waited for.
+        waited: Duration,
+    },
 }
 
 /// The category of a [`ServerError`], for callers that map it to codes of their own.
@@ -315,6 +334,8 @@ pub enum ErrorKind {
     Exhausted,
     /// The server cannot do this at present.
     Unavailable,
+    /// It is done, but what it promises does not hold yet.
+    Unfinished,
 }
 
 impl ServerError {
@@ -364,7 +385,8 @@ impl ServerError {
             | Self::Memory { .. }
             | Self::NamespacesFull { .. }
             | Self::TooMany { .. } => ErrorKind::Exhausted,
-            Self::Stopping => ErrorKind::Unavailable,
+            Self::Stopping | Self::StillExecuting { .. } => ErrorKind::Unavailable,
+            Self::Unfinished { .. } => ErrorKind::Unfinished,
         }
     }
 

@@ -2,12 +2,10 @@
 
 mod fixture;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
-use block::testing::skip;
+use block::testing::{Folder, skip};
 use block::{BlockSize, Blocks, Extent, Lba, Status, Unmap};
 use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, WaitStrategy,
@@ -23,32 +21,6 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const NQN: &str = "nqn.2026-11.com.example:file";
 const IQN: &str = "iqn.2026-11.com.example:file";
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ramport-server-files-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a new folder");
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("disk")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It may be a file system of its own.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
@@ -141,7 +113,7 @@ fn over_each_protocol(test: impl Fn(Transport)) {
 fn a_host_reads_and_writes_a_file() {
     over_each_protocol(|transport| {
         let folder = Folder::new();
-        let mut it = Fixture::new(transport, &folder.file(), 2 * MIB);
+        let mut it = Fixture::new(transport, &folder.join("disk"), 2 * MIB);
         for lba in (0..4096).step_by(128) {
             it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
         }
@@ -159,7 +131,7 @@ fn a_host_reads_and_writes_a_file() {
                 "{transport:?} at {lba}"
             );
         }
-        let bytes = std::fs::read(folder.file()).expect("it is a file");
+        let bytes = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(bytes == expected, "{transport:?}: the file holds it");
     });
 }
@@ -228,7 +200,7 @@ fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
 #[test]
 fn a_second_volume_on_a_file_is_refused_and_a_removed_one_leaves_it() {
     let folder = Folder::new();
-    let path = folder.file();
+    let path = folder.join("disk");
     let mut it = Fixture::new(Transport::NvmeTcp, &path, MIB);
     it.write(0, 1, 7).expect("writes");
     let spec = spec(&path, MIB);
@@ -246,15 +218,10 @@ fn a_second_volume_on_a_file_is_refused_and_a_removed_one_leaves_it() {
 #[test]
 fn a_lack_of_space_is_told_in_the_words_of_each_protocol() {
     over_each_protocol(|transport| {
-        let folder = Folder::new();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "ramport-test"])
-            .arg(&folder.0)
-            .output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
+        let Some(folder) = Folder::of_one_mebibyte() else {
             return skip("permission to mount a tmpfs");
-        }
-        let mut it = Fixture::new(transport, &folder.file(), 4 * MIB);
+        };
+        let mut it = Fixture::new(transport, &folder.join("disk"), 4 * MIB);
         let mut results = (0..8192).step_by(128).map(|lba| it.write(lba, 128, 7));
         let failed = results.find_map(Result::err);
         match failed.expect("there is space for 1 MiB") {

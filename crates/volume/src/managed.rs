@@ -335,6 +335,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
         self.volume.allocation(range)
     }
 
+    fn copies_discarded(&self) -> bool {
+        self.volume.copies_discarded()
+    }
+
     fn prefetch(&self, extent: Extent) {
         self.volume.prefetch(extent);
     }

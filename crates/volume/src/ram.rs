@@ -149,6 +149,10 @@ impl Volume for RamVolume {
         self.store.allocation(range)
     }
 
+    fn copies_discarded(&self) -> bool {
+        self.store.has_snapshots()
+    }
+
     fn prefetch(&self, extent: Extent) {
         self.store.prefetch(self.range(extent));
     }

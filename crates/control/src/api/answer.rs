@@ -190,6 +190,7 @@ impl ApiError {
             ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
             ErrorKind::Exhausted => (StatusCode::INSUFFICIENT_STORAGE, "exhausted"),
             ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            ErrorKind::Unfinished => (StatusCode::INTERNAL_SERVER_ERROR, "unfinished"),
         };
         Self {
             status,

@@ -1,4 +1,5 @@
 mod top;
+mod unfinished;
 
 use std::collections::BTreeSet;
 

@@ -337,7 +337,7 @@ pub struct KindView {
 }
 
 /// Memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CapacityView {
     /// What may be used.
     pub budget_bytes: u64,

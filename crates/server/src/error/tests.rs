@@ -69,12 +69,15 @@ fn shrink_loses_data() -> ServerError {
     }
 }
 
-#[test]
-fn messages_of_rejected_requests() {
-    let rdma = |rdma| ServerError::Rdma {
+fn rdma(rdma: RdmaChoice) -> ServerError {
+    ServerError::Rdma {
         portal: portal(Transport::NvmeRdma, rdma),
         source: Box::new(fabric::runtime::RuntimeError::Silent),
-    };
+    }
+}
+
+#[test]
+fn messages_of_rejected_requests() {
     let errors = every_variant!(ServerError {
         ServerError::UnknownVolume(_) => [ServerError::UnknownVolume(volume())],
         ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())],
@@ -133,6 +136,8 @@ fn messages_of_rejected_requests() {
         ServerError::MachineInUse => [ServerError::MachineInUse],
         ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],
         ServerError::Stopping => [ServerError::Stopping],
+        ServerError::StillExecuting { .. } => [ServerError::StillExecuting { volume: volume(), waited: Duration::from_secs(5) }],
+        ServerError::Unfinished { .. } => [ServerError::Unfinished { waited: Duration::from_secs(5) }],
     });
     insta::assert_snapshot!(messages(&errors));
 }

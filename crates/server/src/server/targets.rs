@@ -194,8 +194,7 @@ impl Server {
         self.core().publish(&state);
         self.core().renew_sessions(&state);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Changes how an iSCSI target accepts logins. Sessions end if their portal no longer reaches
@@ -215,8 +214,7 @@ impl Server {
         entry.definition.logins = logins;
         self.core().publish(&state);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Removes a target. While it has sessions this fails, unless forced, which ends them. When this
@@ -231,8 +229,7 @@ impl Server {
             entry.service.remove();
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Makes a volume a namespace of a target, with the lowest free number if none is given, and
@@ -287,8 +284,7 @@ impl Server {
         namespaces.remove(at);
         entry.service.detach(nsid);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Every target, by name.

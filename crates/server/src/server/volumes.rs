@@ -271,8 +271,10 @@ impl Server {
             state.notify_hosts(&name, VolumeChange::Lock);
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match lock {
+            WriteLock::ReadOnly => self.finish_turns(),
+            WriteLock::Writable => Ok(()),
+        }
     }
 
     /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached
@@ -302,8 +304,10 @@ impl Server {
             }
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match availability {
+            Availability::Offline => self.finish_turns(),
+            Availability::Online => Ok(()),
+        }
     }
 
     /// Replaces all filters of a volume; the default is none.
@@ -354,11 +358,12 @@ impl Server {
         let removed = state.volumes.remove(name);
         state.holders.retain(|_, holder| holder != name);
         drop(state);
-        if let Some(handle) = removed {
-            self.finish_turns();
-            handle.volume.remove();
-        }
-        Ok(())
+        let Some(handle) = removed else {
+            return Ok(());
+        };
+        let finished = self.finish_turns();
+        handle.volume.remove();
+        finished
     }
 
     /// Every volume, by name.
