@@ -52,9 +52,7 @@ fn agree(args: &Args, bar: &ProgressBar, ask: &dyn Fn(&str) -> bool) -> Result<(
         Some(kind) => kind.plan_of_effects(&plan, args.shapes()),
         None => plan,
     };
-    consent::obtain(&plan, |change| {
-        args.write || bar.suspend(|| ask(change))
-    })
+    consent::obtain(&plan, |change| args.write || bar.suspend(|| ask(change)))
 }
 
 /// Measures until `stop` is requested; returns the verdict and the report's text.
@@ -77,11 +75,16 @@ fn carry_out(args: &Args, bar: &ProgressBar, stop: &Stop) -> Result<(Verdict, St
         let failures = report.errors + report.differing_blocks;
         return Ok((verdict(failures), text(args, &report)));
     }
-    let report = run(&plan, bar)?;
-    if let Some(path) = &args.svg {
-        svg::draw(&report, path)?;
+    let mut report = run(&plan, bar)?;
+    let mut failures = report.failures();
+    if let Some(path) = &args.svg
+        && let Err(error) = svg::draw(&report, path)
+    {
+        // The figures are not lost with the picture.
+        report.notes.push(error.to_string());
+        failures += 1;
     }
-    Ok((verdict(report.failures()), text(args, &report)))
+    Ok((verdict(failures), text(args, &report)))
 }
 
 fn verdict(failures: u64) -> Verdict {

@@ -56,8 +56,7 @@ fn is_lengthened(source: &Source, plan: &Plan) -> bool {
     let (Source::Path(path), Some(end_bytes)) = (source, plan.end_bytes()) else {
         return false;
     };
-    std::fs::metadata(path)
-        .is_ok_and(|it| it.is_file() && it.len() > 0 && it.len() < end_bytes)
+    std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() > 0 && it.len() < end_bytes)
 }
 
 fn holds_data(source: &Source, plan: &Plan) -> Result<bool, BenchError> {

@@ -184,6 +184,16 @@ fn a_file_with_contents_is_lengthened_only_after_an_agreement() {
 }
 
 #[test]
+fn a_picture_that_cannot_be_written_fails_the_run_and_keeps_its_figures() {
+    let file = TempFile::new();
+    let (verdict, text) =
+        bench(&file, "FILE --runtime 20ms --svg /nonexistent/x.svg").expect("measures");
+    assert_eq!(verdict, Verdict::Bad);
+    assert!(text.contains("IOPS"), "{text}");
+    assert!(text.contains("cannot write /nonexistent/x.svg"), "{text}");
+}
+
+#[test]
 fn a_suite_that_only_reads_changes_nothing() {
     let file = TempFile::new();
     let (_, text) = bench(&file, "FILE --suite quick --rw read --json").expect("measures");
