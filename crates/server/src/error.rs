@@ -161,7 +161,7 @@ pub enum ServerError {
     },
     /// Hosts use the volume.
     #[error(
-        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
+        "volume {volume} is attached to {targets}{}", how_to_detach(*sessions)
     )]
     VolumeInUse {
         /// The volume.
@@ -363,6 +363,14 @@ fn hint_for(portal: &PortalDefinition) -> &'static str {
     match portal.rdma {
         RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
         RdmaChoice::Auto | RdmaChoice::Soft => "",
+    }
+}
+
+/// How to fix the request if targets offer the volume, which `sessions` sessions use.
+fn how_to_detach(sessions: usize) -> String {
+    match sessions {
+        0 => "; detach it first".to_owned(),
+        _ => format!(", which {sessions} sessions use; end them, or detach the volume"),
     }
 }
 

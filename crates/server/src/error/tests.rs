@@ -46,11 +46,11 @@ fn volume_size() -> ServerError {
     }
 }
 
-fn volume_in_use() -> ServerError {
+fn volume_in_use(sessions: usize) -> ServerError {
     ServerError::VolumeInUse {
         volume: volume(),
         targets: target().to_string(),
-        sessions: 2,
+        sessions,
     }
 }
 
@@ -104,7 +104,7 @@ fn messages_of_rejected_requests() {
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
-        ServerError::VolumeInUse { .. } => [volume_in_use()],
+        ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
