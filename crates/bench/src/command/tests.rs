@@ -189,7 +189,7 @@ fn a_picture_that_cannot_be_written_fails_the_run_and_keeps_its_figures() {
     let (verdict, text) =
         bench(&file, "FILE --runtime 20ms --svg /nonexistent/x.svg").expect("measures");
     assert_eq!(verdict, Verdict::Bad);
-    assert!(text.contains("IOPS"), "{text}");
+    assert!(text.contains("CPU of this process"), "{text}");
     assert!(text.contains("cannot write /nonexistent/x.svg"), "{text}");
 }
 
