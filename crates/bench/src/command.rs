@@ -124,7 +124,7 @@ fn say(text: &str) {
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}")
         .expect("the template is well-formed");
-    let bar = ProgressBar::new(0).with_style(style);
+    let bar = ProgressBar::no_length().with_style(style);
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -156,7 +156,7 @@ fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
 fn bar(what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}")
         .expect("the template is well-formed");
-    let bar = ProgressBar::new(0)
+    let bar = ProgressBar::no_length()
         .with_style(style)
         .with_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(250));
