@@ -217,6 +217,12 @@ impl Plan {
         }
     }
 
+    /// Where the region ends, if that is not where the source ends.
+    pub(crate) fn end_bytes(&self) -> Option<u64> {
+        let size_bytes = self.size_bytes?;
+        Some(self.offset_bytes.saturating_add(size_bytes))
+    }
+
     /// The time between two I/Os of one job, if the rate is limited.
     pub(crate) fn pace(&self) -> Option<Duration> {
         let per_second = match self.rate? {

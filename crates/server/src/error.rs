@@ -187,7 +187,7 @@ pub enum ServerError {
     MemberOfItself(VolumeName),
     /// Hosts use the volume.
     #[error(
-        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
+        "volume {volume} is attached to {targets}{}", how_to_detach(*sessions)
     )]
     VolumeInUse {
         /// The volume.
@@ -413,6 +413,14 @@ fn hint_for(portal: &PortalDefinition) -> &'static str {
     match portal.rdma {
         RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
         RdmaChoice::Auto | RdmaChoice::Soft => "",
+    }
+}
+
+/// How to fix the request if targets offer the volume, which `sessions` sessions use.
+fn how_to_detach(sessions: usize) -> String {
+    match sessions {
+        0 => "; detach it first".to_owned(),
+        _ => format!(", which {sessions} sessions use; end them, or detach the volume"),
     }
 }
 

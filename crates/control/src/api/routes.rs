@@ -14,7 +14,7 @@ use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{ApiError, Applied, ErrorBody, call, read};
+use super::answer::{ApiError, Applied, ErrorBody, call, read, with_error_body};
 use super::caller::{Caller, Entrance, log_changes};
 use super::top::TopStreams;
 use super::{Token, metrics};
@@ -40,6 +40,7 @@ pub(super) fn router(
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(from_fn(with_error_body))
         .layer(from_fn(log_changes))
         .layer(Extension(entrance))
         .layer(Extension(streams.clone()))

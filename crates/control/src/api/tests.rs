@@ -438,6 +438,27 @@ fn a_method_that_a_path_has_not_is_answered_with_a_body() {
 }
 
 #[test]
+fn a_parameter_of_another_type_is_answered_with_a_body() {
+    let daemon = Daemon::start();
+    for (method, path, reason) in [
+        ("DELETE", "/v1/volumes/a?force=maybe", "force"),
+        ("DELETE", "/v1/volumes/a?forse=true", "forse"),
+        ("DELETE", "/v1/targets/t/namespaces/one", "one"),
+        ("GET", "/v1/sessions/first", "first"),
+        ("PUT", "/v1/definitions?dry_run=1", "dry_run"),
+    ] {
+        let (status, text) = daemon
+            .client
+            .raw(method, path, &Value::Null)
+            .expect("an answer");
+        assert_eq!(status, 400, "{path}: {text}");
+        let ErrorBody { error } = serde_json::from_str(&text).expect("an error's body");
+        assert_eq!(error.kind, "invalid");
+        assert!(error.message.contains(reason), "{path}: {}", error.message);
+    }
+}
+
+#[test]
 fn what_force_overrides_names_the_parameter_over_rest() {
     let daemon = Daemon::start();
     let volume = json!({"size": "4M"});

@@ -46,11 +46,11 @@ fn volume_size() -> ServerError {
     }
 }
 
-fn volume_in_use() -> ServerError {
+fn volume_in_use(sessions: usize) -> ServerError {
     ServerError::VolumeInUse {
         volume: volume(),
         targets: target().to_string(),
-        sessions: 2,
+        sessions,
     }
 }
 
@@ -114,7 +114,7 @@ fn messages_of_rejected_requests() {
             targets: target().to_string(),
         }],
         ServerError::MemberOfItself(_) => [ServerError::MemberOfItself(volume())],
-        ServerError::VolumeInUse { .. } => [volume_in_use()],
+        ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
