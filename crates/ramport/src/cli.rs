@@ -383,6 +383,7 @@ pub(crate) enum VolumeVerb {
     #[command(after_help = examples::VOLUME_ACKNOWLEDGE)]
     Acknowledge(AcknowledgeArgs),
     /// Add a volume to a linear volume, which grows by it while hosts use it
+    #[command(after_help = examples::VOLUME_ADD_MEMBER)]
     AddMember(AddMemberArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),

@@ -223,6 +223,12 @@ Examples:
   By 10 GiB, while hosts use it:
     ramport volume grow rd0 10G";
 
+pub(crate) const VOLUME_ADD_MEMBER: &str = "\
+Examples:
+  Create a third volume, and let a linear volume grow by it:
+    ramport volume create c --size 1G
+    ramport volume add-member l0 c";
+
 pub(crate) const VOLUME_SHRINK: &str = "\
 Examples:
   By 512 MiB; data beyond the new end are lost:
