@@ -171,7 +171,7 @@ impl Engine {
         self.shared.server.stop(patience);
     }
 
-    fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         &self.shared.server
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use block::testing::{LateVolume, Lateness};
 use block::{BlockSize, Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot};
-use server::{HostPolicy, LoginPolicy, NamespaceDefinition, TargetDefinition};
+use server::{HostPolicy, LoginPolicy, NamespaceDefinition, TargetDefinition, VolumeName};
 use volume::Managed;
 
 use super::*;
@@ -85,18 +85,22 @@ fn a_change_that_a_hanging_thread_may_not_obey_is_made_and_reported() {
     daemon.unfinished("PATCH", "/v1/volumes/a", &json!({"read_only": true}));
     daemon.unfinished("DELETE", "/v1/volumes/b", &Value::Null);
     slow.volume().go_on();
-    let is_locked = |engine: &Engine| {
-        let definitions = engine.read();
-        let (name, a) = definitions.volumes.iter().next().expect("a volume");
-        assert_eq!((name.0.as_str(), definitions.volumes.len()), ("a", 1));
-        a.read_only
+    let is_locked = || {
+        let (_, text) = daemon
+            .client
+            .raw("GET", "/v1/definitions", &Value::Null)
+            .expect("an answer");
+        let definitions: Value = serde_json::from_str(&text).expect("a document");
+        let volumes = definitions["volumes"].as_object().expect("volumes");
+        assert_eq!(volumes.keys().collect::<Vec<_>>(), ["a"]);
+        volumes["a"]["read_only"] == true
     };
-    assert!(is_locked(&daemon.engine));
+    assert!(is_locked());
     assert_eq!(daemon.status("GET", "/v1/volumes/b", &Value::Null), 404);
     // What gives a right back does not wait for threads, and a thread that goes on ends a wait.
     for read_only in [false, true] {
         let patch = json!({"read_only": read_only});
         assert_eq!(daemon.status("PATCH", "/v1/volumes/a", &patch), 200);
     }
-    assert!(is_locked(&daemon.engine));
+    assert!(is_locked());
 }
