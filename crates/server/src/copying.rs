@@ -87,6 +87,17 @@ pub(crate) struct Opened {
     pub(crate) is_new: bool,
 }
 
+impl Opened {
+    /// A volume of the server.
+    pub(crate) fn volume(name: &VolumeName, volume: Arc<dyn ManagedVolume>) -> Self {
+        Self {
+            place: CopyPlace::Volume(name.clone()),
+            volume,
+            is_new: false,
+        }
+    }
+}
+
 /// Copies between files and disks of other machines, without a server.
 ///
 /// # Errors

@@ -36,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+mod composite;
 pub mod copy;
 mod create;
 mod driver;
@@ -49,8 +50,10 @@ mod snapshot;
 mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod unopened;
 
-pub use create::create;
+pub use composite::{Composite, MEMBERS_MAX, Member};
+pub use create::{create, create_composite};
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;

@@ -20,7 +20,7 @@ use block::{
 use memory::{Progress, Snapshot, Store};
 
 use crate::filters::{FilterSpec, Filters};
-use crate::{ByteSize, VolumeError, VolumeSpec};
+use crate::{ByteSize, Composite, VolumeError, VolumeSpec};
 
 /// The volume was removed.
 const GONE: u8 = 1;
@@ -75,6 +75,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// The memory of a kind of volume that can have snapshots.
     fn store(&self) -> Option<&Arc<Store>> {
+        None
+    }
+
+    /// Itself, if it is made of others.
+    fn composite(&self) -> Option<&Composite> {
         None
     }
 
@@ -237,7 +242,7 @@ impl Controls {
 
     /// Refuses what the flags forbid.
     #[cold]
-    fn check(&self, op: &Op<'_>) -> Result<(), Status> {
+    pub(crate) fn check(&self, op: &Op<'_>) -> Result<(), Status> {
         if self.has(GONE) {
             return Err(Status::Gone);
         }
@@ -350,6 +355,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
 
     fn allocation(&self, range: ByteRange) -> Allocation {
         self.volume.allocation(range)
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.volume.copies_discarded()
     }
 
     fn prefetch(&self, extent: Extent) {

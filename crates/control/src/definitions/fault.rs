@@ -27,6 +27,20 @@ pub enum DefinitionFault {
         /// The volume.
         volume: VolumeName,
     },
+    /// A target offers a volume that another volume holds.
+    #[error(
+        "namespace {nsid} of target {target} is volume {volume}, which is a member of {holder} and has no other use; offer {holder} instead"
+    )]
+    HeldVolume {
+        /// The target.
+        target: TargetName,
+        /// The namespace ID.
+        nsid: u32,
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that holds it.
+        holder: VolumeName,
+    },
     /// A target has a volume under two numbers. Both would have the same identifiers, and hosts
     /// reject such disks or take them for one.
     #[error(

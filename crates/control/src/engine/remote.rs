@@ -12,6 +12,8 @@ use crate::text::Size;
 #[derive(Debug, Default)]
 pub(crate) struct RemoteWatch {
     online: BTreeSet<VolumeName>,
+    /// Those whose growth could not be stored, which was logged.
+    behind: BTreeSet<VolumeName>,
 }
 
 impl RemoteWatch {
@@ -26,8 +28,9 @@ impl RemoteWatch {
                 .map(|(name, volume)| (name.0.clone(), volume.size))
                 .collect()
         };
-        self.online
-            .retain(|name| remote.iter().any(|(defined, _)| defined == name));
+        for names in [&mut self.online, &mut self.behind] {
+            names.retain(|name| remote.iter().any(|(defined, _)| defined == name));
+        }
         for (name, size) in remote {
             let Ok(info) = engine.server().volume(&name) else {
                 continue;
@@ -36,18 +39,24 @@ impl RemoteWatch {
                 engine.server().announce_ready(&name);
             }
             if info.spec.size.0 > size.0 {
-                grow(engine, &name, Size(info.spec.size.0));
+                self.grow(engine, &name, Size(info.spec.size.0));
             }
         }
     }
-}
 
-fn grow(engine: &Engine, name: &VolumeName, size: Size) {
-    let patch = VolumePatch {
-        size: Some(size),
-        ..VolumePatch::default()
-    };
-    if let Err(error) = engine.change_volume(name, patch, Force::No) {
-        tracing::warn!(volume = %name, %error, "cannot note that a remote disk has grown; it is tried again");
+    fn grow(&mut self, engine: &Engine, name: &VolumeName, size: Size) {
+        let patch = VolumePatch {
+            size: Some(size),
+            ..VolumePatch::default()
+        };
+        match engine.change_volume(name, patch, Force::No) {
+            Ok(()) => {
+                self.behind.remove(name);
+            }
+            Err(error) if self.behind.insert(name.clone()) => {
+                tracing::warn!(volume = %name, %error, "cannot note that a remote disk has grown; it is tried again");
+            }
+            Err(_) => {}
+        }
     }
 }

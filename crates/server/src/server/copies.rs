@@ -15,7 +15,7 @@ impl Server {
     /// Copies all of `source` to the start of `destination`. Takes long; other calls go on meanwhile.
     ///
     /// # Errors
-    /// If one of them does not exist or does not fit, if the destination holds data and `options` do not
+    /// If one of them does not exist or does not fit, if another volume holds the destination, if the destination holds data and `options` do not
     /// force, or if the copy fails or is stopped.
     pub fn copy(
         &self,
@@ -24,26 +24,25 @@ impl Server {
         options: CopyOptions,
         progress: &mut CopyProgress<'_>,
     ) -> Result<Copied, ServerError> {
-        let source = self.open_place(source, None)?;
+        let source = match source {
+            CopyPlace::Volume(name) => Opened::volume(name, self.running_volume(name)?),
+            outside => self.open_outside(outside, None)?,
+        };
         let size = ByteSize(source.volume.geometry().len_bytes());
-        let destination = self.open_place(destination, Some(size))?;
+        let destination = match destination {
+            CopyPlace::Volume(name) => Opened::volume(name, self.free_volume(name)?),
+            outside => self.open_outside(outside, Some(size))?,
+        };
         let relay = &self.core().relay;
         let copied = copying::copy(relay, &source, &destination, options, progress);
         Ok(copied?)
     }
 
-    fn open_place(
+    fn open_outside(
         &self,
         place: &CopyPlace,
         new_size: Option<ByteSize>,
     ) -> Result<Opened, ServerError> {
-        if let CopyPlace::Volume(name) = place {
-            return Ok(Opened {
-                place: place.clone(),
-                volume: self.running_volume(name)?,
-                is_new: false,
-            });
-        }
         let own: Arc<dyn OwnDisks> = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
         Ok(copying::open(place, new_size, &self.platform(), &own)?)
     }

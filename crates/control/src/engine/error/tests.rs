@@ -18,6 +18,10 @@ use crate::{
     SecretFileError, TokenError, parse,
 };
 
+fn holder() -> VolumeName {
+    "l0".parse().expect("a name")
+}
+
 fn volume() -> VolumeName {
     "rd0".parse().expect("a name")
 }
@@ -71,6 +75,8 @@ fn messages_of_rejected_changes() {
         PlanError::Kind(_) => [PlanError::Kind(volume())],
         PlanError::SnapshotSize(_) => [PlanError::SnapshotSize(volume())],
         PlanError::Shrink(_) => [PlanError::Shrink(volume())],
+        PlanError::SizeOfMembers(_) => [PlanError::SizeOfMembers(volume())],
+        PlanError::HeldSize { .. } => [PlanError::HeldSize { volume: volume(), holder: holder() }],
         PlanError::Identity(_) => [PlanError::Identity(volume())],
     });
     insta::assert_snapshot!(messages(&errors) + &messages(&plans));
@@ -154,6 +160,12 @@ fn messages_of_definitions_that_cannot_be() {
             nsid: 1,
             volume: volume(),
         }],
+        DefinitionFault::HeldVolume { .. } => [DefinitionFault::HeldVolume {
+            target: target(),
+            nsid: 1,
+            volume: volume(),
+            holder: holder(),
+        }],
         DefinitionFault::VolumeTwice { .. } => [DefinitionFault::VolumeTwice {
             target: target(),
             volume: volume(),
@@ -184,6 +196,16 @@ fn messages_of_definitions_that_cannot_be() {
             DefinitionFault::parent(&volume(), ParentFault::BlockSize { of: "rd1".to_owned(), bytes: 4096 }),
             DefinitionFault::parent(&volume(), ParentFault::Size { of: "rd1".to_owned(), size: ByteSize(1 << 30) }),
             DefinitionFault::parent(&volume(), ParentFault::Circle { of: "rd1".to_owned() }),
+            DefinitionFault::parent(&volume(), ParentFault::DerivedSize {
+                given: ByteSize(1 << 30),
+                derived: ByteSize(2 << 30),
+            }),
+            DefinitionFault::parent(&volume(), ParentFault::Members(
+                volume::VolumeError::SmallMember { size: ByteSize(1 << 20), unit: ByteSize(2 << 20) }.to_string(),
+            )),
+            DefinitionFault::parent(&volume(), ParentFault::Held { of: "rd1".to_owned(), holder: holder() }),
+            DefinitionFault::parent(&volume(), ParentFault::Offered { of: "rd1".to_owned(), target: target() }),
+            DefinitionFault::parent(&volume(), ParentFault::TooDeep),
         ],
         DefinitionFault::Volume { .. } => [DefinitionFault::Volume {
             volume: volume(),
