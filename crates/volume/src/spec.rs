@@ -507,7 +507,11 @@ impl VolumeKind {
                 }
                 (members, 2)
             }
-            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::File { .. } => {
+            Self::Ram { .. }
+            | Self::Snapshot { .. }
+            | Self::Clone { .. }
+            | Self::File { .. }
+            | Self::Remote { .. } => {
                 return Ok(());
             }
         };

@@ -5,7 +5,8 @@ use block::testing::messages;
 
 use super::*;
 use crate::{
-    AddressRangeFault, ChapFault, ChapOwner, IdentityFault, NameFault, PortalGroup, Transport,
+    AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalGroup,
+    Transport,
 };
 
 fn volume() -> VolumeName {
