@@ -51,12 +51,15 @@ fn a_remote_volume_is_created_shown_kept_and_removed() {
     assert!(resized.contains("on the other machine"), "{resized}");
     origin.ok(&["volume", "grow", "disk", "8M"]);
     wait_until(&user, |volume| volume["size_bytes"] == 16 << 20);
-    // The definition has followed, so the file without a size is what there is.
+    // The definition follows, and then the file without a size is what there is.
     let file = user.folder.join("site.toml");
     let text = format!("[volumes.r0]\nkind = \"remote\"\nurls = [\"{url}\"]\n");
     std::fs::write(&file, text).expect("written");
-    let exported = user.ok(&["export"]);
-    assert!(exported.contains("16 MiB"), "{exported}");
+    let end = Instant::now() + PATIENCE;
+    while !user.ok(&["export"]).contains("16 MiB") {
+        assert!(Instant::now() < end, "{}", user.ok(&["export"]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let file = file.to_str().expect("text");
     user.ok(&["apply", file, "--force"]);
     let after = user.json(&["volume", "show", "r0"]);
