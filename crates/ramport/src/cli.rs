@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::{FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
+use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 mod connect_line;
@@ -20,12 +20,12 @@ mod snapshots;
 mod target;
 mod top;
 mod values;
+mod volume_create;
 
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
 pub(crate) use identity::IdentityArgs;
-pub(crate) use members::{AddMemberArgs, MembersArgs};
 pub(crate) use network::{ReferralVerb, SessionVerb};
 pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
 pub(crate) use shell::ShellArgs;
@@ -37,6 +37,7 @@ use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
+pub(crate) use volume_create::{AddMemberArgs, VolumeCreateArgs};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -396,50 +397,6 @@ pub(crate) enum VolumeVerb {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VolumeCreateArgs {
-    /// Its name: letters, digits, '.', '_' and '-'
-    pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, and of members, the size
-    /// is known
-    #[arg(long, short, required_unless_present_any = ["file", "linear", "stripe"])]
-    pub(crate) size: Option<Size>,
-    /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe"])]
-    pub(crate) file: Option<String>,
-    #[command(flatten)]
-    pub(crate) members: MembersArgs,
-    /// Block size in bytes: 512 or 4096 [default: 512, or that of its members]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) block_size: Option<Size>,
-    /// Allocate all its memory, or the space of its file, now
-    #[arg(long, conflicts_with_all = ["linear", "stripe"])]
-    pub(crate) thick: bool,
-    /// Reject writes
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    #[command(flatten)]
-    pub(crate) identity: IdentityArgs,
-}
-
-impl VolumeCreateArgs {
-    /// The kind that the options choose, with its settings.
-    pub(crate) fn kind(&self) -> VolumeKind {
-        let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
-        if let Some(kind) = self.members.kind() {
-            return kind;
-        }
-        match &self.file {
-            None => VolumeKind::Ram { provision },
-            Some(file) => {
-                // The daemon refuses an empty path, for one that cannot be made absolute.
-                let path = std::path::absolute(file).unwrap_or_default();
-                VolumeKind::File { path, provision }
-            }
-        }
-    }
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct AcknowledgeArgs {
     /// Its name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -551,7 +508,6 @@ pub(crate) enum FilterKind {
 }
 
 #[cfg(test)]
-mod members;
 mod mistakes;
 #[cfg(test)]
 mod tests;
