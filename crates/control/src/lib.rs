@@ -49,4 +49,4 @@ pub use secret_file::is_exposed;
 pub use server::{CopyFailure, CopyPlace, Force, RemoteError, check_url, copy_outside};
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::{Provision, VolumeKind};
+pub use volume::{ByteSize, Provision, VolumeKind};

@@ -349,34 +349,15 @@ fn plan_volume(
         steps.push(Step::CreateVolume(name.clone(), plain.clone()));
         plain
     };
-    if from.block_size != to.block_size {
-        return Err(PlanError::BlockSize(name.clone()));
-    }
     let boxed = |volume: &Volume| Box::new(volume.clone());
-    let adds_members = from.kind.0.added_members(&to.kind.0).is_some();
-    if adds_members {
+    check_unchangeable(name, &from, to)?;
+    if from.kind != to.kind {
         steps.push(Step::AddMembers {
             name: name.clone(),
             from: boxed(&from),
             to: boxed(to),
         });
-    } else if from.kind != to.kind {
-        return Err(PlanError::Kind(name.clone()));
-    }
-    if from.identity != to.identity {
-        return Err(PlanError::Identity(name.clone()));
-    }
-    let resizes = to.size != from.size && !adds_members;
-    if resizes && from.kind.0.holds_members() {
-        return Err(PlanError::SizeOfMembers(name.clone()));
-    }
-    if to.size < from.size && from.kind.0.is_persistent() {
-        return Err(PlanError::Shrink(name.clone()));
-    }
-    if resizes {
-        if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {
-            return Err(PlanError::SnapshotSize(name.clone()));
-        }
+    } else if from.size != to.size {
         steps.push(Step::Resize {
             name: name.clone(),
             from_bytes: from.size.0,
@@ -397,6 +378,33 @@ fn plan_volume(
             from: boxed(&from),
             to: boxed(to),
         });
+    }
+    Ok(())
+}
+
+/// Checks what cannot change of a volume that exists.
+fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(), PlanError> {
+    let adds_members = from.kind.0.added_members(&to.kind.0).is_some();
+    if from.block_size != to.block_size {
+        return Err(PlanError::BlockSize(name.clone()));
+    }
+    if from.kind != to.kind && !adds_members {
+        return Err(PlanError::Kind(name.clone()));
+    }
+    if from.identity != to.identity {
+        return Err(PlanError::Identity(name.clone()));
+    }
+    if from.size == to.size || adds_members {
+        return Ok(());
+    }
+    if from.kind.0.holds_members() {
+        return Err(PlanError::SizeOfMembers(name.clone()));
+    }
+    if to.size < from.size && from.kind.0.is_persistent() {
+        return Err(PlanError::Shrink(name.clone()));
+    }
+    if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {
+        return Err(PlanError::SnapshotSize(name.clone()));
     }
     Ok(())
 }

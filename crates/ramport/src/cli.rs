@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::{FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
+use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 mod connect_line;
+mod copy;
 mod examples;
 mod host;
 mod identity;
@@ -20,12 +21,13 @@ mod snapshots;
 mod target;
 mod top;
 mod values;
+mod volume_create;
 
 pub(crate) use connect_line::ConnectLineArgs;
+pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
 pub(crate) use identity::IdentityArgs;
-pub(crate) use members::{AddMemberArgs, MembersArgs};
 pub(crate) use network::{ReferralVerb, SessionVerb};
 pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
 pub(crate) use shell::ShellArgs;
@@ -37,6 +39,7 @@ use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
+pub(crate) use volume_create::{AddMemberArgs, VolumeCreateArgs};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -399,85 +402,6 @@ pub(crate) enum VolumeVerb {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VolumeCreateArgs {
-    /// Its name: letters, digits, '.', '_' and '-'
-    pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of members, the
-    /// size is known
-    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe"])]
-    pub(crate) size: Option<Size>,
-    /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe"])]
-    pub(crate) file: Option<String>,
-    /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma or iscsi, as `ramport bench` takes
-    /// it. Give several, up to 8, for paths to one disk
-    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe"])]
-    pub(crate) remote: Vec<String>,
-    /// How long a command may take while the other machine does not answer, before it fails
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_period, requires = "remote")]
-    pub(crate) io_timeout: Period,
-    #[command(flatten)]
-    pub(crate) members: MembersArgs,
-    /// Block size in bytes: 512 or 4096 [default: 512, or that of its members or remote disk]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) block_size: Option<Size>,
-    /// Allocate all its memory, or the space of its file, now
-    #[arg(long, conflicts_with_all = ["linear", "stripe"])]
-    pub(crate) thick: bool,
-    /// Reject writes
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    #[command(flatten)]
-    pub(crate) identity: IdentityArgs,
-}
-
-impl VolumeCreateArgs {
-    /// The kind that the options choose, with its settings.
-    ///
-    /// # Errors
-    /// If a URL is invalid or contains a secret.
-    pub(crate) fn kind(&self) -> Result<VolumeKind, control::RemoteError> {
-        let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
-        if let Some(kind) = self.members.kind() {
-            return Ok(kind);
-        }
-        if !self.remote.is_empty() {
-            let urls = self.remote.iter().map(|url| control::check_url(url));
-            return Ok(VolumeKind::Remote {
-                urls: urls.collect::<Result<_, _>>()?,
-                io_timeout: self.io_timeout.0,
-                disk: None,
-            });
-        }
-        Ok(match &self.file {
-            None => VolumeKind::Ram { provision },
-            Some(file) => {
-                // The daemon refuses an empty path, for one that cannot be made absolute.
-                let path = std::path::absolute(file).unwrap_or_default();
-                VolumeKind::File { path, provision }
-            }
-        })
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CopyArgs {
-    /// What is read: a volume; a file or device, whose path has a '/'; or a disk of another machine by its
-    /// URL (nvme+tcp, nvme+rdma or iscsi)
-    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
-    pub(crate) source: String,
-    /// What is written, from its start on. A file that does not exist is created
-    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
-    pub(crate) destination: String,
-    /// Read back what was written, and compare
-    #[arg(long)]
-    pub(crate) verify: bool,
-    /// Even if the destination holds data, or sessions use it
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct AcknowledgeArgs {
     /// Its name
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -589,7 +513,6 @@ pub(crate) enum FilterKind {
 }
 
 #[cfg(test)]
-mod members;
 mod mistakes;
 #[cfg(test)]
 mod tests;

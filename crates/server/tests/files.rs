@@ -140,7 +140,7 @@ fn a_host_reads_and_writes_a_file() {
 fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
     over_each_protocol(|transport| {
         let folder = Folder::new();
-        let mut it = Fixture::new(transport, &folder.file(), MIB);
+        let mut it = Fixture::new(transport, &folder.join("disk"), MIB);
         let ram = VolumeSpec::thin(ByteSize(MIB));
         it.server
             .create_volume(name("ram"), &ram, &mut |_| {})
@@ -189,7 +189,7 @@ fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
             );
         }
         let units = expected.chunks(4096).skip(1).step_by(2);
-        let file = std::fs::read(folder.file()).expect("it is a file");
+        let file = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(
             file == units.collect::<Vec<_>>().concat(),
             "the file has every other unit"

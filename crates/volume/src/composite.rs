@@ -23,14 +23,12 @@ use block::{
 };
 use memory::{Part, Progress, Store, compare_and_write_across};
 
-use crate::managed::{ManagedVolume, Storage};
+use crate::managed::{Extendable, ManagedVolume, Member, Storage};
 use crate::{ByteSize, Platform, VolumeError, VolumeKind, VolumeSpec};
 
 use map::{Ends, Map, Piece};
 use members::Members;
 use shares::Shares;
-
-pub use members::{MEMBERS_MAX, Member};
 
 /// A copy between members moves this much at a time, through the stack.
 const COPY_BYTES: usize = 16 << 10;
@@ -311,8 +309,9 @@ impl Composite {
         write: &[u8],
     ) -> Result<(), Status> {
         let shift = self.block_size.shift();
-        let mut ranges: [Option<(&Store, ByteRange)>; MEMBERS_MAX] = [None; MEMBERS_MAX];
-        let mut index_of = [0; MEMBERS_MAX];
+        let mut ranges: [Option<(&Store, ByteRange)>; VolumeSpec::MEMBERS_MAX] =
+            [None; VolumeSpec::MEMBERS_MAX];
+        let mut index_of = [0; VolumeSpec::MEMBERS_MAX];
         let mut count = 0;
         for piece in self.map.extents(extent) {
             let volume = self.member(piece.member);
@@ -447,52 +446,6 @@ impl Composite {
             Op::Copy { from, to } => self.copy(from, to),
         }
     }
-
-    /// Adds a member to a linear volume while it is in use. It grows by the member at once.
-    ///
-    /// # Errors
-    /// If it is another kind of volume, or the member does not fit.
-    pub fn add_member(&self, new: Member) -> Result<(), VolumeError> {
-        let _one_at_a_time = self.adding.lock();
-        self.check_addition(&new)?;
-        let Map::Linear(ends) = &self.map else {
-            return Err(VolumeError::NotLinear);
-        };
-        let blocks = new.volume.geometry().blocks;
-        self.members.add(self.members.iter().count(), new);
-        ends.push(blocks);
-        Ok(())
-    }
-
-    /// Checks a member that is to be added: what sessions know of the volume has to stay true.
-    ///
-    /// # Errors
-    /// Those of [`add_member`](Self::add_member).
-    pub fn check_addition(&self, new: &Member) -> Result<(), VolumeError> {
-        if !matches!(self.map, Map::Linear(_)) {
-            return Err(VolumeError::NotLinear);
-        }
-        new.check_blocks(self.block_size)?;
-        let is_other_nature = match self.order {
-            Order::Memory => new.store().is_none(),
-            Order::Mixed { .. } => {
-                new.volume.write_cache() == WriteCache::Volatile
-                    && self.write_cache == WriteCache::Absent
-            }
-        };
-        if is_other_nature {
-            let kind = new.volume.storage().spec().kind;
-            return Err(VolumeError::OtherNature { kind });
-        }
-        let mut sizes: Vec<_> = self.members.iter().map(Member::size).collect();
-        sizes.push(new.size());
-        let size = self.spec().kind.with_member(&new.name).size_over(&sizes)?;
-        Ok(VolumeSpec {
-            size,
-            ..self.spec()
-        }
-        .check()?)
-    }
 }
 
 /// The map of members of these sizes, of which the size of the volume was derived.
@@ -553,7 +506,7 @@ impl Volume for Composite {
             }
         }
         let each = |visit: &mut dyn FnMut(usize, &Intent<'_>) -> ControlFlow<()>| {
-            self.each_part(intent, visit)
+            self.each_part(intent, visit);
         };
         match &self.order {
             Order::Mixed { shares, .. } => shares.admit(&self.members, now, ticket, each),
@@ -621,6 +574,46 @@ impl Volume for Composite {
 
     fn pinned(&self) -> Option<&dyn Pinned> {
         matches!(self.order, Order::Memory).then_some(self)
+    }
+}
+
+impl Extendable for Composite {
+    fn add_member(&self, new: Member) -> Result<(), VolumeError> {
+        let _one_at_a_time = self.adding.lock();
+        self.check_addition(&new)?;
+        let Map::Linear(ends) = &self.map else {
+            return Err(VolumeError::NotLinear);
+        };
+        let blocks = new.volume.geometry().blocks;
+        self.members.add(self.members.iter().count(), new);
+        ends.push(blocks);
+        Ok(())
+    }
+
+    fn check_addition(&self, new: &Member) -> Result<(), VolumeError> {
+        if !matches!(self.map, Map::Linear(_)) {
+            return Err(VolumeError::NotLinear);
+        }
+        new.check_blocks(self.block_size)?;
+        let is_other_nature = match self.order {
+            Order::Memory => new.store().is_none(),
+            Order::Mixed { .. } => {
+                new.volume.write_cache() == WriteCache::Volatile
+                    && self.write_cache == WriteCache::Absent
+            }
+        };
+        if is_other_nature {
+            let kind = new.volume.storage().spec().kind;
+            return Err(VolumeError::OtherNature { kind });
+        }
+        let mut sizes: Vec<_> = self.members.iter().map(Member::size).collect();
+        sizes.push(new.size());
+        let size = self.spec().kind.with_member(&new.name).size_over(&sizes)?;
+        Ok(VolumeSpec {
+            size,
+            ..self.spec()
+        }
+        .check()?)
     }
 }
 
@@ -693,7 +686,7 @@ impl Storage for Composite {
         Some(offline.problem())
     }
 
-    fn composite(&self) -> Option<&Composite> {
+    fn extendable(&self) -> Option<&dyn Extendable> {
         Some(self)
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use memory::Progress;
 
-use crate::composite::{Composite, Member};
+use crate::composite::Composite;
 use crate::file::FileVolume;
-use crate::managed::{Managed, ManagedVolume};
+use crate::managed::{Managed, ManagedVolume, Member};
 use crate::ram::RamVolume;
 use crate::spec::{Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 use crate::unopened::Unopened;

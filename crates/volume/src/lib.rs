@@ -52,12 +52,15 @@ mod spec;
 mod testing;
 mod unopened;
 
-pub use composite::{Composite, MEMBERS_MAX, Member};
+pub use composite::Composite;
 pub use create::{create, create_composite};
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
-pub use managed::{Availability, Controls, Managed, ManagedVolume, PathInfo, Storage, WriteLock};
+pub use managed::{
+    Availability, Controls, Extendable, Managed, ManagedVolume, Member, PathInfo, Storage,
+    WriteLock,
+};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,

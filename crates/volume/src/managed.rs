@@ -20,7 +20,7 @@ use block::{
 use memory::{Progress, Snapshot, Store};
 
 use crate::filters::{FilterSpec, Filters};
-use crate::{ByteSize, Composite, VolumeError, VolumeSpec};
+use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
 const GONE: u8 = 1;
@@ -78,8 +78,8 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
-    /// Itself, if it is made of others.
-    fn composite(&self) -> Option<&Composite> {
+    /// Itself, if it is made of others, to which one can be added.
+    fn extendable(&self) -> Option<&dyn Extendable> {
         None
     }
 
@@ -104,6 +104,30 @@ pub struct PathInfo {
     pub losses: u64,
     /// How many commands the other side failed, including those that were tried again.
     pub errors: u64,
+}
+
+/// A volume that another is made of.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// The volume.
+    pub volume: Arc<dyn ManagedVolume>,
+}
+
+/// A volume to which members can be added while it is in use.
+pub trait Extendable {
+    /// Adds a member. The volume grows by it at once.
+    ///
+    /// # Errors
+    /// If it is another kind of volume, or the member does not fit.
+    fn add_member(&self, new: Member) -> Result<(), VolumeError>;
+
+    /// Checks a member that is to be added: what sessions know of the volume has to stay true.
+    ///
+    /// # Errors
+    /// Those of [`add_member`](Self::add_member).
+    fn check_addition(&self, new: &Member) -> Result<(), VolumeError>;
 }
 
 /// A volume with the controls of its manager, whatever its kind. Implemented by [`Managed`].

@@ -9,7 +9,6 @@ use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
-use crate::composite::MEMBERS_MAX;
 use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
@@ -307,6 +306,8 @@ impl VolumeSpec {
     pub const SIZE_MIN: ByteSize = ByteSize(1 << 20);
     /// The largest volume.
     pub const SIZE_MAX: ByteSize = ByteSize(64 << 40);
+    /// The most members of a linear or striped volume.
+    pub const MEMBERS_MAX: usize = memory::STORES_MAX;
     /// The smallest unit of a stripe.
     pub const UNIT_MIN: ByteSize = ByteSize(4 << 10);
     /// The largest unit of a stripe.
@@ -515,7 +516,7 @@ impl VolumeKind {
                 return Ok(());
             }
         };
-        let (given, max) = (members.len(), MEMBERS_MAX);
+        let (given, max) = (members.len(), VolumeSpec::MEMBERS_MAX);
         if !(min..=max).contains(&given) {
             return Err(SpecError::MemberCount { given, min, max });
         }

@@ -4,7 +4,8 @@ use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
-use super::{HIDDEN_SECRET, ParentFault};
+use super::HIDDEN_SECRET;
+use super::parent_fault::ParentFault;
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -62,6 +62,21 @@ fn half_rolled_back() -> ServerError {
     }
 }
 
+fn memory() -> ServerError {
+    ServerError::Memory {
+        volume: volume(),
+        source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
+    }
+}
+
+fn member_offered() -> ServerError {
+    ServerError::MemberOffered {
+        volume: volume(),
+        holder: "l0".parse().expect("a name"),
+        targets: target().to_string(),
+    }
+}
+
 fn shrink_loses_data() -> ServerError {
     ServerError::ShrinkLosesData {
         volume: volume(),
@@ -100,10 +115,7 @@ fn messages_of_rejected_requests() {
         ServerError::NamespacesFull { .. } => [ServerError::NamespacesFull { target: target(), max: 1024 }],
         ServerError::VolumeSize { .. } => [volume_size()],
         ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
-        ServerError::Memory { .. } => [ServerError::Memory {
-            volume: volume(),
-            source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
-        }],
+        ServerError::Memory { .. } => [memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
         ServerError::Copy(_) => [
             ServerError::Copy(CopyFailure::NoServer(volume())),
@@ -123,11 +135,7 @@ fn messages_of_rejected_requests() {
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
         ServerError::Held { .. } => [ServerError::Held { volume: volume(), holder: "l0".parse().expect("a name") }],
-        ServerError::MemberOffered { .. } => [ServerError::MemberOffered {
-            volume: volume(),
-            holder: "l0".parse().expect("a name"),
-            targets: target().to_string(),
-        }],
+        ServerError::MemberOffered { .. } => [member_offered()],
         ServerError::MemberOfItself(_) => [ServerError::MemberOfItself(volume())],
         ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use volume::{Composite, Member, VolumeError, VolumeKind};
+use volume::{Extendable, Member, VolumeError, VolumeKind};
 
 use super::targets::VolumeChange;
 use super::volumes::volume_error;
@@ -18,7 +18,7 @@ impl Server {
     /// If one of the two does not exist, the new member is used otherwise, or it does not fit.
     pub fn add_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
         let mut state = self.state();
-        let add = |composite: &Composite, new| composite.add_member(new);
+        let add = |volume: &dyn Extendable, new| volume.add_member(new);
         state.with_new_member(name, member, add)?;
         state.holders.insert(member.clone(), name.clone());
         state.notify_hosts(name, VolumeChange::Capacity);
@@ -34,7 +34,7 @@ impl Server {
         name: &VolumeName,
         member: &VolumeName,
     ) -> Result<(), ServerError> {
-        let check = |composite: &Composite, new| composite.check_addition(&new);
+        let check = |volume: &dyn Extendable, new| volume.check_addition(&new);
         self.state().with_new_member(name, member, check)
     }
 
@@ -60,7 +60,7 @@ impl State {
         &self,
         name: &VolumeName,
         member: &VolumeName,
-        add: impl FnOnce(&Composite, Member) -> Result<(), VolumeError>,
+        add: impl FnOnce(&dyn Extendable, Member) -> Result<(), VolumeError>,
     ) -> Result<(), ServerError> {
         self.check_running()?;
         let volume = &self.volume(name)?.volume;
@@ -73,8 +73,8 @@ impl State {
         if member == name || self.is_below(name, member) {
             return Err(ServerError::MemberOfItself(name.clone()));
         }
-        let composite = volume.storage().composite().ok_or(VolumeError::NotLinear);
-        let added = composite.and_then(|composite| add(composite, new));
+        let extendable = volume.storage().extendable().ok_or(VolumeError::NotLinear);
+        let added = extendable.and_then(|extendable| add(extendable, new));
         added.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 

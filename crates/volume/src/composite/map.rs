@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use block::{Blocks, Extent, Lba};
 
-use super::MEMBERS_MAX;
+use crate::VolumeSpec;
 
 /// A run of blocks that lies in one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Map {
 #[derive(Debug)]
 pub(super) struct Ends {
     count: AtomicUsize,
-    ends: [AtomicU64; MEMBERS_MAX],
+    ends: Box<[AtomicU64]>,
 }
 
 impl Ends {
@@ -45,11 +45,13 @@ impl Ends {
     pub(super) fn new() -> Self {
         Self {
             count: AtomicUsize::new(0),
-            ends: [const { AtomicU64::new(0) }; MEMBERS_MAX],
+            ends: (0..VolumeSpec::MEMBERS_MAX)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
-    /// Adds a member. The caller adds one at a time, at most [`MEMBERS_MAX`].
+    /// Adds a member. The caller adds one at a time, at most [`VolumeSpec::MEMBERS_MAX`].
     pub(super) fn push(&self, blocks: Blocks) {
         let count = self.count.load(Ordering::Relaxed);
         self.ends[count].store(self.total() + blocks.0, Ordering::Relaxed);
@@ -217,7 +219,9 @@ mod tests {
 
     fn linear(sizes: &[u64]) -> Map {
         let ends = Ends::new();
-        sizes.iter().for_each(|&blocks| ends.push(Blocks(blocks)));
+        for &blocks in sizes {
+            ends.push(Blocks(blocks));
+        }
         Map::Linear(ends)
     }
 

@@ -5,21 +5,8 @@ use std::sync::{Arc, OnceLock};
 use block::BlockSize;
 use memory::Store;
 
-use crate::{ByteSize, ManagedVolume, VolumeError};
-
-/// The most members of a linear or striped volume.
-pub const MEMBERS_MAX: usize = 64;
-
-const _: () = assert!(MEMBERS_MAX == memory::STORES_MAX);
-
-/// A volume that another is made of.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Its name.
-    pub name: String,
-    /// The volume.
-    pub volume: Arc<dyn ManagedVolume>,
-}
+use crate::managed::Member;
+use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The members of a composite in their order. Members are only added.
 #[derive(Debug)]
@@ -27,7 +14,11 @@ pub(super) struct Members(Box<[OnceLock<Member>]>);
 
 impl Members {
     pub(super) fn new(members: Vec<Member>) -> Self {
-        let places = Self((0..MEMBERS_MAX).map(|_| OnceLock::new()).collect());
+        let places = Self(
+            (0..VolumeSpec::MEMBERS_MAX)
+                .map(|_| OnceLock::new())
+                .collect(),
+        );
         for (index, member) in members.into_iter().enumerate() {
             places.add(index, member);
         }

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use block::{Admission, Completion, Completions, Intent, OpKind, Settled, Status, Ticket};
 
-use super::members::{MEMBERS_MAX, Members};
+use super::members::Members;
+use crate::VolumeSpec;
 use crate::relay::{Connections, Relay};
 
 /// The leases of all commands of one composite. The lock is held while members are asked, since a
@@ -53,7 +54,7 @@ struct Share {
     result: Result<(), Status>,
 }
 
-const _: () = assert!(MEMBERS_MAX <= u64::BITS as usize);
+const _: () = assert!(VolumeSpec::MEMBERS_MAX <= u64::BITS as usize);
 
 impl Default for Share {
     fn default() -> Self {
@@ -69,7 +70,7 @@ impl Default for Share {
 
 impl Shares {
     pub(super) fn new(relay: &Arc<Relay>) -> Arc<Self> {
-        relay.join(MEMBERS_MAX, |connections| Self {
+        relay.join(VolumeSpec::MEMBERS_MAX, |connections| Self {
             connections,
             relay: Arc::clone(relay),
             table: Mutex::default(),

@@ -237,23 +237,13 @@ impl Bed {
         self.fill = self.fill.wrapping_add(1).max(1);
         let len = at.len();
         let data: Vec<_> = (0..len).map(|byte| self.fill ^ (byte >> 9) as u8).collect();
-        let mut expected = self.model[at.clone()].to_vec();
-        let mut miscompare = Ok(());
-        if let Work::Compare { is_equal: false } | Work::CompareAndWrite { is_equal: false } =
-            command.work
-        {
-            let byte = len - 1 - usize::from(self.fill);
-            expected[byte] ^= 0x80;
-            let offset_bytes = byte as u64;
-            miscompare = Err(Status::Miscompare { offset_bytes });
-        }
-        let volume = &self.volume;
+        let volume = Arc::clone(&self.volume);
         match command.work {
             Work::Read => {
                 let mut buffer = vec![0xEE; len];
                 let dest = ReadDest::Copy(&mut buffer);
                 volume.execute(Op::Read { extent, dest }).expect("in range");
-                assert!(buffer == expected, "{extent:?} differs");
+                assert!(buffer == self.model[at], "{extent:?} differs");
             }
             Work::Write => {
                 let data = &data[..];
@@ -274,29 +264,46 @@ impl Bed {
             }
             Work::Flush => volume.execute(Op::Flush).expect("nothing fails"),
             Work::Verify => volume.execute(Op::Verify { extent }).expect("in range"),
-            Work::Compare { .. } => {
-                let compared = volume.execute(Op::Compare {
-                    extent,
-                    data: &expected,
-                });
-                assert_eq!(compared, miscompare);
-            }
-            Work::CompareAndWrite { .. } => {
-                let written = volume.execute(Op::CompareAndWrite {
-                    extent,
-                    compare: &expected,
-                    write: &data,
-                });
-                assert_eq!(written, miscompare);
-                if written.is_ok() {
-                    self.model[at].copy_from_slice(&data);
-                }
+            Work::Compare { is_equal } | Work::CompareAndWrite { is_equal } => {
+                self.compare(command, &data, is_equal);
             }
             Work::Copy { .. } => {
                 let (from, to) = (extent, command.to);
                 volume.execute(Op::Copy { from, to }).expect("in range");
                 self.model.copy_within(at, range(to).start);
             }
+        }
+    }
+
+    /// Compares what is there, or what differs in one byte, and perhaps writes `data` then.
+    fn compare(&mut self, command: &Outstanding, data: &[u8], is_equal: bool) {
+        let extent = command.extent;
+        let start = extent.lba.0 as usize * 512;
+        let at = start..start + data.len();
+        let mut expected = self.model[at.clone()].to_vec();
+        let mut result = Ok(());
+        if !is_equal {
+            let byte = data.len() - 1 - usize::from(self.fill);
+            expected[byte] ^= 0x80;
+            let offset_bytes = byte as u64;
+            result = Err(Status::Miscompare { offset_bytes });
+        }
+        let op = if matches!(command.work, Work::Compare { .. }) {
+            Op::Compare {
+                extent,
+                data: &expected,
+            }
+        } else {
+            Op::CompareAndWrite {
+                extent,
+                compare: &expected,
+                write: data,
+            }
+        };
+        let writes = matches!(op, Op::CompareAndWrite { .. });
+        assert_eq!(self.volume.execute(op), result);
+        if writes && is_equal {
+            self.model[at].copy_from_slice(data);
         }
     }
 
@@ -388,8 +395,10 @@ fn linear_of(volumes: Vec<Arc<dyn ManagedVolume>>) -> Arc<dyn ManagedVolume> {
 }
 
 fn add(to: &Arc<dyn ManagedVolume>, new: Arc<dyn ManagedVolume>) -> Result<(), VolumeError> {
-    let composite = to.storage().composite().expect("it is made of others");
-    composite.add_member(member(9, new))
+    let extendable = to.storage().extendable();
+    extendable
+        .expect("it is made of others")
+        .add_member(member(9, new))
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn read(stores: &[Store; 2]) -> Vec<u8> {
 #[test]
 fn all_stores_are_written_or_none() {
     let stores = [store(1 << 20), store(1 << 20)];
-    let new: Vec<_> = (0..1024).map(|at| at as u8).collect();
+    let new: Vec<_> = (0..1024_usize).map(|at| at as u8).collect();
     across(&stores, &[0; 1024], &new).expect("they are zeros");
     assert_eq!(read(&stores), new);
     let mut other = new.clone();
