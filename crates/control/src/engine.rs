@@ -47,6 +47,7 @@ pub use error::{EngineError, OpenError};
 pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
+pub use remote::PathView;
 pub(crate) use remote::RemoteWatch;
 pub use restore::RestoreError;
 pub(crate) use shortage::ShortageLog;
@@ -59,8 +60,8 @@ pub use top::{
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
-    IscsiSessionView, IscsiState, KindView, NamespaceView, PathView, PortalState, PortalView,
-    ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
+    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
+    SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

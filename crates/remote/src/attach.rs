@@ -2,12 +2,12 @@
 
 use std::fmt::{Debug, Write as _};
 
-use block::Geometry;
+use block::{BlockSize, Geometry};
 use initiator::{Device, DeviceInfo, DeviceOptions, Queue, Url};
-use volume::ByteSize;
+use volume::{ByteSize, VolumeError, VolumeKind};
 
 use crate::error::{DiskId, RemoteError};
-use crate::settings::check_secrets;
+use crate::settings::{Settings, check_secrets};
 
 /// A disk that is attached.
 #[derive(Debug)]
@@ -40,6 +40,32 @@ pub(crate) enum SizeRule {
     Same,
     /// It may have grown since.
     AtLeast,
+}
+
+/// What the disk of a remote volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Its capacity.
+    pub size: ByteSize,
+    /// The size of its blocks.
+    pub block_size: BlockSize,
+    /// What distinguishes it from other disks, if it has an identifier.
+    pub disk: Option<String>,
+}
+
+/// Asks the other side what the disk is, by the first URL.
+///
+/// # Errors
+/// If the settings are invalid, or if there is no connection.
+pub fn probe(kind: &VolumeKind) -> Result<Form, VolumeError> {
+    let settings = Settings::of(kind)?;
+    let Attachment { device, .. } = attach(&settings.urls[0], &settings.device_options([0; 3]))?;
+    let geometry = device.geometry();
+    Ok(Form {
+        size: ByteSize(geometry.len_bytes()),
+        block_size: geometry.block_size,
+        disk: disk_of(device.info()).map(|disk| disk.0),
+    })
 }
 
 /// Connects to the disk at `url`.

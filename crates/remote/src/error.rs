@@ -7,7 +7,7 @@ use std::{fmt, io};
 use initiator::{ConnectError, UrlError};
 use volume::{ByteSize, VolumeError};
 
-use crate::settings::{IO_TIMEOUT_MAX, IO_TIMEOUT_MIN, URLS_MAX};
+use crate::limits::{IO_TIMEOUT_MAX, IO_TIMEOUT_MIN, URLS_MAX};
 
 /// Why a remote volume cannot be opened, or one of its paths not be used.
 #[derive(Debug, thiserror::Error)]

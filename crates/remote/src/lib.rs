@@ -17,6 +17,7 @@
 mod attach;
 mod error;
 mod job;
+mod limits;
 mod path;
 mod remote_volume;
 mod settings;
@@ -24,7 +25,8 @@ mod verdict;
 mod waker;
 mod worker;
 
-pub use attach::OwnDisks;
+pub use attach::{Form, OwnDisks, probe};
 pub use error::RemoteError;
+pub use limits::{IO_TIMEOUT_DEFAULT, URLS_MAX};
 pub use remote_volume::RemoteVolume;
-pub use settings::{Form, IO_TIMEOUT_DEFAULT, URLS_MAX, check_url, probe};
+pub use settings::check_url;

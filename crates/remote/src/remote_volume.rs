@@ -11,7 +11,7 @@ use volume::{
 };
 use window::{Backing, Window, WindowOptions};
 
-use crate::attach::{OwnDisks, SizeRule};
+use crate::attach::{Attachment, OwnDisks, SizeRule};
 use crate::error::RemoteError;
 use crate::path::Paths;
 use crate::settings::{DEPTH, Settings, TRANSFER_BYTES};
@@ -61,22 +61,13 @@ impl RemoteVolume {
         let paths = Arc::new(Paths::new(&settings, spec.geometry(), own)?);
         let per_path = u64::from(DEPTH) * u64::from(TRANSFER_BYTES) + CONNECTION_BYTES;
         let charge = platform.budget.reserve(per_path * paths.count() as u64)?;
-        let mut attachments = Vec::with_capacity(paths.count());
-        for number in 0..paths.count() {
-            attachments.push(match origin {
-                Origin::New => Some(paths.connect(number, SizeRule::Same)?),
-                Origin::Restored => None,
-            });
-        }
-        let caches = attachments.iter().map(|attachment| match attachment {
-            Some(attachment) => attachment.device.info().write_cache,
-            None => WriteCache::Volatile,
-        });
-        let write_cache = if caches.into_iter().any(|it| it == WriteCache::Volatile) {
-            WriteCache::Volatile
-        } else {
-            WriteCache::Absent
-        };
+        let attachments: Vec<_> = (0..paths.count())
+            .map(|number| match origin {
+                Origin::New => paths.connect(number, SizeRule::Same).map(Some),
+                Origin::Restored => Ok(None),
+            })
+            .collect::<Result<_, _>>()?;
+        let write_cache = write_cache_of(&attachments);
         let window = Arc::new(Window::new(
             spec.geometry(),
             WindowOptions {
@@ -114,6 +105,20 @@ impl RemoteVolume {
             volume.paths.start(number, device)?;
         }
         Ok(volume)
+    }
+}
+
+/// What a volume advertises. What is not known may be a cache.
+fn write_cache_of(attachments: &[Option<Attachment>]) -> WriteCache {
+    let is_absent = |attachment: &Option<Attachment>| {
+        attachment
+            .as_ref()
+            .is_some_and(|it| it.device.info().write_cache == WriteCache::Absent)
+    };
+    if attachments.iter().all(is_absent) {
+        WriteCache::Absent
+    } else {
+        WriteCache::Volatile
     }
 }
 

@@ -1,21 +1,13 @@
-//! What a remote volume is to be: its URLs and time limit, and what the disk there is.
+//! What a remote volume is to be: its URLs and time limit.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use block::BlockSize;
 use initiator::{Backoff, DeviceOptions, OnLoss, Url};
-use volume::{ByteSize, VolumeError, VolumeKind};
+use volume::VolumeKind;
 
-use crate::attach::{Attachment, attach, disk_of};
 use crate::error::RemoteError;
-
-/// The most URLs of a volume.
-pub const URLS_MAX: usize = 8;
-/// The time limit of commands, unless another is chosen.
-pub const IO_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-pub(crate) const IO_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-pub(crate) const IO_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+use crate::limits::{IO_TIMEOUT_MAX, IO_TIMEOUT_MIN, URLS_MAX};
 
 /// Commands in flight on one path.
 pub(crate) const DEPTH: u16 = 64;
@@ -42,17 +34,6 @@ pub(crate) struct Settings {
     pub(crate) io_timeout: Duration,
     /// The disk that the volume had before, if that is known.
     pub(crate) disk: Option<String>,
-}
-
-/// What the disk of a remote volume is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// Its capacity.
-    pub size: ByteSize,
-    /// The size of its blocks.
-    pub block_size: BlockSize,
-    /// What distinguishes it from other disks, if it has an identifier.
-    pub disk: Option<String>,
 }
 
 impl Settings {
@@ -143,24 +124,10 @@ pub(crate) fn check_secrets(url: &Url) -> Result<(), RemoteError> {
     Ok(())
 }
 
-/// Asks the other side what the disk is, by the first URL.
-///
-/// # Errors
-/// If the settings are invalid, or if there is no connection.
-pub fn probe(kind: &VolumeKind) -> Result<Form, VolumeError> {
-    let settings = Settings::of(kind)?;
-    let Attachment { device, .. } = attach(&settings.urls[0], &settings.device_options([0; 3]))?;
-    let geometry = device.geometry();
-    Ok(Form {
-        size: ByteSize(geometry.len_bytes()),
-        block_size: geometry.block_size,
-        disk: disk_of(device.info()).map(|disk| disk.0),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::IO_TIMEOUT_DEFAULT;
 
     fn kind(urls: &[&str], io_timeout: Duration) -> VolumeKind {
         VolumeKind::Remote {

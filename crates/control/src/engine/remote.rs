@@ -1,12 +1,45 @@
-//! What becomes of remote volumes by itself: they come online and grow.
+//! Remote volumes: their paths, and what becomes of them by itself: they come online and grow.
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use server::{Force, VolumeName};
-use volume::VolumeKind;
+use utoipa::ToSchema;
+use volume::{PathInfo, VolumeKind};
 
 use super::{Engine, VolumePatch};
 use crate::text::Size;
+
+/// A way to a disk on another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PathView {
+    /// Its URL.
+    pub url: String,
+    /// Whether it is connected.
+    pub is_up: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// How often it was connected since the daemon was started.
+    pub connects: u64,
+    /// How often its connection was lost, or given up because commands were not answered.
+    pub losses: u64,
+    /// How many commands the other side failed, including those that were tried again.
+    pub errors: u64,
+}
+
+impl From<PathInfo> for PathView {
+    fn from(info: PathInfo) -> Self {
+        Self {
+            url: info.url,
+            is_up: info.is_up,
+            problem: info.problem,
+            connects: info.connects,
+            losses: info.losses,
+            errors: info.errors,
+        }
+    }
+}
 
 /// Remote volumes as they were at the last look.
 #[derive(Debug, Default)]

@@ -12,9 +12,9 @@ use server::{
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
-use volume::PathInfo;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
+use super::remote::PathView;
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
@@ -64,37 +64,6 @@ pub struct VolumeView {
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
-}
-
-/// A way to a disk on another machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PathView {
-    /// Its URL.
-    pub url: String,
-    /// Whether it is connected.
-    pub is_up: bool,
-    /// Why it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-    /// How often it was connected since the daemon was started.
-    pub connects: u64,
-    /// How often its connection was lost, or given up because commands were not answered.
-    pub losses: u64,
-    /// How many commands the other side failed, including those that were tried again.
-    pub errors: u64,
-}
-
-impl From<PathInfo> for PathView {
-    fn from(info: PathInfo) -> Self {
-        Self {
-            url: info.url,
-            is_up: info.is_up,
-            problem: info.problem,
-            connects: info.connects,
-            losses: info.losses,
-            errors: info.errors,
-        }
-    }
 }
 
 /// Whether what was written to a volume is there.

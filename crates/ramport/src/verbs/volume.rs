@@ -265,12 +265,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ),
         ("identity", identity(&volume.identity)),
     ];
-    fields.extend(
-        volume
-            .paths
-            .iter()
-            .map(|path| ("path", path_in_words(path))),
-    );
+    fields.extend(paths_in_words(volume));
     fields.extend(volume.attachments.iter().map(|place| {
         let seen = readable(&place.identifiers);
         ("seen as", format!("{}: {seen}", place.target))
@@ -298,7 +293,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A way to a disk on another machine, in words.
+/// The ways to a disk on another machine, in words.
+fn paths_in_words(volume: &VolumeView) -> impl Iterator<Item = (&'static str, String)> {
+    volume
+        .paths
+        .iter()
+        .map(|path| ("path", path_in_words(path)))
+}
+
 fn path_in_words(path: &PathView) -> String {
     let state = match (path.is_up, &path.problem) {
         (true, _) => "up".to_owned(),
