@@ -24,7 +24,7 @@ mod sectors;
 mod state;
 mod window;
 
-pub use backing::{Backing, BackingClient, BackingError, BackingOp, Request, RequestId};
+pub use backing::{Backing, BackingClient, BackingError, BackingOp, Ended, Request, RequestId};
 pub use window::{Window, WindowOptions};
 
 #[cfg(test)]

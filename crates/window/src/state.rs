@@ -229,13 +229,13 @@ impl State {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    /// The frame that holds a window block.
-    pub(crate) fn frame_of(&self, block: u64) -> Option<u32> {
-        self.map.get(&block).copied()
+    /// The frame that holds a window block. [`Status::Busy`] if none does: its command's lease has
+    /// ended, or another command's failed write took the contents away.
+    pub(crate) fn frame_of(&self, block: u64) -> Result<u32, Status> {
+        if self.is_closed {
+            return Err(Status::Gone);
+        }
+        self.map.get(&block).copied().ok_or(Status::Busy)
     }
 
     /// The request of this name, which is in flight.

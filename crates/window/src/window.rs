@@ -9,7 +9,7 @@ use block::{
 };
 use memory::Budget;
 
-use crate::backing::{Backing, BackingClient, BackingError, BackingOp, RequestId};
+use crate::backing::{Backing, BackingClient, BackingOp, Ended, RequestId};
 use crate::frame::{Frame, FrameState, byte_range};
 use crate::sectors::{SECTORS_MAX, SectorSet};
 use crate::state::{Active, Piece, Shape, State, lock};
@@ -23,6 +23,17 @@ const ATOMIC_FRAMES_MAX: usize = 33;
 const BATCH: usize = 16;
 /// The connection of commands of the window itself.
 const INTERNAL: u64 = u64::MAX;
+/// The internal command, which is one at a time.
+const INTERNAL_TICKET: Ticket = Ticket {
+    connection: INTERNAL,
+    slot: 0,
+    generation: 0,
+};
+/// Fills the rest of a batch.
+const NO_COMPLETION: Completion = Completion {
+    ticket: INTERNAL_TICKET,
+    result: Ok(()),
+};
 
 /// How large a window is.
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +139,6 @@ impl Window {
 
     /// See [`block::Volume::execute`].
     pub fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        if self.state().is_closed() {
-            return Err(Status::Gone);
-        }
         match op {
             Op::Read { extent, dest } => match dest {
                 ReadDest::Copy(buffer) => self.read(extent, buffer),
@@ -185,11 +193,7 @@ impl Window {
     /// What the backing says.
     pub fn erase_all(&self) -> Result<(), Status> {
         let _one_at_a_time = self.internal.lock();
-        let ticket = Ticket {
-            connection: INTERNAL,
-            slot: 0,
-            generation: 0,
-        };
+        let ticket = INTERNAL_TICKET;
         let extent = Extent::new(Lba(0), self.geometry().blocks);
         let intent = Intent {
             kind: OpKind::Discard,
@@ -240,22 +244,60 @@ impl Window {
     /// Reports completions without the lock.
     fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         loop {
-            let batch: [Option<Completion>; BATCH] = std::array::from_fn(|_| state.next_done());
+            let mut batch = [NO_COMPLETION; BATCH];
+            let mut count = 0;
+            while count < BATCH
+                && let Some(completion) = state.next_done()
+            {
+                batch[count] = completion;
+                count += 1;
+            }
             drop(state);
-            for completion in batch.into_iter().flatten() {
-                if completion.ticket.connection == INTERNAL {
+            if count == 0 {
+                return;
+            }
+            let is_internal = |of: &Completion| of.ticket.connection == INTERNAL;
+            let same_receiver = |a: &Completion, b: &Completion| is_internal(a) == is_internal(b);
+            for group in batch[..count].chunk_by(same_receiver) {
+                if is_internal(&group[0]) {
                     let (done, is_done) = &self.internal_done;
-                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(completion.result);
+                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(group[0].result);
                     is_done.notify_all();
                 } else {
-                    self.completions.done(completion);
+                    self.completions.done_all(group);
                 }
-            }
-            if batch[BATCH - 1].is_none() {
-                return;
             }
             state = self.state();
         }
+    }
+
+    /// At most [`BATCH`] requests have ended.
+    fn done_batch(&self, ended: &[Ended<'_>]) {
+        let mut actives = [None; BATCH];
+        let state = self.state();
+        for (active, ended) in actives.iter_mut().zip(ended) {
+            *active = Some(state.active(ended.id));
+        }
+        drop(state);
+        for (active, ended) in actives.iter().zip(ended) {
+            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
+            if let (Some(Active::Fill { frame, run }), Ok(bytes)) = (*active, ended.result) {
+                lock(&self.frames[frame as usize]).land(run, bytes, self.shape.sector_shift);
+            }
+        }
+        let mut state = self.state();
+        for (active, ended) in actives.into_iter().flatten().zip(ended) {
+            let error = ended.result.err();
+            state.retire(ended.id);
+            match active {
+                Active::Fill { frame, run } => state.end_fill(frame, run, error),
+                Active::Write { frame, run } => state.end_write(frame, run, error),
+                Active::Flush => state.end_flush(error),
+                Active::Erasure(number) => state.end_erasure(number, error),
+            }
+        }
+        state.serve_queue();
+        self.deliver(state);
     }
 
     /// Checks that blocks exist and that data are as long as they are.
@@ -267,10 +309,9 @@ impl Window {
         Ok(())
     }
 
-    /// Locks the frame that holds a window block. [`Status::Busy`] if none does: its command's lease
-    /// has ended, or another command's failed write took the contents away.
+    /// Locks the frame that holds a window block. See [`State::frame_of`].
     fn frame(&self, block: u64) -> Result<MutexGuard<'_, Frame>, Status> {
-        let index = self.state().frame_of(block).ok_or(Status::Busy)?;
+        let index = self.state().frame_of(block)?;
         let frame = lock(&self.frames[index as usize]);
         // Without a lease, it may have been given to another window block meanwhile.
         if frame.state == FrameState::Absent || frame.block != block {
@@ -352,7 +393,7 @@ impl Window {
         {
             let state = self.state();
             for (entry, piece) in found.iter_mut().zip(self.shape.pieces(extent)) {
-                let frame = state.frame_of(piece.block).ok_or(Status::Busy)?;
+                let frame = state.frame_of(piece.block)?;
                 *entry = (frame, Some(piece));
             }
         }
@@ -401,26 +442,10 @@ impl BackingClient for Window {
             .copy_from_slice(lock(&self.frames[frame as usize]).bytes(start..start + buffer.len()));
     }
 
-    fn done(&self, id: RequestId, result: Result<&[u8], BackingError>) {
-        let active = self.state().active(id);
-        if let Active::Fill { frame, run } = active {
-            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
-            if let Ok(bytes) = result {
-                let shift = self.shape.sector_shift;
-                lock(&self.frames[frame as usize]).land(run, bytes, shift);
-            }
+    fn done_all(&self, ended: &[Ended<'_>]) {
+        for batch in ended.chunks(BATCH) {
+            self.done_batch(batch);
         }
-        let error = result.err();
-        let mut state = self.state();
-        state.retire(id);
-        match active {
-            Active::Fill { frame, run } => state.end_fill(frame, run, error),
-            Active::Write { frame, run } => state.end_write(frame, run, error),
-            Active::Flush => state.end_flush(error),
-            Active::Erasure(number) => state.end_erasure(number, error),
-        }
-        state.serve_queue();
-        self.deliver(state);
     }
 }
 

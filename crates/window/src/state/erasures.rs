@@ -42,6 +42,9 @@ enum Phase {
 impl State {
     /// Erases blocks; see [`block::Op::Discard`] and [`block::Op::WriteZeroes`].
     pub(crate) fn erase(&mut self, extent: Extent, op: BackingOp) -> Result<(), Status> {
+        if self.is_closed {
+            return Err(Status::Gone);
+        }
         if extent.blocks.0 == 0 {
             return Ok(());
         }
