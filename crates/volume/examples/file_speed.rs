@@ -21,7 +21,7 @@ use block::{
 };
 use file_io::{Caching, FileAccess, FileIo, FileIoOptions, FileOp};
 use volume::{
-    Budget, ByteSize, ManagedVolume, Origin, Platform, Provision, VolumeKind, VolumeSpec,
+    Budget, ByteSize, ManagedVolume, Origin, Platform, Provision, Relay, VolumeKind, VolumeSpec,
 };
 
 const FILE_BYTES: u64 = 512 << 20;
@@ -162,7 +162,7 @@ impl Bed {
         };
         let platform = Platform {
             budget: Arc::new(Budget::new(1 << 30)),
-            completions: Arc::new(Mailbox(sender)),
+            relay: Relay::new(Arc::new(Mailbox(sender))),
         };
         let progress = &mut |_| ControlFlow::Continue(());
         let idle = Command {
@@ -200,7 +200,7 @@ impl Bed {
 
     fn ticket(&self, slot: usize) -> Ticket {
         Ticket {
-            connection: 1,
+            connection: Ticket::CONNECTIONS_MIN,
             slot: slot as u32,
             generation: self.commands[slot].generation,
         }
