@@ -133,7 +133,9 @@ impl Completions for Relay {
             if is_of_session(&group[0]) {
                 self.sessions.done_all(group);
             } else {
-                group.iter().for_each(|completion| self.done(*completion));
+                for completion in group {
+                    self.done(*completion);
+                }
             }
         }
     }

@@ -139,7 +139,7 @@ impl Server {
                     .map_err(|(_, error)| error)
             }
             VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
-            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } => {
+            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } | VolumeKind::Cache { .. } => {
                 let members = self.members(name, &spec.kind)?;
                 volume::create_composite(spec, members, origin, &self.platform())
             }
@@ -324,8 +324,14 @@ impl Server {
     }
 
     /// Removes a volume and its data, except for a file, which stays. While it is attached this fails, unless forced, which
-    /// detaches it everywhere. While snapshots or clones are made of it this always fails.
+    /// detaches it everywhere. While snapshots or clones are made of it this always fails. What only
+    /// memory holds of it is flushed first; if that fails, the volume stays, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
+        if force == Force::No {
+            let volume = self.running_volume(name)?;
+            let flushed = volume.storage().flush();
+            flushed.map_err(|error| volume_error(error, name, &volume.storage().spec()))?;
+        }
         let mut state = self.state();
         state.check_running()?;
         state.volume(name)?;
