@@ -532,6 +532,16 @@ impl VolumeKind {
         (!added.is_empty()).then_some(added)
     }
 
+    /// The settings of this cache and of `other`, if that is the same cache with others.
+    pub fn changed_cache(&self, other: &Self) -> Option<(CacheSettings, CacheSettings)> {
+        let cache = |kind: &Self| match kind {
+            Self::Cache { of, settings } => Some((of.clone(), *settings)),
+            _ => None,
+        };
+        let ((of, from), (other_of, to)) = (cache(self)?, cache(other)?);
+        (of == other_of && from != to && from.block == to.block).then_some((from, to))
+    }
+
     /// Checks the settings of the kind.
     ///
     /// # Errors

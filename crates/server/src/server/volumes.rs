@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, Driver, ManagedVolume, MemoryError, Origin, Platform, Progress,
-    SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Origin, Platform,
+    Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -328,9 +328,7 @@ impl Server {
     /// memory holds of it is flushed first; if that fails, the volume stays, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         if force == Force::No {
-            let volume = self.running_volume(name)?;
-            let flushed = volume.storage().flush();
-            flushed.map_err(|error| volume_error(error, name, &volume.storage().spec()))?;
+            self.flush_volume(name)?;
         }
         let mut state = self.state();
         state.check_running()?;
@@ -408,6 +406,7 @@ impl VolumeHandle {
             lock: controls.write_lock(),
             availability: controls.availability(),
             problem: storage.problem(),
+            cache: storage.cache().map(Caching::statistics),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),
