@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
-use volume::{Availability, PathInfo, VolumeSpec, WriteLock};
+use volume::{Availability, CacheStatistics, PathInfo, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
@@ -32,6 +32,8 @@ pub struct VolumeInfo {
     pub problem: Option<String>,
     /// The ways to its disk, if that is on another machine.
     pub paths: Vec<PathInfo>,
+    /// What it has done as a cache, if it is one.
+    pub cache: Option<CacheStatistics>,
     /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.
