@@ -61,9 +61,6 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// The place in lists of options: behind those of the verb.
-const LAST: usize = 999;
-
 /// How to reach the daemon, and the output format.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
@@ -97,7 +94,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) api_token_file: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true, display_order = LAST)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 

@@ -317,8 +317,8 @@ Examples:
 
 pub(crate) const TARGET: &str = "\
 Examples:
-  A target for hosts of this machine, with another volume, and without it:
-    ramport target create nqn.2025-01.com.example:db1 --volume rd1
+  A target for every host of a trusted network, with another volume for a while:
+    ramport target create nqn.2025-01.com.example:db1 --volume rd1 --allow-any-host
     ramport target attach nqn.2025-01.com.example:db1 rd2
     ramport target detach nqn.2025-01.com.example:db1 rd2
     ramport target remove nqn.2025-01.com.example:db1";
