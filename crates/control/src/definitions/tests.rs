@@ -92,10 +92,10 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
             "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`",
+            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `cache`",
         ),
         ("kind = \"clone\"", "needs `of`"),
-        ("of = \"b\"", "`of` is for kind snapshot or clone"),
+        ("of = \"b\"", "`of` is for kind snapshot, clone or cache"),
         (
             "kind = \"snapshot\"\nof = \"b\"\nprovisioning = \"thin\"",
             "`provisioning` is for kinds ram and file",
@@ -114,6 +114,18 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
         ("path = \"/a\"", "set kind = \"file\""),
         ("kind = \"file\"", "needs the path of its file"),
         ("kind = \"linear\"", "needs `members`"),
+        (
+            "kind = \"cache\"\nof = \"b\"",
+            "needs the size of its memory",
+        ),
+        (
+            "cache_mode = \"write-back\"",
+            "`sequential_bypass` are for kind cache",
+        ),
+        (
+            "kind = \"cache\"\nof = \"b\"\ncache_size = \"1M\"\ncache_mode = \"fast\"",
+            "choose write-through, write-around or write-back",
+        ),
         (
             "members = [\"b\"]",
             "`members` is for kinds linear and stripe",
