@@ -54,7 +54,7 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
+    AttachmentView, CacheView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
     SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use server::{HostName, PortalDefinition, TargetName, VolumeName};
 use uuid::Uuid;
-use volume::VolumeKind;
+use volume::{CacheSettings, VolumeKind};
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
@@ -35,6 +35,12 @@ pub(crate) enum Step {
         name: VolumeName,
         from: Box<Volume>,
         to: Box<Volume>,
+    },
+    /// Changes mode, size or bypass of a cache.
+    SetCache {
+        name: VolumeName,
+        from: CacheSettings,
+        to: CacheSettings,
     },
     SetLock {
         name: VolumeName,
@@ -85,9 +91,10 @@ impl Step {
         match self {
             Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
-            Self::CreateVolume(..) | Self::SetLock { .. } | Self::SetFilters { .. } => {
-                Phase::Volumes
-            }
+            Self::CreateVolume(..)
+            | Self::SetCache { .. }
+            | Self::SetLock { .. }
+            | Self::SetFilters { .. } => Phase::Volumes,
             Self::Resize {
                 from_bytes,
                 to_bytes,
@@ -113,6 +120,7 @@ impl Step {
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
             | Self::AddMembers { name, .. }
+            | Self::SetCache { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
             _ => None,
@@ -154,6 +162,7 @@ impl Step {
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
             | Self::AddMembers { name, .. }
+            | Self::SetCache { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
             Self::CreateTarget(name, _)
@@ -191,6 +200,11 @@ impl Step {
                 to_bytes: from_bytes,
             },
             Self::AddMembers { name, from, to } => Self::AddMembers {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::SetCache { name, from, to } => Self::SetCache {
                 name,
                 from: to,
                 to: from,
@@ -351,7 +365,13 @@ fn plan_volume(
     };
     let boxed = |volume: &Volume| Box::new(volume.clone());
     check_unchangeable(name, &from, to)?;
-    if from.kind != to.kind {
+    if let Some((from, to)) = from.kind.0.changed_cache(&to.kind.0) {
+        steps.push(Step::SetCache {
+            name: name.clone(),
+            from,
+            to,
+        });
+    } else if from.kind != to.kind {
         steps.push(Step::AddMembers {
             name: name.clone(),
             from: boxed(&from),
@@ -388,7 +408,8 @@ fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(
     if from.block_size != to.block_size {
         return Err(PlanError::BlockSize(name.clone()));
     }
-    if from.kind != to.kind && !adds_members {
+    let changes_cache = from.kind.0.changed_cache(&to.kind.0).is_some();
+    if from.kind != to.kind && !adds_members && !changes_cache {
         return Err(PlanError::Kind(name.clone()));
     }
     if from.identity != to.identity {

@@ -61,6 +61,10 @@ impl Written for SerialNumber {
     const NOUN: &'static str = "serial number";
 }
 
+impl Written for volume::CacheModeName {
+    const NOUN: &'static str = "cache mode";
+}
+
 impl Written for Provision {
     const NOUN: &'static str = "provisioning";
 }

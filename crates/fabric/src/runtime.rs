@@ -269,8 +269,8 @@ impl ExternalDriver for Common {
         self.mailbox.post_wake(connection);
     }
 
-    fn complete(&self, completion: Completion) {
-        self.mailbox.post_completion(completion);
+    fn complete(&self, completions: &[Completion]) {
+        self.mailbox.post_completions(completions);
     }
 
     fn close(&self, connection: ConnectionId) {

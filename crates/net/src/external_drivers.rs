@@ -12,8 +12,9 @@ pub trait ExternalDriver: Send + Sync {
     /// Wakes a connection's session: shared state has changed.
     fn wake(&self, connection: ConnectionId);
 
-    /// Tells a connection's session that a volume has completed one of its commands. Never waits.
-    fn complete(&self, completion: Completion);
+    /// Tells sessions of this thread's connections that a volume has completed commands of theirs.
+    /// Never waits.
+    fn complete(&self, completions: &[Completion]);
 
     /// Ends a connection. May wait, so not for reactor threads.
     fn close(&self, connection: ConnectionId);
@@ -110,7 +111,7 @@ mod tests {
             self.0.lock().expect("unpoisoned").push(connection);
         }
 
-        fn complete(&self, _completion: Completion) {}
+        fn complete(&self, _completions: &[Completion]) {}
 
         fn close(&self, _connection: ConnectionId) {}
 

@@ -140,10 +140,12 @@ impl<M> Mailbox<M> {
         self.ring(mail);
     }
 
-    /// Reports that a volume is done with a connection's command. Never waits.
-    pub fn post_completion(&self, completion: Completion) {
+    /// Reports that a volume is done with commands of this thread's connections. Never waits.
+    pub fn post_completions(&self, completions: &[Completion]) {
         let mut mail = self.lock();
-        mail.completions.insert(completion);
+        for completion in completions {
+            mail.completions.insert(*completion);
+        }
         self.ring(mail);
     }
 
@@ -193,7 +195,8 @@ impl<M> Mailbox<M> {
     fn ring(&self, mail: MutexGuard<'_, Mail<M>>) {
         self.is_full.store(true, Ordering::SeqCst);
         drop(mail);
-        if self.is_asleep.load(Ordering::SeqCst) {
+        // One poster wakes the reactor; until it has woken, others have nothing to add.
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
             // It fails only if the count is at its end, and then the reactor is being woken.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
             self.is_rung.store(true, Ordering::SeqCst);
@@ -246,14 +249,14 @@ mod tests {
     fn completions_are_bounded_by_slots_and_the_newest_generation_stays() {
         let mailbox: Mailbox<u32> = Mailbox::new().expect("an eventfd");
         let post = |connection, slot, generation| {
-            mailbox.post_completion(Completion {
+            mailbox.post_completions(&[Completion {
                 ticket: Ticket {
                     connection,
                     slot,
                     generation,
                 },
                 result: Ok(()),
-            });
+            }]);
         };
         for generation in 0..1000 {
             post(7, 0, generation);

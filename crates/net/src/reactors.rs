@@ -395,11 +395,20 @@ impl Drop for GraceMember {
 /// connections are dropped.
 impl Completions for ReactorHandle {
     fn done(&self, completion: Completion) {
-        let connection = ConnectionId(completion.ticket.connection);
-        if let Some(mailbox) = self.common.mailboxes.get(connection.thread()) {
-            mailbox.post_completion(completion);
-        } else if let Some(driver) = self.common.drivers.of(connection) {
-            driver.complete(completion);
+        self.done_all(&[completion]);
+    }
+
+    fn done_all(&self, completions: &[Completion]) {
+        let connection = |of: &Completion| ConnectionId(of.ticket.connection);
+        let same_thread =
+            |a: &Completion, b: &Completion| connection(a).thread() == connection(b).thread();
+        for group in completions.chunk_by(same_thread) {
+            let connection = connection(&group[0]);
+            if let Some(mailbox) = self.common.mailboxes.get(connection.thread()) {
+                mailbox.post_completions(group);
+            } else if let Some(driver) = self.common.drivers.of(connection) {
+                driver.complete(group);
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
-pub(crate) use volume_create::{AddMemberArgs, VolumeCreateArgs};
+pub(crate) use volume_create::{AddMemberArgs, CacheArgs, VolumeCreateArgs};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -386,6 +386,9 @@ pub(crate) enum VolumeVerb {
     /// Add a volume to a linear volume, which grows by it while hosts use it
     #[command(after_help = examples::VOLUME_ADD_MEMBER)]
     AddMember(AddMemberArgs),
+    /// Change mode, size or bypass of a cache while hosts use it
+    #[command(after_help = examples::VOLUME_CACHE)]
+    Cache(CacheArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Filters: delay, rate limit, faults

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
-use volume::{Availability, VolumeSpec, WriteLock};
+use volume::{Availability, CacheStatistics, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
@@ -30,6 +30,8 @@ pub struct VolumeInfo {
     pub availability: Availability,
     /// Why it executes nothing, if it could not be opened.
     pub problem: Option<String>,
+    /// What it has done as a cache, if it is one.
+    pub cache: Option<CacheStatistics>,
     /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.

@@ -219,6 +219,17 @@ impl Server {
             scope.spawn(|| self.shared.rdma.stop(left));
             self.shared.reactors.stop(left);
         });
+        self.flush_volumes();
+    }
+
+    /// Writes what only memory holds of volumes that keep their contents elsewhere.
+    fn flush_volumes(&self) {
+        let volumes: Vec<_> = self.state().volumes.values().cloned().collect();
+        for handle in volumes {
+            if let Err(error) = handle.volume.storage().flush() {
+                tracing::error!(volume = %handle.name, %error, "what was written is lost");
+            }
+        }
     }
 
     /// Waits until no thread executes commands any more by what was true before this call. What was

@@ -15,7 +15,7 @@ use scsi::host::CommandFailure;
 use server::{
     ByteSize, Force, HostPolicy, Server, ServerError, Transport, VolumeKind, VolumeName, VolumeSpec,
 };
-use volume::Provision;
+use volume::{CacheMode, CacheSettings, Provision};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -194,6 +194,63 @@ fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
             file == units.collect::<Vec<_>>().concat(),
             "the file has every other unit"
         );
+    });
+}
+
+#[test]
+fn a_host_reads_and_writes_a_cache_and_a_flush_reaches_the_file() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.join("disk"), 4 * MIB);
+        let target = match transport {
+            Transport::Iscsi | Transport::Iser => IQN,
+            Transport::NvmeTcp | Transport::NvmeRdma => NQN,
+        };
+        it.server
+            .remove_target(&target.parse().expect("a name"), Force::Yes)
+            .expect("removed");
+        let settings = CacheSettings {
+            size: ByteSize(MIB),
+            mode: CacheMode::WriteBack,
+            block: CacheSettings::BLOCK_DEFAULT,
+            bypass: ByteSize(0),
+        };
+        let spec = VolumeSpec {
+            kind: VolumeKind::Cache {
+                of: ["file".to_owned()],
+                settings,
+            },
+            ..spec(&folder.join("disk"), 4 * MIB)
+        };
+        it.server
+            .create_volume(name("c0"), &spec, &mut |_| {})
+            .expect("the file is free");
+        (it.device, it.queue) = attach(&it.server, transport, "c0");
+        for lba in (0..8192).step_by(128) {
+            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
+        }
+        it.run(Operation::WriteZeroes(Unmap::Allowed), 5, 30)
+            .expect("zeroes");
+        it.run(Operation::Flush, 0, 0).expect("flushes");
+        let mut expected: Vec<u8> = (0..4 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
+        expected[5 * 512..35 * 512].fill(0);
+        let file = std::fs::read(folder.join("disk")).expect("it is a file");
+        assert!(
+            file == expected,
+            "{transport:?}: the flush reaches the file"
+        );
+        for lba in (0..8192).step_by(128).rev() {
+            let range = lba as usize * 512..(lba as usize + 128) * 512;
+            assert!(
+                it.read(lba, 128) == expected[range],
+                "{transport:?} at {lba}"
+            );
+        }
+        it.write(77, 3, 0xAB).expect("writes");
+        drop((it.device, it.queue));
+        it.server.stop(PATIENCE);
+        let file = std::fs::read(folder.join("disk")).expect("it is a file");
+        assert_eq!(file[77 * 512..80 * 512], [0xAB; 3 * 512], "a stop flushes");
     });
 }
 

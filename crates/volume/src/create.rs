@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use memory::Progress;
 
+use crate::cache::CacheVolume;
 use crate::composite::Composite;
 use crate::file::FileVolume;
 use crate::managed::{Managed, ManagedVolume, Member};
@@ -33,7 +34,8 @@ pub fn create(
         VolumeKind::Snapshot { .. }
         | VolumeKind::Clone { .. }
         | VolumeKind::Linear { .. }
-        | VolumeKind::Stripe { .. } => Err(VolumeError::NeedsParent {
+        | VolumeKind::Stripe { .. }
+        | VolumeKind::Cache { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
         VolumeKind::File { .. } => {
@@ -46,8 +48,8 @@ pub fn create(
     }
 }
 
-/// Creates a volume that holds others: linear or striped. `members` are in the order in which `spec`
-/// names them.
+/// Creates a volume that holds others: linear, striped or a cache. `members` are in the order in which
+/// `spec` names them, and as many.
 ///
 /// # Errors
 /// If the specification is invalid, or a member does not fit.
@@ -58,8 +60,14 @@ pub fn create_composite(
     platform: &Platform,
 ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
     spec.check()?;
-    match (Composite::new(spec, members, platform), origin) {
-        (Ok(composite), _) => Ok(Arc::new(Managed::new(composite))),
+    let built: Result<Arc<dyn ManagedVolume>, _> = match (&spec.kind, &members[..]) {
+        (VolumeKind::Cache { .. }, [member]) => CacheVolume::new(spec, member.clone(), platform)
+            .map(|cache| Arc::new(Managed::new(cache)) as _),
+        _ => Composite::new(spec, members, platform)
+            .map(|composite| Arc::new(Managed::new(composite)) as _),
+    };
+    match (built, origin) {
+        (Ok(volume), _) => Ok(volume),
         (Err(error), Origin::Restored) => Ok(Arc::new(Managed::new(Unopened::new(spec, &error)))),
         (Err(error), Origin::New) => Err(error),
     }

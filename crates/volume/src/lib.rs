@@ -36,6 +36,8 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
+mod cache_settings;
 mod composite;
 mod create;
 mod driver;
@@ -51,13 +53,15 @@ mod spec;
 mod testing;
 mod unopened;
 
+pub use cache::CacheVolume;
+pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};
 pub use composite::Composite;
 pub use create::{create, create_composite};
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use managed::{
-    Availability, Controls, Extendable, Managed, ManagedVolume, Member, Storage, WriteLock,
+    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Storage, WriteLock,
 };
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,

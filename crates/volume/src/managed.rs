@@ -19,6 +19,7 @@ use block::{
 };
 use memory::{Progress, Snapshot, Store};
 
+use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::filters::{FilterSpec, Filters};
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
@@ -59,6 +60,15 @@ pub trait Storage: Send + Sync + Debug {
     /// for what these show could not be allocated: some blocks are zeros then.
     fn erase(&self) -> Result<(), VolumeError>;
 
+    /// Writes what only memory holds to where it is kept, and waits for that. For what no session may
+    /// have flushed: at shutdown and before the volume is removed.
+    ///
+    /// # Errors
+    /// If it cannot be written. It stays in memory.
+    fn flush(&self) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
     /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
@@ -70,6 +80,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// The memory of a kind of volume that can have snapshots.
     fn store(&self) -> Option<&Arc<Store>> {
+        None
+    }
+
+    /// Itself, if it is a cache.
+    fn cache(&self) -> Option<&dyn Caching> {
         None
     }
 
@@ -108,6 +123,23 @@ pub trait Extendable {
     fn check_addition(&self, new: &Member) -> Result<(), VolumeError>;
 }
 
+/// What can be done with a cache besides.
+pub trait Caching {
+    /// What it is set to.
+    fn settings(&self) -> CacheSettings;
+
+    /// Changes mode, size and bypass while the cache is in use; its unit stays. Without write-back, what
+    /// is dirty has reached the slower volume when this returns.
+    ///
+    /// # Errors
+    /// If the unit differs, the size is invalid, memory could not be allocated, or the slower volume
+    /// fails. Only in the last case anything has changed.
+    fn set(&self, settings: CacheSettings) -> Result<(), VolumeError>;
+
+    /// What it has done.
+    fn statistics(&self) -> CacheStatistics;
+}
+
 /// A volume with the controls of its manager, whatever its kind. Implemented by [`Managed`].
 pub trait ManagedVolume: Volume + Debug {
     /// What the kind of the volume implements.
@@ -138,9 +170,13 @@ pub trait ManagedVolume: Volume + Debug {
     }
 
     /// Removes the volume: every later command fails with [`Status::Gone`], and its memory is free
-    /// at once, even while sessions still refer to it.
+    /// at once, even while sessions still refer to it. What only memory held of it, and could not be
+    /// flushed, is lost.
     fn remove(&self) {
         self.controls().raise(GONE);
+        // Who removes a volume flushes it before, and decides what a failure means. This is for what
+        // was written since.
+        let _ = self.storage().flush();
         self.storage().close();
     }
 }

@@ -125,6 +125,20 @@ impl Completions for Relay {
             receiver.done(completion);
         }
     }
+
+    fn done_all(&self, completions: &[Completion]) {
+        let is_of_session = |of: &Completion| of.ticket.connection >= Ticket::CONNECTIONS_MIN;
+        let same_side = |a: &Completion, b: &Completion| is_of_session(a) == is_of_session(b);
+        for group in completions.chunk_by(same_side) {
+            if is_of_session(&group[0]) {
+                self.sessions.done_all(group);
+            } else {
+                for completion in group {
+                    self.done(*completion);
+                }
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Relay {

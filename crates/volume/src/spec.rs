@@ -8,6 +8,7 @@ use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
+use crate::cache_settings::{CacheModeName, CacheSettings};
 use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
@@ -58,6 +59,13 @@ pub enum VolumeKind {
         /// Bytes of a unit: a power of two from [`VolumeSpec::UNIT_MIN`] to
         /// [`VolumeSpec::UNIT_MAX`].
         unit: ByteSize,
+    },
+    /// Memory in front of a slower volume.
+    Cache {
+        /// The name of the slower volume.
+        of: [String; 1],
+        /// Size, mode and the like.
+        settings: CacheSettings,
     },
 }
 
@@ -130,6 +138,22 @@ pub enum SpecError {
         min: usize,
         /// The most.
         max: usize,
+    },
+    /// Not a valid unit of a cache.
+    #[error("cache block {given} is invalid; choose 4 KiB, 8 KiB, 16 KiB, 32 KiB or 64 KiB")]
+    CacheBlock {
+        /// The unit asked for.
+        given: ByteSize,
+    },
+    /// Too small or too large a cache.
+    #[error(
+        "cache size {given} is out of range; choose a size from {} to {}",
+        CacheSettings::SIZE_MIN,
+        CacheSettings::SIZE_MAX
+    )]
+    CacheSize {
+        /// The size asked for.
+        given: ByteSize,
     },
 }
 
@@ -253,6 +277,40 @@ pub enum VolumeError {
         /// The unit.
         unit: ByteSize,
     },
+    /// A cache has the memory that it can use.
+    #[error("a cache of {given} is larger than the volume of {of} behind it; choose at most {of}")]
+    CacheTooLarge {
+        /// The size asked for.
+        given: ByteSize,
+        /// The size of the volume.
+        of: ByteSize,
+    },
+    /// The unit of a cache stays.
+    #[error(
+        "the block of the cache stays {block}, not {given}; remove the cache and create it again for another"
+    )]
+    CacheBlockStays {
+        /// The unit asked for.
+        given: ByteSize,
+        /// That of the cache.
+        block: ByteSize,
+    },
+    /// Only caches have settings of caches.
+    #[error(
+        "the volume is {kind}, not a cache; create one with `ramport volume create --cache-of`"
+    )]
+    NotACache {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// What a cache holds did not reach the slower volume.
+    #[error(
+        "some of what was written has not reached the volume behind the cache: {0}; it stays in the cache"
+    )]
+    Unflushed(#[source] Status),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
     /// Only linear volumes get members later.
     #[error("members can only be added to a linear volume")]
     NotLinear,
@@ -353,6 +411,7 @@ impl VolumeSpec {
             | VolumeKind::File { .. }
             | VolumeKind::Linear { .. }
             | VolumeKind::Stripe { .. } => 0,
+            VolumeKind::Cache { settings, .. } => settings.size.0,
         }
     }
 }
@@ -369,7 +428,8 @@ impl VolumeKind {
             | Self::Snapshot { .. }
             | Self::Clone { .. }
             | Self::Linear { .. }
-            | Self::Stripe { .. } => Ok(None),
+            | Self::Stripe { .. }
+            | Self::Cache { .. } => Ok(None),
             Self::File { path, .. } => {
                 check_path(path)?;
                 match HostDisk::len_of(path) {
@@ -388,7 +448,9 @@ impl VolumeKind {
     pub const fn is_persistent(&self) -> bool {
         match self {
             Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
-            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } => true,
+            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => {
+                true
+            }
         }
     }
 
@@ -404,7 +466,9 @@ impl VolumeKind {
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
             // The file stays, and so do the members.
-            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } => false,
+            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => {
+                false
+            }
         }
     }
 
@@ -414,6 +478,7 @@ impl VolumeKind {
             Self::Ram { .. } | Self::File { .. } => &[],
             Self::Snapshot { of } | Self::Clone { of } => std::slice::from_ref(of),
             Self::Linear { members } | Self::Stripe { members, .. } => members,
+            Self::Cache { of, .. } => of,
         }
     }
 
@@ -423,11 +488,11 @@ impl VolumeKind {
             Self::Ram { .. } | Self::File { .. } | Self::Snapshot { .. } | Self::Clone { .. } => {
                 false
             }
-            Self::Linear { .. } | Self::Stripe { .. } => true,
+            Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => true,
         }
     }
 
-    /// The size of a linear or striped volume over members of these sizes.
+    /// The size of a cache, a linear or striped volume over members of these sizes.
     ///
     /// # Errors
     /// If a member is smaller than a unit, or the number of members is out of range.
@@ -467,6 +532,16 @@ impl VolumeKind {
         (!added.is_empty()).then_some(added)
     }
 
+    /// The settings of this cache and of `other`, if that is the same cache with others.
+    pub fn changed_cache(&self, other: &Self) -> Option<(CacheSettings, CacheSettings)> {
+        let cache = |kind: &Self| match kind {
+            Self::Cache { of, settings } => Some((of.clone(), *settings)),
+            _ => None,
+        };
+        let ((of, from), (other_of, to)) = (cache(self)?, cache(other)?);
+        (of == other_of && from != to && from.block == to.block).then_some((from, to))
+    }
+
     /// Checks the settings of the kind.
     ///
     /// # Errors
@@ -481,6 +556,7 @@ impl VolumeKind {
                 }
                 (members, 2)
             }
+            Self::Cache { settings, .. } => return check_cache(*settings),
             Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::File { .. } => {
                 return Ok(());
             }
@@ -510,6 +586,10 @@ impl fmt::Display for VolumeKind {
             Self::Stripe { members, unit } => {
                 write!(f, "stripe of {}, unit {unit}", members.join(", "))
             }
+            Self::Cache { of: [of], settings } => {
+                let mode = CacheModeName(settings.mode);
+                write!(f, "cache of {of}, {}, {mode}", settings.size)
+            }
         }
     }
 }
@@ -521,6 +601,19 @@ impl VolumeError {
             error,
         }
     }
+}
+
+/// Checks what can be checked of a cache without the slower volume.
+pub(crate) fn check_cache(settings: CacheSettings) -> Result<(), SpecError> {
+    let CacheSettings { size, block, .. } = settings;
+    let blocks = CacheSettings::BLOCK_MIN..=CacheSettings::BLOCK_MAX;
+    if !blocks.contains(&block) || !block.0.is_power_of_two() {
+        return Err(SpecError::CacheBlock { given: block });
+    }
+    if !(CacheSettings::SIZE_MIN..=CacheSettings::SIZE_MAX).contains(&size) {
+        return Err(SpecError::CacheSize { given: size });
+    }
+    Ok(())
 }
 
 /// The daemon's working folder means nothing to who names a file.

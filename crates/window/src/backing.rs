@@ -20,9 +20,24 @@ pub trait BackingClient: Send + Sync {
     /// Copies the bytes of a write, from `offset_bytes` of the request on, into `buffer`.
     fn fetch(&self, id: RequestId, offset_bytes: usize, buffer: &mut [u8]);
 
-    /// Reports that a request has ended. `result` holds the bytes of a read, and is empty for other
-    /// requests. Called from a thread of the backing.
-    fn done(&self, id: RequestId, result: Result<&[u8], BackingError>);
+    /// Reports that requests have ended. A result holds the bytes of a read, and is empty for other
+    /// requests. Called from a thread of the backing. Several requests in one call wake the threads of
+    /// sessions once.
+    fn done_all(&self, ended: &[Ended<'_>]);
+
+    /// Reports that a request has ended: as [`done_all`](Self::done_all).
+    fn done(&self, id: RequestId, result: Result<&[u8], BackingError>) {
+        self.done_all(&[Ended { id, result }]);
+    }
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Its name.
+    pub id: RequestId,
+    /// The bytes of a read; none of other requests.
+    pub result: Result<&'a [u8], BackingError>,
 }
 
 /// Names a request from its submission to its completion.

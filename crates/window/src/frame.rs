@@ -17,7 +17,6 @@
 use std::ops::Range;
 
 use block::Status;
-use memory::Charge;
 
 use crate::sectors::SectorSet;
 
@@ -108,13 +107,7 @@ pub(crate) struct Frame {
     pub(crate) failed: SectorSet,
     /// Why those failed.
     pub(crate) failure: Option<Status>,
-    memory: Option<FrameMemory>,
-}
-
-#[derive(Debug)]
-struct FrameMemory {
-    bytes: Box<[u8]>,
-    _charge: Charge,
+    memory: Option<Box<[u8]>>,
 }
 
 impl Frame {
@@ -122,11 +115,8 @@ impl Frame {
         self.memory.is_some()
     }
 
-    pub(crate) fn give_memory(&mut self, len_bytes: usize, charge: Charge) {
-        self.memory = Some(FrameMemory {
-            bytes: vec![0; len_bytes].into_boxed_slice(),
-            _charge: charge,
-        });
+    pub(crate) fn give_memory(&mut self, len_bytes: usize) {
+        self.memory = Some(vec![0; len_bytes].into_boxed_slice());
     }
 
     pub(crate) fn take_memory(&mut self) {
@@ -176,6 +166,15 @@ impl Frame {
         self.on(FrameEvent::WriteStarted);
         self.writing = std::mem::take(&mut self.dirty);
         self.writing
+    }
+
+    /// Writing `run` has failed. What is not newer there is to be written again.
+    pub(crate) fn redo_write(&mut self, run: SectorSet) {
+        let again = run.and(self.writing).without(self.dirty);
+        if !again.is_empty() {
+            self.on(FrameEvent::Overwritten);
+            self.dirty = self.dirty.or(again);
+        }
     }
 
     /// Writing `run` has failed. What is not newer there is dropped, so that the next read shows what
@@ -229,7 +228,7 @@ impl Frame {
     /// The bytes of sectors.
     pub(crate) fn bytes(&mut self, range: Range<usize>) -> &mut [u8] {
         let memory = self.memory.as_mut().expect("an assigned frame has memory");
-        &mut memory.bytes[range]
+        &mut memory[range]
     }
 
     fn on(&mut self, event: FrameEvent) {

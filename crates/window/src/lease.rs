@@ -22,6 +22,8 @@ pub(crate) struct Lease {
     /// Whether a flush follows what it waits for.
     pub(crate) then_flush: bool,
     pub(crate) failure: Option<Status>,
+    /// What it brings into a cache is not kept.
+    pub(crate) is_bypass: bool,
 }
 
 /// How far a command is.
@@ -47,8 +49,12 @@ pub(crate) struct Held {
     pub(crate) block: u64,
     pub(crate) sectors: SectorSet,
     pub(crate) role: Role,
+    /// [`NO_FRAME`] until it has one.
     pub(crate) frame: u32,
 }
+
+/// No frame has this number.
+pub(crate) const NO_FRAME: u32 = u32::MAX;
 
 /// What a command does with the sectors of a window block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,14 +18,21 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod cache;
 mod frame;
+mod frames;
 mod lease;
+mod options;
+mod s3fifo;
 mod sectors;
 mod state;
+mod streams;
 mod window;
 
-pub use backing::{Backing, BackingClient, BackingError, BackingOp, Request, RequestId};
-pub use window::{Window, WindowOptions};
+pub use backing::{Backing, BackingClient, BackingError, BackingOp, Ended, Request, RequestId};
+pub use cache::{CacheMode, CacheOptions, CacheStatistics};
+pub use options::WindowOptions;
+pub use window::Window;
 
 #[cfg(test)]
 mod tests;

@@ -6,18 +6,21 @@
 mod admission;
 mod erasures;
 mod flushes;
+mod retention;
 mod settling;
 mod transfers;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use block::{Blocks, ByteRange, Completion, Extent, Lba, Status, Ticket};
-use memory::Budget;
+use block::{Blocks, ByteRange, Completion, Extent, Geometry, Lba, Status, Ticket};
+use memory::{Budget, Charge, MemoryError};
 
 use crate::backing::{Backing, BackingOp, Request, RequestId};
-use crate::frame::Frame;
+use crate::cache::{Cache, CacheOptions};
+use crate::frames::Frames;
 use crate::lease::{Lease, Stage};
+use crate::options::WindowOptions;
 use crate::sectors::SectorSet;
 
 use erasures::Erasure;
@@ -47,6 +50,25 @@ pub(crate) struct Piece {
 }
 
 impl Shape {
+    /// The shape of a window on a device.
+    ///
+    /// # Panics
+    /// If the frame size is not one of the allowed ones.
+    pub(crate) fn new(geometry: Geometry, options: WindowOptions) -> Self {
+        let frame_bytes = options.frame_bytes;
+        let allowed = WindowOptions::FRAME_BYTES_MIN..=WindowOptions::FRAME_BYTES_MAX;
+        assert!(
+            allowed.contains(&frame_bytes) && frame_bytes.is_power_of_two(),
+            "the frame size is one of the allowed ones"
+        );
+        let sector_shift = geometry.block_size.shift();
+        Self {
+            sector_shift,
+            frame_shift: frame_bytes.trailing_zeros() - sector_shift,
+            frames_max: (options.memory_bytes_max / u64::from(frame_bytes)).max(1) as u32,
+        }
+    }
+
     pub(crate) const fn frame_bytes(self) -> usize {
         1 << (self.sector_shift + self.frame_shift)
     }
@@ -114,13 +136,18 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct State {
     shape: Shape,
-    frames: Arc<[Mutex<Frame>]>,
+    frames: Arc<Frames>,
     backing: Arc<dyn Backing>,
-    budget: Arc<Budget>,
-    slots: Box<[Slot]>,
+    /// Of the memory of frames.
+    charge: Charge,
+    /// How many frames have memory.
+    frames_with_memory: usize,
+    slots: Vec<Slot>,
+    /// If frames are kept after their commands.
+    cache: Option<Cache>,
     /// The frame of each window block that is in memory.
     map: HashMap<u64, u32>,
-    /// Frames without a window block: those with memory at the end.
+    /// Frames without a window block that had one: those with memory at the end.
     free: VecDeque<u32>,
     /// How many of them have memory.
     idle_frames: usize,
@@ -157,6 +184,16 @@ struct Slot {
     parts: u32,
     failed: SectorSet,
     failure: Option<Status>,
+    /// It is one of those that can be evicted.
+    is_idle: bool,
+    /// It is not kept once no command uses it.
+    is_transient: bool,
+    /// Its write is one of the background.
+    is_cleaned: bool,
+    /// It has dirty sectors of commands that were answered.
+    is_acknowledged: bool,
+    /// It is among the dirty ones of the cache.
+    is_listed: bool,
     /// Whether dirty sectors are to be written as soon as possible.
     is_write_wanted: bool,
     /// Whether the next write must be durable.
@@ -199,19 +236,25 @@ pub(crate) enum Active {
 impl State {
     pub(crate) fn new(
         shape: Shape,
-        frames: Arc<[Mutex<Frame>]>,
+        frames: Arc<Frames>,
         backing: Arc<dyn Backing>,
-        budget: Arc<Budget>,
-    ) -> Self {
-        let count = frames.len();
-        Self {
+        budget: &Arc<Budget>,
+        cache: Option<CacheOptions>,
+    ) -> Result<Self, MemoryError> {
+        let cache = cache.map(|options| Cache::new(options, shape.frame_bytes()));
+        let kept = cache.as_ref().map_or(0, |cache| cache.kept_frames);
+        let mut charge = budget.overdraw(0);
+        charge.resize(charge_bytes(shape, kept))?;
+        Ok(Self {
             shape,
             frames,
             backing,
-            budget,
-            slots: (0..count).map(|_| Slot::default()).collect(),
-            map: HashMap::with_capacity(count),
-            free: (0..count as u32).rev().collect(),
+            charge,
+            frames_with_memory: 0,
+            slots: Vec::new(),
+            cache,
+            map: HashMap::new(),
+            free: VecDeque::new(),
             idle_frames: 0,
             soon_free: 0,
             leases: Vec::new(),
@@ -226,16 +269,16 @@ impl State {
             done: VecDeque::new(),
             scratch: Vec::new(),
             is_closed: false,
+        })
+    }
+
+    /// The frame that holds a window block. [`Status::Busy`] if none does: its command's lease has
+    /// ended, or another command's failed write took the contents away.
+    pub(crate) fn frame_of(&self, block: u64) -> Result<u32, Status> {
+        if self.is_closed {
+            return Err(Status::Gone);
         }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    /// The frame that holds a window block.
-    pub(crate) fn frame_of(&self, block: u64) -> Option<u32> {
-        self.map.get(&block).copied()
+        self.map.get(&block).copied().ok_or(Status::Busy)
     }
 
     /// The request of this name, which is in flight.
@@ -346,16 +389,15 @@ impl State {
     }
 }
 
-/// Locks a frame. A panic under the lock leaves no half-changed frame that anyone would read: its
-/// state was asserted before its bytes changed.
-pub(crate) fn lock(frame: &Mutex<Frame>) -> MutexGuard<'_, Frame> {
-    frame.lock().unwrap_or_else(PoisonError::into_inner)
+/// What `frames` frames are charged.
+fn charge_bytes(shape: Shape, frames: usize) -> u64 {
+    frames as u64 * shape.frame_bytes() as u64
 }
 
 /// Locks a frame of a state, borrowing only its frames.
 macro_rules! frame {
     ($state:expr, $frame:expr) => {
-        $crate::state::lock(&$state.frames[$frame as usize])
+        $state.frames.lock($frame)
     };
 }
 use frame;

@@ -1,5 +1,6 @@
 //! The window against a model, with every operation, any order of completions, and failures.
 
+mod caching;
 mod model;
 mod play;
 
@@ -13,6 +14,7 @@ use memory::Budget;
 use proptest::prelude::*;
 
 use crate::backing::{Backing, BackingError, Request};
+use crate::cache::{CacheMode, CacheOptions};
 use crate::state::Shape;
 use crate::window::Window;
 
@@ -40,6 +42,27 @@ impl Reports {
 }
 
 fn window(frames_max: u32, budget_bytes: u64) -> (Arc<Window>, Arc<Disk>, Arc<Reports>) {
+    window_with(frames_max, budget_bytes, None)
+}
+
+/// A cache that keeps `kept` of its `frames_max` frames.
+fn cache(frames_max: u32, kept: u64, mode: CacheMode) -> (Arc<Window>, Arc<Disk>, Arc<Reports>) {
+    window_with(frames_max, 1 << 20, Some(options(kept, mode)))
+}
+
+fn options(kept: u64, mode: CacheMode) -> CacheOptions {
+    CacheOptions {
+        mode,
+        kept_bytes: kept * ((SECTOR as u64) << FRAME_SHIFT),
+        bypass_bytes: 0,
+    }
+}
+
+fn window_with(
+    frames_max: u32,
+    budget_bytes: u64,
+    cache: Option<CacheOptions>,
+) -> (Arc<Window>, Arc<Disk>, Arc<Reports>) {
     let disk = Arc::new(Disk::new(SECTORS as usize));
     let reports = Arc::new(Reports::default());
     let shape = Shape {
@@ -50,11 +73,16 @@ fn window(frames_max: u32, budget_bytes: u64) -> (Arc<Window>, Arc<Disk>, Arc<Re
     let window = Window::with_shape(
         Geometry::new(BlockSize::B512, Blocks(SECTORS)),
         shape,
+        cache,
         Arc::clone(&disk) as Arc<dyn Backing>,
-        Arc::new(Budget::new(budget_bytes)),
+        &Arc::new(Budget::new(budget_bytes)),
         Arc::clone(&reports) as Arc<dyn Completions>,
     );
-    (Arc::new(window), disk, reports)
+    (
+        Arc::new(window.expect("the budget is large enough")),
+        disk,
+        reports,
+    )
 }
 
 fn extent(lba: u64, blocks: u64) -> Extent {
@@ -312,7 +340,25 @@ proptest! {
         frames_max in 2_u32..7,
         actions in proptest::collection::vec(any::<Action>(), 1..200),
     ) {
-        let mut play = Play::new(frames_max);
+        let mut play = Play::new(frames_max, None);
+        for action in actions {
+            play.act(action);
+        }
+        play.finish();
+    }
+
+    #[test]
+    fn a_cache_does_what_a_vector_does(
+        frames_max in 4_u32..9,
+        kept in 1_u64..5,
+        mode in prop_oneof![
+            Just(CacheMode::WriteThrough),
+            Just(CacheMode::WriteAround),
+            Just(CacheMode::WriteBack),
+        ],
+        actions in proptest::collection::vec(any::<Action>(), 1..200),
+    ) {
+        let mut play = Play::new(frames_max, Some(options(kept, mode)));
         for action in actions {
             play.act(action);
         }

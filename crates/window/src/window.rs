@@ -7,46 +7,43 @@ use block::{
     Admission, BlockSize, Blocks, Completion, Completions, DataUse, Extent, Geometry, Intent, Lba,
     Op, OpKind, Persistence, ReadDest, Settled, Status, Ticket,
 };
-use memory::Budget;
+use memory::{Budget, MemoryError};
 
-use crate::backing::{Backing, BackingClient, BackingError, BackingOp, RequestId};
+use crate::backing::{Backing, BackingClient, BackingOp, Ended, RequestId};
+use crate::cache::{CacheOptions, CacheStatistics};
 use crate::frame::{Frame, FrameState, byte_range};
+use crate::frames::Frames;
+use crate::options::WindowOptions;
 use crate::sectors::{SECTORS_MAX, SectorSet};
-use crate::state::{Active, Piece, Shape, State, lock};
+use crate::state::{Active, Piece, Shape, State};
 
 /// The longest operation that is atomic as a whole, besides compare-and-writes: what SCSI's WRITE
 /// ATOMIC may write.
 const ATOMIC_LEN_BYTES_MAX: usize = 128 << 10;
 /// The most frames of one atomic operation: a compare-and-write has at most 512 KiB.
-const ATOMIC_FRAMES_MAX: usize = 33;
+const ATOMIC_FRAMES_MAX: usize = 129;
 /// Completions that are reported between two looks at the list of them.
 const BATCH: usize = 16;
 /// The connection of commands of the window itself.
 const INTERNAL: u64 = u64::MAX;
-
-/// How large a window is.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowOptions {
-    /// Bytes of a frame: a power of two from [`FRAME_BYTES_MIN`](Self::FRAME_BYTES_MIN) to
-    /// [`FRAME_BYTES_MAX`](Self::FRAME_BYTES_MAX).
-    pub frame_bytes: u32,
-    /// The most memory of all frames in bytes. It is charged to the budget when it is used.
-    pub memory_bytes_max: u64,
-}
-
-impl WindowOptions {
-    /// The smallest frame.
-    pub const FRAME_BYTES_MIN: u32 = 16 << 10;
-    /// The largest frame.
-    pub const FRAME_BYTES_MAX: u32 = 64 << 10;
-}
+/// The internal command, which is one at a time.
+const INTERNAL_TICKET: Ticket = Ticket {
+    connection: INTERNAL,
+    slot: 0,
+    generation: 0,
+};
+/// Fills the rest of a batch.
+const NO_COMPLETION: Completion = Completion {
+    ticket: INTERNAL_TICKET,
+    result: Ok(()),
+};
 
 /// Blocks of a backing that are in memory. See the crate.
 pub struct Window {
     shape: Shape,
     block_size: BlockSize,
     blocks: AtomicU64,
-    frames: Arc<[Mutex<Frame>]>,
+    frames: Arc<Frames>,
     state: Mutex<State>,
     completions: Arc<dyn Completions>,
     /// The command of the window itself: held while it is executed.
@@ -57,6 +54,10 @@ pub struct Window {
 impl Window {
     /// A window on `backing`, which has the given size and blocks. Commands that waited are reported
     /// to `completions`.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it takes a share of the budget, as of the rest"
+    )]
     pub fn new(
         geometry: Geometry,
         options: WindowOptions,
@@ -64,36 +65,46 @@ impl Window {
         budget: Arc<Budget>,
         completions: Arc<dyn Completions>,
     ) -> Self {
-        let frame_bytes = options.frame_bytes;
-        assert!(
-            (WindowOptions::FRAME_BYTES_MIN..=WindowOptions::FRAME_BYTES_MAX)
-                .contains(&frame_bytes)
-                && frame_bytes.is_power_of_two(),
-            "the frame size is one of the allowed ones"
-        );
-        let sector_shift = geometry.block_size.shift();
-        let shape = Shape {
-            sector_shift,
-            frame_shift: frame_bytes.trailing_zeros() - sector_shift,
-            frames_max: (options.memory_bytes_max / u64::from(frame_bytes)).max(1) as u32,
+        let shape = Shape::new(geometry, options);
+        Self::with_shape(geometry, shape, None, backing, &budget, completions)
+            .expect("a window that keeps nothing takes no memory yet")
+    }
+
+    /// A cache: a window that keeps blocks in memory after their commands.
+    ///
+    /// # Errors
+    /// If the budget has no room for the memory that it keeps.
+    pub fn cache(
+        geometry: Geometry,
+        frame_bytes: u32,
+        options: CacheOptions,
+        backing: Arc<dyn Backing>,
+        budget: &Arc<Budget>,
+        completions: Arc<dyn Completions>,
+    ) -> Result<Self, MemoryError> {
+        let window = WindowOptions {
+            frame_bytes,
+            memory_bytes_max: WindowOptions::CACHE_BYTES_MAX,
         };
-        Self::with_shape(geometry, shape, backing, budget, completions)
+        let shape = Shape::new(geometry, window);
+        Self::with_shape(geometry, shape, Some(options), backing, budget, completions)
     }
 
     pub(crate) fn with_shape(
         geometry: Geometry,
         shape: Shape,
+        cache: Option<CacheOptions>,
         backing: Arc<dyn Backing>,
-        budget: Arc<Budget>,
+        budget: &Arc<Budget>,
         completions: Arc<dyn Completions>,
-    ) -> Self {
+    ) -> Result<Self, MemoryError> {
         assert!(
             1 << shape.frame_shift <= SECTORS_MAX,
             "a set of sectors covers a frame"
         );
-        let frames: Arc<[_]> = (0..shape.frames_max).map(|_| Mutex::default()).collect();
-        let state = State::new(shape, Arc::clone(&frames), backing, budget);
-        Self {
+        let frames = Arc::new(Frames::new(shape.frames_max));
+        let state = State::new(shape, Arc::clone(&frames), backing, budget, cache)?;
+        Ok(Self {
             shape,
             block_size: geometry.block_size,
             blocks: AtomicU64::new(geometry.blocks.0),
@@ -102,7 +113,7 @@ impl Window {
             completions,
             internal: Mutex::default(),
             internal_done: (Mutex::default(), Condvar::new()),
-        }
+        })
     }
 
     /// Block size and capacity.
@@ -128,9 +139,6 @@ impl Window {
 
     /// See [`block::Volume::execute`].
     pub fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        if self.state().is_closed() {
-            return Err(Status::Gone);
-        }
         match op {
             Op::Read { extent, dest } => match dest {
                 ReadDest::Copy(buffer) => self.read(extent, buffer),
@@ -184,12 +192,6 @@ impl Window {
     /// # Errors
     /// What the backing says.
     pub fn erase_all(&self) -> Result<(), Status> {
-        let _one_at_a_time = self.internal.lock();
-        let ticket = Ticket {
-            connection: INTERNAL,
-            slot: 0,
-            generation: 0,
-        };
         let extent = Extent::new(Lba(0), self.geometry().blocks);
         let intent = Intent {
             kind: OpKind::Discard,
@@ -198,11 +200,54 @@ impl Window {
             data_use: DataUse::Erase,
             persistence: Persistence::Durable,
         };
-        if let Admission::Fail(status, _) = self.admit(&intent, ticket) {
+        self.run_internal(&intent, Op::Discard { extent })
+    }
+
+    /// Writes everything that is dirty, and waits until the backing has flushed. Not for threads of
+    /// sessions or of the backing.
+    ///
+    /// # Errors
+    /// What the backing says. What could not be written stays in memory.
+    pub fn flush(&self) -> Result<(), Status> {
+        let intent = Intent {
+            kind: OpKind::Flush,
+            extents: &[],
+            len_bytes: 0,
+            data_use: DataUse::Flush,
+            persistence: Persistence::Durable,
+        };
+        self.run_internal(&intent, Op::Flush)
+    }
+
+    /// Begins to write at most `frames` dirty frames of a cache in the background, in ascending order.
+    pub fn clean(&self, frames: usize) {
+        self.state().begin_cleaning(frames);
+    }
+
+    /// Changes what a cache is set to, and evicts what it cannot keep any more.
+    ///
+    /// # Errors
+    /// If the budget has no room for the memory. Nothing changes then.
+    pub fn set_cache(&self, options: CacheOptions) -> Result<(), MemoryError> {
+        self.state().set_cache(options)?;
+        while self.state().trim() {}
+        Ok(())
+    }
+
+    /// What a cache has done. All zeros if the window is none.
+    pub fn cache_statistics(&self) -> CacheStatistics {
+        self.state().cache_statistics()
+    }
+
+    /// A command that neither waits for blocks nor belongs to a session.
+    fn run_internal(&self, intent: &Intent<'_>, op: Op<'_>) -> Result<(), Status> {
+        let _one_at_a_time = self.internal.lock();
+        let ticket = INTERNAL_TICKET;
+        if let Admission::Fail(status, _) = self.admit(intent, ticket) {
             return Err(status);
         }
-        let erased = self.execute(Op::Discard { extent });
-        let settled = erased.and_then(|()| self.settle(ticket));
+        let executed = self.execute(op);
+        let settled = executed.and_then(|()| self.settle(ticket));
         let result = match settled {
             Ok(Settled::Later) => self.wait_internal(),
             Ok(Settled::Done) => Ok(()),
@@ -240,22 +285,62 @@ impl Window {
     /// Reports completions without the lock.
     fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         loop {
-            let batch: [Option<Completion>; BATCH] = std::array::from_fn(|_| state.next_done());
+            let mut batch = [NO_COMPLETION; BATCH];
+            let mut count = 0;
+            while count < BATCH
+                && let Some(completion) = state.next_done()
+            {
+                batch[count] = completion;
+                count += 1;
+            }
             drop(state);
-            for completion in batch.into_iter().flatten() {
-                if completion.ticket.connection == INTERNAL {
+            if count == 0 {
+                return;
+            }
+            let is_internal = |of: &Completion| of.ticket.connection == INTERNAL;
+            let same_receiver = |a: &Completion, b: &Completion| is_internal(a) == is_internal(b);
+            for group in batch[..count].chunk_by(same_receiver) {
+                if is_internal(&group[0]) {
                     let (done, is_done) = &self.internal_done;
-                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(completion.result);
+                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(group[0].result);
                     is_done.notify_all();
                 } else {
-                    self.completions.done(completion);
+                    self.completions.done_all(group);
                 }
-            }
-            if batch[BATCH - 1].is_none() {
-                return;
             }
             state = self.state();
         }
+    }
+
+    /// At most [`BATCH`] requests have ended.
+    fn done_batch(&self, ended: &[Ended<'_>]) {
+        let mut actives = [None; BATCH];
+        let state = self.state();
+        for (active, ended) in actives.iter_mut().zip(ended) {
+            *active = Some(state.active(ended.id));
+        }
+        drop(state);
+        for (active, ended) in actives.iter().zip(ended) {
+            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
+            if let (Some(Active::Fill { frame, run }), Ok(bytes)) = (*active, ended.result) {
+                self.frames
+                    .lock(frame)
+                    .land(run, bytes, self.shape.sector_shift);
+            }
+        }
+        let mut state = self.state();
+        for (active, ended) in actives.into_iter().flatten().zip(ended) {
+            let error = ended.result.err();
+            state.retire(ended.id);
+            match active {
+                Active::Fill { frame, run } => state.end_fill(frame, run, error),
+                Active::Write { frame, run } => state.end_write(frame, run, error),
+                Active::Flush => state.end_flush(error),
+                Active::Erasure(number) => state.end_erasure(number, error),
+            }
+        }
+        state.serve_queue();
+        self.deliver(state);
     }
 
     /// Checks that blocks exist and that data are as long as they are.
@@ -267,11 +352,10 @@ impl Window {
         Ok(())
     }
 
-    /// Locks the frame that holds a window block. [`Status::Busy`] if none does: its command's lease
-    /// has ended, or another command's failed write took the contents away.
+    /// Locks the frame that holds a window block. See [`State::frame_of`].
     fn frame(&self, block: u64) -> Result<MutexGuard<'_, Frame>, Status> {
-        let index = self.state().frame_of(block).ok_or(Status::Busy)?;
-        let frame = lock(&self.frames[index as usize]);
+        let index = self.state().frame_of(block)?;
+        let frame = self.frames.lock(index);
         // Without a lease, it may have been given to another window block meanwhile.
         if frame.state == FrameState::Absent || frame.block != block {
             return Err(Status::Busy);
@@ -352,7 +436,7 @@ impl Window {
         {
             let state = self.state();
             for (entry, piece) in found.iter_mut().zip(self.shape.pieces(extent)) {
-                let frame = state.frame_of(piece.block).ok_or(Status::Busy)?;
+                let frame = state.frame_of(piece.block)?;
                 *entry = (frame, Some(piece));
             }
         }
@@ -365,13 +449,25 @@ impl Window {
             let Some(piece) = piece else {
                 break;
             };
-            let frame = lock(&self.frames[index as usize]);
+            let frame = self.frames.lock(index);
             if frame.state == FrameState::Absent || frame.block != piece.block {
                 return Err(Status::Busy);
             }
             *entry = Some((piece, frame));
         }
         Ok(locked)
+    }
+
+    /// Whether a sector is newer than what the backing has confirmed.
+    #[cfg(test)]
+    pub(crate) fn is_unwritten(&self, sector: u64) -> bool {
+        let Ok(frame) = self.frame(sector >> self.shape.frame_shift) else {
+            return false;
+        };
+        let first = sector & ((1 << self.shape.frame_shift) - 1);
+        let sector = SectorSet::span(first as u32, 1);
+        let in_flight = frame.writing.and(frame.valid);
+        frame.dirty.or(in_flight).has_all(sector)
     }
 
     #[cfg(test)]
@@ -397,30 +493,13 @@ impl BackingClient for Window {
         };
         let start = byte_range(run.0, run.1, self.shape.sector_shift).start + offset_bytes;
         // The write may carry newer bytes than it had to. They are dirty, and are written again.
-        buffer
-            .copy_from_slice(lock(&self.frames[frame as usize]).bytes(start..start + buffer.len()));
+        buffer.copy_from_slice(self.frames.lock(frame).bytes(start..start + buffer.len()));
     }
 
-    fn done(&self, id: RequestId, result: Result<&[u8], BackingError>) {
-        let active = self.state().active(id);
-        if let Active::Fill { frame, run } = active {
-            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
-            if let Ok(bytes) = result {
-                let shift = self.shape.sector_shift;
-                lock(&self.frames[frame as usize]).land(run, bytes, shift);
-            }
+    fn done_all(&self, ended: &[Ended<'_>]) {
+        for batch in ended.chunks(BATCH) {
+            self.done_batch(batch);
         }
-        let error = result.err();
-        let mut state = self.state();
-        state.retire(id);
-        match active {
-            Active::Fill { frame, run } => state.end_fill(frame, run, error),
-            Active::Write { frame, run } => state.end_write(frame, run, error),
-            Active::Flush => state.end_flush(error),
-            Active::Erasure(number) => state.end_erasure(number, error),
-        }
-        state.serve_queue();
-        self.deliver(state);
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use volume::{ByteSize, Provision, VolumeKind, VolumeSpec};
+use volume::{ByteSize, CacheModeName, CacheSettings, Provision, VolumeKind, VolumeSpec};
 
 use crate::text::{Size, Text};
 
@@ -23,7 +23,7 @@ pub struct KindFields(pub VolumeKind);
 struct Fields {
     /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `snapshot` shows what another volume was at one
     /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other volumes one after another, `stripe`
-    /// units of other volumes in turn.
+    /// units of other volumes in turn, `cache` is memory in front of another volume.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
@@ -35,7 +35,7 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
-    /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of.
+    /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of. For `cache`: the slower volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     of: Option<String>,
@@ -47,6 +47,22 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     stripe_unit: Option<Size>,
+    /// For `cache`: its memory, at most the size of the slower volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    cache_size: Option<Size>,
+    /// For `cache`: `write-through`, which is the default, `write-around` or `write-back`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    cache_mode: Option<Text<CacheModeName>>,
+    /// For `cache`: bytes that it keeps and evicts as one, a power of two from 4 KiB to 64 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    cache_block: Option<Size>,
+    /// For `cache`: commands that continue a sequential stream beyond this length leave nothing in it; 0 turns that off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    sequential_bypass: Option<Size>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -59,16 +75,17 @@ enum Name {
     Clone,
     Linear,
     Stripe,
+    Cache,
 }
 
 /// A field that a kind needs, or does not have.
 #[derive(Debug, thiserror::Error)]
 pub enum KindFault {
     /// It is made of something.
-    #[error("a snapshot or a clone needs `of`, the name of what it is of")]
+    #[error("a snapshot, a clone or a cache needs `of`, the name of what it is of")]
     NoParent,
     /// It is made of nothing.
-    #[error("`of` is for kind snapshot or clone; leave it out, or set `kind`")]
+    #[error("`of` is for kind snapshot, clone or cache; leave it out, or set `kind`")]
     Parent,
     /// Memory is allocated when it is needed.
     #[error("`provisioning` is for kinds ram and file; leave it out")]
@@ -90,6 +107,14 @@ pub enum KindFault {
     /// Only stripes have units.
     #[error("`stripe_unit` is for kind stripe; leave it out, or set kind = \"stripe\"")]
     StripeUnit,
+    /// A cache has memory.
+    #[error("a volume of kind cache needs the size of its memory: cache_size = \"1G\"")]
+    NoCacheSize,
+    /// Only caches have settings of caches.
+    #[error(
+        "`cache_size`, `cache_mode`, `cache_block` and `sequential_bypass` are for kind cache; leave them out, or set kind = \"cache\""
+    )]
+    CacheField,
 }
 
 impl TryFrom<Fields> for KindFields {
@@ -100,6 +125,7 @@ impl TryFrom<Fields> for KindFields {
         fields.check()?;
         let of = fields.of.ok_or(KindFault::NoParent);
         let members = fields.members.ok_or(KindFault::NoMembers);
+        let bytes = |size: Option<Size>, default| size.map_or(default, |size| ByteSize(size.0));
         Ok(Self(match fields.kind {
             Name::Ram => VolumeKind::Ram { provision },
             Name::File => VolumeKind::File {
@@ -114,6 +140,17 @@ impl TryFrom<Fields> for KindFields {
                 unit: match fields.stripe_unit {
                     Some(unit) => ByteSize(unit.0),
                     None => VolumeSpec::UNIT_DEFAULT,
+                },
+            },
+            Name::Cache => VolumeKind::Cache {
+                of: [of?],
+                settings: CacheSettings {
+                    size: ByteSize(fields.cache_size.ok_or(KindFault::NoCacheSize)?.0),
+                    mode: fields
+                        .cache_mode
+                        .map_or_else(Default::default, |text| text.0.0),
+                    block: bytes(fields.cache_block, CacheSettings::BLOCK_DEFAULT),
+                    bypass: bytes(fields.sequential_bypass, CacheSettings::BYPASS_DEFAULT),
                 },
             },
         }))
@@ -136,7 +173,7 @@ impl Fields {
             &provisioned,
             KindFault::Provisioning,
         )?;
-        let derived = [Name::Snapshot, Name::Clone];
+        let derived = [Name::Snapshot, Name::Clone, Name::Cache];
         of_kinds(self.of.is_some(), &derived, KindFault::Parent)?;
         let composed = [Name::Linear, Name::Stripe];
         of_kinds(self.members.is_some(), &composed, KindFault::Members)?;
@@ -144,7 +181,10 @@ impl Fields {
             self.stripe_unit.is_some(),
             &[Name::Stripe],
             KindFault::StripeUnit,
-        )
+        )?;
+        let sizes = [self.cache_size, self.cache_block, self.sequential_bypass];
+        let is_set = sizes.iter().any(Option::is_some) || self.cache_mode.is_some();
+        of_kinds(is_set, &[Name::Cache], KindFault::CacheField)
     }
 }
 
@@ -181,6 +221,15 @@ impl From<KindFields> for Fields {
                 kind: Name::Stripe,
                 members: Some(members),
                 stripe_unit: Some(Size(unit.0)),
+                ..Self::default()
+            },
+            VolumeKind::Cache { of: [of], settings } => Self {
+                kind: Name::Cache,
+                of: Some(of),
+                cache_size: Some(Size(settings.size.0)),
+                cache_mode: Some(Text(CacheModeName(settings.mode))),
+                cache_block: Some(Size(settings.block.0)),
+                sequential_bypass: Some(Size(settings.bypass.0)),
                 ..Self::default()
             },
         }

@@ -6,12 +6,13 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Serialize};
 use server::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
 use utoipa::ToSchema;
-use volume::Progress;
+use volume::{ByteSize, CacheModeName, CacheSettings, Progress, VolumeError, VolumeKind};
 
 use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
-    Access, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, Nsid, Target, Volume,
+    Access, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields, Nsid, Target,
+    Volume,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -30,6 +31,44 @@ pub struct VolumePatch {
     /// All filters; an empty object clears them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters: Option<Filters>,
+    /// Of a cache: its memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1 GiB")]
+    pub cache_size: Option<Size>,
+    /// Of a cache: `write-through`, `write-around` or `write-back`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "write-back")]
+    pub cache_mode: Option<Text<CacheModeName>>,
+    /// Of a cache: commands that continue a sequential stream beyond this length leave nothing in it; 0 turns that off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1 MiB")]
+    pub sequential_bypass: Option<Size>,
+}
+
+impl VolumePatch {
+    /// The kind with changed settings of a cache.
+    fn kind(&self, name: &VolumeName, from: &VolumeKind) -> Result<VolumeKind, ServerError> {
+        let sizes = [self.cache_size, self.sequential_bypass];
+        if self.cache_mode.is_none() && sizes.iter().all(Option::is_none) {
+            return Ok(from.clone());
+        }
+        let VolumeKind::Cache { of, settings } = from else {
+            return Err(ServerError::Volume {
+                volume: name.clone(),
+                source: VolumeError::NotACache { kind: from.clone() },
+            });
+        };
+        let bytes = |size: Option<Size>, now| size.map_or(now, |size| ByteSize(size.0));
+        Ok(VolumeKind::Cache {
+            of: of.clone(),
+            settings: CacheSettings {
+                size: bytes(self.cache_size, settings.size),
+                mode: self.cache_mode.map_or(settings.mode, |text| text.0.0),
+                bypass: bytes(self.sequential_bypass, settings.bypass),
+                ..*settings
+            },
+        })
+    }
 }
 
 /// Who may use a target. With neither, hosts on this machine alone.
@@ -116,6 +155,7 @@ impl Engine {
         let to = Volume {
             size: patch.size.unwrap_or(from.size),
             read_only: patch.read_only.unwrap_or(from.read_only),
+            kind: KindFields(patch.kind(name, &from.kind.0)?),
             filters: patch.filters.unwrap_or_else(|| from.filters.clone()),
             ..from.clone()
         };
@@ -159,6 +199,10 @@ impl Engine {
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), EngineError> {
         let _busy = self.shared.busy.enter(name, "removal", 0)?;
         self.defined_volume(name)?;
+        if force == Force::No {
+            // Before anything changes, since it may fail.
+            self.server().flush_volume(name)?;
+        }
         let mut store = self.begin();
         self.guard_children(name)?;
         let (mut targets, mut changes) = (Vec::new(), Vec::new());

@@ -172,7 +172,7 @@ struct Driver(Mailbox<()>);
 impl ExternalDriver for Driver {
     fn wake(&self, _: ConnectionId) {}
 
-    fn complete(&self, _: block::Completion) {}
+    fn complete(&self, _: &[block::Completion]) {}
 
     fn close(&self, _: ConnectionId) {}
 

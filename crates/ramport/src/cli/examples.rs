@@ -25,7 +25,9 @@ Examples:
     ramport volume create v1 --file /dev/nvme0n1 --block-size 4096
   Two volumes one after another; and units of 16 KiB of three in turn:
     ramport volume create l0 --linear rd0,rd2
-    ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K";
+    ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
+  512 MiB of memory in front of a volume in a file:
+    ramport volume create c0 --cache-of v0 --cache-size 512M";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:
@@ -228,6 +230,13 @@ Examples:
   Create a third volume, and let a linear volume grow by it:
     ramport volume create c --size 1G
     ramport volume add-member l0 c";
+
+pub(crate) const VOLUME_CACHE: &str = "\
+Examples:
+  Answer writes when they are in the cache; hosts flush what has to be safe:
+    ramport volume cache c0 --mode write-back
+  Give it more memory, and keep long sequential streams, too:
+    ramport volume cache c0 --size 1G --sequential-bypass 0";
 
 pub(crate) const VOLUME_SHRINK: &str = "\
 Examples:

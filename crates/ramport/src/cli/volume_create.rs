@@ -1,7 +1,7 @@
 //! Options of `ramport volume create` and `add-member`.
 
 use clap::{Args, ValueHint};
-use control::{ByteSize, Provision, Size, VolumeKind};
+use control::{ByteSize, CacheModeName, CacheSettings, Provision, Size, VolumeKind};
 
 use super::IdentityArgs;
 
@@ -11,10 +11,10 @@ pub(crate) struct VolumeCreateArgs {
     pub(crate) name: String,
     /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, and of members, the size
     /// is known
-    #[arg(long, short, required_unless_present_any = ["file", "linear", "stripe"])]
+    #[arg(long, short, required_unless_present_any = ["file", "linear", "stripe", "cache_of"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe"])]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe", "cache_of"])]
     pub(crate) file: Option<String>,
     #[command(flatten)]
     pub(crate) members: MembersArgs,
@@ -22,7 +22,7 @@ pub(crate) struct VolumeCreateArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<Size>,
     /// Allocate all its memory, or the space of its file, now
-    #[arg(long, conflicts_with_all = ["linear", "stripe"])]
+    #[arg(long, conflicts_with_all = ["linear", "stripe", "cache_of"])]
     pub(crate) thick: bool,
     /// Reject writes
     #[arg(long)]
@@ -66,11 +66,44 @@ pub(crate) struct MembersArgs {
     /// Bytes of a unit of --stripe: a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", default_value = "64K", requires = "stripe")]
     pub(crate) stripe_unit: Size,
+    /// Put memory in front of this volume, as a cache
+    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["linear", "stripe"], requires = "cache_size")]
+    pub(crate) cache_of: Option<String>,
+    /// The memory of the cache
+    #[arg(long, value_name = "SIZE", requires = "cache_of")]
+    pub(crate) cache_size: Option<Size>,
+    /// What becomes of writes: write-through, write-around or write-back, which loses at a crash what
+    /// hosts have not flushed
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "write-through",
+        requires = "cache_of"
+    )]
+    pub(crate) cache_mode: CacheModeName,
+    /// Bytes that the cache keeps and evicts as one: a power of two from 4K to 64K
+    #[arg(long, value_name = "SIZE", default_value = "4K", requires = "cache_of")]
+    pub(crate) cache_block: Size,
+    /// Commands that continue a sequential stream beyond this length leave nothing in the cache; 0 turns
+    /// that off
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "cache_of")]
+    pub(crate) sequential_bypass: Size,
 }
 
 impl MembersArgs {
     /// The kind that the options choose, if they choose one.
     pub(crate) fn kind(&self) -> Option<VolumeKind> {
+        if let (Some(of), Some(size)) = (self.cache_of.clone(), self.cache_size) {
+            return Some(VolumeKind::Cache {
+                of: [of],
+                settings: CacheSettings {
+                    size: ByteSize(size.0),
+                    mode: self.cache_mode.0,
+                    block: ByteSize(self.cache_block.0),
+                    bypass: ByteSize(self.sequential_bypass.0),
+                },
+            });
+        }
         if let Some(members) = self.linear.clone() {
             return Some(VolumeKind::Linear { members });
         }
@@ -86,4 +119,27 @@ pub(crate) struct AddMemberArgs {
     pub(crate) name: String,
     /// The volume that becomes its last member; it has the same block size, and no other use
     pub(crate) member: String,
+}
+
+/// What to change of a cache; what is not given stays.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct CacheChanges {
+    /// What becomes of writes: write-through, write-around or write-back
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<CacheModeName>,
+    /// The memory of the cache
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Size>,
+    /// Commands that continue a longer sequential stream leave nothing in the cache; 0 turns that off
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) sequential_bypass: Option<Size>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    /// The cache
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) changes: CacheChanges,
 }

@@ -290,7 +290,7 @@ const PANICS: &str = "RAMPORT_TEST_PANICS";
 fn a_panic_restores_the_terminal_before_its_message() {
     if std::env::var_os(PANICS).is_some() {
         let shown = on_terminal(|terminal| {
-            terminal.draw(|frame| frame.render_widget("a screen", frame.area()))?;
+            terminal.draw(|frame| frame.render_widget("figures", frame.area()))?;
             panic!("the screen is wrong");
         });
         shown.expect("a terminal");
@@ -306,7 +306,7 @@ fn a_panic_restores_the_terminal_before_its_message() {
     // The alternate screen (xterm's control sequences, DECSET 1049) is entered and left.
     terminal.wait_for("\u{1b}[?1049h");
     let screen = terminal.wait_for("\u{1b}[?1049l");
-    assert!(screen.contains("a screen"), "{screen:?}");
+    assert!(screen.contains("figures"), "{screen:?}");
     assert!(!screen.contains("the screen is wrong"), "{screen:?}");
     terminal.wait_for("the screen is wrong");
     terminal.wait_for("status 101");

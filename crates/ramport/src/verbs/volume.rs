@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Volume, VolumeKind,
-    VolumePatch, VolumeState, VolumeView, path_part, readable,
+    BlockLen, CacheView, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Text,
+    Volume, VolumeKind, VolumePatch, VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -49,6 +49,15 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         VolumeVerb::AddMember(AddMemberArgs { name, member }) => {
             let path = format!("{}/members/{}", path(&name), path_part(&member));
             show(daemon, &daemon.client.post(&path, &())?)
+        }
+        VolumeVerb::Cache(args) => {
+            let patch = VolumePatch {
+                cache_mode: args.changes.mode.map(Text),
+                cache_size: args.changes.size,
+                sequential_bypass: args.changes.sequential_bypass,
+                ..VolumePatch::default()
+            };
+            change(daemon, &args.name, &patch, false)
         }
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
@@ -262,6 +271,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("reads", statistics(&volume.statistics.read)),
         ("writes", statistics(&volume.statistics.write)),
     ]);
+    fields.extend(volume.cache.as_ref().into_iter().flat_map(cache_fields));
     output::fields(&fields)?;
     if let Some(problem) = &volume.problem {
         let hint = if volume.kind.0.holds_members() {
@@ -284,6 +294,36 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())
+}
+
+/// What a cache has done, in words.
+fn cache_fields(of: &CacheView) -> [(&'static str, String); 4] {
+    let hits = |hits, partial, misses| format!("{hits} hits, {partial} partial, {misses} misses");
+    [
+        (
+            "cached",
+            format!(
+                "{}, {} of it dirty",
+                bytes(of.resident_bytes),
+                bytes(of.dirty_bytes)
+            ),
+        ),
+        (
+            "cache reads",
+            hits(of.read_hits, of.read_partial_hits, of.read_misses),
+        ),
+        (
+            "cache writes",
+            hits(of.write_hits, of.write_partial_hits, of.write_misses),
+        ),
+        (
+            "cache blocks",
+            format!(
+                "{} evicted, {} written back, {} failures; {} commands bypassed",
+                of.evictions, of.write_backs, of.failed_write_backs, of.bypassed
+            ),
+        ),
+    ]
 }
 
 /// The volumes that are made of a volume, in words.

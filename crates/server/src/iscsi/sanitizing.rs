@@ -43,9 +43,11 @@ struct Answers(SyncSender<Completion>);
 impl ExternalDriver for Answers {
     fn wake(&self, _: ConnectionId) {}
 
-    fn complete(&self, completion: Completion) {
-        // One lease awaits one answer at a time. What finds no room answers nothing.
-        let _ = self.0.try_send(completion);
+    fn complete(&self, completions: &[Completion]) {
+        for completion in completions {
+            // One lease awaits one answer at a time. What finds no room answers nothing.
+            let _ = self.0.try_send(*completion);
+        }
     }
 
     fn close(&self, _: ConnectionId) {}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use volume::{Extendable, Member, VolumeError, VolumeKind};
+use volume::{CacheSettings, Extendable, Member, VolumeError, VolumeKind};
 
 use super::targets::VolumeChange;
 use super::volumes::volume_error;
@@ -23,6 +23,33 @@ impl Server {
         state.holders.insert(member.clone(), name.clone());
         state.notify_hosts(name, VolumeChange::Capacity);
         Ok(())
+    }
+
+    /// Changes mode, size or bypass of a cache while it is in use.
+    ///
+    /// # Errors
+    /// If it is no cache, a setting is invalid, the budget has no room, or what was written could not
+    /// be flushed for a mode that promises it.
+    pub fn set_cache(&self, name: &VolumeName, settings: CacheSettings) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        let spec = volume.storage().spec();
+        let set = match volume.storage().cache() {
+            Some(cache) => cache.set(settings),
+            None => Err(VolumeError::NotACache {
+                kind: spec.kind.clone(),
+            }),
+        };
+        set.map_err(|error| volume_error(error, name, &spec))
+    }
+
+    /// Writes what only memory holds of a volume to where it is kept.
+    ///
+    /// # Errors
+    /// If that fails. It stays in memory.
+    pub fn flush_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        let flushed = volume.storage().flush();
+        flushed.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
     /// Checks what [`add_member`](Self::add_member) checks.

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, Driver, ManagedVolume, MemoryError, Origin, Platform, Progress,
-    SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Origin, Platform,
+    Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -139,7 +139,7 @@ impl Server {
                     .map_err(|(_, error)| error)
             }
             VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
-            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } => {
+            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } | VolumeKind::Cache { .. } => {
                 let members = self.members(name, &spec.kind)?;
                 volume::create_composite(spec, members, origin, &self.platform())
             }
@@ -324,8 +324,12 @@ impl Server {
     }
 
     /// Removes a volume and its data, except for a file, which stays. While it is attached this fails, unless forced, which
-    /// detaches it everywhere. While snapshots or clones are made of it this always fails.
+    /// detaches it everywhere. While snapshots or clones are made of it this always fails. What only
+    /// memory holds of it is flushed first; if that fails, the volume stays, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
+        if force == Force::No {
+            self.flush_volume(name)?;
+        }
         let mut state = self.state();
         state.check_running()?;
         state.volume(name)?;
@@ -402,6 +406,7 @@ impl VolumeHandle {
             lock: controls.write_lock(),
             availability: controls.availability(),
             problem: storage.problem(),
+            cache: storage.cache().map(Caching::statistics),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),

@@ -43,11 +43,11 @@ impl Members {
 }
 
 impl Member {
-    pub(super) fn size(&self) -> ByteSize {
+    pub(crate) fn size(&self) -> ByteSize {
         self.volume.storage().spec().size
     }
 
-    pub(super) fn check_blocks(&self, block_size: BlockSize) -> Result<(), VolumeError> {
+    pub(crate) fn check_blocks(&self, block_size: BlockSize) -> Result<(), VolumeError> {
         let own = self.volume.geometry().block_size;
         if own == block_size {
             return Ok(());
@@ -59,7 +59,7 @@ impl Member {
     }
 
     /// Why it is offline, for people.
-    pub(super) fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         match self.volume.storage().problem() {
             Some(problem) => format!("member {} is offline: {problem}", self.name),
             None => format!("member {} is offline", self.name),

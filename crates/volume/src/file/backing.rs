@@ -5,15 +5,17 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{Persistence, Unmap};
 use file_io::{FileCompletion, FileError, FileIo, FileOp, HostDisk, Waker};
 use memory::Charge;
-use window::{Backing, BackingClient, BackingError, BackingOp, Request, RequestId};
+use window::{Backing, BackingClient, BackingError, BackingOp, Ended, Request, RequestId};
 
 /// Requests that the system carries out at a time.
 const DEPTH: u16 = 64;
+/// Requests whose ends are reported in one call.
+const REPORTS: usize = 16;
 /// How long a close waits until the file is free for other uses.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -21,6 +23,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct FileBacking {
     inbox: Mutex<Inbox>,
+    /// Whether the inbox holds what the worker has not seen.
+    has_mail: AtomicBool,
     /// The worker has ended, and its file is closed.
     ended: Condvar,
     /// Whether the worker waits, or is about to.
@@ -50,6 +54,7 @@ impl FileBacking {
         let mut queue = FileIo::on_disk(disk, DEPTH, frame_bytes as usize, None)?;
         let backing = Arc::new(Self {
             inbox: Mutex::default(),
+            has_mail: AtomicBool::new(false),
             ended: Condvar::new(),
             is_asleep: AtomicBool::new(false),
             waker: queue.waker()?,
@@ -59,6 +64,9 @@ impl FileBacking {
             queue,
             slots: vec![None; usize::from(DEPTH)],
             free: (0..DEPTH).collect(),
+            backlog: VecDeque::new(),
+            is_closing: false,
+            polling: Polling::default(),
             buffer_bytes: u64::from(frame_bytes),
             can: Abilities {
                 punch: true,
@@ -75,6 +83,7 @@ impl FileBacking {
     pub(super) fn close(&self) {
         let mut inbox = self.inbox();
         inbox.is_closing = true;
+        self.has_mail.store(true, Ordering::SeqCst);
         self.waker.wake();
         let ended = self
             .ended
@@ -90,6 +99,7 @@ impl FileBacking {
 impl Backing for FileBacking {
     fn submit(&self, request: Request) {
         self.inbox().requests.push_back(request);
+        self.has_mail.store(true, Ordering::SeqCst);
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
         }
@@ -103,10 +113,56 @@ pub(super) struct Worker {
     queue: FileIo,
     slots: Vec<Option<Job>>,
     free: Vec<u16>,
+    /// Requests that wait for a free slot.
+    backlog: VecDeque<Request>,
+    is_closing: bool,
+    polling: Polling,
     buffer_bytes: u64,
     can: Abilities,
     disk: Arc<HostDisk>,
     _charge: Charge,
+}
+
+/// How long the worker polls for the next request while none is in flight. Polling that found work is
+/// extended, polling that found none is shortened, so an idle worker only sleeps. To wake a thread
+/// takes up to 30 µs on a virtual machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Polling {
+    span: Duration,
+}
+
+impl Polling {
+    /// The first span, and the shortest above nothing.
+    const SPAN_MIN: Duration = Duration::from_micros(20);
+    /// The longest span: a host on the same network has sent its next command by then.
+    const SPAN_MAX: Duration = Duration::from_micros(80);
+
+    fn is_over(self, polled: Duration) -> bool {
+        polled >= self.span
+    }
+
+    /// Work came while the worker polled.
+    fn found_work(&mut self, polled: Duration) {
+        if polled < self.span {
+            self.lengthen();
+        }
+    }
+
+    /// Work came this long after the worker had none.
+    fn woke(&mut self, waited: Duration) {
+        if waited < Self::SPAN_MAX {
+            self.lengthen();
+        } else {
+            self.span /= 2;
+            if self.span < Self::SPAN_MIN {
+                self.span = Duration::ZERO;
+            }
+        }
+    }
+
+    fn lengthen(&mut self) {
+        self.span = (self.span * 2).clamp(Self::SPAN_MIN, Self::SPAN_MAX);
+    }
 }
 
 /// Which ways to zero a range the file or device has not refused.
@@ -143,16 +199,17 @@ impl Worker {
     fn run(mut self, client: &dyn BackingClient) {
         let mut done = Vec::with_capacity(usize::from(DEPTH));
         loop {
-            let is_over = self.take_requests(client);
-            if is_over {
+            self.take_requests(client);
+            let is_idle = self.backlog.is_empty() && self.queue.in_flight() == 0;
+            if self.is_closing && is_idle {
                 break;
             }
             done.clear();
             if self.wait(&mut done).is_err() {
                 break;
             }
-            for completion in done.drain(..) {
-                self.complete(completion, client);
+            for batch in done.chunks(REPORTS) {
+                self.complete_all(batch, client);
             }
         }
         let backing = Arc::clone(&self.backing);
@@ -165,7 +222,8 @@ impl Worker {
         // Waits for what is in flight.
         drop(self.queue);
         self.disk.unlock();
-        let requests = std::mem::take(&mut backing.inbox().requests);
+        let mut requests = self.backlog;
+        requests.append(&mut backing.inbox().requests);
         let left = left.into_iter();
         for id in left.chain(requests.into_iter().map(|request| request.id)) {
             client.done(id, Err(BackingError::Gone));
@@ -174,34 +232,48 @@ impl Worker {
         backing.ended.notify_all();
     }
 
-    /// Starts what fits into free slots. Whether nothing is left, and nothing will come.
-    fn take_requests(&mut self, client: &dyn BackingClient) -> bool {
-        while let Some(slot) = self.free.pop() {
+    /// Starts what fits into free slots.
+    fn take_requests(&mut self, client: &dyn BackingClient) {
+        if self.backing.has_mail.swap(false, Ordering::SeqCst) {
             let mut inbox = self.backing.inbox();
-            let Some(request) = inbox.requests.pop_front() else {
-                self.free.push(slot);
-                return inbox.is_closing && self.queue.in_flight() == 0;
-            };
-            drop(inbox);
-            self.begin(slot, request, client);
+            self.backlog.append(&mut inbox.requests);
+            self.is_closing = inbox.is_closing;
         }
-        false
+        while !self.backlog.is_empty()
+            && let Some(slot) = self.free.pop()
+        {
+            let request = self.backlog.pop_front();
+            self.begin(slot, request.expect("it is not empty"), client);
+        }
     }
 
     /// Waits until a request has completed or one was submitted.
     fn wait(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            if self.queue.poll(done)? > 0 || self.has_mail() {
+                self.polling.found_work(start.elapsed());
+                return Ok(());
+            }
+            // What is in flight wakes the thread by an interrupt, as it would wake any.
+            if self.queue.in_flight() > 0 || self.polling.is_over(start.elapsed()) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
         self.backing.is_asleep.store(true, Ordering::SeqCst);
-        let has_work = !self.free.is_empty() && {
-            let inbox = self.backing.inbox();
-            !inbox.requests.is_empty() || inbox.is_closing && self.queue.in_flight() == 0
-        };
-        let waited = if has_work {
+        let waited = if self.has_mail() {
             self.queue.poll(done)
         } else {
             self.queue.wait(None, done)
         };
         self.backing.is_asleep.store(false, Ordering::SeqCst);
+        self.polling.woke(start.elapsed());
         waited.map(drop)
+    }
+
+    fn has_mail(&self) -> bool {
+        self.backing.has_mail.load(Ordering::SeqCst)
     }
 
     fn begin(&mut self, slot: u16, request: Request, client: &dyn BackingClient) {
@@ -238,8 +310,36 @@ impl Worker {
             .submit(slot, job.op, range.offset + job.done_bytes, len);
     }
 
-    fn complete(&mut self, completion: FileCompletion, client: &dyn BackingClient) {
-        let FileCompletion { slot, result } = completion;
+    /// Reports the requests that have ended, at most [`REPORTS`]; goes on with the others.
+    fn complete_all(&mut self, completions: &[FileCompletion], client: &dyn BackingClient) {
+        let mut over = [None; REPORTS];
+        for (over, completion) in over.iter_mut().zip(completions) {
+            *over = self.complete(completion);
+        }
+        let nothing = Ended {
+            id: RequestId(0),
+            result: Ok(&[]),
+        };
+        let mut ended = [nothing; REPORTS];
+        let mut count = 0;
+        for (slot, id, result) in over.iter().flatten() {
+            ended[count] = Ended {
+                id: *id,
+                result: result.map(|()| self.queue.buffer(*slot)),
+            };
+            count += 1;
+        }
+        client.done_all(&ended[..count]);
+        self.free
+            .extend(over.into_iter().flatten().map(|(slot, ..)| slot));
+    }
+
+    /// Goes on with the request of a slot. If it has ended: its slot, its name and its result.
+    fn complete(
+        &mut self,
+        completion: &FileCompletion,
+    ) -> Option<(u16, RequestId, Result<(), BackingError>)> {
+        let FileCompletion { slot, ref result } = *completion;
         let job = self.slots[usize::from(slot)].take();
         let mut job = job.expect("a completion belongs to a request");
         let id = job.request.id;
@@ -248,35 +348,21 @@ impl Worker {
                 job.done_bytes += self
                     .buffer_bytes
                     .min(job.request.range.len - job.done_bytes);
-                if job.done_bytes < job.request.range.len {
-                    return self.submit(slot, job);
+                if job.done_bytes == job.request.range.len {
+                    return Some((slot, id, Ok(())));
                 }
-                self.end(slot, id, Ok(()), client);
             }
-            Ok(()) => self.end(slot, id, Ok(()), client),
-            Err(FileError::Os(error)) if is_erasure(&job) && is_unsupported(&error) => {
+            Ok(()) => return Some((slot, id, Ok(()))),
+            Err(FileError::Os(error)) if is_erasure(&job) && is_unsupported(error) => {
                 self.can.forget(job.op);
                 job.op = self.can.erase(job.request.op);
-                self.submit(slot, job);
             }
             // The rest of a transfer that ended early says why it did.
-            Err(FileError::Short { .. }) if !job.is_retry => {
-                job.is_retry = true;
-                self.submit(slot, job);
-            }
-            Err(error) => self.end(slot, id, Err(classify(&error)), client),
+            Err(FileError::Short { .. }) if !job.is_retry => job.is_retry = true,
+            Err(error) => return Some((slot, id, Err(classify(error)))),
         }
-    }
-
-    fn end(
-        &mut self,
-        slot: u16,
-        id: RequestId,
-        result: Result<(), BackingError>,
-        client: &dyn BackingClient,
-    ) {
-        client.done(id, result.map(|()| self.queue.buffer(slot)));
-        self.free.push(slot);
+        self.submit(slot, job);
+        None
     }
 }
 

@@ -1,11 +1,10 @@
 //! Admission: a command gets its frames, or waits for frames that need no peer to become free.
 
-use std::sync::Arc;
-
 use block::{Admission, DataUse, Intent, Persistence, Status, Ticket};
 
-use super::{Awaited, LEASES_MAX, State, Waiter, frame};
-use crate::lease::{Held, Lease, Role, Stage};
+use super::{Awaited, LEASES_MAX, Slot, State, Waiter, charge_bytes, frame};
+use crate::cache::Presence;
+use crate::lease::{Held, Lease, NO_FRAME, Role, Stage};
 use crate::sectors::SectorSet;
 
 /// Frames without a window block that keep their memory.
@@ -43,6 +42,7 @@ impl State {
             Err(NoFrames::InUse) if self.may_queue(index) => {
                 self.promised += self.leases[index as usize].held.len();
                 self.queue.push_back(index);
+                self.clean_for_queue();
                 Admission::Later(None)
             }
             Err(NoFrames::InUse | NoFrames::NoMemory) => {
@@ -56,7 +56,10 @@ impl State {
     pub(crate) fn serve_queue(&mut self) {
         while let Some(&index) = self.queue.front() {
             match self.take_frames(index) {
-                Err(NoFrames::InUse) if self.soon_free > 0 => return,
+                Err(NoFrames::InUse) if self.soon_free > 0 => {
+                    self.clean_for_queue();
+                    return;
+                }
                 Ok(()) => {
                     self.leave_queue();
                     if self.begin(index) != Admission::Later(None) {
@@ -69,6 +72,15 @@ impl State {
                     self.report(index);
                 }
             }
+        }
+    }
+
+    /// Commands that wait for frames which could not be cleaned fail.
+    pub(super) fn fail_queue(&mut self, failure: Status) {
+        while let Some(&index) = self.queue.front() {
+            self.leave_queue();
+            self.lease(index).failure = Some(failure);
+            self.report(index);
         }
     }
 
@@ -109,15 +121,18 @@ impl State {
                 awaited: 0,
                 then_flush: false,
                 failure: None,
+                is_bypass: false,
             });
             self.leases.len() as u32 - 1
         });
         let shape = self.shape;
+        let is_bypass = self.is_bypass(intent);
         let lease = self.lease(index);
         lease.ticket = ticket;
         lease.stage = Stage::Queued;
         lease.data_use = intent.data_use;
         lease.persistence = intent.persistence;
+        lease.is_bypass = is_bypass;
         for (number, extent) in intent.extents.iter().enumerate() {
             let role = Role::of(intent.data_use, number);
             if let Some(role) = role {
@@ -125,7 +140,7 @@ impl State {
                     block: piece.block,
                     sectors: SectorSet::span(piece.first, piece.count),
                     role,
-                    frame: 0,
+                    frame: NO_FRAME,
                 }));
             }
             if role.map_or(intent.data_use == DataUse::Erase, Role::changes) {
@@ -154,59 +169,119 @@ impl State {
     /// Whether enough frames become free without anything that a peer does.
     fn may_queue(&self, index: u32) -> bool {
         let needed = self.leases[index as usize].held.len();
-        self.promised + needed <= self.free.len() + self.soon_free
+        self.promised + needed <= self.available_frames() + self.soon_free
+    }
+
+    /// Frames that a command can get now.
+    fn available_frames(&self) -> usize {
+        let unused = self.shape.frames_max as usize - self.slots.len();
+        unused + self.free.len() + self.evictable()
     }
 
     /// Gives a lease a frame for each of its window blocks, or none at all.
     fn take_frames(&mut self, index: u32) -> Result<(), NoFrames> {
-        let held = &self.leases[index as usize].held;
-        let is_absent = |held: &&Held| !self.map.contains_key(&held.block);
-        if held.iter().filter(is_absent).count() > self.free.len() {
-            return Err(NoFrames::InUse);
+        let mut absent = 0;
+        // Those that are there come first, so that none of them is evicted for another.
+        for number in 0..self.leases[index as usize].held.len() {
+            let Held { block, role, .. } = self.leases[index as usize].held[number];
+            match self.map.get(&block) {
+                Some(&frame) => {
+                    self.use_kept(frame, index, role);
+                    self.hold(index, number, frame);
+                }
+                None => absent += 1,
+            }
         }
-        for number in 0..held.len() {
-            let block = self.leases[index as usize].held[number].block;
-            let frame = match self.map.get(&block) {
-                Some(&frame) => Some(frame),
-                None => self.assign(block),
-            };
-            let Some(frame) = frame else {
-                for number in 0..number {
-                    let frame = self.leases[index as usize].held[number].frame;
+        let taken = if absent > self.available_frames() {
+            Err(NoFrames::InUse)
+        } else {
+            self.take_absent(index)
+        };
+        if taken.is_err() {
+            for number in 0..self.leases[index as usize].held.len() {
+                let held = &mut self.leases[index as usize].held[number];
+                let frame = std::mem::replace(&mut held.frame, NO_FRAME);
+                if frame != NO_FRAME {
                     self.unlease(frame);
                 }
-                return Err(NoFrames::NoMemory);
-            };
-            self.leases[index as usize].held[number].frame = frame;
-            let slot = self.slot(frame);
-            slot.leases += 1;
-            if slot.leases == 1 {
-                self.soon_free -= 1;
             }
+            return taken;
         }
         self.lease(index).keeps_frames = true;
         Ok(())
     }
 
+    /// Gives a lease frames for its window blocks that have none.
+    fn take_absent(&mut self, index: u32) -> Result<(), NoFrames> {
+        for number in 0..self.leases[index as usize].held.len() {
+            let Held {
+                block, role, frame, ..
+            } = self.leases[index as usize].held[number];
+            if frame != NO_FRAME {
+                continue;
+            }
+            // The same block may stand twice in a copy.
+            let frame = if let Some(&frame) = self.map.get(&block) {
+                frame
+            } else {
+                let frame = self.assign(block).ok_or(NoFrames::NoMemory)?;
+                self.slot(frame).is_transient = self.is_transient(index, role);
+                frame
+            };
+            self.hold(index, number, frame);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, index: u32, number: usize, frame: u32) {
+        self.leases[index as usize].held[number].frame = frame;
+        let slot = &mut self.slots[frame as usize];
+        slot.leases += 1;
+        if slot.leases > 1 {
+            return;
+        }
+        match (std::mem::take(&mut slot.is_idle), &mut self.cache) {
+            (true, Some(cache)) => cache.evictable -= 1,
+            _ => self.soon_free -= 1,
+        }
+    }
+
     /// Gives a window block a free frame, which no lease keeps yet. Returns `None` if the budget has
     /// no room for its memory.
     fn assign(&mut self, block: u64) -> Option<u32> {
-        let &frame = self.free.back()?;
-        let len_bytes = self.shape.frame_bytes();
-        let mut guard = frame!(self, frame);
-        if guard.has_memory() {
+        self.make_room();
+        let frame = if let Some(&frame) = self.free.back() {
+            frame
+        } else {
+            let frame = self.slots.len() as u32;
+            self.frames.prepare(frame);
+            self.slots.push(Slot::default());
+            self.free.push_back(frame);
+            frame
+        };
+        let has_memory = frame!(self, frame).has_memory();
+        if has_memory {
             self.idle_frames -= 1;
         } else {
-            let budget = Arc::clone(&self.budget);
-            let charge = budget.reserve(len_bytes as u64).ok()?;
-            guard.give_memory(len_bytes, charge);
+            self.charge_frames(self.frames_with_memory + 1).ok()?;
+            self.frames_with_memory += 1;
+            frame!(self, frame).give_memory(self.shape.frame_bytes());
         }
-        guard.assign(block);
-        drop(guard);
+        frame!(self, frame).assign(block);
         self.free.pop_back();
         self.map.insert(block, frame);
         self.soon_free += 1;
+        if let Some(cache) = &mut self.cache {
+            cache.policy.assign(frame, block);
+        }
         Some(frame)
+    }
+
+    /// Charges the memory of so many frames, at least of those that a cache keeps.
+    pub(super) fn charge_frames(&mut self, frames: usize) -> Result<(), memory::MemoryError> {
+        let kept = self.cache.as_ref().map_or(0, |cache| cache.kept_frames);
+        self.charge
+            .resize(charge_bytes(self.shape, frames.max(kept)))
     }
 
     /// A lease keeps a frame no longer.
@@ -224,14 +299,17 @@ impl State {
         let mut guard = frame!(self, frame);
         guard.free();
         self.map.remove(&guard.block);
-        self.soon_free -= 1;
         if self.idle_frames < IDLE_FRAMES_MAX {
             self.idle_frames += 1;
             self.free.push_back(frame);
-        } else {
-            guard.take_memory();
-            self.free.push_front(frame);
+            return;
         }
+        guard.take_memory();
+        drop(guard);
+        self.free.push_front(frame);
+        self.frames_with_memory -= 1;
+        self.charge_frames(self.frames_with_memory)
+            .expect("a charge can always become smaller");
     }
 
     /// Has a lease wait for something that happens to sectors of a frame.
@@ -252,6 +330,7 @@ impl State {
 
     /// A lease has its frames: it waits for what is missing of their contents.
     fn begin(&mut self, index: u32) -> Admission {
+        let mut presence = Presence::default();
         for number in 0..self.leases[index as usize].held.len() {
             let Held {
                 sectors,
@@ -259,12 +338,15 @@ impl State {
                 frame,
                 ..
             } = self.leases[index as usize].held[number];
-            if !role.needs_contents() || frame!(self, frame).valid.has_all(sectors) {
+            let valid = frame!(self, frame).valid;
+            presence.note(sectors, valid);
+            if !role.needs_contents() || valid.has_all(sectors) {
                 continue;
             }
             self.await_frame(index, frame, sectors, Awaited::Fill);
             self.kick(frame);
         }
+        self.count(index, presence);
         let lease = self.lease(index);
         // Forced reads give what is on stable storage.
         lease.then_flush =

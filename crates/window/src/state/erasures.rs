@@ -42,6 +42,9 @@ enum Phase {
 impl State {
     /// Erases blocks; see [`block::Op::Discard`] and [`block::Op::WriteZeroes`].
     pub(crate) fn erase(&mut self, extent: Extent, op: BackingOp) -> Result<(), Status> {
+        if self.is_closed {
+            return Err(Status::Gone);
+        }
         if extent.blocks.0 == 0 {
             return Ok(());
         }
@@ -78,6 +81,8 @@ impl State {
             drop(guard);
             let slot = &self.slots[frame as usize];
             is_awaited |= !slot.waiters.is_empty() || slot.flush_until.is_some();
+            // Commands that wait for frames may get this one, which is not written any more.
+            is_awaited |= slot.leases == 0 && !self.queue.is_empty();
             for waiter in &slot.waiters {
                 // What it wrote may be erased instead of written, and that is not stable.
                 let lease = &mut self.leases[waiter.lease as usize];
@@ -85,6 +90,9 @@ impl State {
                     && lease.persistence == Persistence::Durable
                     && !waiter.sectors.and(covered).is_empty();
             }
+        }
+        for at in 0..self.scratch.len() {
+            self.kick(self.scratch[at]);
         }
         if is_awaited {
             self.want(number);

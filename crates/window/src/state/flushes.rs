@@ -17,6 +17,8 @@ pub(super) struct Flushes {
     is_under_way: bool,
     /// Frames and erasures that it waits for.
     awaited: usize,
+    /// What it waited for and could not be written.
+    failure: Option<Status>,
     /// Leases that it serves.
     members: Vec<u32>,
     /// Leases that the next one serves.
@@ -24,6 +26,11 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
+    /// Something that the flush has waited for was not written, and is still to be.
+    pub(super) fn fail(&mut self, failure: Option<Status>) {
+        self.failure = self.failure.or(failure);
+    }
+
     /// A lease has ended.
     pub(super) fn abandon(&mut self, index: u32) {
         self.members.retain(|member| *member != index);
@@ -44,10 +51,10 @@ impl State {
         let flushes = &mut self.flushes;
         std::mem::swap(&mut flushes.members, &mut flushes.next);
         flushes.is_under_way = true;
+        flushes.failure = None;
         // Counts this function, so that the flush does not start before it ends.
         flushes.awaited = 1;
-        self.scratch.clear();
-        self.scratch.extend(self.map.values());
+        self.find_changed();
         for at in 0..self.scratch.len() {
             let frame = self.scratch[at];
             let guard = frame!(self, frame);
@@ -78,7 +85,7 @@ impl State {
 
     /// The backing has flushed.
     pub(crate) fn end_flush(&mut self, error: Option<BackingError>) {
-        let failure: Option<Status> = error.map(BackingError::of_write);
+        let failure = self.flushes.failure.or(error.map(BackingError::of_write));
         while let Some(index) = self.flushes.members.pop() {
             let lease = self.lease(index);
             lease.failure = lease.failure.or(failure);

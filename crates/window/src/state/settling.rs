@@ -57,6 +57,9 @@ impl State {
 
     /// Has what is dirty written, and waits for that.
     fn await_writes(&mut self, index: u32) {
+        if self.is_written_back(index) {
+            return;
+        }
         let is_durable = self.lease(index).persistence == Persistence::Durable;
         for number in 0..self.leases[index as usize].held.len() {
             let Held {

@@ -14,17 +14,26 @@ impl State {
         let slot = &self.slots[frame as usize];
         let guard = frame!(self, frame);
         // An absent one was freed by what called this before.
-        if guard.state == FrameState::Absent || guard.state.is_in_transfer() || self.is_closed {
+        if guard.state == FrameState::Absent || self.is_closed {
             return;
         }
         let (block, is_dirty) = (guard.block, !guard.dirty.is_empty());
+        let is_in_transfer = guard.state.is_in_transfer();
         let missing = slot.wanted().without(guard.valid);
         drop(guard);
+        self.list_dirty(frame, block, is_dirty);
+        if is_in_transfer {
+            return;
+        }
+        let slot = &mut self.slots[frame as usize];
+        slot.is_acknowledged &= is_dirty;
         let is_unused = slot.leases == 0 && slot.waiters.is_empty() && slot.flush_until.is_none();
-        let writes = is_dirty && (slot.is_write_wanted || is_unused);
+        // A cache cleans in the background what it keeps.
+        let is_left = self.cache.is_some() && !slot.is_transient;
+        let writes = is_dirty && (slot.is_write_wanted || is_unused && !is_left);
         let writes_first = missing.is_empty() || !slot.was_written;
         if !is_dirty && is_unused {
-            self.free_frame(frame);
+            self.rest(frame);
         } else if (writes || !missing.is_empty()) && self.is_erased(block) {
             // The erasure's end calls this again.
         } else if writes && writes_first {
@@ -43,6 +52,7 @@ impl State {
 
     fn start_write(&mut self, frame: u32, block: u64) {
         let sectors = frame!(self, frame).start_write();
+        self.list_dirty(frame, block, false);
         let slot = self.slot(frame);
         slot.writes_started += 1;
         slot.was_written = true;
@@ -83,7 +93,12 @@ impl State {
     /// A request of a write has ended.
     pub(crate) fn end_write(&mut self, frame: u32, run: (u32, u32), error: Option<BackingError>) {
         if let Some(error) = error {
-            self.fail_write(frame, SectorSet::span(run.0, run.1), error.of_write());
+            let run = SectorSet::span(run.0, run.1);
+            if self.keeps_unwritten(frame) {
+                self.redo_write(frame, run, error.of_write());
+            } else {
+                self.fail_write(frame, run, error.of_write());
+            }
         }
         let slot = self.slot(frame);
         slot.parts -= 1;
@@ -93,6 +108,8 @@ impl State {
         let (failed, failure, ended) = (slot.failed, slot.failure, slot.writes_started);
         if slot.flush_until.is_some_and(|until| until <= ended) {
             slot.flush_until = None;
+            let is_kept = slot.is_acknowledged;
+            self.flushes.fail(failure.filter(|_| is_kept));
             self.end_flush_wait();
         }
         let mut guard = frame!(self, frame);
@@ -105,7 +122,9 @@ impl State {
             self.end_wait(lease, failure.filter(|_| is_lost));
         }
         self.end_erasure_wait(block);
+        self.end_cleaning(frame, failure);
         self.advance(frame);
+        self.clean();
     }
 
     /// The write of a run of sectors has failed.

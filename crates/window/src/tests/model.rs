@@ -6,6 +6,7 @@ use block::Persistence;
 
 use super::SECTOR;
 use crate::backing::{Backing, BackingClient, BackingError, BackingOp, Request};
+use crate::window::Window;
 
 /// The contents of a sector: which change of the whole play they come from, and whether that change
 /// wrote its own number or zeros.
@@ -43,6 +44,10 @@ pub(super) struct Sectors {
     pub(super) stable: Vec<Cell>,
     /// Versions of each sector that failures have lost: above the first and up to the second.
     pub(super) lost: Vec<Vec<(u64, u64)>>,
+    /// The last version of each sector whose write failed and that stays in the cache.
+    pub(super) unwritten: Vec<u64>,
+    /// The last version of each sector that a command was told to be in the cache.
+    pub(super) acknowledged: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +67,8 @@ impl Disk {
             stored: vec![Cell::default(); sectors],
             stable: vec![Cell::default(); sectors],
             lost: vec![Vec::new(); sectors],
+            unwritten: vec![0; sectors],
+            acknowledged: vec![0; sectors],
         }))
     }
 
@@ -87,12 +94,7 @@ impl Disk {
     }
 
     /// Ends the request at a place of the list.
-    pub(super) fn complete(
-        &self,
-        client: &dyn BackingClient,
-        at: usize,
-        error: Option<BackingError>,
-    ) {
+    pub(super) fn complete(&self, client: &Window, at: usize, error: Option<BackingError>) {
         let pending = self.sectors().pending.remove(at);
         let Request { id, op, range } = pending.request;
         let first = range.offset as usize / SECTOR;
@@ -105,13 +107,21 @@ impl Disk {
                     to.copy_from_slice(&cell.bytes());
                 }
             }
+            BackingOp::Write(_) if error.is_some() => {
+                client.done(id, error.map_or(Ok(&[]), Err));
+                for (sector, cell) in run.zip(&pending.cells) {
+                    let is_kept = client.is_unwritten(sector as u64);
+                    self.sectors().fail_write(sector, *cell, is_kept);
+                }
+                return;
+            }
             BackingOp::Write(persistence) => {
                 client.fetch(id, 0, &mut bytes);
                 let mut sectors = self.sectors();
                 for (sector, (cell, from)) in
                     run.zip(pending.cells.iter().zip(bytes.chunks(SECTOR)))
                 {
-                    sectors.write(sector, *cell, from, persistence, error.is_some());
+                    sectors.write(sector, *cell, from, persistence);
                 }
                 bytes.clear();
             }
@@ -137,23 +147,25 @@ impl Disk {
 }
 
 impl Sectors {
-    fn write(
-        &mut self,
-        sector: usize,
-        submitted: Cell,
-        bytes: &[u8],
-        persistence: Persistence,
-        is_failed: bool,
-    ) {
-        if is_failed {
-            let held = self.stored[sector];
-            let below = held.version.min(submitted.version.saturating_sub(1));
-            self.lost[sector].push((below, submitted.version));
-            if self.current[sector] == submitted {
-                self.current[sector] = held;
-            }
+    fn fail_write(&mut self, sector: usize, submitted: Cell, is_kept: bool) {
+        let held = self.stored[sector];
+        if is_kept && self.current[sector] == submitted {
+            self.unwritten[sector] = submitted.version;
             return;
         }
+        let below = held.version.min(submitted.version.saturating_sub(1));
+        self.lost[sector].push((below, submitted.version));
+        if self.current[sector] == submitted {
+            assert!(
+                self.acknowledged[sector] <= held.version
+                    || self.is_lost_since(sector, self.acknowledged[sector] + 1),
+                "sector {sector}: what was acknowledged is dropped"
+            );
+            self.current[sector] = held;
+        }
+    }
+
+    fn write(&mut self, sector: usize, submitted: Cell, bytes: &[u8], persistence: Persistence) {
         let version = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         // Zeros were erased since; another version was written since.
         let cell = if version > submitted.version {

@@ -31,6 +31,8 @@ struct Command {
     persistence: Persistence,
     extents: Vec<Extent>,
     stage: Stage,
+    /// Whether the window was in write-back mode when it settled.
+    is_written_back: bool,
     /// The versions that it has made.
     made: Vec<(usize, u64)>,
     /// For a flush: the version of each sector that it has to make stable.
@@ -65,12 +67,15 @@ pub(super) struct Play {
     next_slot: u32,
     version: u64,
     failures: Failures,
+    /// If the window is a cache.
+    cache: Option<CacheOptions>,
 }
 
 impl Play {
-    pub(super) fn new(frames_max: u32) -> Self {
-        let (window, disk, reports) = window(frames_max, 1 << 20);
+    pub(super) fn new(frames_max: u32, cache: Option<CacheOptions>) -> Self {
+        let (window, disk, reports) = window_with(frames_max, 1 << 20, cache);
         Self {
+            cache,
             window,
             disk,
             reports,
@@ -83,8 +88,9 @@ impl Play {
 
     pub(super) fn act(&mut self, action: Action) {
         let Action(what, a, b, c) = action;
-        match what % 8 {
+        match what % 9 {
             0 | 1 => self.admit(a, b, c),
+            8 => self.change_cache(a, b, c),
             2..=4 => self.complete(a, b),
             5 | 6 => self.go_on(a, b),
             // Aborts are rarer than anything else.
@@ -93,6 +99,32 @@ impl Play {
         }
         self.take_reports();
         self.check_progress();
+    }
+
+    /// Another mode or size, a round of background writes, or nothing if the window is no cache.
+    fn change_cache(&mut self, a: u8, b: u8, c: u8) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        if a < 200 {
+            self.window.clean(usize::from(b % 4));
+            return;
+        }
+        cache.mode = match b % 4 {
+            0 => CacheMode::WriteThrough,
+            1 => CacheMode::WriteAround,
+            _ => CacheMode::WriteBack,
+        };
+        cache.kept_bytes = options(u64::from(c % 4) + 1, cache.mode).kept_bytes;
+        cache.bypass_bytes = if c < 64 { 3 * SECTOR as u64 } else { 0 };
+        self.window
+            .set_cache(*cache)
+            .expect("the budget is large enough");
+    }
+
+    fn is_written_back(&self) -> bool {
+        self.cache
+            .is_some_and(|cache| cache.mode == CacheMode::WriteBack)
     }
 
     /// Everything ends: all commands go on, and the backing answers, until nothing is left.
@@ -108,11 +140,31 @@ impl Play {
             }
             self.take_reports();
         }
-        while !self.disk.requests().is_empty() {
+        self.clean_all();
+        let kept = self.cache.map_or(0, |cache| {
+            (cache.kept_bytes as usize / SECTOR) >> FRAME_SHIFT
+        });
+        let (frames, leases) = self.window.in_use();
+        assert!(frames <= kept && leases == 0, "everything is free again");
+        self.check_contents();
+        let sectors = self.disk.sectors();
+        for (stored, current) in sectors.stored.iter().zip(&sectors.current) {
+            assert_eq!(
+                stored.bytes(),
+                current.bytes(),
+                "the device holds everything"
+            );
+        }
+    }
+
+    fn clean_all(&mut self) {
+        loop {
+            self.window.clean(usize::MAX);
+            if self.disk.requests().is_empty() {
+                return;
+            }
             self.complete(0, 255);
         }
-        assert_eq!(self.window.in_use(), (0, 0), "everything is free again");
-        self.check_contents();
     }
 
     /// What the window shows is what commands made, and the device holds the same.
@@ -121,7 +173,8 @@ impl Play {
             let slot = self.next_slot;
             self.next_slot += 1;
             let extents = [extent(lba, 1)];
-            assert_eq!(admit(&self.window, slot, DataUse::Read, &extents), LATER);
+            let admitted = admit(&self.window, slot, DataUse::Read, &extents);
+            assert!(admitted == LATER || self.cache.is_some() && admitted == NOW);
             while !self.disk.requests().is_empty() {
                 self.complete(0, 255);
             }
@@ -164,6 +217,7 @@ impl Play {
             persistence,
             extents,
             stage,
+            is_written_back: false,
             made: Vec::new(),
             required: Vec::new(),
             failures: self.failures,
@@ -191,7 +245,7 @@ impl Play {
             };
             *count += 1;
         }
-        self.disk.complete(&*self.window, at, error);
+        self.disk.complete(&self.window, at, error);
     }
 
     fn abort(&mut self, a: u8) {
@@ -230,6 +284,13 @@ impl Play {
                     self.commands.insert(slot, command);
                 }
                 settled => {
+                    if settled.is_ok() && self.is_written_back() {
+                        let mut sectors = self.disk.sectors();
+                        for &(sector, version) in &command.made {
+                            sectors.acknowledged[sector] =
+                                version.max(sectors.acknowledged[sector]);
+                        }
+                    }
                     self.check_settled(&command, settled.map(drop));
                     self.window.release(ticket(slot));
                 }
@@ -238,6 +299,7 @@ impl Play {
     }
 
     fn settle(&mut self, slot: u32, command: &mut Command) -> Result<Settled, Status> {
+        command.is_written_back = self.is_written_back();
         if command.data_use == DataUse::Read {
             return Ok(Settled::Done);
         }
@@ -385,7 +447,9 @@ impl Play {
                 }
                 (Stage::Filling, Err(status)) => {
                     let (was, now) = (command.failures, self.failures);
-                    let is_due = was.reads < now.reads || was.flushes < now.flushes;
+                    let is_due = was.reads < now.reads
+                        || was.flushes < now.flushes
+                        || self.cache.is_some() && was.writes < now.writes;
                     assert!(is_due, "{status:?} for {command:?}");
                     self.window.release(ticket);
                 }
@@ -407,16 +471,20 @@ impl Play {
             // If another command overwrote the data while this one was outstanding, and that write was lost,
             // this command reports the error, too.
             let mut made = command.made.iter();
-            let lost = made.any(|made| sectors.is_lost_since(made.0, made.1));
-            let flushed =
-                (is_durable || command.data_use == DataUse::Flush) && was.flushes < now.flushes;
+            let lost = made.any(|made| {
+                sectors.is_lost_since(made.0, made.1) || made.1 <= sectors.unwritten[made.0]
+            });
+            let is_flushed = is_durable || command.data_use == DataUse::Flush;
+            let flushed = is_flushed
+                && (was.flushes < now.flushes || self.cache.is_some() && was.writes < now.writes);
             assert!(
                 lost || flushed || was.erasures < now.erasures,
                 "{result:?} for {command:?}"
             );
             return;
         }
-        for &(sector, version) in &command.made {
+        let is_stored = is_durable || !command.is_written_back;
+        for &(sector, version) in command.made.iter().filter(|_| is_stored) {
             let held = if is_durable {
                 sectors.stable[sector]
             } else {

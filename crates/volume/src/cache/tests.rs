@@ -1,0 +1,312 @@
+//! Caches over volumes of several kinds, with a model.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use block::{BlockSize, Persistence, Unmap};
+use memory::{Budget, Provision};
+use proptest::prelude::*;
+
+use super::*;
+use crate::filters::{Delay, Fault, FaultRule, FaultStatus, FaultWhen, FilterSpec, Latency};
+use crate::testing::io::{MIB, Reports, extent, no_progress};
+use crate::{DriveError, Driver, ManagedVolume, Origin, Relay, create, create_composite};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Bed {
+    platform: Platform,
+    slow: Arc<dyn ManagedVolume>,
+}
+
+impl Bed {
+    fn new(kind: VolumeKind) -> Self {
+        let platform = Platform {
+            budget: Arc::new(Budget::new(64 * MIB)),
+            relay: Relay::new(Arc::<Reports>::default()),
+        };
+        let spec = VolumeSpec {
+            size: ByteSize(4 * MIB),
+            block_size: BlockSize::B512,
+            kind,
+        };
+        let slow = create(&spec, Origin::New, &platform, &mut no_progress);
+        Self {
+            platform,
+            slow: slow.expect("fits"),
+        }
+    }
+
+    fn ram() -> Self {
+        Self::new(VolumeKind::Ram {
+            provision: Provision::Thin,
+        })
+    }
+
+    fn try_cache(&self, settings: CacheSettings) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+        let spec = VolumeSpec {
+            kind: VolumeKind::Cache {
+                of: ["slow0".to_owned()],
+                settings,
+            },
+            ..self.slow.storage().spec()
+        };
+        let member = Member {
+            name: "slow0".to_owned(),
+            volume: Arc::clone(&self.slow),
+        };
+        create_composite(&spec, vec![member], Origin::New, &self.platform)
+    }
+
+    fn cache(&self, mode: CacheMode) -> Arc<dyn ManagedVolume> {
+        self.try_cache(settings(MIB, mode)).expect("fits")
+    }
+
+    fn driver(&self, volume: &Arc<dyn ManagedVolume>) -> Driver {
+        Driver::new(&self.platform.relay, Arc::clone(volume), PATIENCE)
+    }
+
+    fn read(&self, volume: &Arc<dyn ManagedVolume>, lba: u64, blocks: u64) -> Vec<u8> {
+        let mut buffer = vec![0xEE; blocks as usize * 512];
+        let read = self.driver(volume).read(extent(lba, blocks), &mut buffer);
+        read.expect("it works");
+        buffer
+    }
+}
+
+fn settings(size: u64, mode: CacheMode) -> CacheSettings {
+    CacheSettings {
+        size: ByteSize(size),
+        mode,
+        block: CacheSettings::BLOCK_DEFAULT,
+        bypass: ByteSize(0),
+    }
+}
+
+fn counts(volume: &Arc<dyn ManagedVolume>) -> CacheStatistics {
+    volume.storage().cache().expect("a cache").statistics()
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_and_take_nothing() {
+    let bed = Bed::ram();
+    let before = bed.platform.budget.used_bytes();
+    let through = CacheMode::WriteThrough;
+    let block = CacheSettings {
+        block: ByteSize(5000),
+        ..settings(MIB, through)
+    };
+    for (wrong, hint) in [
+        (block, "cache block 5000 B is invalid"),
+        (
+            settings(1000, through),
+            "cache size 1000 B is out of range; choose a size from 1 MiB",
+        ),
+        (
+            settings(5 * MIB, through),
+            "larger than the volume of 4 MiB behind it",
+        ),
+    ] {
+        let told = bed.try_cache(wrong).expect_err("refused").to_string();
+        assert!(told.contains(hint), "{told}");
+    }
+    let full = bed
+        .platform
+        .budget
+        .reserve(bed.platform.budget.free_bytes() - MIB);
+    assert!(matches!(
+        bed.try_cache(settings(2 * MIB, through)),
+        Err(VolumeError::Memory(_))
+    ));
+    drop(full);
+    assert_eq!(bed.platform.budget.used_bytes(), before);
+}
+
+#[test]
+fn a_second_read_is_a_hit_and_a_delay_is_that_of_the_slower_volume_alone() {
+    let bed = Bed::ram();
+    let latency = Latency {
+        read: Duration::from_millis(40),
+        ..Latency::default()
+    };
+    bed.slow.controls().set_filters(FilterSpec {
+        delay: Some(Delay {
+            latency,
+            bytes_per_second: None,
+        }),
+        ..FilterSpec::default()
+    });
+    let cache = bed.cache(CacheMode::WriteThrough);
+    for is_hit in [false, true] {
+        let start = Instant::now();
+        bed.read(&cache, 8, 8);
+        assert_eq!(start.elapsed() < latency.read, is_hit);
+    }
+    assert_eq!(
+        (counts(&cache).read_hits, counts(&cache).read_misses),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_cache_that_cannot_flush_keeps_what_was_written() {
+    let bed = Bed::ram();
+    let cache = bed.cache(CacheMode::WriteBack);
+    let rule = FaultRule {
+        kind: Some(block::OpKind::Write),
+        status: FaultStatus::WriteError,
+        when: FaultWhen::EveryNth(NonZeroU64::MIN),
+    };
+    let fault = Fault::new(0, vec![rule]).expect("one rule");
+    bed.slow.controls().set_filters(FilterSpec {
+        fault: Some(fault),
+        ..FilterSpec::default()
+    });
+    let data = [7; 4096];
+    let mut driver = bed.driver(&cache);
+    let written = driver.write(extent(8, 8), &data, Persistence::Volatile);
+    written.expect("it is in the cache");
+    let durable = driver.write(extent(16, 8), &data, Persistence::Durable);
+    assert_eq!(durable, Err(DriveError::Status(Status::WriteError)));
+    assert!(matches!(
+        cache.storage().flush(),
+        Err(VolumeError::Unflushed(Status::WriteError))
+    ));
+    assert_eq!(bed.read(&cache, 8, 8), data);
+    bed.slow.controls().set_filters(FilterSpec::default());
+    cache.storage().flush().expect("the volume works again");
+    assert_eq!(bed.read(&bed.slow, 8, 8), data);
+    assert_eq!(counts(&cache).dirty_bytes, 0);
+}
+
+#[test]
+fn the_background_writes_what_is_dirty() {
+    let bed = Bed::ram();
+    let cache = bed.cache(CacheMode::WriteBack);
+    let mut driver = bed.driver(&cache);
+    for lba in [80, 8, 800] {
+        let written = driver.write(extent(lba, 8), &[9; 4096], Persistence::Volatile);
+        written.expect("it works");
+    }
+    let until = Instant::now() + PATIENCE;
+    while counts(&cache).dirty_bytes > 0 {
+        assert!(Instant::now() < until, "nothing was written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(counts(&cache).write_backs, 3);
+    assert_eq!(bed.read(&bed.slow, 800, 8), [9; 4096]);
+}
+
+#[test]
+fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
+    for removes in [true, false] {
+        let bed = Bed::ram();
+        let cache = bed.cache(CacheMode::WriteBack);
+        let mut driver = bed.driver(&cache);
+        let written = driver.write(extent(0, 64), &[5; 64 * 512], Persistence::Volatile);
+        written.expect("it works");
+        if removes {
+            cache.remove();
+        } else {
+            let set = cache.storage().cache().expect("a cache");
+            set.set(settings(2 * MIB, CacheMode::WriteThrough))
+                .expect("fits");
+            assert_eq!(set.settings(), settings(2 * MIB, CacheMode::WriteThrough));
+        }
+        assert_eq!(bed.read(&bed.slow, 0, 64), [5; 64 * 512]);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Read(u64, u64),
+    Write(u64, u64, u8, Persistence),
+    Zero(u64, u64),
+    Flush,
+    Set(u64, CacheMode),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    // Beyond the smallest cache, so that frames are evicted.
+    let range = || (0..3000_u64, 1..80_u64);
+    let mode = prop_oneof![
+        Just(CacheMode::WriteThrough),
+        Just(CacheMode::WriteAround),
+        Just(CacheMode::WriteBack)
+    ];
+    let persistence = prop_oneof![Just(Persistence::Volatile), Just(Persistence::Durable)];
+    prop_oneof![
+        3 => range().prop_map(|(lba, blocks)| Action::Read(lba, blocks)),
+        5 => (range(), any::<u8>(), persistence)
+            .prop_map(|((lba, blocks), byte, how)| Action::Write(lba, blocks, byte, how)),
+        1 => range().prop_map(|(lba, blocks)| Action::Zero(lba, blocks)),
+        1 => Just(Action::Flush),
+        1 => (1..3_u64, mode).prop_map(|(mib, mode)| Action::Set(mib * MIB, mode)),
+    ]
+}
+
+/// Plays actions on a cache of `bed`, and compares cache and slower volume with a vector.
+fn play(bed: &Bed, actions: Vec<Action>) {
+    let cache = bed.cache(CacheMode::WriteBack);
+    let mut driver = bed.driver(&cache);
+    let mut model = vec![0; 4 * MIB as usize];
+    let bytes = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
+    for action in actions {
+        match action {
+            Action::Read(lba, blocks) => {
+                assert!(bed.read(&cache, lba, blocks) == model[bytes(lba, blocks)]);
+            }
+            Action::Write(lba, blocks, byte, how) => {
+                model[bytes(lba, blocks)].fill(byte);
+                let data = vec![byte; blocks as usize * 512];
+                driver
+                    .write(extent(lba, blocks), &data, how)
+                    .expect("it works");
+                if how == Persistence::Durable {
+                    assert!(bed.read(&bed.slow, lba, blocks) == data);
+                }
+            }
+            Action::Zero(lba, blocks) => {
+                model[bytes(lba, blocks)].fill(0);
+                let zeroed = driver.write_zeroes(extent(lba, blocks), Unmap::Allowed);
+                zeroed.expect("it works");
+            }
+            Action::Flush => {
+                driver.flush().expect("it works");
+                assert!(bed.read(&bed.slow, 0, 8192) == model);
+            }
+            Action::Set(size, mode) => {
+                let set = cache.storage().cache().expect("a cache");
+                set.set(settings(size, mode)).expect("fits");
+            }
+        }
+    }
+    assert!(bed.read(&cache, 0, 8192) == model);
+    cache.remove();
+    assert!(bed.read(&bed.slow, 0, 8192) == model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_cache_over_ram_does_what_a_vector_does(
+        actions in proptest::collection::vec(action(), 1..150),
+    ) {
+        play(&Bed::ram(), actions);
+    }
+
+    #[test]
+    fn a_cache_over_a_file_does_what_a_vector_does(
+        actions in proptest::collection::vec(action(), 1..80),
+    ) {
+        let folder = block::testing::Folder::new();
+        let kind = VolumeKind::File {
+            path: folder.file(),
+            provision: Provision::Thin,
+        };
+        let bed = Bed::new(kind);
+        play(&bed, actions);
+        bed.slow.remove();
+    }
+}
