@@ -150,6 +150,40 @@ impl Composite {
         self.check(extent, None).is_ok() && self.map.pieces(extent).nth(1).is_some()
     }
 
+    /// The member and its blocks, for a command that lies in one piece, as most do.
+    fn only_part(&self, extents: &[Extent]) -> Option<(usize, Extent)> {
+        let [extent] = extents else {
+            return None;
+        };
+        // An empty extent may lie at the end, where no member is.
+        let blocks = extent.blocks.0;
+        let piece = (blocks > 0).then(|| self.map.piece(extent.lba.0, blocks, 0))?;
+        (piece.extent.blocks == extent.blocks).then_some((piece.member, piece.extent))
+    }
+
+    /// Admits a command at members that do not make it wait.
+    #[cold]
+    fn admit_in_memory(
+        &self,
+        now: Instant,
+        ticket: Ticket,
+        each_part: impl FnOnce(&mut dyn FnMut(usize, &Intent<'_>) -> ControlFlow<()>),
+    ) -> Admission {
+        let mut admission = Admission::Now;
+        each_part(&mut |member, part| {
+            match self.member(member).admit(now, part, ticket) {
+                Admission::Now => {}
+                Admission::NotBefore(due) => admission = admission.held_until(due),
+                other => {
+                    admission = other;
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        admission
+    }
+
     /// Calls `visit` with the part of a command that each member has, until it breaks.
     fn each_part(
         &self,
@@ -510,21 +544,14 @@ impl Volume for Composite {
         };
         match &self.order {
             Order::Mixed { shares, .. } => shares.admit(&self.members, now, ticket, each),
-            Order::Memory => {
-                let mut admission = Admission::Now;
-                each(&mut |member, part| {
-                    match self.member(member).admit(now, part, ticket) {
-                        Admission::Now => {}
-                        Admission::NotBefore(due) => admission = admission.held_until(due),
-                        other => {
-                            admission = other;
-                            return ControlFlow::Break(());
-                        }
-                    }
-                    ControlFlow::Continue(())
-                });
-                admission
-            }
+            Order::Memory => match self.only_part(intent.extents) {
+                Some((member, extent)) => {
+                    let extents = &[extent];
+                    let part = Intent { extents, ..*intent };
+                    self.member(member).admit(now, &part, ticket)
+                }
+                None => self.admit_in_memory(now, ticket, each),
+            },
         }
     }
 

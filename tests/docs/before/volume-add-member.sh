@@ -1,0 +1,4 @@
+# shellcheck shell=bash
+ramport serve
+for volume in a b; do ramport volume create "$volume" --size 1G; done
+ramport volume create l0 --linear a,b
