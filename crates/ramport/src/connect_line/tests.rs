@@ -106,6 +106,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         state: VolumeState::Online,
         problem: None,
         paths: Vec::new(),
+        cache: None,
         filters: Filters::default(),
         attachments: vec![AttachmentView {
             target: target.to_owned(),
