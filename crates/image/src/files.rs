@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
 
 /// Bytes that can be read at any place.
 pub trait ReadAt {
@@ -109,8 +109,15 @@ impl Files for HostFiles {
     type New = HostFile;
 
     fn open(&self, path: &Path) -> io::Result<Option<File>> {
-        match File::open(path) {
-            Ok(file) => Ok(Some(file)),
+        let mut options = OpenOptions::new();
+        // A pipe without a writer would never open.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        match options.read(true).custom_flags(flags).open(path) {
+            Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+            Ok(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is no regular file",
+            )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

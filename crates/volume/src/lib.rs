@@ -41,6 +41,7 @@ mod file;
 pub mod filters;
 mod managed;
 mod ram;
+mod saved;
 mod size;
 mod snapshot;
 mod spec;
@@ -50,12 +51,16 @@ mod testing;
 pub use create::create;
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
+pub use image::{FileStep, ImageError, Label, Replace, WriteError};
 pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
 pub use ram::RamVolume;
+pub use saved::{
+    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, restore, save,
+};
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};
 pub use spec::{Origin, Platform, SpecError, VolumeError, VolumeKind, VolumeSpec};
