@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use volume::ByteSize;
+use volume::{ByteSize, RestoreError, SaveError, WriteError};
 
 use crate::{
     HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName, VolumeName,
@@ -137,6 +137,22 @@ pub enum ServerError {
         volume: VolumeName,
         /// Why.
         source: volume::VolumeError,
+    },
+    /// A volume was not saved.
+    #[error("volume {volume} is not saved: {source}")]
+    Save {
+        /// The volume.
+        volume: VolumeName,
+        /// Why.
+        source: Box<volume::SaveError>,
+    },
+    /// A volume was not restored.
+    #[error("volume {volume} is not restored: {source}")]
+    Restore {
+        /// The volume.
+        volume: VolumeName,
+        /// Why.
+        source: Box<volume::RestoreError>,
     },
     /// A snapshot or a clone of something that does not exist.
     #[error(
@@ -336,16 +352,23 @@ impl ServerError {
             | Self::Memory { .. }
             | Self::NamespacesFull { .. }
             | Self::TooMany { .. } => ErrorKind::Exhausted,
+            Self::Save { source, .. } => save_kind(source),
+            Self::Restore { source, .. } => restore_kind(source),
             Self::Stopping => ErrorKind::Unavailable,
         }
     }
 
     /// Whether the request would have succeeded with [`Force::Yes`](crate::Force::Yes).
     pub fn needs_force(&self) -> bool {
-        matches!(
-            self,
-            Self::VolumeInUse { .. } | Self::ShrinkLosesData { .. } | Self::TargetInUse { .. }
-        )
+        match self {
+            Self::VolumeInUse { .. } | Self::ShrinkLosesData { .. } | Self::TargetInUse { .. } => {
+                true
+            }
+            Self::Save { source, .. } => {
+                matches!(**source, SaveError::File(WriteError::OtherSave { .. }))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a portal cannot be opened in the present state of this machine, but may be opened
@@ -355,6 +378,24 @@ impl ServerError {
             self,
             Self::Listen { .. } | Self::Rdma { .. } | Self::RdmaProvider { .. }
         )
+    }
+}
+
+fn save_kind(error: &SaveError) -> ErrorKind {
+    match error {
+        SaveError::GaveWay => ErrorKind::Exhausted,
+        SaveError::File(WriteError::File { .. } | WriteError::Cancelled) => ErrorKind::Unavailable,
+        SaveError::NotInMemory { .. } | SaveError::Gone | SaveError::File(_) => ErrorKind::Conflict,
+    }
+}
+
+fn restore_kind(error: &RestoreError) -> ErrorKind {
+    match error {
+        RestoreError::File { .. } => ErrorKind::Invalid,
+        RestoreError::Memory(_) | RestoreError::Write(_) => ErrorKind::Exhausted,
+        RestoreError::Cancelled => ErrorKind::Unavailable,
+        RestoreError::Spoiled { cause } => restore_kind(cause),
+        _ => ErrorKind::Conflict,
     }
 }
 

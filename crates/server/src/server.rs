@@ -14,6 +14,7 @@ mod portals;
 mod rdma;
 mod referrals;
 mod reservations;
+mod saves;
 mod sessions;
 mod snapshots;
 mod targets;

@@ -59,7 +59,7 @@ pub use memory::{
 };
 pub use ram::RamVolume;
 pub use saved::{
-    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, restore, save,
+    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, Wanted, restore, save,
 };
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};

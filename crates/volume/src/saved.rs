@@ -17,7 +17,7 @@ use image::{
 use memory::{MemoryError, Progress, Provision, Snapshot, Store};
 use uuid::Uuid;
 
-use crate::{ByteSize, ManagedVolume, VolumeKind};
+use crate::{ByteSize, ManagedVolume, VolumeKind, VolumeSpec};
 
 /// Which save of a volume a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,22 @@ pub struct SaveId {
     pub lineage: Uuid,
     /// Its number there.
     pub sequence: u64,
+}
+
+/// As `number 7 of 0123…`.
+impl fmt::Display for SaveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "number {} of {}", self.sequence, self.lineage)
+    }
+}
+
+impl From<&Label> for SaveId {
+    fn from(label: &Label) -> Self {
+        Self {
+            lineage: label.lineage,
+            sequence: label.sequence,
+        }
+    }
 }
 
 impl SaveId {
@@ -79,6 +95,15 @@ pub enum IfDamaged {
     Refuse,
     /// They become zeros.
     Zeros,
+}
+
+/// What is to be restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// This save alone; any where absent.
+    pub only: Option<SaveId>,
+    /// What becomes of damaged parts.
+    pub if_damaged: IfDamaged,
 }
 
 /// Parts of a volume whose bytes in a file are damaged.
@@ -165,6 +190,19 @@ pub enum RestoreError {
         path: PathBuf,
         /// What is wrong with it.
         source: ImageError,
+    },
+    /// It is another save than the one that was wanted.
+    #[error(
+        "{} holds another save ({found}) than the one of the shutdown ({wanted}); if it is right, restore it with `ramport volume restore`",
+        path.display()
+    )]
+    OtherSave {
+        /// The file.
+        path: PathBuf,
+        /// The save in the file.
+        found: SaveId,
+        /// The save that was wanted.
+        wanted: SaveId,
     },
     /// It is of a volume of another size.
     #[error(
@@ -342,12 +380,12 @@ impl Drop for Frozen {
 ///
 /// # Errors
 /// If the volume cannot be restored, the file does not fit it or cannot be read, is damaged (unless
-/// `if_damaged` permits that), or memory could not be allocated. The volume is unchanged, except
+/// `wanted` permits that), or memory could not be allocated. The volume is unchanged, except
 /// after [`RestoreError::Spoiled`].
 pub fn restore(
     volume: &dyn ManagedVolume,
     path: &Path,
-    if_damaged: IfDamaged,
+    wanted: Wanted,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Restored, RestoreError> {
     let storage = volume.storage();
@@ -357,9 +395,9 @@ pub fn restore(
     };
     let was_empty = is_empty(store);
     let restoration = Restoration {
-        image: open(volume, path)?,
+        image: open(volume, path, wanted)?,
         path,
-        if_damaged,
+        if_damaged: wanted.if_damaged,
     };
     let held_bytes = restoration.image.held_bytes();
     check_room(store, held_bytes)?;
@@ -385,12 +423,8 @@ pub fn restore(
             return Err(RestoreError::Spoiled { cause });
         }
     };
-    let label = restoration.image.label();
     Ok(Restored {
-        id: SaveId {
-            lineage: label.lineage,
-            sequence: label.sequence,
-        },
+        id: restoration.image.label().into(),
         held_bytes,
         damage,
     })
@@ -402,7 +436,11 @@ fn is_empty(store: &Store) -> bool {
 }
 
 /// What `path` holds, which fits `volume`.
-fn open(volume: &dyn ManagedVolume, path: &Path) -> Result<Image<File>, RestoreError> {
+fn open(
+    volume: &dyn ManagedVolume,
+    path: &Path,
+    wanted: Wanted,
+) -> Result<Image<File>, RestoreError> {
     let opened = HostFiles.open(path).and_then(|file| {
         let missing = std::io::ErrorKind::NotFound;
         file.ok_or_else(|| missing.into())
@@ -411,7 +449,7 @@ fn open(volume: &dyn ManagedVolume, path: &Path) -> Result<Image<File>, RestoreE
     let file = opened.map_err(|source| ImageError::File { step, source });
     let spec = volume.storage().spec();
     let accept = |label: &Label| {
-        let misfit = misfit_of(label, path, spec.size, spec.block_size.bytes());
+        let misfit = misfit_of(label, path, &spec, wanted.only);
         misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
     };
     let opened = file.map_err(Failure::Image);
@@ -444,19 +482,33 @@ impl Failure {
 }
 
 /// Why a file does not fit a volume.
-fn misfit_of(label: &Label, path: &Path, size: ByteSize, block: u64) -> Option<RestoreError> {
-    let path = || path.to_owned();
-    if u64::from(label.block_bytes) != block {
-        return Some(RestoreError::OtherBlocks {
-            path: path(),
-            saved_bytes: label.block_bytes,
-            actual_bytes: block,
+fn misfit_of(
+    label: &Label,
+    path: &Path,
+    spec: &VolumeSpec,
+    only: Option<SaveId>,
+) -> Option<RestoreError> {
+    let path = path.to_owned();
+    let (saved, found) = (ByteSize(label.size_bytes), SaveId::from(label));
+    let actual_bytes = spec.block_size.bytes();
+    if let Some(wanted) = only.filter(|&wanted| wanted != found) {
+        return Some(RestoreError::OtherSave {
+            path,
+            found,
+            wanted,
         });
     }
-    (label.size_bytes != size.0).then(|| RestoreError::OtherSize {
-        path: path(),
-        saved: ByteSize(label.size_bytes),
-        actual: size,
+    if u64::from(label.block_bytes) != actual_bytes {
+        return Some(RestoreError::OtherBlocks {
+            path,
+            saved_bytes: label.block_bytes,
+            actual_bytes,
+        });
+    }
+    (saved != spec.size).then_some(RestoreError::OtherSize {
+        path,
+        saved,
+        actual: spec.size,
     })
 }
 

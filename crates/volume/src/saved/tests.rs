@@ -60,7 +60,7 @@ fn save_of(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Saved, SaveEr
 }
 
 fn restore_to(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Restored, RestoreError> {
-    restore(&**volume, path, IfDamaged::Refuse, &mut no_progress)
+    restore(&**volume, path, Wanted::default(), &mut no_progress)
 }
 
 fn all(volume: &Arc<dyn ManagedVolume>) -> Vec<u8> {
@@ -269,12 +269,30 @@ fn a_damaged_file_is_refused_whole_or_its_damage_becomes_zeros() {
         assert!(all(&volume) == before, "nothing has changed");
     }
     let volume = ram();
-    let restored = restore(&*volume, &folder.file(), IfDamaged::Zeros, &mut no_progress);
+    let wanted = Wanted {
+        if_damaged: IfDamaged::Zeros,
+        ..Wanted::default()
+    };
+    let restored = restore(&*volume, &folder.file(), wanted, &mut no_progress);
     let mut expected = contents;
     for range in restored.expect("permitted").damage.ranges {
         expected[range.offset as usize..][..range.len as usize].fill(0);
     }
     assert!(all(&volume) == expected);
+}
+
+#[test]
+fn another_save_than_the_one_that_is_wanted_is_refused() {
+    let (folder, source, dest) = (Folder::new(), ram(), ram());
+    let saved = save_of(&source, &folder.file()).expect("saved");
+    for (only, is_it) in [(saved.id, true), (saved.id.next(), false)] {
+        let wanted = Wanted {
+            only: Some(only),
+            ..Wanted::default()
+        };
+        let restored = restore(&*dest, &folder.file(), wanted, &mut no_progress);
+        assert_eq!(restored.is_ok(), is_it);
+    }
 }
 
 #[test]
@@ -306,7 +324,7 @@ fn a_cancelled_restoration_says_what_was_lost() {
     let cancelled = restore(
         &*empty,
         &folder.file(),
-        IfDamaged::Refuse,
+        Wanted::default(),
         &mut cancel_at(1),
     );
     assert!(matches!(cancelled, Err(RestoreError::Cancelled)));
@@ -314,10 +332,10 @@ fn a_cancelled_restoration_says_what_was_lost() {
     let used = ram();
     write(&*used, 0, &[1; 512]).expect("fits");
     // During the verification, and then after it.
-    let cancelled = restore(&*used, &folder.file(), IfDamaged::Refuse, &mut cancel_at(1));
+    let cancelled = restore(&*used, &folder.file(), Wanted::default(), &mut cancel_at(1));
     assert!(matches!(cancelled, Err(RestoreError::Cancelled)));
     assert_eq!(read(&*used, 0, 1), [1; 512]);
-    let cancelled = restore(&*used, &folder.file(), IfDamaged::Refuse, &mut cancel_at(3));
+    let cancelled = restore(&*used, &folder.file(), Wanted::default(), &mut cancel_at(3));
     assert!(matches!(cancelled, Err(RestoreError::Spoiled { .. })));
     assert_eq!(used.storage().used_bytes(), 0, "no mixture");
 }
@@ -339,6 +357,10 @@ fn long_lists_of_damage_are_cut_short() {
 fn messages_of_errors() {
     let path = || PathBuf::from("/srv/rd0.save");
     let kind = || VolumeKind::Snapshot { of: "rd0".into() };
+    let id = |sequence| SaveId {
+        lineage: Uuid::from_u128(1),
+        sequence,
+    };
     let mut damage = Damage::default();
     damage.add(ByteRange {
         offset: 262_144,
@@ -353,6 +375,7 @@ fn messages_of_errors() {
     let restoring = every_variant!(RestoreError {
         RestoreError::NotInMemory { .. } => [RestoreError::NotInMemory { kind: kind() }],
         RestoreError::File { .. } => [RestoreError::File { path: path(), source: ImageError::NotASave }],
+        RestoreError::OtherSave { .. } => [RestoreError::OtherSave { path: path(), found: id(7), wanted: id(8) }],
         RestoreError::OtherSize { .. } => [RestoreError::OtherSize { path: path(), saved: ByteSize(MIB), actual: ByteSize(2 * MIB) }],
         RestoreError::OtherBlocks { .. } => [RestoreError::OtherBlocks { path: path(), saved_bytes: 4096, actual_bytes: 512 }],
         RestoreError::Damaged { .. } => [RestoreError::Damaged { path: path(), damage: damage.clone() }],
