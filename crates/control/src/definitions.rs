@@ -21,6 +21,7 @@ mod filters;
 mod identity;
 mod kind;
 mod parents;
+mod saving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -41,6 +42,7 @@ pub use filters::{
 pub use identity::Identity;
 pub use kind::KindFields;
 pub use parents::ParentFault;
+pub use saving::{AfterCrash, Saving, SavingFault};
 
 use crate::text::{Portal, Size, Text};
 
@@ -103,6 +105,9 @@ pub struct Volume {
     /// Filters that slow commands down or make them fail.
     #[serde(default, skip_serializing_if = "Filters::is_empty")]
     pub filters: Filters,
+    /// When and where it is saved, for a RAM volume; absent: on request alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<Saving>,
 }
 
 /// Bytes in a block.
@@ -334,6 +339,13 @@ impl fmt::Display for Nsid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Reads a field that may be null, and that means something else where it is absent.
+pub(crate) fn some<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    field: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(field).map(Some)
 }
 
 #[expect(

@@ -29,19 +29,20 @@ pub use api::{
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
-    Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
-    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, KindFields,
-    MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target,
-    ToldBy, Volume,
+    Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
+    DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
+    KindFields, MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Saving, SavingFault,
+    Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError, Figures,
-    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LostContents,
-    NamespaceView, NewSnapshots, OpenError, PortalFigures, PortalPatch, PortalState, PortalView,
-    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, SessionFigures,
-    SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task,
-    ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState,
-    VolumeView,
+    AttachmentView, CapacityView, ChapView, Comparison, Contents, DamagedRange, Engine,
+    EngineError, Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState,
+    KindView, LastSaveView, LostContents, NamespaceView, NewSnapshots, OpenError, PortalFigures,
+    PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView,
+    ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    SessionFigures, SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView,
+    Task, ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch,
+    VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

@@ -19,6 +19,7 @@ pub struct Image<R> {
     file: R,
     label: Label,
     index: Vec<IndexEntry>,
+    file_bytes: u64,
 }
 
 /// A chunk of a file.
@@ -42,13 +43,24 @@ impl<R: ReadAt> Image<R> {
     ) -> Result<Self, E> {
         let (header, label) = read_label(&file)?;
         accept(&label)?;
-        let index = read_index(&file, &header, &label)?;
-        Ok(Self { file, label, index })
+        let file_bytes = file.len_bytes().map_err(read_failed)?;
+        let index = read_index(&file, file_bytes, &header, &label)?;
+        Ok(Self {
+            file,
+            label,
+            index,
+            file_bytes,
+        })
     }
 
     /// What the file says about itself.
     pub fn label(&self) -> &Label {
         &self.label
+    }
+
+    /// Its length in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
     }
 
     /// Bytes of the volume that the file holds: all others are zeros.
@@ -131,10 +143,10 @@ pub(crate) fn read_label(file: &impl ReadAt) -> Result<(Header, Label), ImageErr
 
 fn read_index(
     file: &impl ReadAt,
+    len_bytes: u64,
     header: &Header,
     label: &Label,
 ) -> Result<Vec<IndexEntry>, ImageError> {
-    let len_bytes = file.len_bytes().map_err(read_failed)?;
     let end = ImageError::End { len_bytes };
     let Some(trailer_offset) = len_bytes.checked_sub(TRAILER_BYTES as u64) else {
         return Err(end);

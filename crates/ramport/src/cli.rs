@@ -13,6 +13,7 @@ use initiator::Url;
 mod connect_line;
 mod examples;
 mod identity;
+mod saves;
 mod shell;
 mod snapshots;
 mod top;
@@ -21,6 +22,9 @@ mod values;
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use identity::IdentityArgs;
+pub(crate) use saves::{
+    AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, SavingArgs, VolumeSetArgs,
+};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use top::{Column, TopArgs, View};
@@ -345,7 +349,6 @@ pub(crate) enum VolumeVerb {
     /// Show a volume
     Show(NameArgs),
     /// Set a volume's size
-    #[command(visible_alias = "set")]
     Resize(ResizeArgs),
     /// Grow a volume by an amount
     Grow(ResizeByArgs),
@@ -357,8 +360,8 @@ pub(crate) enum VolumeVerb {
     Lock(NameArgs),
     /// Accept writes again
     Unlock(NameArgs),
-    /// Acknowledge that a restart lost the contents: serve the volume empty
-    Acknowledge(AcknowledgeArgs),
+    #[command(flatten)]
+    Saves(SaveVerb),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Filters: delay, rate limit, faults
@@ -389,6 +392,8 @@ pub(crate) struct VolumeCreateArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
     #[command(flatten)]
+    pub(crate) saving: SavingArgs,
+    #[command(flatten)]
     pub(crate) identity: IdentityArgs,
 }
 
@@ -405,16 +410,6 @@ impl VolumeCreateArgs {
             }
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AcknowledgeArgs {
-    /// Its name
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
-    pub(crate) name: Option<String>,
-    /// Every volume that lost its contents
-    #[arg(long)]
-    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

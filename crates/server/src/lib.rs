@@ -54,5 +54,5 @@ pub use server::{
 };
 pub use statistics::{IoStatistics, KindStatistics, Latency};
 pub use volume::{
-    Availability, ByteSize, HostMemory, ManagedVolume, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, HostMemory, ManagedVolume, Progress, VolumeKind, VolumeSpec, WriteLock,
 };

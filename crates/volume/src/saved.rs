@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use block::{Allocation, ByteRange, Status};
 use image::{
@@ -80,9 +80,7 @@ pub struct Saved {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The save.
-    pub id: SaveId,
-    /// Bytes of the volume that are not zeros because of it, at most.
-    pub held_bytes: u64,
+    pub saved: Saved,
     /// What the file had damaged, which is zeros now.
     pub damage: Damage,
 }
@@ -424,8 +422,7 @@ pub fn restore(
         }
     };
     Ok(Restored {
-        id: restoration.image.label().into(),
-        held_bytes,
+        saved: restoration.saved(),
         damage,
     })
 }
@@ -555,6 +552,18 @@ struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
+    /// The file.
+    fn saved(&self) -> Saved {
+        let label = self.image.label();
+        let since_1970 = Duration::from_nanos(label.moment_unix_ns);
+        Saved {
+            id: label.into(),
+            moment: SystemTime::UNIX_EPOCH + since_1970,
+            file_bytes: self.image.file_bytes(),
+            held_bytes: self.image.held_bytes(),
+        }
+    }
+
     /// Calls `each` with the offset and bytes of every part that is not damaged. Returns what is.
     fn read(
         &self,

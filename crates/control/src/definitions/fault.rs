@@ -4,7 +4,7 @@ use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
-use super::{HIDDEN_SECRET, ParentFault};
+use super::{HIDDEN_SECRET, ParentFault, SavingFault};
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +145,14 @@ pub enum DefinitionFault {
         volume: VolumeName,
         /// What is wrong.
         fault: SpecError,
+    },
+    /// It cannot be saved so.
+    #[error("volume {volume}: {fault}")]
+    Saving {
+        /// The volume.
+        volume: VolumeName,
+        /// What is wrong.
+        fault: SavingFault,
     },
     /// A rule has two rates.
     #[error("a fault rule of volume {volume} has both every and per_million; keep one of them")]

@@ -55,6 +55,7 @@ impl Engine {
                 identity: Identity::default(),
                 read_only: false,
                 filters: Filters::default(),
+                save: None,
             };
             Change::SetVolume(name.clone(), volume)
         });

@@ -8,10 +8,11 @@ use server::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
 use utoipa::ToSchema;
 use volume::Progress;
 
+use super::saves::check_folder;
 use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
-    Access, Chap, ChapForm, Definitions, Filters, Host, Nsid, Target, Volume,
+    Access, Chap, ChapForm, Definitions, Filters, Host, Nsid, Saving, Target, Volume,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -30,6 +31,12 @@ pub struct VolumePatch {
     /// All filters; an empty object clears them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters: Option<Filters>,
+    /// When and where it is saved; null: on request alone.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::definitions::some"
+    )]
+    pub save: Option<Option<Saving>>,
 }
 
 /// Who may use a target. With neither, hosts on this machine alone.
@@ -63,6 +70,7 @@ impl Engine {
         fill_in_size(&name, &mut volume)?;
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
+        check_folder(&name, &volume)?;
         if self.read().volumes.contains_key(&Text(name.clone())) {
             return Err(ServerError::VolumeExists(name).into());
         }
@@ -98,9 +106,13 @@ impl Engine {
             size: patch.size.unwrap_or(from.size),
             read_only: patch.read_only.unwrap_or(from.read_only),
             filters: patch.filters.unwrap_or_else(|| from.filters.clone()),
+            save: patch.save.unwrap_or_else(|| from.save.clone()),
             ..from.clone()
         };
         to.check(name)?;
+        if from.save != to.save {
+            check_folder(name, &to)?;
+        }
         if to.size < from.size && force == Force::No {
             return Err(ServerError::ShrinkLosesData {
                 volume: name.clone(),

@@ -22,7 +22,19 @@ Examples:
     ramport volume create rd1 --size 512MiB --block-size 4096 --thick
   In a file, which is created; and in a disk, of which all is used:
     ramport volume create v0 --file /srv/v0.img --size 10G
-    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096";
+    ramport volume create v1 --file /dev/nvme0n1 --block-size 4096
+  Saved every five minutes and at shutdown, and restored from there after a restart:
+    ramport volume create rd2 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
+
+pub(crate) const VOLUME_SAVE: &str = "\
+Examples:
+  To a file, once:
+    ramport volume save rd0 /srv/saves/rd0-monday.save
+  Every five minutes and at shutdown, as /srv/saves/rd0.save, and now:
+    ramport volume set rd0 --save-to /srv/saves --save-every 5m
+    ramport volume save rd0
+  Back to what it was:
+    ramport volume restore rd0 /srv/saves/rd0-monday.save --force";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:

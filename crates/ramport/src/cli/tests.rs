@@ -62,6 +62,7 @@ fn json_is_accepted_before_and_after_a_verb() {
 const EXAMPLES: [(&[&str], &str); 13] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
+    (&["volume", "save"], examples::VOLUME_SAVE),
     (&["volume", "snapshot"], examples::VOLUME_SNAPSHOT),
     (&["target", "create"], examples::TARGET_CREATE),
     (&["portal", "create"], examples::PORTAL_CREATE),

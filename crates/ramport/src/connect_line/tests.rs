@@ -106,6 +106,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         state: VolumeState::Online,
         problem: None,
         filters: Filters::default(),
+        save: None,
         attachments: vec![AttachmentView {
             target: target.to_owned(),
             nsid,

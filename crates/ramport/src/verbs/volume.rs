@@ -1,6 +1,7 @@
 //! `ramport volume`.
 
 mod filter;
+mod save;
 mod snapshot;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         }
         VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
-        VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
+        VolumeVerb::Saves(verb) => save::run(daemon, &verb),
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => remove(daemon, &args),
@@ -73,6 +74,11 @@ pub(super) fn change(
 }
 
 fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
+    let save = args.saving.saving(None);
+    if save.is_none() && !args.saving.is_empty() {
+        let name = args.name.clone();
+        return Err(Mistake::NoSaveFolder { name }.into());
+    }
     let definition = Volume {
         size: args.size.unwrap_or_default(),
         block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
@@ -80,6 +86,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
+        save,
     };
     let path = path(&args.name);
     let view = with_progress(daemon, &args.name, || {
@@ -100,27 +107,6 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
         )),
         _ => daemon.say(format_args!("volume {} is removed", args.name)),
     }
-}
-
-/// Acknowledges the loss of one volume's contents, or of all.
-fn acknowledge(daemon: &Daemon, name: Option<&str>) -> Result<(), Failure> {
-    let Some(name) = name else {
-        let names: Vec<String> = daemon.client.post("/v1/acknowledge", &())?;
-        if daemon.is_json() {
-            return output::json(&names);
-        }
-        return match names.as_slice() {
-            [] => output::line("no volume has lost its contents"),
-            names => output::line(format_args!("served empty now: {}", names.join(" "))),
-        };
-    };
-    let view: VolumeView = daemon
-        .client
-        .post(&format!("{}/acknowledge", path(name)), &())?;
-    if daemon.is_json() {
-        return output::json(&view);
-    }
-    output::line(format_args!("volume {name} is served empty now"))
 }
 
 fn resize(daemon: &Daemon, name: &str, size: Size, force: bool) -> Result<(), Failure> {
@@ -204,8 +190,17 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
     if volume.state == VolumeState::Offline {
         words.push("offline".to_owned());
     }
-    if volume.contents == Contents::Lost {
-        words.push("contents lost".to_owned());
+    match volume.contents {
+        Contents::Present => {}
+        Contents::Lost => words.push("contents lost".to_owned()),
+        Contents::Restoring => words.push("being restored".to_owned()),
+    }
+    if volume
+        .save
+        .as_ref()
+        .is_some_and(|save| save.failure.is_some())
+    {
+        words.push("not saved".to_owned());
     }
     words.join(", ")
 }
@@ -229,6 +224,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("used", bytes(volume.used_bytes)),
         ("needed by", needed_by(volume)),
         ("filters", readable(&volume.filters)),
+        ("saved", save::saving(volume.save.as_ref())),
         (
             "attached",
             if places.is_empty() {
@@ -239,6 +235,9 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ),
         ("identity", identity(&volume.identity)),
     ];
+    if let Some(save) = &volume.save {
+        fields.push(("last save", save::last_save(save)));
+    }
     fields.extend(volume.attachments.iter().map(|place| {
         let seen = readable(&place.identifiers);
         ("seen as", format!("{}: {seen}", place.target))
@@ -253,10 +252,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
             format!("Commands of hosts fail: {problem}. Restart the daemon when it is there.");
         output::line(paint(Tone::Warning, &text))?;
     }
+    let failure = volume.save.as_ref().and_then(|save| save.failure.as_ref());
+    if let Some(failure) = failure {
+        output::line(paint(Tone::Warning, failure))?;
+    }
     if volume.contents == Contents::Lost {
         let text = match volume.state {
             VolumeState::Offline => {
-                "The daemon was restarted, so what was written is gone; commands of hosts fail until `ramport volume acknowledge`."
+                "The daemon was restarted, so what was written is gone; commands of hosts fail until `ramport volume restore` or `acknowledge`."
             }
             VolumeState::Online => {
                 "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark."

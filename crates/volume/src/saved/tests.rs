@@ -96,8 +96,7 @@ proptest! {
         }
         let restored = restore_to(&dest, &folder.file()).expect("restored");
         prop_assert!(all(&dest) == all(&source));
-        prop_assert_eq!(restored.id, saved.id);
-        prop_assert_eq!(restored.held_bytes, saved.held_bytes);
+        prop_assert_eq!(restored.saved, saved);
         prop_assert!(restored.damage.is_empty());
     }
 }
@@ -163,7 +162,7 @@ fn a_save_gives_way_to_writes_when_memory_runs_out() {
     assert_eq!(store.budget().used_bytes(), store.allocated_bytes());
     let dest = ram();
     let restored = restore_to(&dest, &folder.file()).expect("the first is there");
-    assert_eq!(restored.id, first.id);
+    assert_eq!(restored.saved.id, first.id);
     assert!(all(&dest) == noise(4 << 20));
 }
 
