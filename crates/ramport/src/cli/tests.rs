@@ -59,7 +59,7 @@ fn json_is_accepted_before_and_after_a_verb() {
 }
 
 /// The ends of the verbs' help texts.
-const EXAMPLES: [(&[&str], &str); 13] = [
+const EXAMPLES: [(&[&str], &str); 14] = [
     (&["serve"], examples::SERVE),
     (&["volume", "create"], examples::VOLUME_CREATE),
     (&["volume", "save"], examples::VOLUME_SAVE),
