@@ -24,7 +24,8 @@ pub struct Args {
     #[arg(long, alias = "readwrite")]
     pub rw: Option<Pattern>,
 
-    /// Overwrite or discard the data that a volume, block device or file holds, without asking
+    /// Overwrite or discard the data that a volume, block device or file holds, or lengthen a file
+    /// that is not empty, without asking
     #[arg(long)]
     pub write: bool,
 
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub runtime: Option<Duration>,
 
-    /// Size of the region to use [default: all]; files are written to that length first
+    /// Size of the region to use [default: all]; a file that is shorter is written to that length first
     #[arg(long, value_name = "LEN", value_parser = parse_len)]
     pub size: Option<u64>,
 

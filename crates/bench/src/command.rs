@@ -28,7 +28,7 @@ pub enum Verdict {
 /// usage](BenchError::is_usage), 1 for everything else.
 pub fn command(args: &Args, begin: impl FnOnce(&Stop)) -> Result<Verdict, BenchError> {
     let bar = progress_bar();
-    let carried_out = agree(args, &bar, &asked_to_overwrite).and_then(|()| {
+    let carried_out = agree(args, &bar, &asked).and_then(|()| {
         let stop = Stop::default();
         begin(&stop);
         let (verdict, text) = carry_out(args, &bar, &stop)?;
@@ -44,7 +44,7 @@ pub fn command(args: &Args, begin: impl FnOnce(&Stop)) -> Result<Verdict, BenchE
     Ok(verdict)
 }
 
-/// Finds out whether the data that `args` would overwrite may be overwritten; `ask` asks that.
+/// Finds out whether the data that `args` would change may be changed; `ask` asks that.
 fn agree(args: &Args, bar: &ProgressBar, ask: &dyn Fn(&str) -> bool) -> Result<(), BenchError> {
     let sources = args.compare.as_deref().unwrap_or(&args.sources);
     let plan = args.plan(sources, &Stop::default());
@@ -52,7 +52,7 @@ fn agree(args: &Args, bar: &ProgressBar, ask: &dyn Fn(&str) -> bool) -> Result<(
         Some(kind) => kind.plan_of_effects(&plan, args.shapes()),
         None => plan,
     };
-    consent::obtain(&plan, |names| args.write || bar.suspend(|| ask(names)))
+    consent::obtain(&plan, |change| args.write || bar.suspend(|| ask(change)))
 }
 
 /// Measures until `stop` is requested; returns the verdict and the report's text.
@@ -75,11 +75,16 @@ fn carry_out(args: &Args, bar: &ProgressBar, stop: &Stop) -> Result<(Verdict, St
         let failures = report.errors + report.differing_blocks;
         return Ok((verdict(failures), text(args, &report)));
     }
-    let report = run(&plan, bar)?;
-    if let Some(path) = &args.svg {
-        svg::draw(&report, path)?;
+    let mut report = run(&plan, bar)?;
+    let mut failures = report.failures();
+    if let Some(path) = &args.svg
+        && let Err(error) = svg::draw(&report, path)
+    {
+        // The figures are not lost with the picture.
+        report.notes.push(error.to_string());
+        failures += 1;
     }
-    Ok((verdict(report.failures()), text(args, &report)))
+    Ok((verdict(failures), text(args, &report)))
 }
 
 fn verdict(failures: u64) -> Verdict {
@@ -98,13 +103,13 @@ fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     }
 }
 
-/// Asks on the terminal whether the data on `names` may be overwritten. The answer is no if there
-/// is no terminal.
-fn asked_to_overwrite(names: &str) -> bool {
+/// Asks on the terminal whether the run may do what `change` says. The answer is no if there is no
+/// terminal.
+fn asked(change: &str) -> bool {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;
     }
-    eprint!("This run overwrites the data on {names}. Continue? [y/N] ");
+    eprint!("This run {change}. Continue? [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")
@@ -119,7 +124,7 @@ fn say(text: &str) {
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}")
         .expect("the template is well-formed");
-    let bar = ProgressBar::new(0).with_style(style);
+    let bar = ProgressBar::no_length().with_style(style);
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -1,4 +1,4 @@
-//! Whether a run may overwrite what its sources hold.
+//! Whether a run may change what its sources hold.
 
 use std::time::{Duration, Instant};
 
@@ -20,33 +20,47 @@ const SCAN_READ_BYTES: u32 = 64 << 10;
 /// Reads in flight.
 const SCAN_DEPTH: u16 = 8;
 
-/// Returns if `plan` only reads, if everything it would overwrite reads as zeros, or if
-/// `may_overwrite` agrees, which gets the names of the sources that hold data.
-pub(crate) fn obtain(
-    plan: &Plan,
-    may_overwrite: impl FnOnce(&str) -> bool,
-) -> Result<(), BenchError> {
+/// Returns if `plan` changes no data, or if `may` agrees to each change, which it gets in words. What
+/// reads as zeros, and a file that is empty or does not exist, hold no data.
+pub(crate) fn obtain(plan: &Plan, may: impl Fn(&str) -> bool) -> Result<(), BenchError> {
+    check(plan)?;
+    let short = plan.sources.iter().filter(|it| is_lengthened(it, plan));
+    let names = joined(short);
+    if !names.is_empty() && !may(&format!("lengthens {names}")) {
+        return Err(BenchError::Lengthens { names });
+    }
     if plan.access() == FileAccess::ReadOnly {
         return Ok(());
     }
-    check(plan)?;
     let mut holding = Vec::new();
     for source in &plan.sources {
         if holds_data(source, plan)? {
-            holding.push(source.to_string());
+            holding.push(source);
         }
     }
-    let names = holding.join(", ");
-    if holding.is_empty() || may_overwrite(&names) {
-        return Ok(());
+    let names = joined(holding);
+    if !names.is_empty() && !may(&format!("overwrites the data on {names}")) {
+        return Err(BenchError::HoldsData { names });
     }
-    Err(BenchError::HoldsData { names })
+    Ok(())
+}
+
+fn joined<'a>(sources: impl IntoIterator<Item = &'a Source>) -> String {
+    let names: Vec<String> = sources.into_iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+/// Whether `source` is a file with contents that ends before the region, up to whose end it would be
+/// laid out, even for reading.
+fn is_lengthened(source: &Source, plan: &Plan) -> bool {
+    let (Source::Path(path), Some(end_bytes)) = (source, plan.end_bytes()) else {
+        return false;
+    };
+    std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() > 0 && it.len() < end_bytes)
 }
 
 fn holds_data(source: &Source, plan: &Plan) -> Result<bool, BenchError> {
-    let mut end_bytes = plan
-        .size_bytes
-        .map(|size| plan.offset_bytes.saturating_add(size));
+    let mut end_bytes = plan.end_bytes();
     if let Source::Path(path) = source {
         let metadata = std::fs::metadata(path).ok();
         let file_bytes = metadata

@@ -164,6 +164,14 @@ pub enum BenchError {
         /// The sources that hold data.
         names: String,
     },
+    /// The run would lengthen a file with contents, which was not confirmed.
+    #[error(
+        "this run would lengthen {names} up to the end of its region; add --write to lengthen it, or lower --offset or --size"
+    )]
+    Lengthens {
+        /// The files.
+        names: String,
+    },
     /// A stop was requested before there was anything to report.
     #[error("interrupted")]
     Interrupted,
@@ -228,6 +236,7 @@ impl BenchError {
             | Self::Memory { .. }
             | Self::NotStorage { .. }
             | Self::HoldsData { .. }
+            | Self::Lengthens { .. }
             | Self::Combination { .. }
             | Self::Pin { .. } => true,
             Self::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,

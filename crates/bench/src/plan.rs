@@ -140,7 +140,7 @@ pub struct Plan {
     pub ramp: Duration,
     /// Where the region starts.
     pub offset_bytes: u64,
-    /// How long the region is; up to the end of the source if there is none.
+    /// The length of the region in bytes; `None` extends it to the end of the source.
     pub size_bytes: Option<u64>,
     /// At most how much.
     pub rate: Option<Rate>,
@@ -156,7 +156,7 @@ pub struct Plan {
     pub threads: Option<usize>,
     /// Whether files pass by the page cache.
     pub caching: Caching,
-    /// The process whose CPU time is reported beside ours; found by its socket if there is none.
+    /// The process whose CPU time is reported beside ours; `None` finds it by its socket.
     pub daemon_pid: Option<u32>,
     /// What a failed I/O means for the run.
     pub on_error: OnError,
@@ -215,6 +215,12 @@ impl Plan {
             Kind::Read => FileAccess::ReadOnly,
             Kind::Write | Kind::Mixed | Kind::Trim => FileAccess::ReadWrite,
         }
+    }
+
+    /// Where the region ends, if that is not where the source ends.
+    pub(crate) fn end_bytes(&self) -> Option<u64> {
+        let size_bytes = self.size_bytes?;
+        Some(self.offset_bytes.saturating_add(size_bytes))
     }
 
     /// The time between two I/Os of one job, if the rate is limited.

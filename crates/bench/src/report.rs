@@ -296,17 +296,10 @@ impl fmt::Display for Report {
             )?;
             writeln!(f, "{}\n\n{}", self.rate_table(), self.latency_table())?;
         }
-        write!(
-            f,
-            "CPU of this process: {:.2} us per I/O, {:.2} cores",
-            self.cpu.us_per_io, self.cpu.cores
-        )?;
+        write!(f, "CPU of this process: {}", self.cpu_use(self.cpu))?;
         if let Some(DaemonUse { daemon, cpu }) = &self.daemon {
-            write!(
-                f,
-                "\nCPU of {} (process {}): {:.2} us per I/O, {:.2} cores",
-                daemon.name, daemon.pid, cpu.us_per_io, cpu.cores
-            )?;
+            let (Daemon { name, pid, .. }, used) = (daemon, self.cpu_use(*cpu));
+            write!(f, "\nCPU of {name} (process {pid}): {used}")?;
         }
         if self.sources.len() > 1 {
             for share in &self.sources {
@@ -333,6 +326,15 @@ impl Report {
     /// Whether there is no figure to show.
     pub(crate) fn measured_nothing(&self) -> bool {
         self.latencies.iter().all(|it| it.count() == 0)
+    }
+
+    /// CPU time in words; per I/O only if one completed.
+    fn cpu_use(&self, cpu: CpuUse) -> String {
+        let cores = format!("{:.2} cores", cpu.cores);
+        if self.measured_nothing() {
+            return cores;
+        }
+        format!("{:.2} us per I/O, {cores}", cpu.us_per_io)
     }
 
     fn rate_table(&self) -> Table {
@@ -444,6 +446,7 @@ pub(crate) mod tests {
             text.contains("no I/O completed") && !text.contains("p99"),
             "{text}"
         );
+        assert!(text.contains("CPU of this process: 64.00 cores"), "{text}");
     }
 
     #[test]

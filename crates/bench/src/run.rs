@@ -85,9 +85,7 @@ pub(crate) fn attach(plan: &Plan) -> Result<Vec<Attachment>, BenchError> {
         block_len_bytes: plan.block_len_bytes,
         access: plan.access(),
         caching: plan.caching,
-        end_bytes: plan
-            .size_bytes
-            .map(|size| plan.offset_bytes.saturating_add(size)),
+        end_bytes: plan.end_bytes(),
     };
     plan.sources
         .iter()
@@ -109,10 +107,7 @@ pub(crate) fn region(plan: &Plan, attachment: &Attachment) -> Result<Region, Ben
         });
     }
     let len_bytes = attachment.len_bytes;
-    let end_bytes = match plan.size_bytes {
-        Some(size) => plan.offset_bytes.saturating_add(size),
-        None => len_bytes,
-    };
+    let end_bytes = plan.end_bytes().unwrap_or(len_bytes);
     if end_bytes > len_bytes || plan.offset_bytes > end_bytes {
         return Err(BenchError::BeyondEnd {
             source_name: source_name(),

@@ -317,7 +317,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How often a run without a time limit checks whether its target still responds.
 const PATIENCE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Tells which of many jobs have something to do.
+/// Finds which of many jobs have something to do.
 struct Poller {
     epoll: Option<rustix::fd::OwnedFd>,
     registered: Vec<bool>,
@@ -330,7 +330,7 @@ struct Poller {
 impl Poller {
     fn new(jobs: usize) -> Self {
         Self {
-            // Without epoll (no descriptor is left) every job is looked at each time.
+            // Without epoll (no descriptor is left) every job is polled each time.
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
             registered: vec![false; jobs],
             events: Vec::with_capacity(jobs),
@@ -389,5 +389,5 @@ impl Poller {
     }
 }
 
-/// How soon a job that cannot signal is looked at again.
+/// The interval of polls of a job that cannot signal.
 const RETRY: Duration = Duration::from_micros(50);

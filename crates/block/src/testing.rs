@@ -1,9 +1,12 @@
 //! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped; lists of errors; whether other peers delay commands.
+//! tests; how a test is skipped; folders; lists of errors; whether other peers delay commands, and tests that run alone to
+//! measure that.
 
 mod delay;
 mod errors;
+mod folder;
 mod late;
+mod turn;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -18,7 +21,9 @@ use crate::{
 
 pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
+pub use folder::Folder;
 pub use late::{LateVolume, Lateness};
+pub use turn::Turn;
 
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and returns the number of inputs.
 /// Panics if the corpus cannot be read.
@@ -55,6 +60,7 @@ pub struct VecVolume {
     filtered: AtomicBool,
     read_only: AtomicBool,
     has_volatile_cache: AtomicBool,
+    copies_discarded: AtomicBool,
     admitted_bytes: AtomicU64,
     /// How many commands other than reads asked to be durable.
     durable_commands: AtomicU64,
@@ -84,6 +90,7 @@ impl VecVolume {
             }),
             read_only: AtomicBool::new(false),
             has_volatile_cache: AtomicBool::new(false),
+            copies_discarded: AtomicBool::new(false),
             admitted_bytes: AtomicU64::new(0),
             durable_commands: AtomicU64::new(0),
         }
@@ -92,6 +99,11 @@ impl VecVolume {
     /// From now on it says that it has a volatile write cache.
     pub fn set_volatile_cache(&self) {
         self.has_volatile_cache.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it says that it copies what is discarded.
+    pub fn set_copies_discarded(&self) {
+        self.copies_discarded.store(true, Ordering::Relaxed);
     }
 
     /// How many commands other than reads asked to be durable.
@@ -169,6 +181,10 @@ impl Volume for VecVolume {
         } else {
             WriteCache::Absent
         }
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.copies_discarded.load(Ordering::Relaxed)
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, _ticket: Ticket) -> Admission {

@@ -14,12 +14,19 @@ use crate::Status;
 /// Names one command of one connection for as long as a volume may have to answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
-    /// The connection, by the number that its runtime assigned.
+    /// The connection, by the number that its runtime assigned; below
+    /// [`CONNECTIONS_MIN`](Self::CONNECTIONS_MIN) what has commands without a session.
     pub connection: u64,
     /// The command's slot in the connection's table, counted from 0.
     pub slot: u32,
     /// Distinguishes commands that use one slot after another.
     pub generation: u32,
+}
+
+impl Ticket {
+    /// The smallest connection number that a runtime assigns. Smaller ones belong to commands of
+    /// the program itself, such as those of a volume on the volumes that it is made of.
+    pub const CONNECTIONS_MIN: u64 = 1 << 32;
 }
 
 /// A volume's report that a waiting command may continue.

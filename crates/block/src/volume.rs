@@ -58,8 +58,8 @@ pub trait Volume: Send + Sync {
     /// volumes.
     ///
     /// After [`Admission::Later`] and [`Admission::NowThenSettle`] the command holds a lease on
-    /// `intent.extents`: they stay in memory until [`release`](Self::release), except those of an
-    /// [`OpKind::Discard`](crate::OpKind::Discard): they may be all blocks of the volume, and
+    /// `intent.extents`: they stay in memory until [`release`](Self::release), except those of a
+    /// [`DataUse::Erase`](crate::DataUse::Erase): they may be all blocks of the volume, and
     /// nothing is read from them. A lease is not a lock. A peer decides how long it lasts, so a
     /// volume never makes one command wait for the release of another: if its memory for leases is
     /// used up, it returns [`Admission::Fail`] with [`Status::Busy`].
@@ -76,6 +76,12 @@ pub trait Volume: Send + Sync {
             allocated: true,
             len_bytes: range.len,
         }
+    }
+
+    /// Whether blocks are copied before they are discarded, because a snapshot shows them. A discard
+    /// then takes as long as a write of the same length, so sessions execute it in shorter pieces.
+    fn copies_discarded(&self) -> bool {
+        false
     }
 
     /// A hint that an operation on `extent` follows soon: a session that has several commands at

@@ -95,7 +95,8 @@ impl Definitions {
         changes.extend(set(&self.hosts, &to.hosts, Change::SetHost));
         // What others are made of comes first, and is removed last.
         let mut volumes: Vec<_> = set(&self.volumes, &to.volumes, |n, v| (n, v)).collect();
-        volumes.sort_by_key(|(_, volume)| to.depth(volume));
+        let depths = to.depths();
+        volumes.sort_by_key(|(name, _)| depths.get(name).copied());
         changes.extend(volumes.into_iter().map(|(n, v)| Change::SetVolume(n, v)));
         let gone = self.portals.difference(&to.portals);
         changes.extend(gone.map(|portal| Change::RemovePortal(*portal)));
@@ -105,7 +106,8 @@ impl Definitions {
         changes.extend(set(&self.targets, &to.targets, Change::SetTarget));
         changes.extend(removed(&self.hosts, &to.hosts, Change::RemoveHost));
         let mut volumes: Vec<_> = removed(&self.volumes, &to.volumes, |name| name).collect();
-        volumes.sort_by_key(|name| Reverse(self.volumes.get(name).map(|v| self.depth(v))));
+        let depths = self.depths();
+        volumes.sort_by_key(|name| Reverse(depths.get(name).copied()));
         changes.extend(volumes.into_iter().map(Change::RemoveVolume));
         let new = to.portals.difference(&self.portals);
         changes.extend(new.map(|portal| Change::AddPortal(*portal)));
@@ -172,8 +174,9 @@ impl fmt::Display for Described<'_> {
             }
             Change::RemoveVolume(name) => {
                 let before = self.before.volumes.get(name);
-                let fate = match before.map(|volume| volume.kind.0.is_persistent()) {
-                    Some(true) => "its file stays",
+                let fate = match before.map(|volume| &volume.kind.0) {
+                    Some(kind) if kind.holds_members() => "its members stay",
+                    Some(kind) if kind.is_persistent() => "its file stays",
                     _ => "its contents are lost",
                 };
                 write!(f, "- volume {name} ({fate})")

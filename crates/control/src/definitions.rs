@@ -20,6 +20,7 @@ mod fault;
 mod filters;
 mod identity;
 mod kind;
+mod parent_fault;
 mod parents;
 mod saving;
 
@@ -41,7 +42,7 @@ pub use filters::{
 };
 pub use identity::Identity;
 pub use kind::KindFields;
-pub use parents::ParentFault;
+pub use parent_fault::ParentFault;
 pub use saving::{AfterCrash, Saving, SavingFault};
 
 use crate::text::{Portal, Size, Text};

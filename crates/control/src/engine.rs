@@ -11,6 +11,7 @@ mod busy;
 mod error;
 mod guards;
 mod lost;
+mod members;
 mod portals;
 mod rdma;
 mod restore;
@@ -190,7 +191,7 @@ impl Engine {
         self.shared.server.stop(patience);
     }
 
-    fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         &self.shared.server
     }
 
@@ -229,6 +230,10 @@ impl Engine {
     /// Does `changes` as one transaction. `store` is what [`begin`](Self::begin) gave. Of the
     /// steps, those for which `is_done` holds have been taken already; they are undone with the
     /// others where something fails.
+    ///
+    /// # Errors
+    /// Nothing is changed then, unless the error is of the kind
+    /// [`Unfinished`](server::ErrorKind::Unfinished).
     fn commit(
         &self,
         store: &mut Store,
@@ -255,7 +260,7 @@ impl Engine {
             }
         }
         store.append(&changes)?;
-        transaction.keep();
+        let mut unfinished = transaction.keep();
         let shown = describe(&self.read(), &changes);
         for line in shown {
             tracing::info!(change = line, "changed");
@@ -267,11 +272,13 @@ impl Engine {
             tracing::warn!(%error, "cannot compact the state file; it goes on growing");
         }
         for step in destroying {
-            if let Err(error) = steps::take(self.server(), &step, Force::Yes) {
-                tracing::error!(?step, %error, "a step that should not fail did");
+            match steps::take(self.server(), &step, Force::Yes) {
+                Ok(_) => {}
+                Err(error) if steps::is_taken(&error) => unfinished = Some(error),
+                Err(error) => tracing::error!(?step, %error, "a step that should not fail did"),
             }
         }
-        Ok(())
+        unfinished.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn make(&self, changes: Vec<Change>) {

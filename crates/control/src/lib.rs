@@ -49,4 +49,4 @@ pub use readable::readable;
 pub use secret_file::is_exposed;
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::{Provision, VolumeKind};
+pub use volume::{ByteSize, Provision, VolumeKind};

@@ -30,6 +30,12 @@ pub(crate) enum Step {
         from_bytes: u64,
         to_bytes: u64,
     },
+    /// Adds members to a linear volume.
+    AddMembers {
+        name: VolumeName,
+        from: Box<Volume>,
+        to: Box<Volume>,
+    },
     SetLock {
         name: VolumeName,
         from: Box<Volume>,
@@ -56,8 +62,9 @@ pub(crate) enum Step {
     RemoveReferral(PortalDefinition),
 }
 
-/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data
-/// comes after the change is durable, since then nothing is left that could fail.
+/// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data, or
+/// cannot be undone for another reason, comes after the change is durable, since then nothing is left
+/// that could fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Machine,
@@ -86,7 +93,9 @@ impl Step {
                 to_bytes,
                 ..
             } if to_bytes >= from_bytes => Phase::Volumes,
-            Self::Resize { .. } | Self::RemoveVolume(..) => Phase::Destroy,
+            Self::Resize { .. } | Self::RemoveVolume(..) | Self::AddMembers { .. } => {
+                Phase::Destroy
+            }
             Self::RemovePortal(_) | Self::RemoveReferral(_) => Phase::ClosePortals,
             Self::Detach(..) => Phase::Detach,
             Self::SetPolicy { .. } => Phase::Policies,
@@ -103,15 +112,35 @@ impl Step {
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
+            | Self::AddMembers { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
             _ => None,
         }
     }
 
-    /// Whether what it destroys is not the only copy of data: the file of a removed volume stays.
+    /// That volume, and those that become members of it.
+    pub(crate) fn volumes(&self) -> Vec<VolumeName> {
+        let members: Vec<_> = match self {
+            Self::CreateVolume(_, volume) => volume.held().collect(),
+            Self::AddMembers { from, to, .. } => {
+                let added = from.kind.0.added_members(&to.kind.0);
+                added.into_iter().flatten().map(String::as_str).collect()
+            }
+            _ => Vec::new(),
+        };
+        let members = members.into_iter().filter_map(|name| name.parse().ok());
+        self.volume().cloned().into_iter().chain(members).collect()
+    }
+
+    /// Whether what it destroys is not the only copy of data: the file or the members of a removed
+    /// volume stay.
     pub(crate) fn keeps_data(&self) -> bool {
-        matches!(self, Self::RemoveVolume(_, volume) if volume.kind.0.is_persistent())
+        match self {
+            Self::RemoveVolume(_, volume) => volume.kind.0.is_persistent(),
+            Self::AddMembers { .. } => true,
+            _ => false,
+        }
     }
 
     /// What it is about, for people.
@@ -124,6 +153,7 @@ impl Step {
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
+            | Self::AddMembers { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
             Self::CreateTarget(name, _)
@@ -159,6 +189,11 @@ impl Step {
                 name,
                 from_bytes: to_bytes,
                 to_bytes: from_bytes,
+            },
+            Self::AddMembers { name, from, to } => Self::AddMembers {
+                name,
+                from: to,
+                to: from,
             },
             Self::SetLock { name, from, to } => Self::SetLock {
                 name,
@@ -209,6 +244,21 @@ pub enum PlanError {
         "volume {0} is in a file, and cannot shrink; remove the volume, truncate the file and create the volume again"
     )]
     Shrink(VolumeName),
+    /// The size follows from the members.
+    #[error(
+        "volume {0} is made of others, whose sizes determine its own; `ramport volume add-member` enlarges a linear volume"
+    )]
+    SizeOfMembers(VolumeName),
+    /// The volume that holds another relies on its size.
+    #[error(
+        "volume {volume} is a member of {holder}, and cannot be resized; remove {holder} first"
+    )]
+    HeldSize {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that holds it.
+        holder: VolumeName,
+    },
     /// The identifiers of a volume cannot change, since hosts would see another disk.
     #[error(
         "volume {0} exists with other identifiers, which cannot change; remove the volume first, or use another name"
@@ -261,8 +311,25 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             }
         }
     }
+    check_held(before, &steps)?;
     steps.sort_by_key(Step::phase);
     Ok(steps)
+}
+
+/// What a volume holds keeps its size.
+fn check_held(before: &Definitions, steps: &[Step]) -> Result<(), PlanError> {
+    let holders = before.holders();
+    for step in steps {
+        if let Step::Resize { name, .. } = step
+            && let Some(&holder) = holders.get(name.as_str())
+        {
+            return Err(PlanError::HeldSize {
+                volume: name.clone(),
+                holder: holder.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn plan_volume(
@@ -282,29 +349,22 @@ fn plan_volume(
         steps.push(Step::CreateVolume(name.clone(), plain.clone()));
         plain
     };
-    if from.block_size != to.block_size {
-        return Err(PlanError::BlockSize(name.clone()));
-    }
+    let boxed = |volume: &Volume| Box::new(volume.clone());
+    check_unchangeable(name, &from, to)?;
     if from.kind != to.kind {
-        return Err(PlanError::Kind(name.clone()));
-    }
-    if from.identity != to.identity {
-        return Err(PlanError::Identity(name.clone()));
-    }
-    if to.size < from.size && from.kind.0.is_persistent() {
-        return Err(PlanError::Shrink(name.clone()));
-    }
-    if from.size != to.size {
-        if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {
-            return Err(PlanError::SnapshotSize(name.clone()));
-        }
+        steps.push(Step::AddMembers {
+            name: name.clone(),
+            from: boxed(&from),
+            to: boxed(to),
+        });
+    } else if from.size != to.size {
         steps.push(Step::Resize {
             name: name.clone(),
             from_bytes: from.size.0,
             to_bytes: to.size.0,
         });
     }
-    let (name, boxed) = (name.clone(), |volume: &Volume| Box::new(volume.clone()));
+    let name = name.clone();
     if from.read_only != to.read_only {
         steps.push(Step::SetLock {
             name: name.clone(),
@@ -318,6 +378,33 @@ fn plan_volume(
             from: boxed(&from),
             to: boxed(to),
         });
+    }
+    Ok(())
+}
+
+/// Checks what cannot change of a volume that exists.
+fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(), PlanError> {
+    let adds_members = from.kind.0.added_members(&to.kind.0).is_some();
+    if from.block_size != to.block_size {
+        return Err(PlanError::BlockSize(name.clone()));
+    }
+    if from.kind != to.kind && !adds_members {
+        return Err(PlanError::Kind(name.clone()));
+    }
+    if from.identity != to.identity {
+        return Err(PlanError::Identity(name.clone()));
+    }
+    if from.size == to.size || adds_members {
+        return Ok(());
+    }
+    if from.kind.0.holds_members() {
+        return Err(PlanError::SizeOfMembers(name.clone()));
+    }
+    if to.size < from.size && from.kind.0.is_persistent() {
+        return Err(PlanError::Shrink(name.clone()));
+    }
+    if matches!(to.kind.0, VolumeKind::Snapshot { .. }) {
+        return Err(PlanError::SnapshotSize(name.clone()));
     }
     Ok(())
 }

@@ -50,7 +50,8 @@ pub(crate) fn attach<T: Transport>(
     let resources = |source| ConnectError::Resources { source };
     let shared = Arc::new(DeviceState::new(namespace.geometry).map_err(resources)?);
     let mailboxes = Mailbox::several(admin.facts.io_queues).map_err(resources)?;
-    let limits = queue_limits::<T>(controller, options, depth);
+    let block_shift = namespace.geometry.block_size.shift();
+    let limits = queue_limits::<T>(controller, block_shift, options, depth);
     let info = device_info(controller, &namespace, admin.address, queue_depth_max);
     let mut supervisor = Supervisor {
         plan,
@@ -86,9 +87,11 @@ pub(crate) fn attach<T: Transport>(
     })
 }
 
-/// The limits of a queue of `depth` slots at `controller`.
+/// The limits of a queue of `depth` slots at `controller`, for a namespace of blocks of
+/// `1 << block_shift` bytes.
 fn queue_limits<T: Transport>(
     controller: &ControllerFacts,
+    block_shift: u32,
     options: &DeviceOptions,
     depth: u16,
 ) -> QueueLimits {
@@ -96,6 +99,12 @@ fn queue_limits<T: Transport>(
         .transfer_max_bytes
         .unwrap_or(u64::MAX)
         .min(T::TRANSFER_MAX_BYTES);
+    let blocks = |limit_bytes: Option<u64>| {
+        limit_bytes.map_or(io::BLOCKS_MAX, |bytes| {
+            (bytes >> block_shift).min(io::BLOCKS_MAX)
+        })
+    };
+    let deallocate = controller.deallocate_max_blocks.unwrap_or(u64::MAX);
     QueueLimits {
         depth,
         transfer_max_bytes: options
@@ -106,9 +115,9 @@ fn queue_limits<T: Transport>(
         tail_bytes: io::DEALLOCATE_RANGE_BYTES,
         blocks_max: BlocksMax {
             data: io::BLOCKS_MAX,
-            verify: io::BLOCKS_MAX,
-            zeroes: io::BLOCKS_MAX,
-            deallocate: io::DEALLOCATE_BLOCKS_MAX,
+            verify: blocks(controller.verify_max_bytes),
+            zeroes: blocks(controller.write_zeroes_max_bytes),
+            deallocate: deallocate.min(io::DEALLOCATE_BLOCKS_MAX),
             compare_and_write: match controller.fused {
                 Fused::Unsupported => 0,
                 Fused::CompareAndWrite => io::BLOCKS_MAX,

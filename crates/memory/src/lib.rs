@@ -58,4 +58,7 @@ pub use budget::{Budget, Charge};
 pub use error::MemoryError;
 pub use host::{HostMemory, Overcommit, PagePolicy, huge_bytes_in_use};
 pub use layout::Layout;
-pub use store::{NoSuchProvision, Progress, Provision, Snapshot, Store};
+pub use store::{
+    NoSuchProvision, Part, Progress, Provision, STORES_MAX, Snapshot, Store,
+    compare_and_write_across,
+};

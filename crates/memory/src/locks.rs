@@ -131,6 +131,23 @@ impl LockTable {
         }
     }
 
+    /// The same, unless a lock is held by others.
+    pub(crate) fn try_write_all(&self, first: u64, count: u64) -> Option<WriteAllGuard<'_>> {
+        let count = count.min(self.words.len() as u64);
+        let failed = (0..count).find(|&i| !try_write(self.word(first + i)));
+        if let Some(failed) = failed {
+            for i in 0..failed {
+                drop(WriteGuard(self.word(first + i)));
+            }
+            return None;
+        }
+        Some(WriteAllGuard {
+            table: self,
+            first,
+            count,
+        })
+    }
+
     /// Returns when every write that held a lock at the time of the call has ended.
     pub(crate) fn await_writers(&self) {
         for word in &self.words {

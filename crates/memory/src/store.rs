@@ -1,5 +1,6 @@
 //! The memory of a volume: sparse, shared by threads, and resizable while in use.
 
+mod atomic;
 mod backing;
 mod clone;
 mod layers;
@@ -25,6 +26,7 @@ use backing::Backing;
 use clone::Base;
 use layers::{ChainCell, Newest};
 
+pub use atomic::{Part, STORES_MAX, compare_and_write_across};
 pub use snapshot::Snapshot;
 
 /// A copy inside a store moves this much at a time, through the stack.
@@ -156,6 +158,11 @@ impl Store {
         self.base.is_some()
     }
 
+    /// Whether it has snapshots at this moment.
+    pub fn has_snapshots(&self) -> bool {
+        !self.chain.is_empty()
+    }
+
     /// Whether the start of `range` is allocated, and for at least how many bytes that holds.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
         Backing::of(range, |at| self.backing(at))
@@ -222,46 +229,6 @@ impl Store {
             let at = (piece.offset - offset) as usize;
             let _lock = self.locks.read(self.layout().granule(piece.offset));
             self.compare_locked(piece.offset, &data[at..at + piece.len], at)?;
-        }
-        Ok(())
-    }
-
-    /// If the bytes from `offset` on equal `compare`, writes `write` there: all or nothing, and
-    /// atomic towards every other operation. Both must have the same length.
-    pub fn compare_and_write(
-        &self,
-        offset: u64,
-        compare: &[u8],
-        write: &[u8],
-    ) -> Result<(), Status> {
-        if compare.len() != write.len() {
-            return Err(Status::Invalid);
-        }
-        let len = compare.len() as u64;
-        self.check(offset, len)?;
-        if len == 0 {
-            return Ok(());
-        }
-        let first = self.layout().granule(offset);
-        let last = self.layout().granule(offset + len - 1);
-        let locks = self.locks.write_all(first, last - first + 1);
-        self.check(offset, len)?;
-        for piece in self.pieces(offset, len) {
-            let at = (piece.offset - offset) as usize;
-            self.compare_locked(piece.offset, &compare[at..at + piece.len], at)?;
-        }
-        // Preserve and allocate everything first, so that a full budget leaves every block old. All
-        // of it belongs to the same snapshots.
-        let newest = self.newest(&locks, offset);
-        for piece in self.pieces(offset, len) {
-            self.prepare(newest, &piece)?;
-        }
-        for piece in self.pieces(offset, len) {
-            let at = (piece.offset - offset) as usize;
-            let chunk = self.prepare(newest, &piece)?;
-            let data = &write[at..at + piece.len];
-            // SAFETY: the write locks of all pieces are held, and the slab is allocated.
-            unsafe { chunk.copy_in(self.layout().in_chunk(piece.offset), data) };
         }
         Ok(())
     }

@@ -366,7 +366,7 @@ impl Connection {
             return Ok(());
         }
         if let Phase::Open = self.phase {
-            if self.is_draining && !self.readable && self.driven.is_idle() {
+            if self.is_draining && !self.readable && self.driven.may_close() {
                 return Err(CloseReason::Stopping);
             }
             if self.driven.is_closing() {

@@ -101,8 +101,8 @@ pub trait Driven {
     fn wants_transmit(&self) -> bool;
     /// See [`Session::is_closing`].
     fn is_closing(&self) -> bool;
-    /// See [`Session::is_idle`].
-    fn is_idle(&self) -> bool;
+    /// See [`Session::may_close`].
+    fn may_close(&mut self) -> bool;
     /// See [`Session::handle_wake`].
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason>;
     /// See [`Session::handle_completion`].
@@ -165,8 +165,8 @@ where
         self.session.is_closing()
     }
 
-    fn is_idle(&self) -> bool {
-        self.session.is_idle()
+    fn may_close(&mut self) -> bool {
+        self.session.may_close(&mut self.backend)
     }
 
     fn handle_wake(&mut self, now: Instant) -> Result<(), CloseReason> {

@@ -49,6 +49,11 @@ pub struct Slots<T> {
     free: Vec<usize>,
 }
 
+/// A serial number of 1 or more makes a number that belongs to a session.
+const _: () = assert!(
+    block::Ticket::CONNECTIONS_MIN == 1 << (ConnectionId::REACTOR_BITS + ConnectionId::SLOT_BITS)
+);
+
 /// The most reactors that connection numbers can distinguish.
 pub(crate) const REACTORS_MAX: usize = 1 << ConnectionId::REACTOR_BITS;
 /// The most slots that connection numbers can distinguish.
@@ -80,7 +85,7 @@ impl<T> Slots<T> {
             }
             None => return None,
         };
-        // Serial 0 is never given out, so that no number is 0.
+        // Serial 0 is never given out, so that no number is below those of sessions.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let id = ConnectionId::new(self.serial, slot, self.reactor);
         let value = make(id)?;

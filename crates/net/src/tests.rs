@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use block::testing::{assert_not_delayed, timed};
+use block::testing::{Turn, assert_not_delayed, timed};
 use block::{
     Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
     Volume,
@@ -238,10 +238,20 @@ struct Fixture {
     reactors: Reactors,
     acceptor: Arc<TestAcceptor>,
     address: SocketAddr,
+    _turn: Turn,
 }
 
 impl Fixture {
     fn new(options: ReactorOptions) -> Self {
+        Self::at(Turn::shared(), options)
+    }
+
+    /// For a test that bounds delays.
+    fn alone() -> Self {
+        Self::at(Turn::alone(), ReactorOptions::default())
+    }
+
+    fn at(turn: Turn, options: ReactorOptions) -> Self {
         let acceptor = Arc::new(TestAcceptor {
             volume: Arc::new(TestVolume::new()),
             closed: Arc::default(),
@@ -256,6 +266,7 @@ impl Fixture {
             reactors,
             acceptor,
             address,
+            _turn: turn,
         }
     }
 
@@ -350,7 +361,7 @@ fn work_that_is_done_in_pieces_lets_others_have_their_turns() {
 
 #[test]
 fn a_reader_that_stalls_stops_being_read_and_costs_one_list() {
-    let fixture = Fixture::with_defaults();
+    let fixture = Fixture::alone();
     let mut stalled = fixture.log_in();
     stalled
         .set_write_timeout(Some(Duration::from_millis(500)))

@@ -16,45 +16,34 @@
 //!    Disconnect it checks [`Subsystem::is_connected`];
 //! 4. at its end, [`Subsystem::connection_closed`].
 
-mod abort;
-mod admin;
-mod ana;
 mod backend;
 mod connect;
-mod discovery;
-mod events;
-mod features;
-mod fence;
-mod identify;
+mod connection;
 mod io;
 mod limits;
-mod logs;
 mod permit;
 mod queue;
 mod reply;
-mod reservation;
-mod state;
+mod statistics;
 mod subsystem;
 
-pub use admin::{host_data_len, is_control_command};
-pub use backend::{
-    Backend, NamespaceRef, OpenError, Origin, PortalNumber, Statistics, Usage, WakeToken,
+pub use backend::{Backend, Completed, NamespaceRef, OpenError};
+pub use connect::connect;
+pub use connection::{
+    Activity, Connection, ControllerId, Host, IoQueues, Origin, PortalNumber, QueueId, SlotId,
+    SqFlow, WakeToken, connected,
 };
-pub use connect::{
-    Activity, Connection, ControllerId, Host, IoQueueCount, QueueId, SqFlow, connect, connected,
+pub use io::{CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange};
+pub use limits::{
+    COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX, Limits,
 };
-pub use discovery::{DiscoveryRecord, HostFilter};
-pub use io::{
-    COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
-    CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange,
-};
-pub use limits::Limits;
-pub use logs::FailedCommand;
 pub use permit::{CommandClass, Gate, Permit};
-pub use queue::{Begun, Completed, Payload, Queue, QueueFull, Ready, SlotId};
+pub use queue::{Begun, Payload, Queue, QueueFull, Ready};
 pub use reply::{Completion, Reply};
+pub use statistics::{Statistics, Usage};
 pub use subsystem::{
-    Generation, Namespace, NamespaceError, NamespaceIds, Subsystem, SubsystemConfig,
+    DiscoveryRecord, FailedCommand, Generation, HostFilter, Namespace, NamespaceError,
+    NamespaceIds, Subsystem, SubsystemConfig, host_data_len, is_control_command,
 };
 
 #[cfg(test)]

@@ -2,37 +2,46 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::{Access, FaultRule, LostContents, Period, Portal, Provision, Size, VolumeKind};
+use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 mod connect_line;
 mod examples;
+mod host;
 mod identity;
+mod network;
+mod portal;
 mod saves;
 mod shell;
 mod snapshots;
+mod target;
 mod top;
 mod values;
+mod volume_create;
 
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use examples::definitions_example;
+pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
 pub(crate) use identity::IdentityArgs;
+pub(crate) use network::{ReferralVerb, SessionVerb};
+pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
 pub(crate) use saves::{
     AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, SavingArgs, VolumeSetArgs,
 };
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
+pub(crate) use target::{AccessArgs, DetachArgs, TargetCreateArgs, TargetSetArgs, TargetVerb};
 pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
+pub(crate) use volume_create::{AddMemberArgs, VolumeCreateArgs};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -46,13 +55,16 @@ const VERSION: &str = if cfg!(target_feature = "crt-static") {
 
 /// Exports this machine's RAM to other machines as disks
 #[derive(Debug, Parser)]
-#[command(version = VERSION, propagate_version = true, max_term_width = 100)]
+#[command(version = VERSION, propagate_version = true, max_term_width = 100, after_help = examples::RAMPORT)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) connection: Connection,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
+
+/// The place in lists of options: behind those of the verb.
+const LAST: usize = 999;
 
 /// How to reach the daemon, and the output format.
 #[derive(Clone, Debug, Args)]
@@ -87,7 +99,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) api_token_file: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = LAST)]
     pub(crate) json: bool,
 }
 
@@ -97,6 +109,7 @@ pub(crate) enum Verb {
     #[command(after_help = examples::SERVE)]
     Serve(Box<ServeArgs>),
     /// Serve a RAM disk on this machine, verify it, measure it, and keep serving
+    #[command(after_help = examples::DEMO)]
     Demo(DemoArgs),
     #[command(flatten)]
     Daemon(DaemonVerb),
@@ -107,17 +120,19 @@ pub(crate) enum Verb {
     #[command(after_help = examples::BENCH)]
     Bench(Box<bench::Args>),
     /// Show RDMA adapters of this machine and whether software RDMA works
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::FABRIC)]
     Fabric(FabricVerb),
     /// Work in a tree of the daemon's objects: cd, ls, and every command
     #[command(after_help = examples::SHELL)]
     Shell(ShellArgs),
     /// Print completions for a shell
+    #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsArgs),
     /// Print candidates for the last of some words; the scripts of `completions` call this
     #[command(hide = true)]
     Complete(CompleteArgs),
     /// Write the manual pages: of each verb, and ramport.toml(5)
+    #[command(after_help = examples::MAN)]
     Man(ManArgs),
 }
 
@@ -125,27 +140,28 @@ pub(crate) enum Verb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonVerb {
     /// Volumes: block devices in RAM or in files
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::VOLUME)]
     Volume(VolumeVerb),
     /// Targets: names under which hosts find volumes
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::TARGET)]
     Target(TargetVerb),
     /// Hosts: who may use targets
     #[command(subcommand, after_help = examples::HOST)]
     Host(HostVerb),
     /// Portals: addresses where protocols listen
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::PORTAL)]
     Portal(PortalVerb),
     /// Referrals: other discovery services that discovery lists
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::REFERRAL)]
     Referral(ReferralVerb),
     /// Sessions: hosts connected to targets
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SESSION)]
     Session(SessionVerb),
     /// Print what a Linux host needs to use a target: commands, lines of fstab, systemd units
     #[command(after_help = examples::CONNECT_LINE)]
     ConnectLine(ConnectLineArgs),
     /// Show everything as a tree
+    #[command(after_help = examples::LS)]
     Ls,
     /// Replace the daemon's definitions with those of a file (TOML or JSON; - is standard input)
     #[command(after_help = examples::APPLY)]
@@ -154,6 +170,7 @@ pub(crate) enum DaemonVerb {
     #[command(after_help = examples::EXPORT)]
     Export(ExportArgs),
     /// Show memory: budget, use, and the cost of a connection and a volume
+    #[command(after_help = examples::CAPACITY)]
     Capacity,
     /// Watch what the daemon does: volumes, sessions, portals and threads
     #[command(after_help = examples::TOP)]
@@ -275,7 +292,7 @@ pub(crate) struct DiscoverArgs {
 pub(crate) enum FabricVerb {
     /// List adapters with link, state, speed and addresses; whether adapters and software RDMA
     /// work; and what each portal of the daemon uses
-    #[command(visible_alias = "ls")]
+    #[command(visible_alias = "ls", after_help = examples::FABRIC)]
     List,
 }
 
@@ -344,72 +361,42 @@ pub(crate) enum VolumeVerb {
     #[command(after_help = examples::VOLUME_CREATE)]
     Create(VolumeCreateArgs),
     /// List volumes with size, used memory and targets
-    #[command(visible_alias = "ls")]
+    #[command(visible_alias = "ls", after_help = examples::VOLUME_LIST)]
     List,
     /// Show a volume
+    #[command(after_help = examples::VOLUME_SHOW)]
     Show(NameArgs),
     /// Set a volume's size
+    #[command(after_help = examples::VOLUME_RESIZE)]
     Resize(ResizeArgs),
     /// Grow a volume by an amount
+    #[command(after_help = examples::VOLUME_GROW)]
     Grow(ResizeByArgs),
     /// Shrink a volume by an amount; data beyond the new end are lost
+    #[command(after_help = examples::VOLUME_SHRINK)]
     Shrink(ResizeByArgs),
     /// Make every block read as zeros
+    #[command(after_help = examples::VOLUME_ERASE)]
     Erase(RemoveArgs),
     /// Reject writes
+    #[command(after_help = examples::VOLUME_LOCK)]
     Lock(NameArgs),
     /// Accept writes again
+    #[command(after_help = examples::VOLUME_UNLOCK)]
     Unlock(NameArgs),
     #[command(flatten)]
     Saves(SaveVerb),
+    /// Add a volume to a linear volume, which grows by it while hosts use it
+    #[command(after_help = examples::VOLUME_ADD_MEMBER)]
+    AddMember(AddMemberArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Filters: delay, rate limit, faults
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::FILTER)]
     Filter(FilterVerb),
     /// Remove a volume and its contents; the file of a volume in a file stays
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", after_help = examples::VOLUME_REMOVE)]
     Remove(RemoveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct VolumeCreateArgs {
-    /// Its name: letters, digits, '.', '_' and '-'
-    pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, the size is known
-    #[arg(long, short, required_unless_present = "file")]
-    pub(crate) size: Option<Size>,
-    /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<String>,
-    /// Block size in bytes: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "512")]
-    pub(crate) block_size: Size,
-    /// Allocate all its memory, or the space of its file, now
-    #[arg(long)]
-    pub(crate) thick: bool,
-    /// Reject writes
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    #[command(flatten)]
-    pub(crate) saving: SavingArgs,
-    #[command(flatten)]
-    pub(crate) identity: IdentityArgs,
-}
-
-impl VolumeCreateArgs {
-    /// The kind that the options choose, with its settings.
-    pub(crate) fn kind(&self) -> VolumeKind {
-        let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
-        match &self.file {
-            None => VolumeKind::Ram { provision },
-            Some(file) => {
-                // The daemon refuses an empty path, for one that cannot be made absolute.
-                let path = std::path::absolute(file).unwrap_or_default();
-                VolumeKind::File { path, provision }
-            }
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -439,8 +426,10 @@ pub(crate) struct ResizeByArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FilterVerb {
     /// Set filters; other filters stay as they are
+    #[command(after_help = examples::FILTER_SET)]
     Set(Box<FilterSetArgs>),
     /// Clear some filters, or all
+    #[command(after_help = examples::FILTER_CLEAR)]
     Clear(FilterClearArgs),
 }
 
@@ -509,282 +498,6 @@ pub(crate) enum FilterKind {
     RateLimit,
     /// Faults
     Fault,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TargetVerb {
-    /// Create a target
-    #[command(after_help = examples::TARGET_CREATE)]
-    Create(TargetCreateArgs),
-    /// List targets
-    #[command(visible_alias = "ls")]
-    List,
-    /// Show a target
-    Show(NameArgs),
-    /// Change who may use a target
-    #[command(visible_alias = "change")]
-    Set(TargetSetArgs),
-    /// Attach a volume to a target
-    Attach(AttachArgs),
-    /// Detach a volume from a target
-    Detach(DetachArgs),
-    /// Remove a target
-    #[command(visible_alias = "rm")]
-    Remove(RemoveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TargetCreateArgs {
-    /// Its name, which decides the protocol: an NQN such as nqn.2025-01.com.example:rd0 for NVMe,
-    /// an IQN such as iqn.2025-01.com.example:rd0 for iSCSI
-    #[arg(required_unless_present = "iscsi")]
-    pub(crate) name: Option<String>,
-    /// Make it an iSCSI target; generates a name if none is given
-    #[arg(long)]
-    pub(crate) iscsi: bool,
-    /// A volume, numbered in order by namespace IDs (from 1) or LUNs (from 0), or with an explicit
-    /// number: rd0, rd1=7
-    #[arg(long, value_name = "VOLUME[=NUMBER]", value_parser = parse_attach)]
-    pub(crate) volume: Vec<Attach>,
-    #[command(flatten)]
-    pub(crate) access: AccessArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TargetSetArgs {
-    /// Its name
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) access: AccessArgs,
-    /// Allow only hosts on this machine
-    #[arg(long, conflicts_with_all = ["allow_any_host", "host", "read_only_host", "luns"])]
-    pub(crate) local: bool,
-    /// Make it reachable through portals of all groups again
-    #[arg(long, conflicts_with = "portal_group")]
-    pub(crate) any_portal_group: bool,
-}
-
-/// Who may use a target; by default only hosts on this machine.
-#[derive(Debug, Args)]
-pub(crate) struct AccessArgs {
-    /// Allow any host from any address
-    #[arg(long, value_name = "ACCESS", num_args = 0..=1, default_missing_value = "read-write", require_equals = true)]
-    pub(crate) allow_any_host: Option<AccessWord>,
-    /// Allow this host; repeat for more
-    #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
-    pub(crate) host: Vec<String>,
-    /// Allow this host to read; repeat for more
-    #[arg(long, value_name = "HOST", conflicts_with = "allow_any_host")]
-    pub(crate) read_only_host: Vec<String>,
-    /// LUNs that a listed host of an iSCSI target sees, each with its number in the target
-    /// [default: all, under their own numbers]
-    #[arg(long, value_name = "HOST=LUN:NUMBER,…", value_parser = parse_host_luns)]
-    pub(crate) luns: Vec<HostLuns>,
-    /// Make an iSCSI target reachable only through portals of this group; repeat for more [default:
-    /// all groups]
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) portal_group: Vec<NonZeroU16>,
-    #[command(flatten)]
-    pub(crate) chap: ChapArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AccessWord {
-    /// Read and write
-    ReadWrite,
-    /// Read only
-    ReadOnly,
-}
-
-impl From<AccessWord> for Access {
-    fn from(word: AccessWord) -> Self {
-        match word {
-            AccessWord::ReadWrite => Self::ReadWrite,
-            AccessWord::ReadOnly => Self::ReadOnly,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AttachArgs {
-    /// The target
-    pub(crate) name: String,
-    /// The volume
-    pub(crate) volume: String,
-    /// The namespace ID, or the LUN in an iSCSI target [default: the lowest free one]
-    #[arg(long, visible_alias = "lun", value_name = "NUMBER")]
-    pub(crate) nsid: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DetachArgs {
-    /// The target
-    pub(crate) name: String,
-    /// The namespace ID, the LUN in an iSCSI target, or the volume
-    #[arg(value_name = "NUMBER|VOLUME")]
-    pub(crate) what: String,
-    /// Even if hosts use it
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum HostVerb {
-    /// Define a host
-    #[command(after_help = examples::HOST)]
-    Create(HostArgs),
-    /// List hosts
-    #[command(visible_alias = "ls")]
-    List,
-    /// Show a host
-    Show(NameArgs),
-    /// Change a host
-    #[command(visible_alias = "change")]
-    Set(HostArgs),
-    /// Remove a host; no target may list it
-    #[command(visible_alias = "rm")]
-    Remove(NameArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct HostArgs {
-    /// Its name: the host NQN (/etc/nvme/hostnqn on the host), the iSCSI initiator name
-    /// (/etc/iscsi/initiatorname.iscsi on the host), or any word with --told-by-address
-    pub(crate) name: String,
-    /// Addresses that it may connect from: 192.0.2.7, 192.0.2.0/24 [default: any]
-    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
-    pub(crate) address: Vec<server::AddressRange>,
-    /// Identify it by its address only
-    #[arg(long, requires = "address")]
-    pub(crate) told_by_address: bool,
-    #[command(flatten)]
-    pub(crate) chap: ChapArgs,
-}
-
-/// CHAP for iSCSI logins of a host, or, for a target, of every host without CHAP settings of its
-/// own.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "CHAP (iSCSI)")]
-pub(crate) struct ChapArgs {
-    /// CHAP user name [default: the name of the host or target]
-    #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
-    pub(crate) chap_user: Option<String>,
-    /// File whose first line is the secret of 12 to 255 bytes, readable by its owner only (- is
-    /// standard input)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) chap_secret_file: Option<PathBuf>,
-    /// Mutual CHAP: the target's user name [default: ramport]
-    #[arg(long, value_name = "NAME", requires = "mutual_secret_file")]
-    pub(crate) mutual_user: Option<String>,
-    /// Mutual CHAP: file with the target's secret
-    #[arg(long, value_name = "FILE", requires = "chap_secret_file")]
-    pub(crate) mutual_secret_file: Option<PathBuf>,
-    /// Disable CHAP
-    #[arg(long, conflicts_with = "chap_secret_file")]
-    pub(crate) no_chap: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PortalVerb {
-    /// Open a portal
-    #[command(visible_alias = "open", after_help = examples::PORTAL_CREATE)]
-    Create(PortalArgs),
-    /// List portals
-    #[command(visible_alias = "ls")]
-    List,
-    /// Show a portal
-    Show(PortalArgs),
-    /// Start or stop serving the same targets over RDMA at a portal's address; choose adapter or
-    /// software
-    #[command(after_help = examples::PORTAL_SET)]
-    Set(PortalSetArgs),
-    /// Close a portal
-    #[command(visible_aliases = ["rm", "close"])]
-    Remove(PortalRemoveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PortalRemoveArgs {
-    #[command(flatten)]
-    pub(crate) portal: PortalArgs,
-    /// Even if it has connections, which end
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PortalArgs {
-    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
-    /// portal group 2; over RDMA nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw
-    /// for adapter only or ?rdma=soft for software only
-    #[arg(value_parser = parse_portal)]
-    pub(crate) url: Portal,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PortalSetArgs {
-    /// URL of a portal over TCP, or of a portal over RDMA to change its provider
-    #[arg(value_parser = parse_portal)]
-    pub(crate) url: Portal,
-    /// Serve the same targets over RDMA too, at the same address and port; or with which provider
-    #[arg(long, value_name = "on|off|auto|hw|soft")]
-    pub(crate) rdma: RdmaSwitch,
-    /// Stop serving over RDMA even if hosts are connected
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RdmaSwitch {
-    /// Serve over RDMA, as auto if it was off
-    On,
-    /// Do not serve over RDMA
-    Off,
-    /// Use the adapter with this address; if there is none, use software
-    Auto,
-    /// Use an adapter only
-    Hw,
-    /// Use software RDMA
-    Soft,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ReferralVerb {
-    /// Add another discovery service to the discovery log
-    Create(ReferralArgs),
-    /// List referrals
-    #[command(visible_alias = "ls")]
-    List,
-    /// Show a referral
-    Show(ReferralArgs),
-    /// Remove a referral
-    #[command(visible_alias = "rm")]
-    Remove(ReferralArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReferralArgs {
-    /// The discovery service: nvme+tcp://192.0.2.7:8009
-    #[arg(value_parser = parse_portal)]
-    pub(crate) url: Portal,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionVerb {
-    /// List sessions
-    #[command(visible_alias = "ls")]
-    List,
-    /// Show a session
-    Show(SessionArgs),
-    /// End a session
-    #[command(visible_aliases = ["rm", "end"])]
-    Remove(SessionArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SessionArgs {
-    /// Its number
-    pub(crate) id: u64,
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ const STOP_TIME: Duration = Duration::from_secs(10);
 
 /// Serves, verifies, measures, and continues serving until a signal.
 pub(crate) fn run(connection: &Connection, args: &DemoArgs) -> Result<(), Failure> {
-    let daemon = Arc::new(DemoDaemon::start(connection.socket.as_deref())?);
+    let daemon = Arc::new(DemoDaemon::start(own_socket(connection))?);
     end_by_signal(Arc::clone(&daemon))?;
     let outcome = show(&daemon, args);
     if daemon.is_ending.load(Ordering::Acquire) {
@@ -59,6 +59,13 @@ pub(crate) fn run(connection: &Connection, args: &DemoArgs) -> Result<(), Failur
     }
     daemon.stop();
     outcome
+}
+
+/// The socket that the command line names. The environment names that of another daemon.
+fn own_socket(connection: &Connection) -> Option<&Path> {
+    let others = env::var_os("RAMPORT_SOCKET").map(PathBuf::from);
+    let socket = connection.socket.as_deref();
+    socket.filter(|socket| others.as_deref() != Some(*socket))
 }
 
 fn show(daemon: &DemoDaemon, args: &DemoArgs) -> Result<(), Failure> {
@@ -149,7 +156,7 @@ fn measure(source: &Source, daemon: &DemoDaemon) -> Result<(), Failure> {
 fn bar(what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}")
         .expect("the template is well-formed");
-    let bar = ProgressBar::new(0)
+    let bar = ProgressBar::no_length()
         .with_style(style)
         .with_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(250));

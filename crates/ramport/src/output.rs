@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use ratatui::crossterm::terminal;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -22,17 +23,39 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(text)
 }
 
-/// Writes a table without lines; columns named in `numbers` are aligned to the right.
+/// Writes a table without lines; columns named in `numbers` are aligned to the right. On a terminal it
+/// is no wider than the terminal.
 pub(crate) fn table(
     head: &[&str],
     numbers: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> Result<(), Failure> {
+    let columns = io::stdout().is_terminal().then(terminal::size);
+    let width = columns.and_then(Result::ok).map(|(columns, _)| columns);
+    for row in layout(head, numbers, rows, width) {
+        line(row)?;
+    }
+    Ok(())
+}
+
+/// The lines of a table. Without a width each row is a line, for programs that read lines; otherwise
+/// cells that are too wide continue below.
+fn layout(
+    head: &[&str],
+    numbers: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width: Option<u16>,
+) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(head.to_vec());
+    if let Some(width) = width {
+        table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width);
+    }
     for row in rows {
         table.add_row(row);
     }
@@ -44,10 +67,7 @@ pub(crate) fn table(
             }
         }
     }
-    for row in table.lines() {
-        line(row.trim_end())?;
-    }
-    Ok(())
+    table.lines().map(|row| row.trim_end().to_owned()).collect()
 }
 
 /// Writes names and values below each other.
@@ -82,4 +102,42 @@ pub(crate) fn paint(tone: Tone, text: &str) -> String {
         Tone::Quiet => 2,
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: [&str; 4] = ["NAME", "VOLUMES", "HOSTS", "SESSIONS"];
+
+    /// Two targets, of which one has long names.
+    fn drawn(width: Option<u16>) -> Vec<String> {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let target = format!("nqn.2014-08.com.example:{}", "a".repeat(199));
+        let host = "nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6";
+        let rows = [
+            row([&target, "rd0=1 rd1=2", host, "3"]),
+            row(["iqn.2025-01.io.ramport:b", "rd0=0", "any", "0"]),
+        ];
+        layout(&HEAD, &["SESSIONS"], rows, width)
+    }
+
+    #[test]
+    fn a_table_is_no_wider_than_its_terminal_and_keeps_every_character() {
+        let letters = |lines: &[String]| {
+            let mut all: Vec<char> = lines.concat().chars().collect();
+            all.retain(|letter| *letter != ' ');
+            all.sort_unstable();
+            all
+        };
+        let whole = drawn(None);
+        assert_eq!(whole.len(), 3, "one line per row");
+        for width in [60, 80, 100, 400] {
+            let lines = drawn(Some(width));
+            let widest = lines.iter().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(usize::from(width)), "{width}: {lines:#?}");
+            assert_eq!(letters(&lines), letters(&whole), "{width}");
+        }
+        assert_eq!(drawn(Some(400)), whole);
+    }
 }

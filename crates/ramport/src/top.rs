@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -112,9 +112,16 @@ fn watch(client: Client, path: String, args: &TopArgs) -> Result<(), Failure> {
         .name("signals".to_owned())
         .spawn(move || end_on_signal(&end))?;
     let mut screen = Screen::new(args.view, args.sort, args.filter.clone());
+    on_terminal(|terminal| show(terminal, &mut screen, &told, &is_over))
+}
+
+/// Runs `then` with the terminal as its screen.
+fn on_terminal(
+    then: impl FnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let terminal = ratatui::try_init();
     let _restore = Restore;
-    show(&mut terminal?, &mut screen, &told, &is_over)
+    then(&mut terminal?)
 }
 
 /// Passes figures on until the screen is gone.
@@ -190,7 +197,9 @@ fn show(
                     let ended = || SystemFailure::FiguresEnded.to_string();
                     screen.lose(reason.map_or_else(ended, |error| error.to_string()));
                 }
-                Err(_) => continue,
+                Err(TryRecvError::Empty) => continue,
+                // The thread panicked, which has restored the terminal.
+                Err(TryRecvError::Disconnected) => return Err(SystemFailure::FiguresEnded.into()),
             }
             terminal.draw(|frame| screen.draw(frame))?;
         }

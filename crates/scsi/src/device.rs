@@ -216,7 +216,7 @@ impl Device {
         self.luns_changed(lun);
     }
 
-    /// Tells those that see (or saw) `changed`, at every logical unit that they have.
+    /// Establishes a unit attention for nexuses that see or saw `changed`, at each of their logical units.
     fn luns_changed(&mut self, changed: Lun) {
         let all: Vec<Lun> = self.units.keys().copied().collect();
         for nexus in self.nexuses.values_mut() {
@@ -350,7 +350,7 @@ impl Device {
         seen
     }
 
-    /// LOGICAL UNIT RESET by `by` at its LUN; false if there is none. The transport of `by` itself
+    /// LOGICAL UNIT RESET by `by` at its LUN. Returns false if the LUN does not exist. The transport of `by` itself
     /// aborts that nexus's own commands.
     pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
         let Some(lun) = self.device_lun(by, lun) else {

@@ -65,7 +65,7 @@ pub(crate) fn standard(lun_exists: bool) -> Vec<u8> {
 /// The pages, in the order of their codes.
 const PAGES: &[u8] = &[0x00, 0x80, 0x83, 0x86, 0x88, 0x8F, 0xB0, 0xB1, 0xB2];
 
-/// A vital product data page, or INVALID FIELD IN CDB if there is none of that code.
+/// A vital product data page, or INVALID FIELD IN CDB if no page has this code.
 pub(crate) fn vital_product_data(code: u8, subject: &Subject<'_>) -> Result<Vec<u8>, Sense> {
     let body = match code {
         0x00 => PAGES.to_vec(),

@@ -165,7 +165,7 @@ pub(crate) fn select(
     state: ModeState,
     write_cache: WriteCache,
 ) -> Result<ModeState, Sense> {
-    // PF must be 1 (pages as SPC has them); SP requests saving, which there is none of.
+    // PF must be 1 (pages as SPC has them); SP requests saving, which no page supports.
     if cdb[1] & 0x01 != 0 {
         return Err(Sense::invalid_cdb_bit(1, 0));
     }

@@ -100,7 +100,7 @@ impl Registration {
 pub struct Reservation {
     /// Its type.
     pub kind: ReservationType,
-    /// Who made it; of no meaning for the all-registrants types.
+    /// The nexus that made it; has no meaning for the all-registrants types.
     pub holder: NexusPorts,
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use volume::{ByteSize, RestoreError, SaveError, WriteError};
 
@@ -175,9 +176,34 @@ pub enum ServerError {
         /// Its snapshots, or its clones, as a readable list.
         children: String,
     },
+    /// Another volume holds the volume.
+    #[error(
+        "volume {volume} is a member of {holder}, which alone may use it; remove {holder} first"
+    )]
+    Held {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that holds it.
+        holder: VolumeName,
+    },
+    /// Targets offer a volume that another is to hold.
+    #[error(
+        "volume {volume} cannot become a member of {holder} while {targets} offers it; detach it first"
+    )]
+    MemberOffered {
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that is to hold it.
+        holder: VolumeName,
+        /// The targets, as a readable list.
+        targets: String,
+    },
+    /// A volume would be made of itself.
+    #[error("volume {0} cannot be a member of itself, also not by way of others")]
+    MemberOfItself(VolumeName),
     /// Hosts use the volume.
     #[error(
-        "volume {volume} is attached to {targets}, which {sessions} sessions use; end them, or detach the volume"
+        "volume {volume} is attached to {targets}{}", how_to_detach(*sessions)
     )]
     VolumeInUse {
         /// The volume.
@@ -291,6 +317,24 @@ pub enum ServerError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+    /// A thread may still execute commands on a volume that is to be rolled back.
+    #[error(
+        "volume {volume} cannot be rolled back, because a thread has been in one turn of commands for more than {} s and may still write to it; nothing was changed; if the thread hangs, restart the daemon", waited.as_secs()
+    )]
+    StillExecuting {
+        /// The volume.
+        volume: VolumeName,
+        /// How long the thread was waited for.
+        waited: Duration,
+    },
+    /// The change is made, but a thread may still execute commands as if it were not.
+    #[error(
+        "the change is made, but commands that began before it may still be executed: a thread has been in one turn of commands for more than {} s; if it hangs, restart the daemon", waited.as_secs()
+    )]
+    Unfinished {
+        /// How long the thread was waited for.
+        waited: Duration,
+    },
 }
 
 /// The category of a [`ServerError`], for callers that map it to codes of their own.
@@ -306,6 +350,8 @@ pub enum ErrorKind {
     Exhausted,
     /// The server cannot do this at present.
     Unavailable,
+    /// It is done, but what it promises does not hold yet.
+    Unfinished,
 }
 
 impl ServerError {
@@ -329,6 +375,8 @@ impl ServerError {
             | Self::NamespaceExists { .. }
             | Self::Volume { .. }
             | Self::HasChildren { .. }
+            | Self::Held { .. }
+            | Self::MemberOffered { .. }
             | Self::VolumeInUse { .. }
             | Self::TargetInUse { .. }
             | Self::HostInUse { .. }
@@ -338,6 +386,7 @@ impl ServerError {
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }
             | Self::SnapshotTwice(_)
+            | Self::MemberOfItself(_)
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
             | Self::ReferralAddress(_)
@@ -354,7 +403,8 @@ impl ServerError {
             | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Save { source, .. } => save_kind(source),
             Self::Restore { source, .. } => restore_kind(source),
-            Self::Stopping => ErrorKind::Unavailable,
+            Self::Stopping | Self::StillExecuting { .. } => ErrorKind::Unavailable,
+            Self::Unfinished { .. } => ErrorKind::Unfinished,
         }
     }
 
@@ -404,6 +454,14 @@ fn hint_for(portal: &PortalDefinition) -> &'static str {
     match portal.rdma {
         RdmaChoice::Hw => "; `ramport fabric ls` tells of adapters, and rdma=soft needs none",
         RdmaChoice::Auto | RdmaChoice::Soft => "",
+    }
+}
+
+/// How to fix the request if targets offer the volume, which `sessions` sessions use.
+fn how_to_detach(sessions: usize) -> String {
+    match sessions {
+        0 => "; detach it first".to_owned(),
+        _ => format!(", which {sessions} sessions use; end them, or detach the volume"),
     }
 }
 

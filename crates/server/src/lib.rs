@@ -54,5 +54,6 @@ pub use server::{
 };
 pub use statistics::{IoStatistics, KindStatistics, Latency};
 pub use volume::{
-    Availability, ByteSize, HostMemory, ManagedVolume, Progress, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, Progress, VolumeKind,
+    VolumeSpec, WriteLock,
 };

@@ -9,6 +9,7 @@
 
 mod hosts;
 mod iscsi;
+mod members;
 mod nvme;
 mod portals;
 mod rdma;
@@ -30,7 +31,7 @@ use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
-use volume::{Budget, Charge, HostMemory};
+use volume::{Budget, Charge, HostMemory, Relay};
 
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
@@ -102,6 +103,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) save_queue: Arc<SaveQueue>,
     pub(crate) budget: Arc<Budget>,
+    /// Where volumes report completions.
+    relay: Arc<Relay>,
     threads: ThreadTotals,
     /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
@@ -119,6 +122,8 @@ struct State {
     volumes: BTreeMap<VolumeName, VolumeHandle>,
     /// Names of volumes that are being created.
     reserved_names: BTreeSet<VolumeName>,
+    /// The volume that holds each volume which is held.
+    holders: BTreeMap<VolumeName, VolumeName>,
     targets: BTreeMap<TargetName, TargetEntry>,
     hosts: BTreeMap<HostName, HostDefinition>,
     portals: BTreeMap<PortalDefinition, PortalEntry>,
@@ -128,7 +133,8 @@ struct State {
     is_stopping: bool,
 }
 
-/// How long a change waits for commands in progress that it takes the right from.
+/// How long a change waits for commands in progress that it takes the right from, before it reports
+/// that they may still be executed.
 const FINISH_TURNS_MAX: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -160,6 +166,7 @@ impl Server {
             registry: Registry::default(),
             save_queue: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            relay: Relay::new(Arc::new(handle.clone())),
             threads: ThreadTotals::default(),
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
@@ -215,17 +222,20 @@ impl Server {
         });
     }
 
-    /// Waits until no thread executes commands any more by what was true before this call. What was taken from hosts is
-    /// then theirs no longer. Called without locks, since threads in their turns may wait for these.
-    fn finish_turns(&self) {
+    /// Waits until no thread executes commands any more by what was true before this call. What was
+    /// taken from hosts is then theirs no longer. Called without locks, since threads in their turns
+    /// may wait for these.
+    ///
+    /// # Errors
+    /// [`ServerError::Unfinished`] if a thread does not end its turn within [`FINISH_TURNS_MAX`].
+    fn finish_turns(&self) -> Result<(), ServerError> {
         let handle = &self.core().handle;
         let period = handle.start_grace_period();
-        if !handle.wait_until_over(period, FINISH_TURNS_MAX) {
-            tracing::warn!(
-                "a thread has executed one turn of commands for more than {} s; commands that began before this change may \
-                 still be executed",
-                FINISH_TURNS_MAX.as_secs()
-            );
+        if handle.wait_until_over(period, FINISH_TURNS_MAX) {
+            Ok(())
+        } else {
+            let waited = FINISH_TURNS_MAX;
+            Err(ServerError::Unfinished { waited })
         }
     }
 

@@ -66,7 +66,9 @@ impl Latency {
         Duration::from_nanos((1 << octave) + (sub << (octave - Self::SUB_BITS)))
     }
 
-    pub(crate) fn from_parts(
+    /// The latencies of commands per bucket, the sum of them in nanoseconds, and the sum of their
+    /// squares in microseconds squared.
+    pub const fn from_parts(
         buckets: &[u64; Self::BUCKETS],
         sum_ns: u64,
         sum_of_squares_us2: u64,
@@ -161,6 +163,13 @@ impl AddAssign<&Self> for Latency {
         }
         self.sum_ns += other.sum_ns;
         self.sum_of_squares_us2 += other.sum_of_squares_us2;
+    }
+}
+
+impl From<[KindStatistics; OpKind::ALL.len()]> for IoStatistics {
+    /// The counters of each kind, in the order of [`OpKind::ALL`].
+    fn from(kinds: [KindStatistics; OpKind::ALL.len()]) -> Self {
+        Self { kinds }
     }
 }
 

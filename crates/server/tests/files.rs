@@ -2,12 +2,10 @@
 
 mod fixture;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
-use block::testing::skip;
+use block::testing::{Folder, skip};
 use block::{BlockSize, Blocks, Extent, Lba, Status, Unmap};
 use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, WaitStrategy,
@@ -23,32 +21,6 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const NQN: &str = "nqn.2026-11.com.example:file";
 const IQN: &str = "iqn.2026-11.com.example:file";
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ramport-server-files-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a new folder");
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("disk")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It may be a file system of its own.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
     VolumeSpec {
@@ -68,7 +40,7 @@ fn name(name: &str) -> VolumeName {
 /// A server that offers a volume in a file, and a host of it.
 struct Fixture {
     server: Server,
-    _device: Device,
+    device: Device,
     queue: Queue,
 }
 
@@ -76,24 +48,10 @@ impl Fixture {
     fn new(transport: Transport, path: &Path, size_bytes: u64) -> Self {
         let spec = spec(path, size_bytes);
         let server = fixture::start(fixture::config(1, 64 * MIB), "file", &spec);
-        let (target, query) = match transport {
-            Transport::Iscsi | Transport::Iser => (IQN, "/0"),
-            Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
-        };
-        fixture::offer(&server, target, "file", HostPolicy::Local);
-        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
-        let portal = server.add_portal(portal).expect("a free port");
-        let url = format!("{portal}/{target}{query}").parse().expect("a URL");
-        let options = DeviceOptions {
-            depth: 16,
-            buffer_bytes: 64 << 10,
-            ..DeviceOptions::default()
-        };
-        let mut device = Device::connect(&url, &options).expect("attaches");
-        let queue = device.take_queues().remove(0);
+        let (device, queue) = attach(&server, transport, "file");
         Self {
             server,
-            _device: device,
+            device,
             queue,
         }
     }
@@ -125,6 +83,26 @@ impl Fixture {
     }
 }
 
+/// Offers a volume to a new host, with its only queue.
+fn attach(server: &Server, transport: Transport, volume: &str) -> (Device, Queue) {
+    let (target, query) = match transport {
+        Transport::Iscsi | Transport::Iser => (IQN, "/0"),
+        Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
+    };
+    fixture::offer(server, target, volume, HostPolicy::Local);
+    let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+    let portal = server.add_portal(portal).expect("a free port");
+    let url = format!("{portal}/{target}{query}").parse().expect("a URL");
+    let options = DeviceOptions {
+        depth: 16,
+        buffer_bytes: 64 << 10,
+        ..DeviceOptions::default()
+    };
+    let mut device = Device::connect(&url, &options).expect("attaches");
+    let queue = device.take_queues().remove(0);
+    (device, queue)
+}
+
 fn over_each_protocol(test: impl Fn(Transport)) {
     for transport in [Transport::NvmeTcp, Transport::Iscsi] {
         test(transport);
@@ -135,7 +113,7 @@ fn over_each_protocol(test: impl Fn(Transport)) {
 fn a_host_reads_and_writes_a_file() {
     over_each_protocol(|transport| {
         let folder = Folder::new();
-        let mut it = Fixture::new(transport, &folder.file(), 2 * MIB);
+        let mut it = Fixture::new(transport, &folder.join("disk"), 2 * MIB);
         for lba in (0..4096).step_by(128) {
             it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
         }
@@ -153,15 +131,76 @@ fn a_host_reads_and_writes_a_file() {
                 "{transport:?} at {lba}"
             );
         }
-        let bytes = std::fs::read(folder.file()).expect("it is a file");
+        let bytes = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(bytes == expected, "{transport:?}: the file holds it");
+    });
+}
+
+#[test]
+fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.join("disk"), MIB);
+        let ram = VolumeSpec::thin(ByteSize(MIB));
+        it.server
+            .create_volume(name("ram"), &ram, &mut |_| {})
+            .expect("room");
+        let spec = VolumeSpec {
+            size: ByteSize(2 * MIB),
+            block_size: BlockSize::B512,
+            kind: VolumeKind::Stripe {
+                members: vec!["ram".to_owned(), "file".to_owned()],
+                unit: ByteSize(4096),
+            },
+        };
+        let offered = it.server.create_volume(name("s0"), &spec, &mut |_| {});
+        assert!(
+            matches!(offered, Err(ServerError::MemberOffered { .. })),
+            "{offered:?}"
+        );
+        let target = if transport == Transport::Iscsi {
+            IQN
+        } else {
+            NQN
+        };
+        it.server
+            .remove_target(&target.parse().expect("a name"), Force::Yes)
+            .expect("removed");
+        it.server
+            .create_volume(name("s0"), &spec, &mut |_| {})
+            .expect("both are free");
+        (it.device, it.queue) = attach(&it.server, transport, "s0");
+        for lba in (0..4096).step_by(128) {
+            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
+        }
+        // Not aligned to units.
+        it.run(Operation::WriteZeroes(Unmap::Allowed), 5, 30)
+            .expect("zeroes");
+        it.run(Operation::Deallocate, 250, 9).expect("discards");
+        it.run(Operation::Flush, 0, 0).expect("flushes");
+        let mut expected: Vec<u8> = (0..2 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
+        expected[5 * 512..35 * 512].fill(0);
+        expected[250 * 512..259 * 512].fill(0);
+        for lba in (0..4096).step_by(128) {
+            let range = lba as usize * 512..(lba as usize + 128) * 512;
+            assert!(
+                it.read(lba, 128) == expected[range],
+                "{transport:?} at {lba}"
+            );
+        }
+        let units = expected.chunks(4096).skip(1).step_by(2);
+        let file = std::fs::read(folder.join("disk")).expect("it is a file");
+        assert!(
+            file == units.collect::<Vec<_>>().concat(),
+            "the file has every other unit"
+        );
     });
 }
 
 #[test]
 fn a_second_volume_on_a_file_is_refused_and_a_removed_one_leaves_it() {
     let folder = Folder::new();
-    let path = folder.file();
+    let path = folder.join("disk");
     let mut it = Fixture::new(Transport::NvmeTcp, &path, MIB);
     it.write(0, 1, 7).expect("writes");
     let spec = spec(&path, MIB);
@@ -179,15 +218,10 @@ fn a_second_volume_on_a_file_is_refused_and_a_removed_one_leaves_it() {
 #[test]
 fn a_lack_of_space_is_told_in_the_words_of_each_protocol() {
     over_each_protocol(|transport| {
-        let folder = Folder::new();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "ramport-test"])
-            .arg(&folder.0)
-            .output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
+        let Some(folder) = Folder::of_one_mebibyte() else {
             return skip("permission to mount a tmpfs");
-        }
-        let mut it = Fixture::new(transport, &folder.file(), 4 * MIB);
+        };
+        let mut it = Fixture::new(transport, &folder.join("disk"), 4 * MIB);
         let mut results = (0..8192).step_by(128).map(|lba| it.write(lba, 128, 7));
         let failed = results.find_map(Result::err);
         match failed.expect("there is space for 1 MiB") {

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::testing::{LateVolume, Lateness};
+use block::testing::{LateVolume, Lateness, Turn};
 use block::{Access, BlockSize, Blocks, ByteRange, Extent, Lba, OpKind, Unmap};
 use initiator::{
     Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, RecordKind, Request,
@@ -31,17 +31,20 @@ const NQN: &str = "nqn.2025-01.io.ramport:test";
 struct Fixture {
     server: Server,
     portal: PortalDefinition,
+    _turn: Turn,
 }
 
 impl Fixture {
     /// A server with one volume of 64 MiB, a target and a portal on loopback.
     fn new(budget_bytes: u64) -> Self {
+        let turn = Turn::shared();
         let spec = VolumeSpec::thin(ByteSize(64 * MIB));
         let server = fixture::start(fixture::config(2, budget_bytes), "rd0", &spec);
         fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
         Self {
             portal: server.add_portal(loopback()).expect("a free port"),
             server,
+            _turn: turn,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::path::{Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
 
 /// How often something moves for each thing that a host does.
 const SHUFFLES_PER_STEP: usize = 8;
-/// A late volume fails one in this many fills and settlements.
+/// A late volume fails one fill or settlement in each run of this many.
 const FAILURE_EVERY: u32 = 50;
 
 /// How hosts reach the target.
@@ -59,7 +59,7 @@ pub struct Plan {
     pub is_late: bool,
     /// How many steps.
     pub steps: u64,
-    /// One step in this many cuts a connection.
+    /// One step in each run of this many cuts a connection.
     pub cut_every: u32,
     /// Header and data digests, over TCP.
     pub has_digests: bool,
@@ -93,6 +93,37 @@ pub struct Report {
     pub cuts: u64,
 }
 
+/// An event that happens once in each run of `period` steps, at a step that the seed chooses: never
+/// zero times in a long test, whatever the seed.
+struct Recurrence {
+    period: u32,
+    /// Steps of the present run that are left.
+    left: u32,
+    /// What is left when the event happens.
+    happens_at: u32,
+}
+
+impl Recurrence {
+    fn every(period: u32) -> Self {
+        Self {
+            period,
+            left: 0,
+            happens_at: 0,
+        }
+    }
+
+    /// Takes a step; whether the event happens at it.
+    fn is_now(&mut self, rng: &mut SmallRng) -> bool {
+        if self.left == 0 {
+            self.left = self.period;
+            self.happens_at = rng.random_range(1..=self.period);
+        }
+        let is_now = self.left == self.happens_at;
+        self.left -= 1;
+        is_now
+    }
+}
+
 /// The volume under test.
 enum Disk {
     Ram(Arc<Managed<RamVolume>>),
@@ -113,6 +144,8 @@ pub struct World {
     plan: Plan,
     rng: SmallRng,
     now: Instant,
+    cuts: Recurrence,
+    volume_failures: Recurrence,
     disk: Disk,
     target: Target,
     hosts: Vec<Host>,
@@ -140,6 +173,8 @@ impl World {
             plan,
             rng: SmallRng::seed_from_u64(seed),
             now: Instant::now(),
+            cuts: Recurrence::every(plan.cut_every),
+            volume_failures: Recurrence::every(FAILURE_EVERY),
             disk,
             target,
             hosts: (0..plan.hosts)
@@ -160,7 +195,7 @@ impl World {
             self.let_volume_go_on();
             let index = self.rng.random_range(0..self.hosts.len());
             let host = &mut self.hosts[index];
-            if self.rng.random_range(0..self.plan.cut_every) == 0 {
+            if self.cuts.is_now(&mut self.rng) {
                 host.cut(self.now, &mut self.model);
             }
             let (target, plan, now) = (&mut self.target, self.plan, self.now);
@@ -191,8 +226,7 @@ impl World {
             return;
         }
         let ticket = waiting[rng.random_range(0..waiting.len())];
-        let fails = rng.random_range(0..FAILURE_EVERY) == 0;
-        let result = if fails {
+        let result = if self.volume_failures.is_now(rng) {
             Err(Status::WriteError)
         } else {
             Ok(())

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use block::{Blocks, Completion, Completions, Extent, Lba, Op};
 use volume::{
-    Budget, HostMemory, ManagedVolume, Origin, Platform, Replace, SaveId, VolumeSpec, Wanted,
+    Budget, HostMemory, ManagedVolume, Origin, Platform, Relay, Replace, SaveId, VolumeSpec, Wanted,
 };
 
 const MIB: usize = 1 << 20;
@@ -95,7 +95,7 @@ fn volume(len_bytes: u64) -> Arc<dyn ManagedVolume> {
     let host = HostMemory::probe().expect("Linux");
     let platform = Platform {
         budget: Arc::new(Budget::for_host(4 * len_bytes, &host)),
-        completions: Arc::new(Nobody),
+        relay: Relay::new(Arc::new(Nobody)),
     };
     let spec = VolumeSpec::thin(volume::ByteSize(len_bytes));
     let progress = &mut |_| ControlFlow::Continue(());

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use memory::Progress;
 
+use crate::composite::Composite;
 use crate::file::FileVolume;
-use crate::managed::{Managed, ManagedVolume};
+use crate::managed::{Managed, ManagedVolume, Member};
 use crate::ram::RamVolume;
 use crate::spec::{Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
+use crate::unopened::Unopened;
 
 /// Creates a volume of the kind that `spec` names. A kind that allocates all its memory now, such
 /// as thick RAM, takes about a second for a few GiB. It reports to `progress`, which may cancel it.
@@ -28,7 +30,10 @@ pub fn create(
             let ram = RamVolume::new(spec.geometry(), *provision, &platform.budget, progress)?;
             Ok(Arc::new(Managed::new(ram)))
         }
-        VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => Err(VolumeError::NeedsParent {
+        VolumeKind::Snapshot { .. }
+        | VolumeKind::Clone { .. }
+        | VolumeKind::Linear { .. }
+        | VolumeKind::Stripe { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
         VolumeKind::File { .. } => {
@@ -38,6 +43,25 @@ pub fn create(
             };
             Ok(Arc::new(Managed::new(file)))
         }
+    }
+}
+
+/// Creates a volume that holds others: linear or striped. `members` are in the order in which `spec`
+/// names them.
+///
+/// # Errors
+/// If the specification is invalid, or a member does not fit.
+pub fn create_composite(
+    spec: &VolumeSpec,
+    members: Vec<Member>,
+    origin: Origin,
+    platform: &Platform,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    spec.check()?;
+    match (Composite::new(spec, members, platform), origin) {
+        (Ok(composite), _) => Ok(Arc::new(Managed::new(composite))),
+        (Err(error), Origin::Restored) => Ok(Arc::new(Managed::new(Unopened::new(spec, &error)))),
+        (Err(error), Origin::New) => Err(error),
     }
 }
 

@@ -98,7 +98,7 @@ impl FileVolume {
             },
             Arc::clone(&backing) as Arc<dyn Backing>,
             Arc::clone(&platform.budget),
-            Arc::clone(&platform.completions),
+            Arc::clone(&platform.relay) as _,
         ));
         worker.start(Arc::clone(&window) as _).map_err(open_error)?;
         Ok(Self {

@@ -12,7 +12,7 @@
 //! use std::ops::ControlFlow;
 //! use std::sync::Arc;
 //! use block::{Blocks, Completion, Completions, Extent, Lba, Op, ReadDest};
-//! use volume::{Budget, Origin, Platform, VolumeSpec};
+//! use volume::{Budget, Origin, Platform, Relay, VolumeSpec};
 //!
 //! struct Nobody;
 //! impl Completions for Nobody {
@@ -20,7 +20,7 @@
 //! }
 //! let platform = Platform {
 //!     budget: Arc::new(Budget::new(64 << 20)),
-//!     completions: Arc::new(Nobody),
+//!     relay: Relay::new(Arc::new(Nobody)),
 //! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
 //! let progress = &mut |_| ControlFlow::Continue(());
@@ -36,28 +36,37 @@
 
 #![forbid(unsafe_code)]
 
+mod composite;
 mod create;
+mod driver;
 mod file;
 pub mod filters;
 mod managed;
 mod ram;
+mod relay;
 mod saved;
 mod size;
 mod snapshot;
 mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod unopened;
 
-pub use create::create;
+pub use composite::Composite;
+pub use create::{create, create_composite};
+pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use image::{FileStep, ImageError, Label, Replace, WriteError};
-pub use managed::{Availability, Controls, Managed, ManagedVolume, Storage, WriteLock};
+pub use managed::{
+    Availability, Controls, Extendable, Managed, ManagedVolume, Member, Storage, WriteLock,
+};
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
 pub use ram::RamVolume;
+pub use relay::{Connections, Relay};
 pub use saved::{
     Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, Wanted, restore, save,
 };

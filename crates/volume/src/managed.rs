@@ -73,10 +73,39 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
+    /// Itself, if it is made of others, to which one can be added.
+    fn extendable(&self) -> Option<&dyn Extendable> {
+        None
+    }
+
     /// What the volume shows, if it is a snapshot.
     fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         None
     }
+}
+
+/// A volume that another is made of.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// The volume.
+    pub volume: Arc<dyn ManagedVolume>,
+}
+
+/// A volume to which members can be added while it is in use.
+pub trait Extendable {
+    /// Adds a member. The volume grows by it at once.
+    ///
+    /// # Errors
+    /// If it is another kind of volume, or the member does not fit.
+    fn add_member(&self, new: Member) -> Result<(), VolumeError>;
+
+    /// Checks a member that is to be added: what sessions know of the volume has to stay true.
+    ///
+    /// # Errors
+    /// Those of [`add_member`](Self::add_member).
+    fn check_addition(&self, new: &Member) -> Result<(), VolumeError>;
 }
 
 /// A volume with the controls of its manager, whatever its kind. Implemented by [`Managed`].
@@ -215,7 +244,7 @@ impl Controls {
 
     /// Refuses what the flags forbid.
     #[cold]
-    fn check(&self, op: &Op<'_>) -> Result<(), Status> {
+    pub(crate) fn check(&self, op: &Op<'_>) -> Result<(), Status> {
         if self.has(GONE) {
             return Err(Status::Gone);
         }
@@ -328,6 +357,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
 
     fn allocation(&self, range: ByteRange) -> Allocation {
         self.volume.allocation(range)
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.volume.copies_discarded()
     }
 
     fn prefetch(&self, extent: Extent) {

@@ -48,7 +48,7 @@ impl RamVolume {
         Ok(Self {
             store: Arc::new(store),
             block_size: spec.block_size,
-            clone_of: spec.kind.parent().map(str::to_owned),
+            clone_of: spec.kind.parents().first().cloned(),
         })
     }
 
@@ -147,6 +147,10 @@ impl Volume for RamVolume {
 
     fn allocation(&self, range: ByteRange) -> Allocation {
         self.store.allocation(range)
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.store.has_snapshots()
     }
 
     fn prefetch(&self, extent: Extent) {

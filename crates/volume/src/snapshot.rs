@@ -51,7 +51,7 @@ pub fn take_snapshots(
             let volume = SnapshotVolume {
                 snapshot: Arc::new(snapshot),
                 block_size: spec.block_size,
-                of: spec.kind.parent().unwrap_or_default().to_owned(),
+                of: spec.kind.parents().concat(),
             };
             Arc::new(Managed::new(volume)) as Arc<dyn ManagedVolume>
         });

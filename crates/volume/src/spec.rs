@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{BlockSize, Blocks, Completions, Geometry, Status};
+use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
-use crate::ByteSize;
+use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,19 @@ pub enum VolumeKind {
         /// When the space of a file that is created or grown is allocated.
         provision: Provision,
     },
+    /// Other volumes, one after another.
+    Linear {
+        /// Their names.
+        members: Vec<String>,
+    },
+    /// Units of other volumes in turn.
+    Stripe {
+        /// The names of the volumes.
+        members: Vec<String>,
+        /// Bytes of a unit: a power of two from [`VolumeSpec::UNIT_MIN`] to
+        /// [`VolumeSpec::UNIT_MAX`].
+        unit: ByteSize,
+    },
 }
 
 /// What volumes of all kinds use of the program.
@@ -54,7 +67,7 @@ pub struct Platform {
     /// What memory is charged to.
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
-    pub completions: Arc<dyn Completions>,
+    pub relay: Arc<Relay>,
 }
 
 /// Where the definition of a volume comes from.
@@ -68,7 +81,7 @@ pub enum Origin {
 }
 
 /// What is wrong with the specification of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Too small or too large.
     #[error(
@@ -91,6 +104,32 @@ pub enum SpecError {
         block_bytes: u64,
         /// The next larger valid size.
         next: ByteSize,
+    },
+    /// Not a valid unit of a stripe.
+    #[error(
+        "stripe unit {given} is invalid; choose a power of two from {} to {}",
+        VolumeSpec::UNIT_MIN,
+        VolumeSpec::UNIT_MAX
+    )]
+    Unit {
+        /// The unit asked for.
+        given: ByteSize,
+    },
+    /// A member twice.
+    #[error("{name} is named twice; a volume can be a member once")]
+    MemberTwice {
+        /// Its name.
+        name: String,
+    },
+    /// Too few or too many members.
+    #[error("{given} members are out of range; name {min} to {max} volumes")]
+    MemberCount {
+        /// How many were named.
+        given: usize,
+        /// The fewest.
+        min: usize,
+        /// The most.
+        max: usize,
     },
 }
 
@@ -191,6 +230,40 @@ pub enum VolumeError {
         /// That of the parent.
         parent_bytes: u64,
     },
+    /// The size follows from the members.
+    #[error("size {given} differs from the {derived} of its members; leave the size out")]
+    DerivedSize {
+        /// The size asked for.
+        given: ByteSize,
+        /// The size that follows.
+        derived: ByteSize,
+    },
+    /// The same, for a resize.
+    #[error(
+        "the size of a linear or striped volume is that of its members; `ramport volume add-member` enlarges a linear volume"
+    )]
+    SizeOfMembers,
+    /// A member has no whole unit.
+    #[error(
+        "a member of {size} is smaller than the stripe unit of {unit}; choose a smaller unit or a larger member"
+    )]
+    SmallMember {
+        /// The size of the member.
+        size: ByteSize,
+        /// The unit.
+        unit: ByteSize,
+    },
+    /// Only linear volumes get members later.
+    #[error("members can only be added to a linear volume")]
+    NotLinear,
+    /// Sessions rely on what the volume is.
+    #[error(
+        "a volume of kind {kind} cannot be added while the linear volume is in use, because it answers in another way than the present members; create a linear volume of all of them instead"
+    )]
+    OtherNature {
+        /// The kind of the new member.
+        kind: VolumeKind,
+    },
     /// A volume can only become what itself was.
     #[error("the snapshot was taken of another volume; choose one of this volume")]
     OtherOrigin,
@@ -214,6 +287,14 @@ impl VolumeSpec {
     pub const SIZE_MIN: ByteSize = ByteSize(1 << 20);
     /// The largest volume.
     pub const SIZE_MAX: ByteSize = ByteSize(64 << 40);
+    /// The most members of a linear or striped volume.
+    pub const MEMBERS_MAX: usize = memory::STORES_MAX;
+    /// The smallest unit of a stripe.
+    pub const UNIT_MIN: ByteSize = ByteSize(4 << 10);
+    /// The largest unit of a stripe.
+    pub const UNIT_MAX: ByteSize = ByteSize(16 << 20);
+    /// The unit of a stripe if none is given.
+    pub const UNIT_DEFAULT: ByteSize = ByteSize(64 << 10);
 
     /// A RAM volume with blocks of 512 bytes that allocates memory as it is written.
     pub const fn thin(size: ByteSize) -> Self {
@@ -233,11 +314,12 @@ impl VolumeSpec {
         }
     }
 
-    /// Checks that a volume can have this size.
+    /// Checks that a volume can have this size, and the settings of its kind.
     ///
     /// # Errors
-    /// If the size is out of range or not a multiple of the block size.
+    /// If the size is out of range or not a multiple of the block size, or a setting is invalid.
     pub fn check(&self) -> Result<(), SpecError> {
+        self.kind.check()?;
         let given = self.size;
         if !(Self::SIZE_MIN..=Self::SIZE_MAX).contains(&given) {
             return Err(SpecError::SizeOutOfRange { given });
@@ -266,7 +348,11 @@ impl VolumeSpec {
                 Provision::Thin => 0,
                 Provision::Thick => self.size.0,
             },
-            VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } | VolumeKind::File { .. } => 0,
+            VolumeKind::Snapshot { .. }
+            | VolumeKind::Clone { .. }
+            | VolumeKind::File { .. }
+            | VolumeKind::Linear { .. }
+            | VolumeKind::Stripe { .. } => 0,
         }
     }
 }
@@ -279,7 +365,11 @@ impl VolumeKind {
     /// If the file or device does not exist or does not serve as a disk.
     pub fn natural_size(&self) -> Result<Option<ByteSize>, VolumeError> {
         match self {
-            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => Ok(None),
+            Self::Ram { .. }
+            | Self::Snapshot { .. }
+            | Self::Clone { .. }
+            | Self::Linear { .. }
+            | Self::Stripe { .. } => Ok(None),
             Self::File { path, .. } => {
                 check_path(path)?;
                 match HostDisk::len_of(path) {
@@ -293,11 +383,12 @@ impl VolumeKind {
         }
     }
 
-    /// Whether what a volume holds outlives the program and the removal of the volume.
+    /// Whether what a volume holds outlives the removal of the volume, and is not lost with the
+    /// program either, unless it is lost with the members.
     pub const fn is_persistent(&self) -> bool {
         match self {
             Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
-            Self::File { .. } => true,
+            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } => true,
         }
     }
 
@@ -312,16 +403,97 @@ impl VolumeKind {
             },
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
-            // The file stays.
-            Self::File { .. } => false,
+            // The file stays, and so do the members.
+            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } => false,
         }
     }
 
-    /// The volume that it is made of, and that has to stay as long as it does.
-    pub fn parent(&self) -> Option<&str> {
+    /// The volumes that it is made of, and that have to stay as long as it does.
+    pub fn parents(&self) -> &[String] {
         match self {
-            Self::Ram { .. } | Self::File { .. } => None,
-            Self::Snapshot { of } | Self::Clone { of } => Some(of),
+            Self::Ram { .. } | Self::File { .. } => &[],
+            Self::Snapshot { of } | Self::Clone { of } => std::slice::from_ref(of),
+            Self::Linear { members } | Self::Stripe { members, .. } => members,
+        }
+    }
+
+    /// Whether it holds what it is made of: nothing else may use these volumes.
+    pub const fn holds_members(&self) -> bool {
+        match self {
+            Self::Ram { .. } | Self::File { .. } | Self::Snapshot { .. } | Self::Clone { .. } => {
+                false
+            }
+            Self::Linear { .. } | Self::Stripe { .. } => true,
+        }
+    }
+
+    /// The size of a linear or striped volume over members of these sizes.
+    ///
+    /// # Errors
+    /// If a member is smaller than a unit, or the number of members is out of range.
+    pub fn size_over(&self, sizes: &[ByteSize]) -> Result<ByteSize, VolumeError> {
+        self.check()?;
+        let Self::Stripe { unit, .. } = self else {
+            let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
+            return Ok(ByteSize(sum));
+        };
+        let smallest = sizes.iter().map(|size| size.0).min().unwrap_or(0);
+        let whole_units = smallest - smallest % unit.0;
+        if whole_units == 0 {
+            return Err(VolumeError::SmallMember {
+                size: ByteSize(smallest),
+                unit: *unit,
+            });
+        }
+        Ok(ByteSize(whole_units.saturating_mul(sizes.len() as u64)))
+    }
+
+    /// A linear volume with one more member; other kinds stay as they are.
+    #[must_use]
+    pub fn with_member(&self, name: &str) -> Self {
+        let mut kind = self.clone();
+        if let Self::Linear { members } = &mut kind {
+            members.push(name.to_owned());
+        }
+        kind
+    }
+
+    /// The members that `longer` has besides those of this linear volume, if it has these first.
+    pub fn added_members<'a>(&self, longer: &'a Self) -> Option<&'a [String]> {
+        let (Self::Linear { members }, Self::Linear { members: all }) = (self, longer) else {
+            return None;
+        };
+        let added = all.strip_prefix(&members[..])?;
+        (!added.is_empty()).then_some(added)
+    }
+
+    /// Checks the settings of the kind.
+    ///
+    /// # Errors
+    /// If a unit is invalid, members are too few or too many, or one is named twice.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let (members, min) = match self {
+            Self::Linear { members } => (members, 1),
+            Self::Stripe { members, unit } => {
+                let range = VolumeSpec::UNIT_MIN..=VolumeSpec::UNIT_MAX;
+                if !unit.0.is_power_of_two() || !range.contains(unit) {
+                    return Err(SpecError::Unit { given: *unit });
+                }
+                (members, 2)
+            }
+            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::File { .. } => {
+                return Ok(());
+            }
+        };
+        let (given, max) = (members.len(), VolumeSpec::MEMBERS_MAX);
+        if !(min..=max).contains(&given) {
+            return Err(SpecError::MemberCount { given, min, max });
+        }
+        let mut others = members.iter().enumerate();
+        let twice = others.find(|(index, name)| members[..*index].contains(name));
+        match twice {
+            Some((_, name)) => Err(SpecError::MemberTwice { name: name.clone() }),
+            None => Ok(()),
         }
     }
 }
@@ -334,6 +506,10 @@ impl fmt::Display for VolumeKind {
             Self::Snapshot { of } => write!(f, "snapshot of {of}"),
             Self::Clone { of } => write!(f, "clone of {of}"),
             Self::File { path, provision } => write!(f, "file {}, {provision}", path.display()),
+            Self::Linear { members } => write!(f, "linear of {}", members.join(", ")),
+            Self::Stripe { members, unit } => {
+                write!(f, "stripe of {}, unit {unit}", members.join(", "))
+            }
         }
     }
 }

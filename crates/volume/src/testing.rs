@@ -56,7 +56,7 @@ pub(crate) mod io {
     use memory::Budget;
 
     use super::{ControlFlow, Progress};
-    use crate::Platform;
+    use crate::{Platform, Relay};
 
     pub(crate) const MIB: u64 = 1 << 20;
 
@@ -79,6 +79,11 @@ pub(crate) mod io {
     }
 
     impl Reports {
+        /// What has come so far.
+        pub(crate) fn take(&self) -> Vec<Completion> {
+            std::mem::take(&mut self.done.lock().expect("no panic"))
+        }
+
         /// Waits for the completion of a ticket.
         pub(crate) fn wait(&self, ticket: Ticket) -> Result<(), Status> {
             let is_it = |completion: &Completion| completion.ticket == ticket;
@@ -93,7 +98,7 @@ pub(crate) mod io {
     pub(crate) fn platform(budget: Arc<Budget>) -> Platform {
         Platform {
             budget,
-            completions: Arc::<Reports>::default(),
+            relay: Relay::new(Arc::<Reports>::default()),
         }
     }
 

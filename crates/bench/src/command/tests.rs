@@ -45,6 +45,12 @@ impl TempFile {
         let bytes = fs::read(&self.0).expect("reads");
         bytes.iter().all(|&it| it == byte)
     }
+
+    /// Whether it is as it was created with `byte`.
+    fn is_untouched(&self, byte: u8) -> bool {
+        let metadata = fs::metadata(&self.0).expect("exists");
+        metadata.len() == LEN_BYTES as u64 && self.holds_only(byte)
+    }
 }
 
 impl Drop for TempFile {
@@ -156,6 +162,35 @@ fn what_holds_no_data_is_overwritten_without_a_question() {
     bench(&file, "FILE --size 8k --rw randwrite").expect("the region holds zeros");
     fs::remove_file(&file.0).expect("removed");
     bench(&file, "FILE --size 64k --rw randwrite").expect("it does not exist yet");
+}
+
+#[test]
+fn a_file_with_contents_is_lengthened_only_after_an_agreement() {
+    let file = TempFile::new();
+    for options in [
+        "FILE --size 2m --rw read",
+        "FILE --size 2m",
+        "FILE --size 64k --offset 1m --rw write",
+        "FILE --size 2m --verify",
+        "--compare FILE FILE --runs 1 --size 2m",
+    ] {
+        let error = bench(&file, options).expect_err(options);
+        assert!(matches!(error, BenchError::Lengthens { .. }), "{error}");
+        assert!(error.is_usage() && file.is_untouched(7), "{options}");
+    }
+    bench(&file, "FILE --size 2m --rw read --write").expect("--write agrees");
+    let len_bytes = fs::metadata(&file.0).expect("exists").len();
+    assert_eq!(len_bytes, 2 << 20);
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_fails_the_run_and_keeps_its_figures() {
+    let file = TempFile::new();
+    let (verdict, text) =
+        bench(&file, "FILE --runtime 20ms --svg /nonexistent/x.svg").expect("measures");
+    assert_eq!(verdict, Verdict::Bad);
+    assert!(text.contains("CPU of this process"), "{text}");
+    assert!(text.contains("cannot write /nonexistent/x.svg"), "{text}");
 }
 
 #[test]
@@ -287,5 +322,6 @@ proptest! {
             }
             Err(error) => prop_assert!(error.is_usage(), "{error}"),
         }
+        prop_assert!(line.contains("--write") || file.is_untouched(7), "data were changed");
     }
 }

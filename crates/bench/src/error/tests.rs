@@ -58,6 +58,7 @@ fn messages_of_runs_that_were_not_made() {
         BenchError::Memory { .. } => [BenchError::Memory { wanted_bytes: 64 << 30, available_bytes: 8 << 30 }],
         BenchError::NotStorage { .. } => [BenchError::NotStorage { path: "/dev/null".into() }],
         BenchError::HoldsData { .. } => [BenchError::HoldsData { names: name() }],
+        BenchError::Lengthens { .. } => [BenchError::Lengthens { names: "file".to_owned() }],
         BenchError::Interrupted => [BenchError::Interrupted],
         BenchError::Combination { .. } => [BenchError::Combination {
             option: "offset",

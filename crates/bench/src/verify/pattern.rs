@@ -7,7 +7,7 @@ use crate::order::SplitMix;
 const MAGIC: u64 = u64::from_le_bytes(*b"ramport\x01");
 const WORD_BYTES: usize = 8;
 
-/// Who a block is.
+/// Identifies a block and the write that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) lba: u64,

@@ -1,8 +1,10 @@
 //! Errors as answers, and bodies as values.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::http::{Method, StatusCode};
+use axum::body::{Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -190,6 +192,7 @@ impl ApiError {
             ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
             ErrorKind::Exhausted => (StatusCode::INSUFFICIENT_STORAGE, "exhausted"),
             ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            ErrorKind::Unfinished => (StatusCode::INTERNAL_SERVER_ERROR, "unfinished"),
         };
         Self {
             status,
@@ -229,6 +232,31 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(Reason(reason));
         response
     }
+}
+
+/// The longest text of a rejection by crate `axum`.
+const REJECTION_MAX_BYTES: usize = 4096;
+
+/// Gives rejections by crate `axum`, which are plain text, the body of all other errors: parameters and
+/// parts of paths that have another type, bodies that are too long.
+pub(super) async fn with_error_body(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let status = response.status();
+    let form = response.headers().get(header::CONTENT_TYPE);
+    let is_text = form.is_some_and(|form| form.as_bytes().starts_with(b"text/plain"));
+    if !(status.is_client_error() && is_text) {
+        return response;
+    }
+    let text = to_bytes(response.into_body(), REJECTION_MAX_BYTES).await;
+    let message = match &text {
+        Ok(text) => String::from_utf8_lossy(text).into_owned(),
+        Err(_) => status.to_string(),
+    };
+    let error = ApiError {
+        status,
+        ..ApiError::invalid(message)
+    };
+    error.into_response()
 }
 
 /// Reads a JSON body. An empty one is an empty object.

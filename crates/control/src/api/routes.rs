@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use volume::IfDamaged;
 
-use super::answer::{ApiError, Applied, ErrorBody, call, read};
+use super::answer::{ApiError, Applied, ErrorBody, call, read, with_error_body};
 use super::caller::{Caller, Entrance, log_changes};
 use super::top::TopStreams;
 use super::{Token, metrics};
@@ -42,6 +42,7 @@ pub(super) fn router(
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(from_fn(with_error_body))
         .layer(from_fn(log_changes))
         .layer(Extension(entrance))
         .layer(Extension(streams.clone()))
@@ -94,6 +95,7 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(roll_back_volume))
         .routes(routes!(save_volume))
         .routes(routes!(restore_volume))
+        .routes(routes!(add_member))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
         .routes(routes!(list_targets, create_iscsi_target))
@@ -350,6 +352,20 @@ async fn take_snapshots(State(engine): State<Engine>, body: Bytes) -> Created<Ve
         let views = new.snapshots.keys().map(|name| engine.volume(&name.0));
         let views: Vec<_> = views.collect::<Result<_, _>>()?;
         Ok((StatusCode::CREATED, Json(views)))
+    })
+    .await
+}
+
+/// Add a volume to a linear volume, which grows by it
+#[utoipa::path(post, path = "/v1/volumes/{name}/members/{member}", params(("name" = String, Path, description = "The linear volume"), ("member" = String, Path, description = "The volume that becomes its last member")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is no linear volume, or the member does not fit or is used otherwise", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+async fn add_member(
+    State(engine): State<Engine>,
+    Path((name, member)): Path<(String, String)>,
+) -> Answer<VolumeView> {
+    call(engine, move |engine| {
+        let name = parse(&name)?;
+        engine.add_member(&name, &parse(&member)?)?;
+        Ok(Json(engine.volume(&name)?))
     })
     .await
 }

@@ -1,4 +1,5 @@
 mod top;
+mod unfinished;
 
 use std::collections::BTreeSet;
 
@@ -97,6 +98,25 @@ POST   201 /v1/volumes/c {"size": "8M", "kind": "clone", "of": "s1"}
 POST   200 /v1/volumes/m/rollback/s1
 POST   409 /v1/volumes/m/rollback/s2
 POST   404 /v1/volumes/m/rollback/none
+POST   201 /v1/volumes/p1 {"size": "1M"}
+POST   201 /v1/volumes/p2 {"size": "1M"}
+POST   201 /v1/volumes/p3 {"size": "2M"}
+POST   201 /v1/volumes/l {"kind": "linear", "members": ["p1", "p2"]}
+POST   400 /v1/volumes/l2 {"kind": "linear", "members": ["p1"]}
+POST   400 /v1/volumes/l2 {"kind": "stripe", "members": ["p3", "l2"]}
+DELETE 409 /v1/volumes/p1?force=true
+PATCH  409 /v1/volumes/p1 {"size": "2M"}
+POST   409 /v1/volumes/p1/erase
+POST   409 /v1/volumes/p1/members/p3
+POST   200 /v1/volumes/l/members/p3
+POST   400 /v1/volumes/l/members/p3
+POST   400 /v1/volumes/l/members/l
+POST   404 /v1/volumes/l/members/none
+POST   200 /v1/volumes/l/erase
+DELETE 204 /v1/volumes/l
+DELETE 204 /v1/volumes/p1
+DELETE 204 /v1/volumes/p2
+DELETE 204 /v1/volumes/p3
 DELETE 409 /v1/volumes/m?force=true
 DELETE 409 /v1/volumes/s1?force=true
 DELETE 204 /v1/volumes/c
@@ -424,6 +444,27 @@ fn a_method_that_a_path_has_not_is_answered_with_a_body() {
                 .message
                 .contains(&format!("{path} does not accept {method}"))
         );
+    }
+}
+
+#[test]
+fn a_parameter_of_another_type_is_answered_with_a_body() {
+    let daemon = Daemon::start();
+    for (method, path, reason) in [
+        ("DELETE", "/v1/volumes/a?force=maybe", "force"),
+        ("DELETE", "/v1/volumes/a?forse=true", "forse"),
+        ("DELETE", "/v1/targets/t/namespaces/one", "one"),
+        ("GET", "/v1/sessions/first", "first"),
+        ("PUT", "/v1/definitions?dry_run=1", "dry_run"),
+    ] {
+        let (status, text) = daemon
+            .client
+            .raw(method, path, &Value::Null)
+            .expect("an answer");
+        assert_eq!(status, 400, "{path}: {text}");
+        let ErrorBody { error } = serde_json::from_str(&text).expect("an error's body");
+        assert_eq!(error.kind, "invalid");
+        assert!(error.message.contains(reason), "{path}: {}", error.message);
     }
 }
 

@@ -20,9 +20,8 @@ impl Definitions {
     pub fn check(&self) -> Result<(), DefinitionFault> {
         for (name, volume) in &self.volumes {
             volume.check(&name.0)?;
-            let parent = self.check_parent(volume);
-            parent.map_err(|fault| DefinitionFault::parent(&name.0, fault))?;
         }
+        self.check_all_parents()?;
         for (name, host) in &self.hosts {
             host.check(&name.0)?;
         }
@@ -85,14 +84,15 @@ impl Definitions {
 impl Volume {
     pub(crate) fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
         let is_sized_later = self.lacks_size() && self.kind.0.is_persistent();
-        if let Err(fault) = self.spec().check()
-            && !is_sized_later
-        {
-            return Err(DefinitionFault::Volume {
-                volume: name.clone(),
-                fault,
-            });
-        }
+        let checked = if is_sized_later {
+            self.kind.0.check()
+        } else {
+            self.spec().check()
+        };
+        checked.map_err(|fault| DefinitionFault::Volume {
+            volume: name.clone(),
+            fault,
+        })?;
         self.check_saving()
             .map_err(|fault| DefinitionFault::Saving {
                 volume: name.clone(),
@@ -112,7 +112,7 @@ impl Volume {
         }
     }
 
-    /// Whether the size is to be that of the file.
+    /// Whether the size is to be that of the file or of the members.
     pub(crate) fn lacks_size(&self) -> bool {
         self.size.0 == 0
     }

@@ -4,7 +4,8 @@ use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
-use super::{HIDDEN_SECRET, ParentFault, SavingFault};
+use super::parent_fault::ParentFault;
+use super::{HIDDEN_SECRET, SavingFault};
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,20 @@ pub enum DefinitionFault {
         nsid: u32,
         /// The volume.
         volume: VolumeName,
+    },
+    /// A target offers a volume that another volume holds.
+    #[error(
+        "namespace {nsid} of target {target} is volume {volume}, which is a member of {holder} and has no other use; offer {holder} instead"
+    )]
+    HeldVolume {
+        /// The target.
+        target: TargetName,
+        /// The namespace ID.
+        nsid: u32,
+        /// The volume.
+        volume: VolumeName,
+        /// The volume that holds it.
+        holder: VolumeName,
     },
     /// A target has a volume under two numbers. Both would have the same identifiers, and hosts
     /// reject such disks or take them for one.

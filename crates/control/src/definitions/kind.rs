@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use volume::{Provision, VolumeKind};
+use volume::{ByteSize, Provision, VolumeKind, VolumeSpec};
 
-use crate::text::Text;
+use crate::text::{Size, Text};
 
 /// The kind of a volume, which determines where its blocks are stored, and the settings of that
 /// kind, among the fields of the volume.
@@ -19,10 +19,11 @@ pub struct KindFields(pub VolumeKind);
 ///
 /// Unlike a tagged enum, a struct takes its fields out of those of the
 /// volume, so that the volume can reject every field that is left over.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 struct Fields {
     /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `snapshot` shows what another volume was at one
-    /// moment, `clone` shows a snapshot and what was written to the clone.
+    /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other volumes one after another, `stripe`
+    /// units of other volumes in turn.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
@@ -38,9 +39,17 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     of: Option<String>,
+    /// For `linear` and `stripe`: the volumes that it is made of, in their order. Nothing else may use them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    members: Option<Vec<String>>,
+    /// For `stripe`: bytes of a unit, a power of two from 4 KiB to 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    stripe_unit: Option<Size>,
 }
 
-#[derive(Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Name {
     #[default]
@@ -48,6 +57,8 @@ enum Name {
     File,
     Snapshot,
     Clone,
+    Linear,
+    Stripe,
 }
 
 /// A field that a kind needs, or does not have.
@@ -68,61 +79,110 @@ pub enum KindFault {
     /// Memory has none.
     #[error("`path` is for kind file; leave it out, or set kind = \"file\"")]
     Path,
+    /// It is made of several volumes.
+    #[error(
+        "a linear or striped volume needs `members`, the names of the volumes that it is made of"
+    )]
+    NoMembers,
+    /// It is not.
+    #[error("`members` is for kinds linear and stripe; leave it out, or set `kind`")]
+    Members,
+    /// Only stripes have units.
+    #[error("`stripe_unit` is for kind stripe; leave it out, or set kind = \"stripe\"")]
+    StripeUnit,
 }
 
 impl TryFrom<Fields> for KindFields {
     type Error = KindFault;
 
     fn try_from(fields: Fields) -> Result<Self, KindFault> {
-        let Fields {
-            kind,
-            path,
-            provisioning,
-            of,
-        } = fields;
-        let provision = provisioning.map_or(Provision::Thin, |text| text.0);
-        if path.is_some() && !matches!(kind, Name::File) {
-            return Err(KindFault::Path);
-        }
-        Ok(Self(match (kind, provisioning, of) {
-            (Name::Ram, _, None) => VolumeKind::Ram { provision },
-            (Name::File, _, None) => VolumeKind::File {
-                path: path.ok_or(KindFault::NoPath)?.into(),
+        let provision = fields.provisioning.map_or(Provision::Thin, |text| text.0);
+        fields.check()?;
+        let of = fields.of.ok_or(KindFault::NoParent);
+        let members = fields.members.ok_or(KindFault::NoMembers);
+        Ok(Self(match fields.kind {
+            Name::Ram => VolumeKind::Ram { provision },
+            Name::File => VolumeKind::File {
+                path: fields.path.ok_or(KindFault::NoPath)?.into(),
                 provision,
             },
-            (Name::Ram | Name::File, _, Some(_)) => return Err(KindFault::Parent),
-            (Name::Snapshot | Name::Clone, _, None) => return Err(KindFault::NoParent),
-            (Name::Snapshot | Name::Clone, Some(_), _) => return Err(KindFault::Provisioning),
-            (Name::Snapshot, None, Some(of)) => VolumeKind::Snapshot { of },
-            (Name::Clone, None, Some(of)) => VolumeKind::Clone { of },
+            Name::Snapshot => VolumeKind::Snapshot { of: of? },
+            Name::Clone => VolumeKind::Clone { of: of? },
+            Name::Linear => VolumeKind::Linear { members: members? },
+            Name::Stripe => VolumeKind::Stripe {
+                members: members?,
+                unit: match fields.stripe_unit {
+                    Some(unit) => ByteSize(unit.0),
+                    None => VolumeSpec::UNIT_DEFAULT,
+                },
+            },
         }))
+    }
+}
+
+impl Fields {
+    /// Checks that there is no field of another kind.
+    fn check(&self) -> Result<(), KindFault> {
+        let of_kinds = |field: bool, kinds: &[Name], fault| {
+            if field && !kinds.contains(&self.kind) {
+                return Err(fault);
+            }
+            Ok(())
+        };
+        of_kinds(self.path.is_some(), &[Name::File], KindFault::Path)?;
+        let provisioned = [Name::Ram, Name::File];
+        of_kinds(
+            self.provisioning.is_some(),
+            &provisioned,
+            KindFault::Provisioning,
+        )?;
+        let derived = [Name::Snapshot, Name::Clone];
+        of_kinds(self.of.is_some(), &derived, KindFault::Parent)?;
+        let composed = [Name::Linear, Name::Stripe];
+        of_kinds(self.members.is_some(), &composed, KindFault::Members)?;
+        of_kinds(
+            self.stripe_unit.is_some(),
+            &[Name::Stripe],
+            KindFault::StripeUnit,
+        )
     }
 }
 
 impl From<KindFields> for Fields {
     fn from(kind: KindFields) -> Self {
-        let made_of = |kind, of| Self {
-            kind,
-            path: None,
-            provisioning: None,
-            of: Some(of),
-        };
         match kind.0 {
             VolumeKind::Ram { provision } => Self {
-                kind: Name::Ram,
-                path: None,
                 provisioning: Some(Text(provision)),
-                of: None,
+                ..Self::default()
             },
             VolumeKind::File { path, provision } => Self {
                 kind: Name::File,
                 // It came as text, so nothing is lost.
                 path: Some(path.to_string_lossy().into_owned()),
                 provisioning: Some(Text(provision)),
-                of: None,
+                ..Self::default()
             },
-            VolumeKind::Snapshot { of } => made_of(Name::Snapshot, of),
-            VolumeKind::Clone { of } => made_of(Name::Clone, of),
+            VolumeKind::Snapshot { of } => Self {
+                kind: Name::Snapshot,
+                of: Some(of),
+                ..Self::default()
+            },
+            VolumeKind::Clone { of } => Self {
+                kind: Name::Clone,
+                of: Some(of),
+                ..Self::default()
+            },
+            VolumeKind::Linear { members } => Self {
+                kind: Name::Linear,
+                members: Some(members),
+                ..Self::default()
+            },
+            VolumeKind::Stripe { members, unit } => Self {
+                kind: Name::Stripe,
+                members: Some(members),
+                stripe_unit: Some(Size(unit.0)),
+                ..Self::default()
+            },
         }
     }
 }

@@ -92,7 +92,7 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
             "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `file`, `snapshot`, `clone`",
+            "unknown variant `disk`, expected one of `ram`, `file`, `snapshot`, `clone`, `linear`, `stripe`",
         ),
         ("kind = \"clone\"", "needs `of`"),
         ("of = \"b\"", "`of` is for kind snapshot or clone"),
@@ -106,6 +106,15 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
         ),
         ("path = \"/a\"", "set kind = \"file\""),
         ("kind = \"file\"", "needs the path of its file"),
+        ("kind = \"linear\"", "needs `members`"),
+        (
+            "members = [\"b\"]",
+            "`members` is for kinds linear and stripe",
+        ),
+        (
+            "kind = \"linear\"\nmembers = [\"b\"]\nstripe_unit = \"64K\"",
+            "`stripe_unit` is for kind stripe",
+        ),
     ] {
         let text = format!("[volumes.a]\nsize = \"1G\"\n{fields}");
         let error = Definitions::from_toml(&text).expect_err(fields).to_string();
@@ -138,6 +147,99 @@ fn snapshots_and_clones_are_made_of_what_fits() {
         let told = fault(&text);
         assert!(told.contains(hint), "{told}");
     }
+}
+
+#[test]
+fn volumes_hold_what_fits_and_nothing_else_uses() {
+    let ram = |name: &str| format!("[volumes.{name}]\nsize = \"1M\"\n");
+    let linear = |name: &str, members: &str| {
+        format!("[volumes.{name}]\nkind = \"linear\"\nmembers = [{members}]\n")
+    };
+    let (a, b) = (ram("a"), ram("b"));
+    let nested: Vec<_> = (0..9)
+        .map(|depth| {
+            let below = if depth == 0 {
+                "a".to_owned()
+            } else {
+                format!("l{}", depth - 1)
+            };
+            linear(&format!("l{depth}"), &format!("\"{below}\""))
+        })
+        .collect();
+    let offered = "[targets.\"nqn.2025-01.com.example:t\"]\nnamespaces = { 1 = \"a\" }\n";
+    for (text, hint) in [
+        (
+            linear("l", "\"a\", \"c\"") + &a,
+            "it is of c, which is not defined",
+        ),
+        (linear("l", "\"l\""), "made of itself"),
+        (
+            linear("l", "\"m\"") + &linear("m", "\"l\""),
+            "made of itself",
+        ),
+        (linear("l", "\"a\", \"a\"") + &a, "a is named twice"),
+        (linear("l", ""), "0 members are out of range; name 1 to 64"),
+        (
+            linear("l", "\"a\"") + &linear("m", "\"b\", \"a\"") + &a + &b,
+            "its member a is a member of l, too",
+        ),
+        (
+            linear("l", "\"a\"") + &a + offered,
+            "which is a member of l",
+        ),
+        (
+            linear("l", "\"a\"") + &a + "block_size = 4096",
+            "its block size differs from that of a, 4096",
+        ),
+        (nested.concat() + &a, "can be nested 8 deep"),
+        (
+            format!(
+                "{a}{b}[volumes.s]\nkind = \"stripe\"\nmembers = [\"a\", \"b\"]\nstripe_unit = \"5K\""
+            ),
+            "stripe unit 5 KiB is invalid",
+        ),
+    ] {
+        let told = fault(&text);
+        assert!(told.contains(hint), "{told}");
+    }
+    Definitions::from_toml(&(nested[..8].concat() + &a)).expect("8 deep");
+}
+
+#[test]
+fn the_sizes_of_volumes_that_hold_others_follow_from_these() {
+    let text = r#"
+        [volumes.l]
+        kind = "linear"
+        members = ["s", "a"]
+        [volumes.s]
+        kind = "stripe"
+        members = ["b", "c"]
+        stripe_unit = "16K"
+        [volumes.a]
+        size = "1M"
+        [volumes.b]
+        size = "1064960"
+        [volumes.c]
+        size = "3M"
+    "#;
+    let mut all = Definitions::from_toml(text).expect("they fit");
+    all.fill_in_sizes_over_members().expect("they have sizes");
+    let size = |name: &str| {
+        let name = name.parse().expect("a name");
+        all.volumes[&Text(name)].size.0
+    };
+    assert_eq!(size("s"), 2 * 1_064_960);
+    assert_eq!(size("l"), 2 * 1_064_960 + (1 << 20));
+    assert_eq!(
+        Definitions::from_toml(&all.to_toml()).expect("reads back"),
+        all
+    );
+    let other = Definitions::from_toml(
+        &text.replace("members = [\"s\"", "size = \"9M\"\nmembers = [\"s\""),
+    );
+    let other = other.expect("sizes are compared when it is created");
+    let wrong = other.check_new_size(&other.volumes[&Text("l".parse().expect("a name"))]);
+    assert!(matches!(wrong, Err(ParentFault::DerivedSize { .. })));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::io;
 use std::net::SocketAddr;
 
 use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
-use server::{Force, PortalDefinition, ServerError, TargetName};
+use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 use volume::{ByteSize, VolumeSpec};
 
 use super::saves::check_folder;
 use super::verbs::fill_in_size;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
-use crate::definitions::{DefinitionFault, Definitions};
+use crate::definitions::{DefinitionFault, Definitions, Volume};
 use crate::plan::{Phase, Step, plan};
 
 /// What applying a file would do.
@@ -66,6 +66,7 @@ impl Engine {
                 _ => fill_in_size(&name.0, volume)?,
             }
         }
+        to.fill_in_sizes_over_members()?;
         to.check()?;
         for (name, volume) in &to.volumes {
             let before = definitions.volumes.get(name);
@@ -94,9 +95,9 @@ impl Engine {
         force: Force,
     ) -> Result<Vec<BusyGuard<'_>>, EngineError> {
         let Application { to, steps, .. } = application;
-        let touched: BTreeSet<_> = steps.iter().filter_map(Step::volume).collect();
+        let touched: BTreeSet<_> = steps.iter().flat_map(Step::volumes).collect();
         let busy = touched
-            .into_iter()
+            .iter()
             .map(|volume| self.shared.busy.enter(volume, "apply", 0))
             .collect::<Result<_, _>>()?;
         check_losses(steps, force)?;
@@ -106,6 +107,7 @@ impl Engine {
                     let size = to.check_new_size(volume);
                     size.map_err(|fault| DefinitionFault::parent(name, fault))?;
                 }
+                Step::AddMembers { name, from, to } => self.check_new_members(name, from, to)?,
                 Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
                     self.guard_target(name, force)?;
                 }
@@ -120,6 +122,19 @@ impl Engine {
         check_exposure(to)?;
         check_addresses(steps)?;
         Ok(busy)
+    }
+
+    /// Checks members that are to be added to a linear volume. They exist already, since what they are
+    /// is compared with the present members.
+    pub(super) fn check_new_members(
+        &self,
+        name: &VolumeName,
+        from: &Volume,
+        to: &Volume,
+    ) -> Result<(), ServerError> {
+        let added = from.kind.0.added_members(&to.kind.0);
+        let mut members = added.into_iter().flatten().filter_map(|of| of.parse().ok());
+        members.try_for_each(|member| self.server().check_new_member(name, &member))
     }
 
     fn guard_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {

@@ -11,7 +11,7 @@ use crate::plan::PlanError;
 use crate::store::StoreError;
 use crate::text::TextFault;
 
-/// Why nothing was changed.
+/// Why nothing was changed, unless its kind is [`ErrorKind::Unfinished`].
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The server refused.

@@ -44,7 +44,9 @@ pub(super) fn restore(
     }
     for (name, volume) in &saved.definitions.volumes {
         if volume.kind.0.is_persistent() {
-            warn_of_problem(server, &name.0);
+            if !volume.kind.0.holds_members() {
+                warn_of_problem(server, &name.0);
+            }
             continue;
         }
         let lost_contents = if saves.is_planned(&name.0) {
@@ -57,6 +59,12 @@ pub(super) fn restore(
             what: format!("volume {name}"),
             error: Box::new(error),
         })?;
+    }
+    // After all others, since a volume that holds others is offline if one of them is.
+    for (name, volume) in &saved.definitions.volumes {
+        if volume.kind.0.holds_members() {
+            warn_of_members(server, &name.0);
+        }
     }
     for (target, lun, reservations) in saved.reservations.to_server() {
         server.restore_reservations(target, lun, reservations);
@@ -86,6 +94,14 @@ fn warn_of_problem(server: &Server, name: &VolumeName) {
             problem,
             "a volume is offline; restart the daemon when its file is there"
         );
+    }
+}
+
+/// Logs which member makes a volume that holds it execute nothing.
+fn warn_of_members(server: &Server, name: &VolumeName) {
+    let problem = server.volume(name).ok().and_then(|info| info.problem);
+    if let Some(problem) = problem {
+        tracing::warn!(volume = %name, problem, "a volume is offline because of its members");
     }
 }
 

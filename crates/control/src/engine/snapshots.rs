@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 use server::{Force, NewSnapshot, ServerError, VolumeName};
 use utoipa::ToSchema;
 
-use super::{BusyGuard, Engine, EngineError};
+use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{
-    BlockLen, DefinitionFault, Definitions, Filters, Identity, KindFields, Volume,
-};
+use crate::definitions::{BlockLen, Filters, Identity, KindFields, Volume};
 use crate::plan::Step;
 use crate::text::{Size, Text};
 
@@ -91,28 +89,5 @@ impl Engine {
         self.server().roll_back_volume(name, to, note)?;
         tracing::info!(volume = %name, snapshot = %to, "rolled back");
         Ok(())
-    }
-
-    /// Checks what a new volume is made of. That takes no other change until the returned guard
-    /// drops.
-    pub(super) fn enter_parent(
-        &self,
-        name: &VolumeName,
-        volume: &Volume,
-    ) -> Result<Option<BusyGuard<'_>>, EngineError> {
-        let check = |known: &Definitions| {
-            known.check_parent(volume)?;
-            known.check_new_size(volume)
-        };
-        check(&self.read()).map_err(|fault| DefinitionFault::parent(name, fault))?;
-        let Some(parent) = volume.parent().and_then(|of| of.parse().ok()) else {
-            return Ok(None);
-        };
-        self.guard_contents(&parent)?;
-        Ok(Some(self.shared.busy.enter(
-            &parent,
-            "clone or snapshot",
-            0,
-        )?))
     }
 }

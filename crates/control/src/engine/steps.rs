@@ -1,6 +1,6 @@
 //! Takes the steps of a plan on a server, and takes them back.
 
-use server::{Force, PortalDefinition, Server, ServerError};
+use server::{ErrorKind, Force, PortalDefinition, Server, ServerError};
 
 use crate::plan::Step;
 
@@ -8,6 +8,8 @@ use crate::plan::Step;
 pub(super) struct Transaction<'a> {
     server: &'a Server,
     done: Vec<Step>,
+    /// That a step was taken, but what it promises does not hold yet.
+    unfinished: Option<ServerError>,
 }
 
 impl<'a> Transaction<'a> {
@@ -15,6 +17,7 @@ impl<'a> Transaction<'a> {
         Self {
             server,
             done: Vec::new(),
+            unfinished: None,
         }
     }
 
@@ -24,7 +27,13 @@ impl<'a> Transaction<'a> {
         step: Step,
         force: Force,
     ) -> Result<Option<(PortalDefinition, PortalDefinition)>, ServerError> {
-        let opened = take(self.server, &step, force)?;
+        let opened = match take(self.server, &step, force) {
+            Err(error) if is_taken(&error) => {
+                self.unfinished = Some(error);
+                None
+            }
+            result => result?,
+        };
         Ok(match (step, opened) {
             (Step::AddPortal(asked), Some(opened)) => {
                 self.done.push(Step::AddPortal(opened));
@@ -42,17 +51,25 @@ impl<'a> Transaction<'a> {
         self.done.push(step);
     }
 
-    /// The steps are permanently.
-    pub(super) fn keep(mut self) {
+    /// The steps are taken permanently. Returns the error of one that is not finished, if any.
+    pub(super) fn keep(mut self) -> Option<ServerError> {
         self.done.clear();
+        self.unfinished.take()
     }
+}
+
+/// Whether a step that returned this error was taken all the same.
+pub(super) fn is_taken(error: &ServerError) -> bool {
+    error.kind() == ErrorKind::Unfinished
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         while let Some(step) = self.done.pop() {
             let step = step.inverse();
-            if let Err(error) = take(self.server, &step, Force::Yes) {
+            if let Err(error) = take(self.server, &step, Force::Yes)
+                && !is_taken(&error)
+            {
                 tracing::error!(?step, %error, "cannot undo a step");
             }
         }
@@ -77,6 +94,15 @@ pub(super) fn take(
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
+        Step::AddMembers { name, from, to } => {
+            let added = from.kind.0.added_members(&to.kind.0);
+            for member in added.into_iter().flatten() {
+                // Definitions were checked before they became steps, so it is a name.
+                if let Ok(member) = member.parse() {
+                    server.add_member(name, &member)?;
+                }
+            }
+        }
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
             // Definitions were checked before they became steps.
@@ -91,8 +117,11 @@ pub(super) fn take(
         }
         Step::SetPolicy { name, to, .. } => {
             let logins = to.logins(name)?;
-            server.set_target_hosts(name, to.policy())?;
-            server.set_target_logins(name, logins)?;
+            let hosts = server.set_target_hosts(name, to.policy());
+            if hosts.as_ref().err().is_none_or(is_taken) {
+                server.set_target_logins(name, logins)?;
+            }
+            hosts?;
         }
         Step::Attach(target, nsid, volume) => {
             server.attach_volume(target, volume, Some(nsid.0))?;

@@ -29,7 +29,7 @@ pub struct TopView {
     pub cpu_percent: f64,
     /// Memory at the end of the interval.
     pub memory: CapacityView,
-    /// What all threads did together.
+    /// What all threads did together, including those that have ended.
     pub total: Figures,
     /// Each volume, by name.
     pub volumes: Vec<VolumeFigures>,
@@ -199,6 +199,8 @@ pub(crate) struct Reading {
     sessions: Vec<SessionInfo>,
     portals: Vec<PortalInfo>,
     threads: Vec<ThreadInfo>,
+    /// What all threads did, including those that have ended.
+    total: IoStatistics,
 }
 
 impl Engine {
@@ -215,6 +217,7 @@ impl Engine {
             sessions: server.sessions(),
             portals: server.portals(),
             threads: server.threads(),
+            total: server.statistics(),
         }
     }
 }
@@ -230,17 +233,17 @@ impl TopView {
     /// The figures of the interval between two readings.
     pub(crate) fn between(before: &Reading, now: &Reading) -> Self {
         let length = now.at.saturating_duration_since(before.at);
-        let (total, threads) = threads_between(before, now, length);
+        let done = now.total.since(&before.total);
         Self {
             time_unix_ms: unix_ms(now.time),
             interval_ms: length.as_secs_f64() * 1e3,
             cpu_percent: percent(now.process_cpu, before.process_cpu, length),
             memory: now.memory,
-            total,
+            total: Figures::of(&done, &now.total, length),
             volumes: volumes_between(before, now, length),
             sessions: sessions_between(before, now, length),
             portals: portals_between(before, now, length),
-            threads,
+            threads: threads_between(before, now, length),
         }
     }
 }
@@ -327,20 +330,12 @@ fn portals_between(before: &Reading, now: &Reading, length: Duration) -> Vec<Por
     portals
 }
 
-/// The figures of all threads together, and of each.
-fn threads_between(
-    before: &Reading,
-    now: &Reading,
-    length: Duration,
-) -> (Figures, Vec<ThreadFigures>) {
+fn threads_between(before: &Reading, now: &Reading, length: Duration) -> Vec<ThreadFigures> {
     let earlier = before.threads.iter();
     let earlier: BTreeMap<_, _> = earlier.map(|one| (&one.name, one)).collect();
-    let (mut all_done, mut all_now) = (IoStatistics::default(), IoStatistics::default());
     let threads = now.threads.iter().map(|thread| {
         let before = earlier.get(&thread.name);
         let done = done_since(&thread.statistics, before.map(|before| &before.statistics));
-        all_done += &done;
-        all_now += &thread.statistics;
         let cpu_before = before.map_or(Duration::ZERO, |before| before.cpu_time);
         ThreadFigures {
             name: thread.name.clone(),
@@ -349,8 +344,7 @@ fn threads_between(
             figures: Figures::of(&done, &thread.statistics, length),
         }
     });
-    let threads = threads.collect();
-    (Figures::of(&all_done, &all_now, length), threads)
+    threads.collect()
 }
 
 /// CPU time of an interval in percent of one core. A thread whose CPU time went back is another
@@ -372,3 +366,6 @@ fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

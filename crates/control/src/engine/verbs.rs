@@ -12,7 +12,8 @@ use super::saves::check_folder;
 use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
-    Access, Chap, ChapForm, Definitions, Filters, Host, Nsid, Saving, Target, Volume,
+    Access, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, Nsid, Saving, Target,
+    Volume,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -68,6 +69,7 @@ impl Engine {
     /// Creates a volume. A thick volume allocates its memory now; other changes are not blocked.
     pub fn create_volume(&self, name: VolumeName, mut volume: Volume) -> Result<(), EngineError> {
         fill_in_size(&name, &mut volume)?;
+        self.fill_in_size_over_members(&name, &mut volume)?;
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
         check_folder(&name, &volume)?;
@@ -75,21 +77,39 @@ impl Engine {
             return Err(ServerError::VolumeExists(name).into());
         }
         self.read().check_identity(&name, &volume)?;
-        let _parent = self.enter_parent(&name, &volume)?;
+        let _parents = self.enter_parents(&name, &volume)?;
         let (identity, spec) = (volume.identity.to_server(), volume.spec());
         self.server()
             .create_volume_as(name.clone(), identity, &spec, &mut |progress| {
                 busy.note(progress);
             })?;
         let mut store = self.begin();
-        // Another volume may have been given an identifier meanwhile.
-        if let Err(fault) = self.read().check_identity(&name, &volume) {
+        // Another volume may have been given an identifier meanwhile, or a target a member.
+        let recheck = |known: &Definitions| {
+            known.check_identity(&name, &volume)?;
+            let is_free = known.check_free(volume.held());
+            is_free.map_err(|fault| DefinitionFault::parent(&name, fault))
+        };
+        if let Err(fault) = recheck(&self.read()) {
             self.server().remove_volume(&name, Force::Yes)?;
             return Err(fault.into());
         }
         let change = Change::SetVolume(Text(name), volume);
         let is_creation = |step: &Step| matches!(step, Step::CreateVolume(..));
         self.commit(&mut store, vec![change], Force::No, is_creation)
+    }
+
+    fn fill_in_size_over_members(
+        &self,
+        name: &VolumeName,
+        volume: &mut Volume,
+    ) -> Result<(), DefinitionFault> {
+        if volume.lacks_size() {
+            let size = self.read().size_over_members(volume);
+            let size = size.map_err(|fault| DefinitionFault::parent(name, fault))?;
+            volume.size = size.map_or(volume.size, |size| Size(size.0));
+        }
+        Ok(())
     }
 
     /// Changes a volume. A thick volume that grows allocates memory now; other changes are not
@@ -267,6 +287,7 @@ impl Engine {
             let known = self.read();
             target.fill_in_secrets(&name, &known)?;
             known.check_target(&name, &target, HostName::is_qualified)?;
+            known.check_target_volumes(&name, &target)?;
             known.check_identities_with(&name, &target)?;
             new_hosts(&target, &known)
         };

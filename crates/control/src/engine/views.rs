@@ -39,7 +39,7 @@ pub struct VolumeView {
     /// When it was created or, for a snapshot, taken, in seconds since 1970. A restart creates anew.
     #[serde(default)]
     pub created_unix_s: u64,
-    /// The snapshots or clones that are made of it.
+    /// The volumes that are made of it: snapshots, clones, or the one that it is a member of.
     #[serde(default)]
     pub children: Vec<String>,
     /// Identifiers that are set.
@@ -52,7 +52,7 @@ pub struct VolumeView {
     /// Whether commands of hosts are executed.
     #[serde(default)]
     pub state: VolumeState,
-    /// Why its file or device could not be opened.
+    /// Why its file or device could not be opened, or which of its members is offline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// What slows it down or makes it fail.
@@ -343,7 +343,7 @@ pub struct KindView {
 }
 
 /// Memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CapacityView {
     /// What may be used.
     pub budget_bytes: u64,

@@ -37,11 +37,11 @@ pub struct Hw {
     pub(super) address: IpAddr,
     pub(super) completions: VecDeque<(Serial, Completion)>,
     pub(super) events: VecDeque<Event>,
-    /// Rounds since events of connections and of the device were looked for.
+    /// Rounds since events of connections and of the device were polled.
     pub(super) rounds: u32,
     /// When queue pairs are checked next. Some adapters fail a queue pair without an event.
     pub(super) next_watch: Instant,
-    /// How many were looked at.
+    /// How many queue pairs were checked.
     pub(super) watched: usize,
     /// When to search again for an address that no device had.
     pub(super) next_search: Option<Instant>,
@@ -49,7 +49,7 @@ pub struct Hw {
 }
 
 impl Hw {
-    /// Rounds in which only completions are looked for, before events are: each costs a system
+    /// Rounds that poll only completions, before one that polls events: a poll of events costs a system
     /// call.
     pub(super) const ROUNDS_PER_EVENTS: u32 = 32;
     /// Between two checks of queue pairs.

@@ -238,7 +238,7 @@ impl CmId {
         unsafe { !self.raw.as_ref().verbs.is_null() }
     }
 
-    /// Opens its device once more, for us alone.
+    /// Opens its device again, for this provider alone.
     pub(super) fn open_device(&self) -> Result<Context, HwError> {
         assert!(self.has_device(), "only bound identifiers have a device");
         // SAFETY: the identifier holds the device.

@@ -195,7 +195,7 @@ impl Object {
     /// `F` is a pointer to a function of the type that this version of the function has.
     unsafe fn symbol<F: Copy>(&self, name: &CStr, version: &CStr) -> Result<F, HwError> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the handle is open for ever, the names are C strings.
+        // SAFETY: the handle is never closed, and the names are C strings.
         #[cfg(target_env = "gnu")]
         let found = unsafe { libc::dlvsym(self.handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
         // musl's loader has only the default version of each function.

@@ -247,8 +247,8 @@ impl Qp {
             length: range.1,
             mw_access_flags: access,
         };
-        // SAFETY: the request names a window and a region that exist; both are looked at in the
-        // call only.
+        // SAFETY: the request names a window and a region that exist; the library reads both
+        // during the call only.
         unsafe { self.post(&raw mut request) }
     }
 

@@ -274,7 +274,7 @@ impl Connection {
     /// Advances towards the end if the session is closing or the runtime drains.
     fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
         if let Phase::Open = self.phase {
-            if self.is_draining && self.driven.is_idle() && self.queue.is_empty() {
+            if self.is_draining && self.queue.is_empty() && self.driven.may_close() {
                 return Err(CloseReason::Stopping);
             }
             if self.driven.is_closing() {

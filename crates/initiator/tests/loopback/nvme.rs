@@ -8,7 +8,7 @@ use block::testing::VecVolume;
 use block::{Blocks, Unmap};
 use initiator::{
     CommandError, Completion, Device, DeviceOptions, Link, OnLoss, Operation, Queue, QueueError,
-    Slot, Url, WaitStrategy,
+    Slot, SubmitError, Url, WaitStrategy,
 };
 use nvme::controller::Subsystem;
 use nvme::wire::StatusCode;
@@ -65,6 +65,22 @@ pub fn every_length_and_digest_reads_back_what_was_written<T: NvmeTarget>() {
             assert!(behind.is_none_or(|&byte| byte == 0xEE));
         }
     }
+}
+
+/// Our controller verifies at most as much as it transfers (VSL): 1 MiB.
+pub fn a_verify_is_as_long_as_the_controller_allows<T: NvmeTarget>() {
+    const MAX: u64 = (1 << 20) / BLOCK as u64;
+    let target = T::start(2 * MAX);
+    let (_device, mut queue) = attach(&target, "");
+    let longest = run(&mut queue, request(0, Operation::Verify, 0, MAX));
+    assert_eq!(longest, Ok(()));
+    assert_eq!(
+        queue.submit(request(0, Operation::Verify, 0, MAX + 1)),
+        Err(SubmitError::BlockCount {
+            blocks: MAX + 1,
+            max: MAX,
+        })
+    );
 }
 
 pub fn every_operation_does_what_it_says<T: NvmeTarget>() {

@@ -40,6 +40,11 @@ fn every_length_and_digest_reads_back_what_was_written() {
 }
 
 #[test]
+fn a_verify_is_as_long_as_the_controller_allows() {
+    nvme::a_verify_is_as_long_as_the_controller_allows::<Target>();
+}
+
+#[test]
 fn every_operation_does_what_it_says() {
     nvme::every_operation_does_what_it_says::<Target>();
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use block::testing::{assert_not_delayed, timed};
+use block::testing::{Turn, assert_not_delayed, timed};
 use block::{Access, Blocks, Extent, Lba};
 use initiator::{
     Backoff, CommandError, Completion, ConnectError, Device, DeviceOptions, Operation, Queue,
@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Rig {
     server: Server,
     address: SocketAddr,
+    _turn: Turn,
 }
 
 impl Rig {
@@ -34,7 +35,16 @@ impl Rig {
         Self::with_memory(len_bytes, 256 * MIB)
     }
 
+    /// For a test that bounds delays.
+    fn alone() -> Self {
+        Self::at(Turn::alone(), 64 * MIB, 256 * MIB)
+    }
+
     fn with_memory(len_bytes: u64, memory_bytes: u64) -> Self {
+        Self::at(Turn::shared(), len_bytes, memory_bytes)
+    }
+
+    fn at(turn: Turn, len_bytes: u64, memory_bytes: u64) -> Self {
         let spec = VolumeSpec::thin(ByteSize(len_bytes));
         let server = fixture::start(fixture::config(1, memory_bytes), "vol", &spec);
         let hosts = HostPolicy::Any(Access::ReadWrite);
@@ -44,6 +54,7 @@ impl Rig {
         Self {
             server,
             address: portal.address,
+            _turn: turn,
         }
     }
 
@@ -176,7 +187,7 @@ fn data_stay_whole_while_connections_are_cut() {
 
 #[test]
 fn a_stalled_and_a_slow_client_do_not_stop_others() {
-    let rig = Rig::start(64 * MIB);
+    let rig = Rig::alone();
     let clients = [Pace::Stalled, Pace::Slow].map(|pace| {
         let proxy = Proxy::start(rig.address);
         let (device, mut queues) = attach(proxy.address, "");

@@ -232,7 +232,7 @@ impl ChainCell {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether there is a chain at this moment.
+    /// Whether there is no chain at this moment.
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Relaxed).is_null()
     }

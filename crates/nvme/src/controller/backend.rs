@@ -1,14 +1,13 @@
-//! What the core asks of the program around it.
+//! What the core requires of the program around it.
 
-use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use block::{Access, Volume};
+use block::{Access, OpKind, Volume};
 use session::SourceId;
 
-use super::{Completed, ControllerId, Permit, Subsystem};
-use crate::wire::Nsid;
-use crate::wire::discovery::TransportType;
+use super::{ControllerId, Origin, Permit, Subsystem};
+use crate::wire::{Nsid, Status};
 
 /// One connection's way to the subsystem that it is bound to. Crate `server` implements it; tests
 /// have their own.
@@ -47,29 +46,6 @@ pub trait Backend {
     fn completed(&mut self, command: &Completed);
 }
 
-/// Where a connection comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The peer's address.
-    pub address: IpAddr,
-    /// The address that the peer came to.
-    pub local: IpAddr,
-    /// How it came.
-    pub transport: TransportType,
-    /// The portal through which it came.
-    pub portal: PortalNumber,
-    /// How [`Subsystem::poll_wake`] names this connection.
-    pub wake: WakeToken,
-}
-
-/// The number of a portal. The discovery log shows it as PORTID, the identifier of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortalNumber(pub u16);
-
-/// A connection by the number that the program around the core gave it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WakeToken(pub u64);
-
 /// A namespace as one controller sees it.
 #[derive(Clone, Copy)]
 pub struct NamespaceRef<'a> {
@@ -83,7 +59,7 @@ pub struct NamespaceRef<'a> {
     pub is_pinned: bool,
 }
 
-/// Why a host does not get to a subsystem.
+/// Why a host is not connected to a subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// No subsystem has this name.
@@ -97,33 +73,19 @@ pub enum OpenError {
     Busy,
 }
 
-/// Figures that logs report and that only the program around the core has. Called with the
-/// subsystem locked, so it must not take a lock that is held while the subsystem's is waited for.
-pub trait Statistics: Send {
-    /// What the subsystem's namespaces have served since they were made.
-    fn usage(&self) -> Usage;
-
-    /// How many bytes of the namespace's volume have memory behind them.
-    fn allocated_bytes(&self, nsid: Nsid) -> u64;
-}
-
-/// Totals for the SMART / Health Information log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes that hosts have read.
-    pub read_bytes: u64,
-    /// Bytes that hosts have written.
-    pub written_bytes: u64,
-    /// Read commands completed (compare and verify among them).
-    pub read_commands: u64,
-    /// Write commands completed.
-    pub write_commands: u64,
-    /// Time in which commands were outstanding, in minutes.
-    pub busy_minutes: u64,
-    /// Time since the subsystem was made, in hours.
-    pub power_on_hours: u64,
-    /// Commands that failed for the medium.
-    pub media_errors: u64,
-    /// Part of the memory budget still free, in per cent.
-    pub spare_percent: u8,
+/// A command that was completed, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The namespace that it named, which need not exist.
+    pub nsid: Nsid,
+    /// Its kind.
+    pub kind: OpKind,
+    /// Data that moved between host and controller, in bytes.
+    pub len_bytes: u32,
+    /// How it ended.
+    pub status: Status,
+    /// When it came in.
+    pub started: Instant,
+    /// When it was completed.
+    pub now: Instant,
 }

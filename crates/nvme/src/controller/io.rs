@@ -1,8 +1,8 @@
-//! I/O commands of the NVM command set: a submission queue entry, checked, as something to be done
+//! I/O commands of the NVM command set: checks a submission queue entry and turns it into an operation
 //! on a volume.
 //!
 //! Read first: NVM Command Set 1.0, "NVM Command Set Commands". No field of a command is trusted
-//! before it went through here.
+//! before this module has checked it.
 
 use std::time::Instant;
 
@@ -13,17 +13,9 @@ use session::{Admitted, Leases, SourceId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Backend, CommandClass, NamespaceRef, SlotId};
+use super::{Backend, COPY_RANGES_MAX, CommandClass, NamespaceRef, SlotId};
 use crate::wire::{Nsid, Psdt, Sqe, Status, StatusCode, opcode};
 
-/// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
-pub const COMPARE_AND_WRITE_BLOCKS_MAX: u64 = 8;
-/// The most source ranges of a Copy: Maximum Source Range Count (MSRC), 1's-based.
-pub const COPY_RANGES_MAX: u32 = 128;
-/// The largest source range of a Copy, in blocks: Maximum Single Source Range Length (MSSRL).
-pub const COPY_RANGE_BLOCKS_MAX: u16 = 1024;
-/// The most blocks of a Copy: Maximum Copy Length (MCL).
-pub const COPY_BLOCKS_MAX: u32 = COPY_RANGES_MAX * COPY_RANGE_BLOCKS_MAX as u32;
 /// The most ranges of a Dataset Management command.
 pub const DATASET_RANGES_MAX: u32 = 256;
 
@@ -136,7 +128,7 @@ pub(super) struct Context<'a> {
     pub(super) pointer: Result<DataPointer, StatusCode>,
     /// The largest transfer (MDTS) in bytes.
     pub(super) transfer_max_bytes: u32,
-    /// What the host was told about a volatile write cache.
+    /// The volatile write cache that Identify Controller reported to the host.
     pub(super) write_cache: WriteCache,
 }
 

@@ -2,6 +2,15 @@
 
 use crate::wire::discovery::TransportType;
 
+/// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
+pub const COMPARE_AND_WRITE_BLOCKS_MAX: u64 = 8;
+/// The most source ranges of a Copy: Maximum Source Range Count (MSRC), 1's-based.
+pub const COPY_RANGES_MAX: u32 = 128;
+/// The largest source range of a Copy, in blocks: Maximum Single Source Range Length (MSSRL).
+pub const COPY_RANGE_BLOCKS_MAX: u16 = 1024;
+/// The most blocks of a Copy: Maximum Copy Length (MCL).
+pub const COPY_BLOCKS_MAX: u32 = COPY_RANGES_MAX * COPY_RANGE_BLOCKS_MAX as u32;
+
 /// What a subsystem takes of each kind. Queue depths are in entries, 1's based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

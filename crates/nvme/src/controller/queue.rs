@@ -28,7 +28,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-use block::{ByteRange, Op, OpKind, ReadDest, WriteCache};
+use block::{ByteRange, Op, ReadDest, WriteCache};
 use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
@@ -36,10 +36,10 @@ use self::control::Role;
 use self::fused::FusedFirst;
 use self::slot::{CidSet, Slot, Stage};
 use super::io::{self, Action, Command, Context};
-use super::{Backend, CommandClass, DataPointer, Limits, SqFlow, is_control_command};
-use crate::wire::{Cid, Cqe, Fuse, Nsid, Sqe, Status, StatusCode};
-
-pub use self::slot::SlotId;
+use super::{
+    Backend, CommandClass, Completed, DataPointer, Limits, SlotId, SqFlow, is_control_command,
+};
+use crate::wire::{Cid, Cqe, Fuse, Sqe, Status, StatusCode};
 
 /// The commands of one connection, each in a slot from its capsule to its completion.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Queue {
     sq_head: u16,
     sq_entries: u32,
     transfer_max_bytes: u32,
-    /// What the host was told about a volatile write cache.
+    /// The volatile write cache that Identify Controller reported to the host.
     write_cache: WriteCache,
     in_capsule_max_bytes: u32,
     /// Empty buffers of a block, for pieces of blocks.
@@ -135,23 +135,6 @@ pub enum Payload<'a> {
         /// All of them.
         bytes: &'a [u8],
     },
-}
-
-/// A command that was completed, for statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// The namespace that it named, which need not exist.
-    pub nsid: Nsid,
-    /// Its kind.
-    pub kind: OpKind,
-    /// Data that moved between host and controller, in bytes.
-    pub len_bytes: u32,
-    /// How it ended.
-    pub status: Status,
-    /// When it came in.
-    pub started: Instant,
-    /// When it was completed.
-    pub now: Instant,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -416,7 +399,7 @@ impl Queue {
     pub fn is_idle(&self) -> bool {
         let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
         let is_needed = self.role.connection().is_some_and(|connection| {
-            connection.queue.is_admin() && connection.io_queues.get() > 0
+            connection.queue.is_admin() && connection.io_queues.count() > 0
         });
         !is_needed && self.slots.iter().all(is_at_rest)
     }

@@ -1,5 +1,19 @@
 //! A subsystem: namespaces, and the controllers through which hosts reach them.
 
+mod abort;
+mod admin;
+mod ana;
+mod discovery;
+mod events;
+mod feature_values;
+mod features;
+mod fence;
+mod identify;
+mod log_entries;
+mod logs;
+mod reservation;
+pub(super) mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,19 +21,24 @@ use std::time::Instant;
 
 use block::{Access, Volume, WriteCache};
 
-use super::abort::Aborts;
-use super::ana::Ana;
-use super::connect::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID, SQ_SIZE};
-use super::discovery::Directory;
-use super::events::Event;
-use super::fence::Fences;
-use super::reservation::Reservations;
-use super::state::{Controller, DISCOVERY_TIMEOUT_MS};
+use super::connection::{CONTROLLER_ID, ConnectRequest, HOST_ID, HOST_NQN, QUEUE_ID, SQ_SIZE};
 use super::{
     Completion, Connection, ControllerId, Gate, Limits, Permit, QueueId, Statistics, WakeToken,
 };
 use crate::wire::log::AnaState;
 use crate::wire::{Nsid, StatusCode};
+use abort::Aborts;
+use ana::Ana;
+use discovery::Directory;
+use events::Event;
+use fence::Fences;
+use reservation::Reservations;
+use state::{Controller, DISCOVERY_TIMEOUT_MS};
+
+pub(super) use abort::Outcome;
+pub use admin::{host_data_len, is_control_command};
+pub use discovery::{DiscoveryRecord, HostFilter};
+pub use log_entries::FailedCommand;
 
 /// What a subsystem is called and how large it may grow.
 #[derive(Clone, Debug)]
@@ -186,7 +205,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace, tells the hosts, and wakes their I/O queues, whose commands may wait for its volume.
+    /// Removes a namespace, notifies the hosts, and wakes their I/O queues, the commands of which may
+    /// wait for its volume.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
         self.reservations.remove(&nsid);
@@ -327,12 +347,26 @@ impl Subsystem {
             self.delete_controller(connection.controller);
         } else if let Some(controller) = self.controllers.get_mut(&connection.controller) {
             controller.remove_io_queue(connection.queue);
-            if !controller.has_io_queues() {
-                // The admin queue may have waited for that to close.
-                self.wakes.extend(controller.queues.get(&QueueId::ADMIN));
+            if controller.has_rested() {
+                // Other queues may have waited for that to close.
+                self.wakes.extend(controller.queues.values());
             }
             self.fences.leave(std::iter::once(connection.wake));
         }
+    }
+
+    /// A connection's I/O queue is idle, and the server is stopping. Returns whether its controller's
+    /// queues may be closed; otherwise they are woken when they may.
+    pub(super) fn note_rest(&mut self, connection: &Connection) -> bool {
+        let Some(controller) = self.controllers.get_mut(&connection.controller) else {
+            return true;
+        };
+        controller.note_rest(connection.queue);
+        let has_rested = controller.has_rested();
+        if has_rested {
+            self.wakes.extend(controller.io_queues());
+        }
+        has_rested
     }
 
     pub(super) fn is_discovery(&self) -> bool {
@@ -372,7 +406,7 @@ impl Subsystem {
             sq_entries,
             sq_flow,
             activity: controller.keep_alive.activity.clone(),
-            io_queues: controller.io_queue_count.clone(),
+            io_queues: controller.io_queue_state.clone(),
             wake,
         })
     }
@@ -456,7 +490,7 @@ impl Subsystem {
         }
     }
 
-    /// Tells every controller of an event.
+    /// Raises an event on every controller.
     pub(super) fn raise(&mut self, event: Event) {
         for controller in self.controllers.values_mut() {
             if controller.events.raise(event) {

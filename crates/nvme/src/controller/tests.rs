@@ -18,7 +18,7 @@ use block::{Access, BlockSize, Volume};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use super::connect::ConnectRequest;
+use super::connection::ConnectRequest;
 use super::*;
 use crate::testing::VecVolume;
 use crate::wire::discovery::TransportType;

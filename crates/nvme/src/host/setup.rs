@@ -21,8 +21,8 @@ use crate::wire::fabrics::{
     Capabilities, Configuration, ControllerStatus, InvalidParameter, Property, PropertySqe,
 };
 use crate::wire::identify::{
-    DATA_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns,
-    parse_namespace_list,
+    DATA_BYTES, IdentifyController, IdentifyNamespace, IdentifyNvmController, NamespaceDescriptor,
+    cns, parse_namespace_list,
 };
 use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, feature, opcode};
 
@@ -118,6 +118,13 @@ pub struct ControllerFacts {
     pub subsystem_nqn: String,
     /// The most bytes of one command (from MDTS); none if there is no limit.
     pub transfer_max_bytes: Option<u64>,
+    /// The most bytes that one Verify checks (from VSL); none if there is no limit.
+    pub verify_max_bytes: Option<u64>,
+    /// The most bytes that one Write Zeroes clears (from WZSL); none if there is no limit.
+    pub write_zeroes_max_bytes: Option<u64>,
+    /// The most blocks of one range of Dataset Management (from DMRSL and DMSL); none if there is no
+    /// limit.
+    pub deallocate_max_blocks: Option<u64>,
     /// The most data inside a command capsule of an I/O queue (from IOCCSZ).
     pub in_capsule_max_bytes: u32,
     /// What it takes in SGLs (SGLS), bits as in [`crate::wire::identify::sgls`].
@@ -219,6 +226,8 @@ pub enum Phase {
     Ready,
     /// Identifying the controller.
     Controller,
+    /// Reading the limits of commands without data.
+    Limits,
     /// Asking for I/O queues.
     QueueCount,
     /// Looking for the namespace.
@@ -298,6 +307,7 @@ impl Setup {
                 }
             },
             Phase::Controller => identify(cns::CONTROLLER, Nsid::NONE),
+            Phase::Limits => identify(cns::COMMAND_SET_CONTROLLER, Nsid::NONE),
             Phase::QueueCount => set_feature(feature::NUMBER_OF_QUEUES, self.queue_count()),
             Phase::ActiveNamespaces => identify(
                 cns::ACTIVE_NAMESPACES,
@@ -332,6 +342,7 @@ impl Setup {
             Phase::Enable => Phase::Ready,
             Phase::Ready => self.on_controller_status(ControllerStatus(outcome.dw0()))?,
             Phase::Controller => self.on_controller(buffer),
+            Phase::Limits => self.on_limits(buffer),
             Phase::QueueCount => self.on_queue_count(outcome.dw0())?,
             Phase::ActiveNamespaces => self.on_active_namespaces(buffer)?,
             Phase::Namespace => {
@@ -346,8 +357,12 @@ impl Setup {
     }
 
     fn on_refusal(&mut self, outcome: &Outcome) -> Result<(), SetupError> {
-        // Older controllers have no descriptors, and events are a convenience.
+        // Older controllers report no such limits and no descriptors, and events are a convenience.
         match self.phase {
+            Phase::Limits => {
+                self.phase = Phase::QueueCount;
+                return Ok(());
+            }
             Phase::Descriptors => {
                 self.phase = self.before_events();
                 return Ok(());
@@ -391,7 +406,6 @@ impl Setup {
     }
 
     fn on_controller(&mut self, buffer: &[u8]) -> Phase {
-        const PAGE_BYTES: u64 = 4096;
         const SQE_UNITS: u32 = 4;
         let Ok((id, _)) = IdentifyController::ref_from_prefix(buffer) else {
             unreachable!("the slot holds 4096 bytes");
@@ -401,10 +415,7 @@ impl Setup {
         facts.serial = text(&id.serial);
         facts.firmware = text(&id.firmware);
         facts.subsystem_nqn = id.subsystem_nqn.name().unwrap_or_default().into();
-        facts.transfer_max_bytes = match id.mdts {
-            0 => None,
-            mdts => PAGE_BYTES.checked_shl(u32::from(mdts)).filter(|&b| b > 0),
-        };
+        facts.transfer_max_bytes = size_limit_bytes(id.mdts);
         let data_units = id.command_capsule_units.get().saturating_sub(SQE_UNITS);
         facts.in_capsule_max_bytes = if id.in_capsule_data_offset_units.get() == 0 {
             data_units.saturating_mul(16)
@@ -424,9 +435,22 @@ impl Setup {
         };
         facts.events = id.events.get();
         match self.config.purpose {
-            Purpose::Io { .. } => Phase::QueueCount,
+            Purpose::Io { .. } => Phase::Limits,
             Purpose::Discovery => self.before_events(),
         }
+    }
+
+    fn on_limits(&mut self, buffer: &[u8]) -> Phase {
+        let Ok((id, _)) = IdentifyNvmController::ref_from_prefix(buffer) else {
+            unreachable!("the slot holds 4096 bytes");
+        };
+        let facts = &mut self.facts.controller;
+        facts.verify_max_bytes = size_limit_bytes(id.verify_max_shift);
+        facts.write_zeroes_max_bytes = size_limit_bytes(id.write_zeroes_max_shift);
+        let of_range = u64::from(id.dataset_range_blocks_max.get());
+        let limits = [of_range, id.dataset_blocks_max.get()];
+        facts.deallocate_max_blocks = limits.into_iter().filter(|&blocks| blocks > 0).min();
+        Phase::QueueCount
     }
 
     /// DW0 holds the numbers of submission queues (NSQA) and completion queues (NCQA) granted, 0's
@@ -501,6 +525,7 @@ impl fmt::Display for Phase {
             Self::Enable => "enabling the controller",
             Self::Ready => "waiting for the controller",
             Self::Controller => "identifying the controller",
+            Self::Limits => "reading the limits of commands",
             Self::QueueCount => "asking for I/O queues",
             Self::ActiveNamespaces => "listing namespaces",
             Self::Namespace => "identifying the namespace",
@@ -508,6 +533,15 @@ impl fmt::Display for Phase {
             Self::Events => "enabling events",
             Self::Done => "using the controller",
         })
+    }
+}
+
+/// A limit that is given as log2 of units of the smallest page; `None` if there is none.
+fn size_limit_bytes(shift: u8) -> Option<u64> {
+    const PAGE_BYTES: u64 = 4096;
+    match shift {
+        0 => None,
+        shift => PAGE_BYTES.checked_shl(u32::from(shift)).filter(|&b| b > 0),
     }
 }
 

@@ -188,6 +188,10 @@ impl<B: Backend> Session for ControllerSession<B> {
         self.queue.is_idle() && !self.wants_transmit()
     }
 
+    fn may_close(&mut self, backend: &mut B) -> bool {
+        self.is_idle() && self.queue.may_close(backend)
+    }
+
     fn is_closing(&self) -> bool {
         self.stage == Stage::Closing
     }

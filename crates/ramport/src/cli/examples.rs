@@ -1,11 +1,11 @@
-//! Worked examples, which stand at the end of `--help` and of the manual pages. A test parses each
-//! of them and, for `apply`, the file.
+//! Worked examples of every verb, which stand at the end of `--help` and of the manual pages. A test
+//! parses each of them and, for `apply`, the file; tests/docs/run executes them.
 
 pub(crate) const SERVE: &str = "\
 Examples:
   An NVMe/TCP portal; RAM is allocated on write, up to 80 % of available memory:
     ramport serve --nvme-tcp 192.0.2.1
-  Both protocols, at most 50 GiB, pinned to two cores:
+  Both protocols, at most 4 GiB, pinned to two cores:
     ramport serve --nvme-tcp 192.0.2.1 --iscsi 192.0.2.1 --memory 4G --cores 0,1
   Without root, with all files in one directory:
     ramport serve --state rd/state --socket rd/socket
@@ -23,8 +23,24 @@ Examples:
   In a file, which is created; and in a disk, of which all is used:
     ramport volume create v0 --file /srv/v0.img --size 10G
     ramport volume create v1 --file /dev/nvme0n1 --block-size 4096
+  Two volumes one after another; and units of 16 KiB of three in turn:
+    ramport volume create l0 --linear rd0,rd2
+    ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
   Saved every five minutes and at shutdown, and restored from there after a restart:
-    ramport volume create rd2 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
+    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
+
+pub(crate) const VOLUME_SET: &str = "\
+Examples:
+  Saved every five minutes and at shutdown, and restored from there after a restart:
+    ramport volume set rd0 --save-to /srv/saves --save-every 5m --after-crash restore
+  Not any more:
+    ramport volume set rd0 --no-save";
+
+pub(crate) const VOLUME_RESTORE: &str = "\
+Examples:
+  From the file of --save-to; and from another:
+    ramport volume restore rd0 --force
+    ramport volume restore rd0 /srv/saves/rd0-monday.save --force";
 
 pub(crate) const VOLUME_SAVE: &str = "\
 Examples:
@@ -186,3 +202,295 @@ Examples:
     ramport bench nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 --suite quick --rw read
   Two volumes in turn, five times each:
     ramport bench --compare nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0 /dev/ram0 --runs 5";
+
+pub(crate) const RAMPORT: &str = "\
+Examples:
+  A disk of 50 GiB for one host, and what that host needs to use it:
+    ramport serve --nvme-tcp 192.0.2.1
+    ramport volume create rd0 --size 50G
+    ramport target create nqn.2025-01.com.example:rd0 --volume rd0 \\
+      --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+    ramport connect-line nqn.2025-01.com.example:rd0";
+
+pub(crate) const DEMO: &str = "\
+Examples:
+  A disk of 256 MiB, without serving it afterwards:
+    ramport demo --size 256M --once";
+
+pub(crate) const VOLUME: &str = "\
+Examples:
+  From creation to removal:
+    ramport volume create db1 --size 50G
+    ramport volume show db1
+    ramport volume grow db1 10G
+    ramport volume remove db1";
+
+pub(crate) const VOLUME_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport volume ls
+    ramport volume ls --json";
+
+pub(crate) const VOLUME_SHOW: &str = "\
+Examples:
+  Size, filters, identifiers and counters:
+    ramport volume show rd0";
+
+pub(crate) const VOLUME_RESIZE: &str = "\
+Examples:
+  To a larger size, which attached hosts see:
+    ramport volume resize rd0 --size 2G
+  To a smaller size; data beyond are lost:
+    ramport volume resize rd0 --size 512M --force";
+
+pub(crate) const VOLUME_GROW: &str = "\
+Examples:
+  By 10 GiB, while hosts use it:
+    ramport volume grow rd0 10G";
+
+pub(crate) const VOLUME_ADD_MEMBER: &str = "\
+Examples:
+  Create a third volume, and let a linear volume grow by it:
+    ramport volume create c --size 1G
+    ramport volume add-member l0 c";
+
+pub(crate) const VOLUME_SHRINK: &str = "\
+Examples:
+  By 512 MiB; data beyond the new end are lost:
+    ramport volume shrink rd0 512M --force";
+
+pub(crate) const VOLUME_ERASE: &str = "\
+Examples:
+  A volume that no host uses:
+    ramport volume erase rd1
+  A volume that hosts use:
+    ramport volume erase rd0 --force";
+
+pub(crate) const VOLUME_LOCK: &str = "\
+Examples:
+  Keep hosts from writing:
+    ramport volume lock rd0";
+
+pub(crate) const VOLUME_UNLOCK: &str = "\
+Examples:
+  Let hosts write again:
+    ramport volume unlock rd0";
+
+pub(crate) const VOLUME_ACKNOWLEDGE: &str = "\
+Examples:
+  One volume, or every volume that lost its contents:
+    ramport volume acknowledge rd0
+    ramport volume acknowledge --all";
+
+pub(crate) const VOLUME_CLONE: &str = "\
+Examples:
+  A copy of a snapshot that can be written:
+    ramport volume clone before-upgrade --name trial";
+
+pub(crate) const VOLUME_ROLLBACK: &str = "\
+Examples:
+  Back to what the volume was; what was written since is lost:
+    ramport volume rollback rd0 --to before-upgrade --force";
+
+pub(crate) const FILTER: &str = "\
+Examples:
+  Emulate a slower disk, and end that:
+    ramport volume filter set rd0 --iops 50000
+    ramport volume filter clear rd0";
+
+pub(crate) const FILTER_SET: &str = "\
+Examples:
+  Limits:
+    ramport volume filter set rd0 --iops 50000 --bandwidth 200M
+  A delay of every read:
+    ramport volume filter set rd0 --delay-read 250us
+  One read in 10,000 fails; every thousandth command is answered with busy:
+    ramport volume filter set rd0 --fault read:read_error:ppm=100 --fault any:busy:every=1000";
+
+pub(crate) const FILTER_CLEAR: &str = "\
+Examples:
+  Only the delays:
+    ramport volume filter clear rd0 delay
+  All filters:
+    ramport volume filter clear rd0";
+
+pub(crate) const VOLUME_REMOVE: &str = "\
+Examples:
+  A volume that is not attached and holds no data:
+    ramport volume remove rd1
+  A volume that is attached, or holds data, which are lost:
+    ramport volume remove rd2 --force";
+
+pub(crate) const TARGET: &str = "\
+Examples:
+  A target for hosts of this machine, with another volume, and without it:
+    ramport target create nqn.2025-01.com.example:db1 --volume rd1
+    ramport target attach nqn.2025-01.com.example:db1 rd2
+    ramport target detach nqn.2025-01.com.example:db1 rd2
+    ramport target remove nqn.2025-01.com.example:db1";
+
+pub(crate) const TARGET_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport target ls
+    ramport target ls --json";
+
+pub(crate) const TARGET_SHOW: &str = "\
+Examples:
+  Volumes, hosts, sessions and counters:
+    ramport target show nqn.2025-01.com.example:rd0";
+
+pub(crate) const TARGET_SET: &str = "\
+Examples:
+  Replace the list of hosts:
+    ramport target set nqn.2025-01.com.example:rd0 \\
+      --host nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+  Any host may read:
+    ramport target set nqn.2025-01.com.example:rd0 --allow-any-host=read-only
+  CHAP for every initiator without CHAP settings of its own; the file contains the secret:
+    ramport target set iqn.2025-01.com.example:rd0 --chap-secret-file secret";
+
+pub(crate) const TARGET_ATTACH: &str = "\
+Examples:
+  With the lowest free number, and with a given number:
+    ramport target attach nqn.2025-01.com.example:rd0 rd1
+    ramport target attach nqn.2025-01.com.example:rd0 rd2 --nsid 7";
+
+pub(crate) const TARGET_DETACH: &str = "\
+Examples:
+  By name, and by number even if hosts use it:
+    ramport target detach nqn.2025-01.com.example:rd0 rd0
+    ramport target detach iqn.2025-01.com.example:rd0 0 --force";
+
+pub(crate) const TARGET_REMOVE: &str = "\
+Examples:
+  A target without sessions; its volumes stay:
+    ramport target remove nqn.2025-01.com.example:rd0
+  A target with sessions, which end:
+    ramport target remove iqn.2025-01.com.example:rd0 --force";
+
+pub(crate) const HOST_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport host ls
+    ramport host ls --json";
+
+pub(crate) const HOST_SHOW: &str = "\
+Examples:
+  Addresses, CHAP and targets:
+    ramport host show backup";
+
+pub(crate) const HOST_SET: &str = "\
+Examples:
+  Other addresses; what is not given gets its default:
+    ramport host set backup --address 192.0.2.8 --told-by-address";
+
+pub(crate) const HOST_REMOVE: &str = "\
+Examples:
+  A host that no target lists:
+    ramport host remove backup";
+
+pub(crate) const PORTAL: &str = "\
+Examples:
+  Open a portal, look at it, and close it:
+    ramport portal create nvme+tcp://192.0.2.2:4420
+    ramport portal show nvme+tcp://192.0.2.2:4420
+    ramport portal remove nvme+tcp://192.0.2.2:4420";
+
+pub(crate) const PORTAL_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport portal ls
+    ramport portal ls --json";
+
+pub(crate) const PORTAL_SHOW: &str = "\
+Examples:
+  Whether it is open, and what connects to it:
+    ramport portal show nvme+tcp://192.0.2.1:4420";
+
+pub(crate) const PORTAL_REMOVE: &str = "\
+Examples:
+  A portal without connections:
+    ramport portal remove nvme+tcp://192.0.2.1:4420
+  A portal with connections, which end:
+    ramport portal remove iscsi://192.0.2.1:3260 --force";
+
+pub(crate) const REFERRAL: &str = "\
+Examples:
+  Refer hosts to another machine, and end that:
+    ramport referral create nvme+tcp://192.0.2.2:8009
+    ramport referral ls
+    ramport referral remove nvme+tcp://192.0.2.2:8009";
+
+pub(crate) const REFERRAL_CREATE: &str = "\
+Examples:
+  Discovery here also lists that service:
+    ramport referral create nvme+tcp://192.0.2.2:8009";
+
+pub(crate) const REFERRAL_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport referral ls
+    ramport referral ls --json";
+
+pub(crate) const REFERRAL_SHOW: &str = "\
+Examples:
+  One referral:
+    ramport referral show nvme+tcp://192.0.2.7:8009";
+
+pub(crate) const REFERRAL_REMOVE: &str = "\
+Examples:
+  Discovery here no longer lists that service:
+    ramport referral remove nvme+tcp://192.0.2.7:8009";
+
+pub(crate) const SESSION: &str = "\
+Examples:
+  Find a session, and end it:
+    ramport session ls
+    ramport session remove 1";
+
+pub(crate) const SESSION_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport session ls
+    ramport session ls --json";
+
+pub(crate) const SESSION_SHOW: &str = "\
+Examples:
+  Names, addresses, negotiated keys and counters:
+    ramport session show 1";
+
+pub(crate) const SESSION_REMOVE: &str = "\
+Examples:
+  A host may connect again; `ramport target set` keeps it away:
+    ramport session remove 1";
+
+pub(crate) const LS: &str = "\
+Examples:
+  As a tree, and for scripts:
+    ramport ls
+    ramport ls --json";
+
+pub(crate) const CAPACITY: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport capacity
+    ramport capacity --json";
+
+pub(crate) const FABRIC: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport fabric ls
+    ramport fabric ls --json";
+
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  For a session of bash, whose file `make install` and the packages install:
+    ramport completions bash > ramport.bash
+  For zsh, in a folder of its fpath:
+    ramport completions zsh > _ramport";
+
+pub(crate) const MAN: &str = "\
+Examples:
+  In a folder that `man --manpath` or `man ./man/ramport.1` reads:
+    ramport man man";

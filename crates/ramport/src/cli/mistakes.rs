@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 37] = [
+const LINES: [&str; 42] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -45,6 +45,11 @@ const LINES: [&str; 37] = [
     "session show first",
     "discover 192.0.2.1",
     "top --interval 50ms",
+    "portal create nvme+tcp://192.0.2.1:70000",
+    "discover nvme+tcp://192.0.2.1:70000",
+    "bench disk --rw sideways",
+    "bench disk --runtime soon",
+    "bench nvme+rdma://192.0.2.1/a?rdma=maybe",
 ];
 
 #[test]

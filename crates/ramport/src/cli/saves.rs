@@ -9,13 +9,16 @@ use super::values::parse_period;
 #[derive(Debug, Subcommand)]
 pub(crate) enum SaveVerb {
     /// Change a volume: its size, when and where it is saved
+    #[command(after_help = examples::VOLUME_SET)]
     Set(VolumeSetArgs),
     /// Save what a volume in memory holds at this moment to a file, while it is in use
     #[command(after_help = examples::VOLUME_SAVE)]
     Save(SaveArgs),
     /// Make a volume what it was when it was saved
+    #[command(after_help = examples::VOLUME_RESTORE)]
     Restore(RestoreArgs),
     /// Acknowledge that a restart lost the contents: serve the volume empty
+    #[command(after_help = examples::VOLUME_ACKNOWLEDGE)]
     Acknowledge(AcknowledgeArgs),
 }
 

@@ -10,8 +10,10 @@ pub(crate) enum SnapshotVerb {
     #[command(after_help = examples::VOLUME_SNAPSHOT)]
     Snapshot(SnapshotArgs),
     /// Create a volume that shows a snapshot and can be written
+    #[command(after_help = examples::VOLUME_CLONE)]
     Clone(CloneArgs),
     /// Make a volume what it was when a snapshot was taken of it
+    #[command(after_help = examples::VOLUME_ROLLBACK)]
     Rollback(RollbackArgs),
 }
 

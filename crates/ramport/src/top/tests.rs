@@ -1,3 +1,7 @@
+#[expect(dead_code, reason = "nothing is typed")]
+#[path = "../../tests/program/terminal.rs"]
+mod terminal;
+
 use control::{CapacityView, Figures, PortalFigures, SessionFigures, ThreadFigures, VolumeFigures};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -277,4 +281,35 @@ fn any_size_is_drawn_and_control_c_ends() {
     type_in(&mut screen, "/q");
     let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert!(screen.handle_key(key).is_break());
+}
+
+/// Set in the process that panics.
+const PANICS: &str = "RAMPORT_TEST_PANICS";
+
+#[test]
+fn a_panic_restores_the_terminal_before_its_message() {
+    if std::env::var_os(PANICS).is_some() {
+        let shown = on_terminal(|terminal| {
+            terminal.draw(|frame| frame.render_widget("a screen", frame.area()))?;
+            panic!("the screen is wrong");
+        });
+        shown.expect("a terminal");
+    }
+    let program = std::env::current_exe().expect("a test program");
+    let test = "top::tests::a_panic_restores_the_terminal_before_its_message";
+    let command = format!(
+        "stty rows 24 cols 80; before=$(stty -g); {PANICS}=1 {} --exact {test} --nocapture; echo \"status $?\"; \
+         test \"$before\" = \"$(stty -g)\" && echo restored",
+        program.display()
+    );
+    let mut terminal = terminal::Terminal::run(&command, &[]);
+    // The alternate screen (xterm's control sequences, DECSET 1049) is entered and left.
+    terminal.wait_for("\u{1b}[?1049h");
+    let screen = terminal.wait_for("\u{1b}[?1049l");
+    assert!(screen.contains("a screen"), "{screen:?}");
+    assert!(!screen.contains("the screen is wrong"), "{screen:?}");
+    terminal.wait_for("the screen is wrong");
+    terminal.wait_for("status 101");
+    terminal.wait_for("restored");
+    terminal.end();
 }

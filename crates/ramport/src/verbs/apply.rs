@@ -80,6 +80,8 @@ fn put(
 ) -> Result<Applied, Failure> {
     let answer = daemon.client.put(path, definitions);
     answer.map_err(|error| match error {
+        // The file was applied.
+        ClientError::Refused { ref kind, .. } if kind == "unfinished" => error.into(),
         ClientError::Refused {
             kind,
             message,

@@ -128,7 +128,7 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
     }
     let mut fields = vec![
         ("portal", paint(Tone::Name, &portal.url)),
-        ("state", state(portal)),
+        ("state", painted_state(portal)),
     ];
     if let (Some(provider), Some(reason)) = (provider(portal), &portal.reason) {
         fields.push(("rdma", format!("{provider}: {reason}")));
@@ -182,8 +182,16 @@ pub(crate) fn state(portal: &PortalView) -> String {
         PortalState::Closed => {
             let reason = portal.reason.as_deref();
             let reason = reason.unwrap_or("it is tried again in some seconds");
-            paint(Tone::Warning, &format!("closed: {reason}"))
+            format!("closed: {reason}")
         }
+    }
+}
+
+/// As [`state`], in colour if the portal is closed. Cells of tables have no colours, which would count in their widths.
+pub(crate) fn painted_state(portal: &PortalView) -> String {
+    match portal.state {
+        PortalState::Open => state(portal),
+        PortalState::Closed => paint(Tone::Warning, &state(portal)),
     }
 }
 

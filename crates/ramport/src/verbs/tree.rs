@@ -148,7 +148,7 @@ fn portal_node(view: &PortalView) -> Node {
     Node::leaf(format!(
         "{}  {}{by}, {} connections",
         paint(Tone::Name, &view.url),
-        portal::state(view),
+        portal::painted_state(view),
         view.connections
     ))
 }

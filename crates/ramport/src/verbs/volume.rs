@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::words::{noun, statistics};
 use super::{Daemon, query};
-use crate::cli::{RemoveArgs, ResizeByArgs, VolumeCreateArgs, VolumeVerb};
+use crate::cli::{AddMemberArgs, RemoveArgs, ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
@@ -47,6 +47,10 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
         VolumeVerb::Saves(verb) => save::run(daemon, &verb),
+        VolumeVerb::AddMember(AddMemberArgs { name, member }) => {
+            let path = format!("{}/members/{}", path(&name), path_part(&member));
+            show(daemon, &daemon.client.post(&path, &())?)
+        }
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => remove(daemon, &args),
@@ -79,10 +83,16 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         let name = args.name.clone();
         return Err(Mistake::NoSaveFolder { name }.into());
     }
+    let kind = args.kind();
+    let block_size = match (args.block_size, kind.parents().first()) {
+        (Some(block_size), _) => block_size.0,
+        (None, Some(member)) => get(daemon, member)?.block_size,
+        (None, None) => BlockLen::default().into(),
+    };
     let definition = Volume {
         size: args.size.unwrap_or_default(),
-        block_size: BlockLen::try_from(args.block_size.0).map_err(Failure::mistake)?,
-        kind: KindFields(args.kind()),
+        block_size: BlockLen::try_from(block_size).map_err(Failure::mistake)?,
+        kind: KindFields(kind),
         identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
@@ -104,6 +114,11 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
             "volume {} is removed; {} stays with its contents",
             args.name,
             path.display()
+        )),
+        kind if kind.holds_members() => daemon.say(format_args!(
+            "volume {} is removed; its members stay with their contents: {}",
+            args.name,
+            kind.parents().join(", ")
         )),
         _ => daemon.say(format_args!("volume {} is removed", args.name)),
     }
@@ -248,8 +263,12 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     ]);
     output::fields(&fields)?;
     if let Some(problem) = &volume.problem {
-        let text =
-            format!("Commands of hosts fail: {problem}. Restart the daemon when it is there.");
+        let hint = if volume.kind.0.holds_members() {
+            ""
+        } else {
+            " Restart the daemon when it is there."
+        };
+        let text = format!("Commands of hosts fail: {problem}.{hint}");
         output::line(paint(Tone::Warning, &text))?;
     }
     let failure = volume.save.as_ref().and_then(|save| save.failure.as_ref());
@@ -270,7 +289,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The snapshots or clones that are made of a volume, in words.
+/// The volumes that are made of a volume, in words.
 fn needed_by(volume: &VolumeView) -> String {
     if volume.children.is_empty() {
         return "nothing".to_owned();

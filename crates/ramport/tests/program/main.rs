@@ -15,6 +15,7 @@ mod identity;
 mod iscsi;
 mod logs;
 mod lost;
+mod members;
 mod rdma;
 mod restore;
 mod saves;
@@ -490,11 +491,16 @@ fn the_demonstration_verifies_measures_and_says_how_to_attach() {
 #[test]
 fn a_demonstration_never_changes_another_daemon() {
     let daemon = Daemon::start("demo-beside");
-    let output = ramport()
-        .args(["demo", "--once", "--size", "16M", "--socket"])
-        .arg(daemon.folder.join("socket"))
-        .output()
-        .expect("runs");
+    let socket = daemon.folder.join("socket");
+    let mut demo = ramport();
+    demo.args(["demo", "--once", "--size", "16M"]);
+    let alone = DEMO.lock().unwrap_or_else(PoisonError::into_inner);
+    // The environment names the daemon of other commands.
+    let output = demo.env("RAMPORT_SOCKET", &socket).output().expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    drop(alone);
+    let output = demo.env_remove("RAMPORT_SOCKET").arg("--socket");
+    let output = output.arg(&socket).output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("another daemon answers on"), "{told}");

@@ -108,7 +108,8 @@ fn range_of(command: Medium, data: &[u8], number: usize) -> Option<Extent> {
 
 /// Bytes of a pattern that are written at once.
 const PATTERN_LEN_BYTES: u64 = 64 << 10;
-/// Bytes of zeros that are written at once.
+/// Bytes of zeros that are written at once, and bytes that are discarded at once if they are copied
+/// first.
 const ZEROS_LEN_BYTES: u64 = 1 << 20;
 /// Bytes that are discarded at once. Pieces end at multiples of this, since memory is freed in
 /// aligned slabs.
@@ -177,6 +178,9 @@ fn discard_len(rest: Extent, shift: u32, volume: &dyn Volume) -> (u64, u64) {
     let hole_len = run.len_bytes >> shift << shift;
     if !run.allocated && hole_len > 0 {
         return (hole_len, hole_len / HOLE_PER_COST);
+    }
+    if volume.copies_discarded() {
+        return (ZEROS_LEN_BYTES, ZEROS_LEN_BYTES);
     }
     let len = DISCARD_LEN_BYTES - start % DISCARD_LEN_BYTES;
     (len, len / DISCARD_PER_COST)

@@ -224,6 +224,21 @@ fn what_covers_much_of_a_volume_takes_many_turns_and_all_of_it_is_done() {
 }
 
 #[test]
+fn blocks_that_a_snapshot_keeps_are_discarded_in_turns_like_those_of_writes() {
+    const BLOCKS: u64 = 64 << 20 >> 9;
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+    volume.set_copies_discarded();
+    volume.fill(0, &vec![7; 64 << 20]);
+    let whole = Extent::new(Lba(0), Blocks(BLOCKS));
+    let taken = turns(Medium::Sanitize(whole), &[], &volume);
+    assert!(
+        (16..=32).contains(&taken),
+        "4 MiB or less in each of {taken}"
+    );
+    assert!(volume.contents().iter().all(|&byte| byte == 0));
+}
+
+#[test]
 fn short_commands_take_one_turn_and_many_share_it() {
     let volume = Arc::new(VecVolume::new(BlockSize::B4096, 1024));
     let extent = Extent::new(Lba(5), Blocks(8));

@@ -46,11 +46,11 @@ fn volume_size() -> ServerError {
     }
 }
 
-fn volume_in_use() -> ServerError {
+fn volume_in_use(sessions: usize) -> ServerError {
     ServerError::VolumeInUse {
         volume: volume(),
         targets: target().to_string(),
-        sessions: 2,
+        sessions,
     }
 }
 
@@ -58,6 +58,21 @@ fn half_rolled_back() -> ServerError {
     ServerError::Volume {
         volume: volume(),
         source: volume::VolumeError::HalfRolledBack(block::Status::CapacityExceeded),
+    }
+}
+
+fn memory() -> ServerError {
+    ServerError::Memory {
+        volume: volume(),
+        source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
+    }
+}
+
+fn member_offered() -> ServerError {
+    ServerError::MemberOffered {
+        volume: volume(),
+        holder: "l0".parse().expect("a name"),
+        targets: target().to_string(),
     }
 }
 
@@ -69,12 +84,15 @@ fn shrink_loses_data() -> ServerError {
     }
 }
 
-#[test]
-fn messages_of_rejected_requests() {
-    let rdma = |rdma| ServerError::Rdma {
+fn rdma(rdma: RdmaChoice) -> ServerError {
+    ServerError::Rdma {
         portal: portal(Transport::NvmeRdma, rdma),
         source: Box::new(fabric::runtime::RuntimeError::Silent),
-    };
+    }
+}
+
+#[test]
+fn messages_of_rejected_requests() {
     let errors = every_variant!(ServerError {
         ServerError::UnknownVolume(_) => [ServerError::UnknownVolume(volume())],
         ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())],
@@ -96,17 +114,17 @@ fn messages_of_rejected_requests() {
         ServerError::NamespacesFull { .. } => [ServerError::NamespacesFull { target: target(), max: 1024 }],
         ServerError::VolumeSize { .. } => [volume_size()],
         ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
-        ServerError::Memory { .. } => [ServerError::Memory {
-            volume: volume(),
-            source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
-        }],
+        ServerError::Memory { .. } => [memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
         ServerError::Save { .. } => [ServerError::Save { volume: volume(), source: Box::new(SaveError::GaveWay) }],
         ServerError::Restore { .. } => [ServerError::Restore { volume: volume(), source: Box::new(RestoreError::Cancelled) }],
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
-        ServerError::VolumeInUse { .. } => [volume_in_use()],
+        ServerError::Held { .. } => [ServerError::Held { volume: volume(), holder: "l0".parse().expect("a name") }],
+        ServerError::MemberOffered { .. } => [member_offered()],
+        ServerError::MemberOfItself(_) => [ServerError::MemberOfItself(volume())],
+        ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
@@ -128,6 +146,8 @@ fn messages_of_rejected_requests() {
         ServerError::MachineInUse => [ServerError::MachineInUse],
         ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],
         ServerError::Stopping => [ServerError::Stopping],
+        ServerError::StillExecuting { .. } => [ServerError::StillExecuting { volume: volume(), waited: Duration::from_secs(5) }],
+        ServerError::Unfinished { .. } => [ServerError::Unfinished { waited: Duration::from_secs(5) }],
     });
     insta::assert_snapshot!(messages(&errors));
 }

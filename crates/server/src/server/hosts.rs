@@ -36,8 +36,7 @@ impl Server {
         self.core().publish(&state);
         self.core().renew_sessions(&state);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Removes a host that no target's list names.

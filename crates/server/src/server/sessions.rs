@@ -24,7 +24,6 @@ impl Server {
             .session(id)
             .ok_or(ServerError::UnknownSession(id))?;
         session.member.end(LOGOUT_WITHIN);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 }

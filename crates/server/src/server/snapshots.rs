@@ -70,23 +70,32 @@ impl Server {
     ///
     /// # Errors
     /// If one does not exist, `to` is no snapshot of the volume, or their sizes differ. If the
-    /// memory budget has no room for what later snapshots show; this may be midway.
+    /// memory budget has no room for what later snapshots show; this may be midway. If a thread
+    /// executes commands that began before for too long; nothing is changed then.
     pub fn roll_back_volume(
         &self,
         name: &VolumeName,
         to: &VolumeName,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let (volume, snapshot) = (self.running_volume(name)?, self.running_volume(to)?);
+        let (volume, snapshot) = (self.free_volume(name)?, self.running_volume(to)?);
         let availability = volume.controls().availability();
-        self.set_volume_availability(name, Availability::Offline)?;
+        match self.set_volume_availability(name, Availability::Offline) {
+            Err(ServerError::Unfinished { waited }) => {
+                volume.controls().set_availability(availability);
+                let volume = name.clone();
+                return Err(ServerError::StillExecuting { volume, waited });
+            }
+            result => result?,
+        }
         let result = volume::roll_back(&*volume, &*snapshot, progress);
         let then = match &result {
             Ok(()) => Availability::Online,
             Err(VolumeError::HalfRolledBack(_)) => Availability::Offline,
             Err(_) => availability,
         };
-        self.set_volume_availability(name, then)?;
-        result.map_err(|error| volume_error(error, name, &volume.storage().spec()))
+        let is_set = self.set_volume_availability(name, then);
+        result.map_err(|error| volume_error(error, name, &volume.storage().spec()))?;
+        is_set
     }
 }

@@ -194,8 +194,7 @@ impl Server {
         self.core().publish(&state);
         self.core().renew_sessions(&state);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Changes how an iSCSI target accepts logins. Sessions end if their portal no longer reaches
@@ -215,8 +214,7 @@ impl Server {
         entry.definition.logins = logins;
         self.core().publish(&state);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Removes a target. While it has sessions this fails, unless forced, which ends them. When this
@@ -231,8 +229,7 @@ impl Server {
             entry.service.remove();
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Makes a volume a namespace of a target, with the lowest free number if none is given, and
@@ -255,6 +252,7 @@ impl Server {
             volume: volume.clone(),
         };
         let at = place_of(&entry.definition, &namespace)?;
+        state.check_not_held(volume)?;
         let handle = state.volume(volume)?.clone();
         let machine = state.machine;
         let entry = state.target_mut(target)?;
@@ -286,8 +284,7 @@ impl Server {
         namespaces.remove(at);
         entry.service.detach(nsid);
         drop(state);
-        self.finish_turns();
-        Ok(())
+        self.finish_turns()
     }
 
     /// Every target, by name.
@@ -386,6 +383,7 @@ impl State {
         };
         for namespace in &target.namespaces {
             self.volume(&namespace.volume)?;
+            self.check_not_held(&namespace.volume)?;
             let at = place_of(&sorted, namespace)?;
             sorted.namespaces.insert(at, namespace.clone());
         }

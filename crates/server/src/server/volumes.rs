@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use block::Completions;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, ManagedVolume, MemoryError, Origin, Platform, Progress, VolumeError,
-    VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Driver, ManagedVolume, MemoryError, Origin, Platform, Progress,
+    SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::targets::VolumeChange;
@@ -82,7 +82,7 @@ impl Server {
     fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
-            completions: self.completions(),
+            relay: Arc::clone(&self.core().relay),
         }
     }
 
@@ -103,7 +103,17 @@ impl Server {
 
     /// Where volumes report completions of commands that they made wait.
     pub fn completions(&self) -> Arc<dyn Completions> {
-        Arc::new(self.core().handle.clone())
+        Arc::clone(&self.core().relay) as _
+    }
+
+    /// A driver of a volume, for commands of the program itself. A command fails that takes longer than
+    /// `patience`.
+    ///
+    /// # Errors
+    /// If the volume does not exist.
+    pub fn driver(&self, name: &VolumeName, patience: Duration) -> Result<Driver, ServerError> {
+        let volume = self.running_volume(name)?;
+        Ok(Driver::new(&self.core().relay, volume, patience))
     }
 
     /// Creates the volume that `spec` says; the volume that it is made of exists.
@@ -129,6 +139,10 @@ impl Server {
                     .map_err(|(_, error)| error)
             }
             VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
+            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } => {
+                let members = self.members(name, &spec.kind)?;
+                volume::create_composite(spec, members, origin, &self.platform())
+            }
         };
         built.map_err(|error| volume_error(error, name, spec))
     }
@@ -166,6 +180,9 @@ impl Server {
             state.reserved_names.remove(name);
         }
         let (volumes, charges) = created?;
+        for ((name, _), volume) in new.iter().zip(&volumes) {
+            state.check_members(name, &volume.storage().spec().kind)?;
+        }
         for (((name, identity), volume), charge) in new.into_iter().zip(volumes).zip(charges) {
             let handle = VolumeHandle {
                 name: name.clone(),
@@ -175,6 +192,8 @@ impl Server {
                 totals: Arc::default(),
                 _charge: Arc::new(charge),
             };
+            let kind = handle.volume.storage().spec().kind;
+            state.hold_members(&name, &kind);
             state.volumes.insert(name, handle);
         }
         Ok(())
@@ -190,7 +209,7 @@ impl Server {
         force: Force,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
-        let volume = self.running_volume(name)?;
+        let volume = self.free_volume(name)?;
         let spec = volume.storage().spec();
         let wanted = VolumeSpec {
             size: ByteSize(len_bytes),
@@ -217,7 +236,7 @@ impl Server {
     /// # Errors
     /// If it cannot be erased, what stores its blocks fails, or memory for what its snapshots show could not be allocated.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
-        let volume = self.running_volume(name)?;
+        let volume = self.free_volume(name)?;
         let erased = volume.storage().erase();
         erased.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
@@ -232,6 +251,15 @@ impl Server {
         Ok(Arc::clone(&state.volume(name)?.volume))
     }
 
+    /// The same, if no other volume holds it.
+    pub(super) fn free_volume(
+        &self,
+        name: &VolumeName,
+    ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
+        self.state().check_not_held(name)?;
+        self.running_volume(name)
+    }
+
     /// Locks a volume against writes, or unlocks it, and notifies attached hosts. When this returns,
     /// no write of theirs changes a locked volume any more.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: WriteLock) -> Result<(), ServerError> {
@@ -239,10 +267,14 @@ impl Server {
         state.check_running()?;
         let controls = state.volume(name)?.volume.controls();
         controls.set_write_lock(lock);
-        state.notify_hosts(name, VolumeChange::Lock);
+        for name in state.with_holders(name) {
+            state.notify_hosts(&name, VolumeChange::Lock);
+        }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match lock {
+            WriteLock::ReadOnly => self.finish_turns(),
+            WriteLock::Writable => Ok(()),
+        }
     }
 
     /// Takes a volume offline, so that every command of hosts fails, or brings it online. Attached
@@ -254,15 +286,28 @@ impl Server {
     ) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
-        let volume = &state.volume(name)?.volume;
-        let was_ready = volume.is_ready();
-        volume.controls().set_availability(availability);
-        if !was_ready && volume.is_ready() {
-            state.notify_hosts(name, VolumeChange::Ready);
+        state.volume(name)?;
+        let concerned = state.with_holders(name).into_iter().filter_map(|name| {
+            let volume = Arc::clone(&state.volume(&name).ok()?.volume);
+            let was_ready = volume.is_ready();
+            Some((name, volume, was_ready))
+        });
+        let concerned: Vec<_> = concerned.collect();
+        state
+            .volume(name)?
+            .volume
+            .controls()
+            .set_availability(availability);
+        for (name, volume, was_ready) in concerned {
+            if !was_ready && volume.is_ready() {
+                state.notify_hosts(&name, VolumeChange::Ready);
+            }
         }
         drop(state);
-        self.finish_turns();
-        Ok(())
+        match availability {
+            Availability::Offline => self.finish_turns(),
+            Availability::Online => Ok(()),
+        }
     }
 
     /// Replaces all filters of a volume; the default is none.
@@ -311,12 +356,14 @@ impl Server {
             }
         }
         let removed = state.volumes.remove(name);
+        state.holders.retain(|_, holder| holder != name);
         drop(state);
-        if let Some(handle) = removed {
-            self.finish_turns();
-            handle.volume.remove();
-        }
-        Ok(())
+        let Some(handle) = removed else {
+            return Ok(());
+        };
+        let finished = self.finish_turns();
+        handle.volume.remove();
+        finished
     }
 
     /// Every volume, by name.
@@ -392,18 +439,18 @@ impl State {
         Ok(())
     }
 
-    /// The snapshots and clones that are made of a volume.
+    /// The volumes that are made of a volume.
     fn children(&self, name: &VolumeName) -> Vec<VolumeName> {
         let is_child = |handle: &&VolumeHandle| {
             let kind = handle.volume.storage().spec().kind;
-            kind.parent() == Some(name.as_str())
+            kind.parents().iter().any(|parent| parent == name.as_str())
         };
         let children = self.volumes.values().filter(is_child);
         children.map(|handle| handle.name.clone()).collect()
     }
 
     /// Where a volume is attached.
-    fn attachments(&self, name: &VolumeName) -> Vec<Attachment> {
+    pub(super) fn attachments(&self, name: &VolumeName) -> Vec<Attachment> {
         self.all_attachments().remove(name).unwrap_or_default()
     }
 
@@ -423,7 +470,7 @@ impl State {
     }
 
     /// Notifies the hosts of a volume that it has changed.
-    fn notify_hosts(&self, name: &VolumeName, change: VolumeChange) {
+    pub(super) fn notify_hosts(&self, name: &VolumeName, change: VolumeChange) {
         for place in self.attachments(name) {
             if let Some(target) = self.targets.get(&place.target) {
                 target.service.notify(place.nsid, change);
@@ -439,12 +486,14 @@ pub(super) fn volume_error(
 ) -> ServerError {
     let volume = name.clone();
     match error {
-        VolumeError::Spec(_) => ServerError::VolumeSize {
-            len_bytes: wanted.size.0,
-            block_bytes: wanted.block_size.bytes(),
-            min_bytes: VolumeSpec::SIZE_MIN.0,
-            max_bytes: VolumeSpec::SIZE_MAX.0,
-        },
+        VolumeError::Spec(SpecError::SizeOutOfRange { .. } | SpecError::NotWholeBlocks { .. }) => {
+            ServerError::VolumeSize {
+                len_bytes: wanted.size.0,
+                block_bytes: wanted.block_size.bytes(),
+                min_bytes: VolumeSpec::SIZE_MIN.0,
+                max_bytes: VolumeSpec::SIZE_MAX.0,
+            }
+        }
         VolumeError::Memory(error) => memory_error(error, name),
         VolumeError::Gone => ServerError::UnknownVolume(volume),
         source => ServerError::Volume { volume, source },

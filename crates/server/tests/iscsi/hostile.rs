@@ -228,7 +228,7 @@ fn wrong_input_of_every_kind_harms_its_own_connection_alone() {
         wrong_data_out,
         wrong_digests,
     ];
-    let fixture = Fixture::new(64 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
+    let fixture = Fixture::alone(64 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
     beside_a_session(&fixture, || {
         for seed in 0..300 {
             kinds[seed % kinds.len()](&fixture, &mut Random::new(seed as u64));
@@ -242,7 +242,7 @@ const BUDGET_BYTES: u64 = 64 * MIB;
 
 #[test]
 fn hosts_that_keep_much_waiting_get_no_more_than_the_budget_has() {
-    let fixture = Fixture::new(BUDGET_BYTES, &VolumeSpec::thin(ByteSize(8 * MIB)));
+    let fixture = Fixture::alone(BUDGET_BYTES, &VolumeSpec::thin(ByteSize(8 * MIB)));
     let server = &fixture.server;
     beside_a_session(&fixture, || {
         let log_in = |number| Peer::log_in(fixture.address, &format!("greedy{number}"), "");
@@ -269,7 +269,7 @@ fn hosts_that_keep_much_waiting_get_no_more_than_the_budget_has() {
 
 #[test]
 fn hosts_that_read_nothing_of_what_they_ask_for_cost_one_list_each() {
-    let fixture = Fixture::new(BUDGET_BYTES, &VolumeSpec::thin(ByteSize(8 * MIB)));
+    let fixture = Fixture::alone(BUDGET_BYTES, &VolumeSpec::thin(ByteSize(8 * MIB)));
     let server = &fixture.server;
     beside_a_session(&fixture, || {
         let before = server.capacity().used_bytes;

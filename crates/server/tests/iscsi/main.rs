@@ -52,7 +52,7 @@ fn fill(peer: &mut Peer) {
 
 #[test]
 fn commands_that_cover_a_whole_volume_keep_no_other_session_waiting() {
-    let fixture = Fixture::new(
+    let fixture = Fixture::alone(
         LEN_BYTES + 128 * MIB,
         &VolumeSpec::thick(ByteSize(LEN_BYTES)),
     );
@@ -128,7 +128,7 @@ fn write(queue: &mut Queue) {
 
 #[test]
 fn half_open_logins_are_bounded_and_disturb_no_session() {
-    let fixture = Fixture::new(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
+    let fixture = Fixture::alone(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
     let (_device, mut queue) = fixture.attach();
     run(&mut queue, Operation::Write, 0).expect("written");
     let before = fixture.server.capacity().used_bytes;

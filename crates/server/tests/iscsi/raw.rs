@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use block::testing::Turn;
 use block::{Blocks, Extent, Lba};
 use initiator::{
     CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, Request, Slot, WaitStrategy,
@@ -22,11 +23,21 @@ pub const OTHERS: &str = "iqn.2026-11.com.example:others";
 pub struct Fixture {
     pub server: Server,
     pub address: SocketAddr,
+    _turn: Turn,
 }
 
 impl Fixture {
     /// A server of one core, with a target of one LUN of 16 MiB, and another of one LUN as given.
     pub fn new(memory_bytes: u64, others: &VolumeSpec) -> Self {
+        Self::at(Turn::shared(), memory_bytes, others)
+    }
+
+    /// The same for a test that bounds delays.
+    pub fn alone(memory_bytes: u64, others: &VolumeSpec) -> Self {
+        Self::at(Turn::alone(), memory_bytes, others)
+    }
+
+    fn at(turn: Turn, memory_bytes: u64, others: &VolumeSpec) -> Self {
         let spec = VolumeSpec::thin(ByteSize(16 * MIB));
         let server = fixture::start(fixture::config(1, memory_bytes), "rd0", &spec);
         let second = "rd1".parse().expect("a name");
@@ -41,6 +52,7 @@ impl Fixture {
         Self {
             server,
             address: portal.address,
+            _turn: turn,
         }
     }
 

@@ -6,9 +6,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use block::testing::{LateVolume, Lateness};
+use block::testing::{LateVolume, Lateness, Turn};
 use block::{BlockSize, ByteRange};
-use server::{ByteSize, Force, HostPolicy, Server, Transport, VolumeSpec, WriteLock};
+use server::{
+    Availability, ByteSize, Force, HostPolicy, Server, ServerError, Transport, VolumeSpec,
+    WriteLock,
+};
 use volume::Managed;
 
 use super::raw::{MIB, OTHERS, PATIENCE, Peer, wait_until};
@@ -29,10 +32,12 @@ struct Fixture {
     /// On the reactor of the portal.
     other: Peer,
     victim: Peer,
+    _turn: Turn,
 }
 
 impl Fixture {
     fn new() -> Self {
+        let turn = Turn::shared();
         let spec = VolumeSpec::thin(ByteSize(MIB));
         let server = fixture::start(fixture::config(2, 64 * MIB), "ram", &spec);
         let volume = Arc::new(Managed::new(LateVolume::new(BlockSize::B512, MIB / 512)));
@@ -51,6 +56,7 @@ impl Fixture {
             address,
             other,
             victim,
+            _turn: turn,
         }
     }
 
@@ -228,4 +234,31 @@ fn changes_by_the_control_plane_return_when_no_thread_executes_by_the_old_state(
         done.recv_timeout(PATIENCE).expect("it returns");
         assert_eq!(fixture.written(), 7, "the write was over before");
     }
+}
+
+#[test]
+fn a_change_reports_that_a_thread_which_hangs_may_not_obey_it() {
+    let mut fixture = Fixture::new();
+    fixture.stop_in_write(7);
+    let server = &fixture.server;
+    let name = "slow".parse().expect("a name");
+    let locked = server.set_volume_lock(&name, WriteLock::ReadOnly);
+    assert!(
+        matches!(locked, Err(ServerError::Unfinished { .. })),
+        "{locked:?}"
+    );
+    let lock = |server: &Server| server.volume(&name).expect("it exists").lock;
+    assert_eq!(lock(server), WriteLock::ReadOnly, "the change is made");
+    let ram = "ram".parse().expect("a name");
+    let offline = server.set_volume_availability(&ram, Availability::Offline);
+    assert!(
+        matches!(offline, Err(ServerError::Unfinished { .. })),
+        "{offline:?}"
+    );
+    fixture.volume.volume().go_on();
+    server
+        .set_volume_lock(&name, WriteLock::ReadOnly)
+        .expect("the turn is over");
+    assert_eq!(fixture.written(), 7, "what was executed is complete then");
+    fixture.victim.finish();
 }

@@ -34,7 +34,7 @@ fn write_and_read(io: &mut Peer, mark: u8) {
 
 #[test]
 fn an_initiator_beside_hostile_peers_notices_nothing() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::alone();
     let mut io = fixture.ready();
     let attackers = Attackers {
         from: SocketAddr::new(Ipv4Addr::new(127, 36, 0, 3).into(), fixture.udp_port),

@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use block::Access;
+use block::testing::Turn;
 use iscsi::iser::wire::Tag;
 use iscsi::wire::{NO_TASK_TAG, request, response};
 use peer::{Addresses, GOOD, Peer, READ, WRITE, cdb_10};
@@ -28,11 +29,21 @@ struct Fixture {
     server: Server,
     udp_port: u16,
     portal: PortalDefinition,
+    _turn: Turn,
 }
 
 impl Fixture {
     /// A server with a volume of 16 MiB behind LUN 0, at an iSER portal.
     fn new() -> Self {
+        Self::at(Turn::shared())
+    }
+
+    /// The same for a test that bounds delays.
+    fn alone() -> Self {
+        Self::at(Turn::alone())
+    }
+
+    fn at(turn: Turn) -> Self {
         let udp_port = ports::free_udp_port();
         let config = ServerConfig {
             rdma_udp_port: Some(udp_port),
@@ -47,6 +58,7 @@ impl Fixture {
             server,
             udp_port,
             portal,
+            _turn: turn,
         }
     }
 

@@ -164,11 +164,16 @@ impl Peer {
         self.soft.bytes_mut(self.data)
     }
 
-    /// Lets the target at the first `len` bytes of the data.
+    /// Registers the first `len` bytes of the data for the target's access.
     pub fn register(&mut self, len: u64) -> Tag {
+        self.register_at(0, len)
+    }
+
+    /// Registers `len` bytes of the data from `offset` on.
+    pub fn register_at(&mut self, offset: u64, len: u64) -> Tag {
         let region = Region {
             domain: DOMAIN,
-            placement: place(self.data, 0, len),
+            placement: place(self.data, offset, len),
             base_va: self.addresses.base(),
             access: ACCESS,
         };
@@ -220,20 +225,30 @@ impl Peer {
 
     pub fn receive(&mut self) -> Received {
         self.until("an answer", |peer| !peer.inbox.is_empty());
-        self.inbox.pop_front().expect("one is there")
+        self.try_receive().expect("one is there")
+    }
+
+    /// An answer, if one has arrived.
+    pub fn try_receive(&mut self) -> Option<Received> {
+        self.inbox.pop_front()
     }
 
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
             assert!(Instant::now() < end, "{what} did not come");
-            self.poll();
-            while let Some(completion) = self.soft.next_completion() {
-                self.on_completion(&completion);
-            }
-            while let Some(event) = self.soft.next_event() {
-                self.is_gone |= matches!(event, Event::Disconnected { .. });
-            }
+            self.turn();
+        }
+    }
+
+    /// Handles what arrives within a millisecond.
+    pub fn turn(&mut self) {
+        self.poll();
+        while let Some(completion) = self.soft.next_completion() {
+            self.on_completion(&completion);
+        }
+        while let Some(event) = self.soft.next_event() {
+            self.is_gone |= matches!(event, Event::Disconnected { .. });
         }
     }
 
@@ -264,6 +279,14 @@ impl Peer {
             Ok(()) | Err(PostError::Failed) => {}
             Err(error) => panic!("there is room: {error}"),
         }
+    }
+}
+
+impl Drop for Peer {
+    /// Disconnects, as an operating system does for a process that ends.
+    fn drop(&mut self) {
+        self.soft.destroy_qp(self.qpn);
+        let _is_sent = self.soft.poll(Wait::AtMost(Duration::from_millis(1)));
     }
 }
 

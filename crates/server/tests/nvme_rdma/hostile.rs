@@ -66,7 +66,7 @@ fn write_and_read(io: &mut Peer, mark: u8) {
 
 #[test]
 fn a_host_beside_hostile_peers_notices_nothing() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::alone();
     let (_admin, controller) = fixture.admin(2, NQN);
     let mut io = fixture.connect(3, 1).expect("taken");
     let status = connect_queue(&mut io, NQN, 1, controller).status();

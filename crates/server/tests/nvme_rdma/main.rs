@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use block::OpKind;
+use block::testing::Turn;
 use nvme::wire::discovery::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
 use nvme::wire::fabrics::{
     Configuration, ConnectData, ConnectSqe, NqnField, Property, PropertySqe,
@@ -34,11 +35,21 @@ struct Fixture {
     server: Server,
     udp_port: u16,
     portal: PortalDefinition,
+    _turn: Turn,
 }
 
 impl Fixture {
     /// A server with a volume of 16 MiB as namespace 1, at a portal over RDMA.
     fn new() -> Self {
+        Self::at(Turn::shared())
+    }
+
+    /// The same for a test that bounds delays.
+    fn alone() -> Self {
+        Self::at(Turn::alone())
+    }
+
+    fn at(turn: Turn) -> Self {
         let udp_port = ports::free_udp_port();
         let config = ServerConfig {
             rdma_udp_port: Some(udp_port),
@@ -53,6 +64,7 @@ impl Fixture {
             server,
             udp_port,
             portal,
+            _turn: turn,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use block::testing::{assert_not_delayed, timed};
 use server::{NewSnapshot, VolumeKind};
 
 use super::*;
@@ -83,4 +84,51 @@ fn a_snapshot_and_a_clone_are_served_while_their_volume_is_written_and_rolled_ba
     for name in [c1, s1, rd0] {
         server.remove_volume(&name, Force::Yes).expect("removed");
     }
+}
+
+/// What a snapshot keeps of a volume that is discarded as a whole: a multiple of what one turn
+/// discards without a snapshot.
+const KEPT_BYTES: u64 = 256 * MIB;
+
+#[test]
+fn a_discard_of_blocks_that_a_snapshot_keeps_delays_no_other_host() {
+    let turn = Turn::alone();
+    let spec = VolumeSpec::thin(ByteSize(KEPT_BYTES));
+    let server = fixture::start(fixture::config(1, 3 * KEPT_BYTES), "rd0", &spec);
+    fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
+    let portal = server.add_portal(loopback()).expect("a free port");
+    let fixture = Fixture {
+        server,
+        portal,
+        _turn: turn,
+    };
+    let (_device, mut discarding) = fixture.attach("ns=1");
+    for part in 0..KEPT_BYTES / MIB {
+        run(&mut discarding, Operation::Write, part * 2048, 2048).expect("written");
+    }
+    let new = NewSnapshot {
+        name: volume("s1"),
+        identity: VolumeIdentity::default(),
+        of: volume("rd0"),
+    };
+    fixture.server.create_snapshots(&[new]).expect("taken");
+    let (_other, mut queue) = fixture.attach("ns=1");
+    let mut read = || run(&mut queue, Operation::Read, 0, 8).expect("read");
+    let discard = Request {
+        slot: Slot(0),
+        operation: Operation::Deallocate,
+        extent: Extent::new(Lba(0), Blocks(KEPT_BYTES >> 9)),
+    };
+    discarding.submit(discard).expect("the slot is free");
+    let (mut reads, mut done) = (Vec::new(), Vec::new());
+    while done.is_empty() {
+        let polled = discarding.poll(Instant::now(), &mut done);
+        polled.expect("the queue lives");
+        reads.push(timed(&mut read));
+    }
+    done[0].result.expect("discarded");
+    let kept = fixture.server.changed_bytes(&volume("s1"));
+    assert_eq!(kept.expect("a snapshot"), KEPT_BYTES);
+    assert!(reads.len() >= 12, "{} reads beside it", reads.len());
+    assert_not_delayed(&reads, read);
 }

@@ -1,41 +1,15 @@
 //! File volumes on real files.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::AtomicU32;
 use std::thread;
 
-use block::testing::{VecVolume, skip};
+use block::testing::{Folder, VecVolume, skip};
 use block::{BlockSize, DataUse, Extent, Lba, OpKind, Persistence, ReadDest, Unmap};
 use memory::Budget;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Relay;
 use crate::testing::io::{MIB, Reports, extent, no_progress};
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ramport-file-volume-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a new folder");
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("disk")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A volume, and commands on it one after the other.
 struct Bed {
@@ -64,7 +38,7 @@ impl Bed {
         let reports = Arc::<Reports>::default();
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
-            completions: Arc::clone(&reports) as _,
+            relay: Relay::new(Arc::clone(&reports) as _),
         };
         let volume = FileVolume::open(&spec(path, size_bytes), origin, &platform)?;
         Ok(Self {
@@ -97,7 +71,7 @@ impl Bed {
         };
         self.slot += 1;
         let ticket = Ticket {
-            connection: 1,
+            connection: Ticket::CONNECTIONS_MIN,
             slot: self.slot,
             generation: 0,
         };
@@ -142,24 +116,24 @@ impl Bed {
 #[test]
 fn a_volume_is_its_file_and_outlives_itself() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.file(), 2 * MIB);
+    let mut bed = Bed::new(&folder.join("disk"), 2 * MIB);
     assert_eq!(bed.volume.write_cache(), WriteCache::Volatile);
     bed.write(100, &[7; 1024]).expect("writes");
     bed.flush().expect("flushes");
     assert_eq!(bed.read(99, 3).expect("reads")[512..], [7; 1024]);
     assert!(bed.volume.used_bytes() > 0);
     drop(bed);
-    let bytes = std::fs::read(folder.file()).expect("the file stays");
+    let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
     assert_eq!(bytes.len() as u64, 2 * MIB);
     assert_eq!(bytes[100 * 512..102 * 512], [7; 1024]);
-    let mut again = Bed::open(&folder.file(), 2 * MIB, Origin::Restored).expect("opens");
+    let mut again = Bed::open(&folder.join("disk"), 2 * MIB, Origin::Restored).expect("opens");
     assert_eq!(again.read(100, 2), Ok(vec![7; 1024]));
 }
 
 #[test]
 fn what_does_not_serve_as_a_disk_is_an_error_that_says_so() {
     let folder = Folder::new();
-    let path = folder.file();
+    let path = folder.join("disk");
     let missing = Bed::open(&path, MIB, Origin::Restored).err();
     let missing = missing.expect("nothing is created").to_string();
     assert!(
@@ -169,7 +143,7 @@ fn what_does_not_serve_as_a_disk_is_an_error_that_says_so() {
     let _bed = Bed::new(&path, MIB);
     let second = Bed::open(&path, MIB, Origin::New).err().expect("in use");
     assert!(second.to_string().contains("another volume"), "{second}");
-    let other = folder.0.join("other");
+    let other = folder.join("other");
     std::fs::write(&other, [0; 4096]).expect("writes");
     let size = Bed::open(&other, MIB, Origin::New)
         .err()
@@ -185,7 +159,7 @@ fn what_does_not_serve_as_a_disk_is_an_error_that_says_so() {
 fn a_restored_volume_without_its_file_executes_nothing_and_says_why() {
     let folder = Folder::new();
     let platform = crate::testing::io::platform(Arc::new(Budget::new(64 * MIB)));
-    let spec = spec(&folder.file(), MIB);
+    let spec = spec(&folder.join("disk"), MIB);
     let volume = crate::create(&spec, Origin::Restored, &platform, &mut no_progress);
     let volume = volume.expect("it exists");
     assert!(!volume.is_ready());
@@ -194,7 +168,7 @@ fn a_restored_volume_without_its_file_executes_nothing_and_says_why() {
     let problem = volume.storage().problem().expect("it has one");
     assert!(problem.contains("does not exist"), "{problem}");
     volume.remove();
-    assert!(!folder.file().exists());
+    assert!(!folder.join("disk").exists());
 }
 
 #[test]
@@ -202,7 +176,7 @@ fn a_closed_volume_frees_its_file_and_its_memory() {
     let folder = Folder::new();
     let budget = Arc::new(Budget::new(64 * MIB));
     let platform = crate::testing::io::platform(Arc::clone(&budget));
-    let spec = spec(&folder.file(), MIB);
+    let spec = spec(&folder.join("disk"), MIB);
     let volume = crate::create(&spec, Origin::New, &platform, &mut no_progress).expect("opens");
     assert!(budget.used_bytes() > 0);
     volume.remove();
@@ -214,12 +188,15 @@ fn a_closed_volume_frees_its_file_and_its_memory() {
 #[test]
 fn a_volume_grows_and_does_not_shrink() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.file(), MIB);
+    let mut bed = Bed::new(&folder.join("disk"), MIB);
     bed.volume
         .resize(ByteSize(3 * MIB), &mut no_progress)
         .expect("grows");
     bed.write(3 * 2048 - 1, &[7; 512]).expect("the last block");
-    assert_eq!(HostDisk::len_of(&folder.file()).expect("exists"), 3 * MIB);
+    assert_eq!(
+        HostDisk::len_of(&folder.join("disk")).expect("exists"),
+        3 * MIB
+    );
     let shrunk = bed.volume.resize(ByteSize(MIB), &mut no_progress);
     assert!(matches!(shrunk, Err(VolumeError::CannotShrink { .. })));
     assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![7; 512]));
@@ -228,33 +205,12 @@ fn a_volume_grows_and_does_not_shrink() {
     assert_eq!(bed.volume.used_bytes(), 0, "its space is free");
 }
 
-/// A tmpfs of 1 MiB, if this machine lets tests mount one.
-struct Mounted(Folder);
-
-impl Mounted {
-    fn new() -> Option<Self> {
-        let folder = Folder::new();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "ramport-test"])
-            .arg(&folder.0)
-            .output();
-        let is_mounted = mounted.is_ok_and(|output| output.status.success());
-        is_mounted.then_some(Self(folder))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0.0).output();
-    }
-}
-
 #[test]
 fn a_full_file_system_is_a_lack_of_space_and_leaves_the_rest_readable() {
-    let Some(full) = Mounted::new() else {
+    let Some(full) = Folder::of_one_mebibyte() else {
         return skip("permission to mount a tmpfs");
     };
-    let mut bed = Bed::new(&full.0.file(), 4 * MIB);
+    let mut bed = Bed::new(&full.join("disk"), 4 * MIB);
     bed.write(0, &[7; 512]).expect("there is space");
     let mut failed = None;
     for lba in (0..4 * 2048).step_by(128) {
@@ -369,13 +325,13 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..40),
     ) {
         let folder = Folder::new();
-        let mut bed = Bed::new(&folder.file(), BLOCKS * 512);
+        let mut bed = Bed::new(&folder.join("disk"), BLOCKS * 512);
         let model = VecVolume::new(BlockSize::B512, BLOCKS);
         for step in steps {
             play(&mut bed, &model, step);
         }
         drop(bed);
-        let bytes = std::fs::read(folder.file()).expect("the file stays");
+        let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
         prop_assert!(bytes == model.contents());
     }
 }
@@ -383,7 +339,7 @@ proptest! {
 #[test]
 fn threads_that_write_the_same_blocks_leave_whole_blocks() {
     let folder = Folder::new();
-    let bed = Bed::new(&folder.file(), MIB);
+    let bed = Bed::new(&folder.join("disk"), MIB);
     let volume = &bed.volume;
     let reports = &bed.reports;
     thread::scope(|scope| {
@@ -399,7 +355,7 @@ fn threads_that_write_the_same_blocks_leave_whole_blocks() {
                         persistence: Persistence::Volatile,
                     };
                     let ticket = Ticket {
-                        connection: connection.into(),
+                        connection: Ticket::CONNECTIONS_MIN + u64::from(connection),
                         slot,
                         generation: 0,
                     };
@@ -419,7 +375,7 @@ fn threads_that_write_the_same_blocks_leave_whole_blocks() {
         }
     });
     drop(bed);
-    let bytes = std::fs::read(folder.file()).expect("reads");
+    let bytes = std::fs::read(folder.join("disk")).expect("reads");
     for block in bytes.chunks(512) {
         assert!(block.iter().all(|byte| *byte == block[0]), "a mixed block");
     }

@@ -19,6 +19,10 @@ use crate::{
     PortalFault, SavingFault, SecretFileError, TokenError, VolumeKind, parse,
 };
 
+fn holder() -> VolumeName {
+    "l0".parse().expect("a name")
+}
+
 fn volume() -> VolumeName {
     "rd0".parse().expect("a name")
 }
@@ -78,6 +82,8 @@ fn messages_of_rejected_changes() {
         PlanError::Kind(_) => [PlanError::Kind(volume())],
         PlanError::SnapshotSize(_) => [PlanError::SnapshotSize(volume())],
         PlanError::Shrink(_) => [PlanError::Shrink(volume())],
+        PlanError::SizeOfMembers(_) => [PlanError::SizeOfMembers(volume())],
+        PlanError::HeldSize { .. } => [PlanError::HeldSize { volume: volume(), holder: holder() }],
         PlanError::Identity(_) => [PlanError::Identity(volume())],
     });
     insta::assert_snapshot!(messages(&errors) + &messages(&plans));
@@ -165,6 +171,12 @@ fn messages_of_definitions_that_cannot_be() {
             nsid: 1,
             volume: volume(),
         }],
+        DefinitionFault::HeldVolume { .. } => [DefinitionFault::HeldVolume {
+            target: target(),
+            nsid: 1,
+            volume: volume(),
+            holder: holder(),
+        }],
         DefinitionFault::VolumeTwice { .. } => [DefinitionFault::VolumeTwice {
             target: target(),
             volume: volume(),
@@ -186,16 +198,7 @@ fn messages_of_definitions_that_cannot_be() {
             kind: "uuid",
             id: "6ba7b810-9dad-41d1-80b4-00c04fd430c8".to_owned(),
         }],
-        DefinitionFault::Parent { .. } => [
-            DefinitionFault::parent(&volume(), ParentFault::Undefined { of: "rd1".to_owned() }),
-            DefinitionFault::parent(&volume(), ParentFault::Kind {
-                of: "rd1".to_owned(),
-                kind: volume::VolumeKind::Snapshot { of: "rd2".to_owned() },
-            }),
-            DefinitionFault::parent(&volume(), ParentFault::BlockSize { of: "rd1".to_owned(), bytes: 4096 }),
-            DefinitionFault::parent(&volume(), ParentFault::Size { of: "rd1".to_owned(), size: ByteSize(1 << 30) }),
-            DefinitionFault::parent(&volume(), ParentFault::Circle { of: "rd1".to_owned() }),
-        ],
+        DefinitionFault::Parent { .. } => [DefinitionFault::parent(&volume(), ParentFault::TooDeep)],
         DefinitionFault::Volume { .. } => [DefinitionFault::Volume {
             volume: volume(),
             fault: SpecError::NotWholeBlocks {
@@ -214,6 +217,31 @@ fn messages_of_definitions_that_cannot_be() {
             DefinitionFault::Filters { volume: volume(), fault: FaultError::TooManyRules { given: 99 } },
             DefinitionFault::Filters { volume: volume(), fault: FaultError::AboveCertain { per_million: 2_000_000 } },
         ],
+    });
+    insta::assert_snapshot!(messages(&faults));
+}
+
+#[test]
+fn messages_of_what_volumes_cannot_be_made_of() {
+    let faults = every_variant!(ParentFault {
+        ParentFault::Undefined { .. } => [ParentFault::Undefined { of: "rd1".to_owned() }],
+        ParentFault::Kind { .. } => [ParentFault::Kind {
+            of: "rd1".to_owned(),
+            kind: volume::VolumeKind::Snapshot { of: "rd2".to_owned() },
+        }],
+        ParentFault::BlockSize { .. } => [ParentFault::BlockSize { of: "rd1".to_owned(), bytes: 4096 }],
+        ParentFault::Size { .. } => [ParentFault::Size { of: "rd1".to_owned(), size: ByteSize(1 << 30) }],
+        ParentFault::Circle { .. } => [ParentFault::Circle { of: "rd1".to_owned() }],
+        ParentFault::DerivedSize { .. } => [ParentFault::DerivedSize {
+            given: ByteSize(1 << 30),
+            derived: ByteSize(2 << 30),
+        }],
+        ParentFault::Members(_) => [ParentFault::Members(
+            volume::VolumeError::SmallMember { size: ByteSize(1 << 20), unit: ByteSize(2 << 20) }.to_string(),
+        )],
+        ParentFault::Held { .. } => [ParentFault::Held { of: "rd1".to_owned(), holder: holder() }],
+        ParentFault::Offered { .. } => [ParentFault::Offered { of: "rd1".to_owned(), target: target() }],
+        ParentFault::TooDeep => [ParentFault::TooDeep],
     });
     insta::assert_snapshot!(messages(&faults));
 }

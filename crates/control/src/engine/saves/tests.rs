@@ -46,7 +46,7 @@ fn file_with(path: &Path, fill: u8, size: &str) -> SaveId {
     let spec = volume::VolumeSpec::thin(size.parse().expect("a size"));
     let platform = volume::Platform {
         budget: std::sync::Arc::new(volume::Budget::new(64 << 20)),
-        completions: std::sync::Arc::new(Nobody),
+        relay: volume::Relay::new(std::sync::Arc::new(Nobody)),
     };
     let progress = &mut |_| ControlFlow::Continue(());
     let origin = volume::Origin::New;

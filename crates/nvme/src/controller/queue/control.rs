@@ -9,10 +9,10 @@ use session::Leases;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::slot::{Slot, Stage};
-use super::{Begun, Queue, SlotId};
-use crate::controller::abort::Outcome;
+use super::{Begun, Queue};
+use crate::controller::subsystem::Outcome;
 use crate::controller::{
-    Backend, Completion, Connection, DataPointer, Reply, SqFlow, connect, host_data_len,
+    Backend, Completion, Connection, DataPointer, Reply, SlotId, SqFlow, connect, host_data_len,
 };
 use crate::wire::fabrics::fctype;
 use crate::wire::{Cid, Sqe, StatusCode};
@@ -138,8 +138,8 @@ impl Queue {
         self.finish(id);
     }
 
-    /// Asks the subsystem what has happened: completes the commands that it had kept, and notes
-    /// where the connection no longer belongs to its controller.
+    /// Handles changes of the subsystem: completes commands that it kept, and records that the
+    /// connection no longer belongs to its controller.
     pub fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.start_turn(now);
         let Some(connection) = self.role.connection() else {
@@ -202,7 +202,7 @@ impl Queue {
         }
     }
 
-    /// The keep alive timer has run out, if it has.
+    /// Ends the controller if its keep alive timer has expired.
     pub(super) fn handle_keep_alive<B: Backend>(&mut self, backend: &mut B) {
         let Role::Admin(connection) = &self.role else {
             return;
@@ -220,6 +220,19 @@ impl Queue {
         if let Some(connection) = self.role.connection() {
             backend.with_subsystem(|subsystem| subsystem.connection_closed(connection));
         }
+    }
+
+    /// Whether the connection may be closed by a server that stops, as far as other queues are
+    /// concerned; this one is idle. Hosts end a controller with the first of its I/O queues, and cancel
+    /// what is in flight on the others. So no I/O queue is closed until each has been idle once: what was
+    /// in flight when the server began to stop is answered.
+    pub fn may_close<B: Backend>(&mut self, backend: &mut B) -> bool {
+        let Some(connection) = self.role.connection() else {
+            return true;
+        };
+        connection.queue.is_admin()
+            || connection.io_queues.have_rested()
+            || backend.with_subsystem(|subsystem| subsystem.note_rest(connection))
     }
 
     /// A command may have moved the keep alive timer, or ended the connection (Disconnect).
@@ -266,7 +279,7 @@ impl Queue {
 
     /// The submission queue head of a completion (SQHD).
     pub(super) fn sq_head(&self, slot: &Slot) -> u16 {
-        /// Tells the host, in the completion of Connect, that flow control is disabled.
+        /// In the completion of Connect: flow control is disabled.
         const FLOW_DISABLED: u16 = 0xFFFF;
         match self.sq_flow() {
             SqFlow::Enabled => self.sq_head,

@@ -1,11 +1,11 @@
-//! Data from the host: executed as they come, or gathered.
+//! Data from the host: executed as they arrive, or gathered.
 
 use block::Op;
 
+use super::Queue;
 use super::slot::{Slot, Stage};
-use super::{Queue, SlotId};
 use crate::controller::io::{self, Action};
-use crate::controller::{Backend, CommandClass};
+use crate::controller::{Backend, CommandClass, SlotId};
 use crate::wire::{Sqe, StatusCode, opcode};
 
 impl Queue {
@@ -45,7 +45,7 @@ impl Queue {
         self.slots[id.index()].fail(StatusCode::TransientTransportError);
     }
 
-    /// All data have come.
+    /// All data have arrived.
     pub fn data_done<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         if slot.stage() == Stage::Keeping && !slot.is_failed() {
@@ -55,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// All data have come, and the volume is ready for them.
+    /// All data have arrived, and the volume is ready for them.
     pub(super) fn data_gathered<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         match slot.action {
@@ -105,7 +105,7 @@ impl Slot {
         self.done_bytes += take as u32;
     }
 
-    /// Whether `bytes` are whole blocks, at least one, and no piece of a block has come before.
+    /// Whether `bytes` are whole blocks, at least one, and no piece of a block arrived before.
     fn has_whole_blocks(&self, bytes: &[u8]) -> bool {
         let rest = bytes.len() & ((1 << self.block_shift) - 1);
         rest == 0 && !bytes.is_empty() && self.buffer.is_empty()

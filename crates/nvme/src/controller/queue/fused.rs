@@ -6,12 +6,12 @@
 use block::Op;
 
 use super::slot::Stage;
-use super::{Begun, Queue, SlotId};
-use crate::controller::io::{self, Action, COMPARE_AND_WRITE_BLOCKS_MAX, Command, Context};
-use crate::controller::{Backend, DataPointer};
+use super::{Begun, Queue};
+use crate::controller::io::{self, Action, Command, Context};
+use crate::controller::{Backend, COMPARE_AND_WRITE_BLOCKS_MAX, DataPointer, SlotId};
 use crate::wire::{Sqe, Status, StatusCode, opcode};
 
-/// Whether the command that came last was the first of a pair.
+/// Whether the last command was the first of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FusedFirst {
     /// It was not.
@@ -23,7 +23,7 @@ pub(super) enum FusedFirst {
 }
 
 impl Queue {
-    /// A command has come that is not the second of the pair that the one before it began.
+    /// The command after the first of a pair is not the second.
     pub(super) fn break_pair<B: Backend>(&mut self, backend: &mut B) {
         if let FusedFirst::Waiting(first) = std::mem::replace(&mut self.fused, FusedFirst::None) {
             self.abort_first(first, StatusCode::AbortedMissingFused, backend);
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// All data of half a compare-and-write have come.
+    /// All data of half a compare-and-write have arrived.
     pub(super) fn fused_gathered<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         let Some(partner) = slot.partner else {

@@ -5,31 +5,21 @@ use std::time::Instant;
 use block::{Blocks, Extent, Lba, OpKind};
 use session::SourceId;
 
-use crate::controller::FailedCommand;
 use crate::controller::io::Action;
+use crate::controller::{FailedCommand, SlotId};
 use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode};
-
-/// A slot's number: what transports use as a tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotId(pub u16);
-
-impl SlotId {
-    pub(in crate::controller) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// The stage of a slot's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is none.
+    /// The slot has no command.
     Free,
-    /// Its volume brings the blocks into memory. Data that are not in the capsule were not asked
-    /// for.
+    /// Its volume brings the blocks into memory. Data that are not in the capsule were not
+    /// requested.
     Filling,
-    /// The same, while the data of its capsule are coming: they are kept.
+    /// The same, while the data of its capsule arrive and are kept.
     Keeping,
-    /// Its data are coming.
+    /// Its data are arriving.
     Receiving,
     /// It is fused, has its data and waits for its partner.
     Gathered,
@@ -102,7 +92,7 @@ pub(super) struct Slot {
     pub(super) block_shift: u32,
     /// Data that move between host and controller, in bytes.
     pub(super) len_bytes: u32,
-    /// Of them executed or sent.
+    /// How many of these bytes were executed or sent.
     pub(super) done_bytes: u32,
     /// Success until something failed.
     pub(super) status: Status,
@@ -164,7 +154,7 @@ impl Slot {
         }
     }
 
-    /// Takes a new command in. The buffer is empty already.
+    /// Stores a new command. The buffer is empty already.
     pub(super) fn open(&mut self, now: Instant, sqe: &Sqe) {
         assert!(
             self.stage == Stage::Free && self.buffer.is_empty(),
@@ -241,7 +231,7 @@ impl CidSet {
         Self(vec![0; (1 << 16) / 64].into_boxed_slice())
     }
 
-    /// Puts `cid` in; `false` if it was in already.
+    /// Inserts `cid`. Returns `false` if it was in use already.
     pub(super) fn insert(&mut self, cid: Cid) -> bool {
         let (word, bit) = Self::place(cid);
         let was_in = self.0[word] & bit != 0;

@@ -1,8 +1,8 @@
 //! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and
 //! until their effects are safe ([`Stage::Settling`]).
 //!
-//! While the volume is not ready, the host is not asked for data, so that nothing need be kept.
-//! Only data that came in the capsule are kept, charged to the memory budget, and written when the
+//! While the volume is not ready, no data are requested from the host, so none are kept.
+//! Only data that arrived in the capsule are kept, charged to the memory budget, and written when the
 //! volume is ready.
 
 use std::time::Instant;
@@ -11,14 +11,14 @@ use block::Settled;
 use session::Resumed;
 
 use super::slot::{Slot, Stage};
-use super::{Begun, Queue, SlotId};
+use super::{Begun, Queue};
 use crate::controller::io::Action;
-use crate::controller::{Backend, DataPointer};
+use crate::controller::{Backend, DataPointer, SlotId};
 use crate::wire::{Status, StatusCode};
 
 impl Queue {
-    /// A volume is done with a command that it made wait. The transport does with the answer as
-    /// with that of [`Queue::begin`].
+    /// Handles a volume's completion of a command that waits. The transport treats the result like that
+    /// of [`Queue::begin`].
     pub fn handle_completion<B: Backend>(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
 //! Commands that have no data, or only lists of ranges, and may take long: they are executed in
-//! pieces, so that the connection's neighbours need not wait.
+//! pieces, so that other connections of the thread do not wait.
 
 use std::time::Instant;
 
@@ -7,20 +7,19 @@ use block::{Blocks, Extent, Geometry, Intent, Lba, Op, Persistence, Unmap};
 use session::{Admitted, Leases};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use super::Queue;
 use super::slot::{Slot, Stage};
-use super::{Queue, SlotId};
-use crate::controller::Backend;
 use crate::controller::io::{
-    Action, COMMAND_SIZE_LIMIT_EXCEEDED, COPY_RANGE_BLOCKS_MAX, CopyRange, DATASET_RANGES_MAX,
-    DatasetRange,
+    Action, COMMAND_SIZE_LIMIT_EXCEEDED, CopyRange, DATASET_RANGES_MAX, DatasetRange,
 };
+use crate::controller::{Backend, COPY_RANGE_BLOCKS_MAX, SlotId};
 use crate::wire::{Status, StatusCode};
 
 /// What one turn may cost, in bytes of memory written.
 const TURN_COST: u64 = 4 << 20;
 /// What an operation costs besides its bytes.
 const OP_COST: u64 = 8 << 10;
-/// How many bytes may be discarded at the cost of writing one.
+/// How many bytes may be discarded at the cost of writing one, unless they are copied first.
 const DISCARD_PER_COST: u64 = 16;
 
 /// Whether a command needs another turn.
@@ -31,7 +30,7 @@ enum Turn {
 }
 
 impl Queue {
-    /// Does the first piece, which most often is all, unless this turn has done enough.
+    /// Executes the first piece, which most often is the whole command, unless the turn is over.
     pub(super) fn start_work<B: Backend>(&mut self, id: SlotId, backend: &mut B) {
         let slot = &mut self.slots[id.index()];
         slot.enter(Stage::Working);
@@ -54,7 +53,7 @@ impl Queue {
         self.work(backend);
     }
 
-    /// Works for what is left of this turn, on the command that has waited longest.
+    /// Executes pieces until the turn is over, beginning with the command that has waited longest.
     pub(super) fn work<B: Backend>(&mut self, backend: &mut B) {
         while self.turn_cost < TURN_COST {
             let Some(id) = self.working.pop_front() else {
@@ -148,6 +147,7 @@ impl Slot {
 
     /// Works until `cost` is that of a whole turn.
     fn work<B: Backend>(&mut self, cost: &mut u64, backend: &mut B) -> Turn {
+        let per_cost = self.discard_per_cost(backend);
         while *cost < TURN_COST {
             if self.is_failed() {
                 return Turn::Over;
@@ -156,9 +156,9 @@ impl Slot {
                 return Turn::Over;
             };
             let left = range.blocks.0 - self.range_blocks;
-            let blocks = left.min(self.piece_blocks(TURN_COST - *cost));
+            let blocks = left.min(self.piece_blocks(TURN_COST - *cost, per_cost));
             let piece = Extent::new(Lba(range.lba.0 + self.range_blocks), Blocks(blocks));
-            *cost += OP_COST + self.cost(blocks);
+            *cost += OP_COST + self.cost(blocks, per_cost);
             self.do_piece(piece, backend);
             if blocks == left {
                 self.range_index += 1;
@@ -189,23 +189,31 @@ impl Slot {
         self.execute_op(op, backend);
     }
 
-    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and
-    /// destination may overlap.
-    fn piece_blocks(&self, cost: u64) -> u64 {
-        match self.action {
-            Action::WriteZeroes(Unmap::Forbidden) => (cost >> self.block_shift).max(1),
-            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => {
-                ((cost * DISCARD_PER_COST) >> self.block_shift).max(1)
-            }
-            _ => u64::MAX,
+    /// How many bytes are discarded at the cost of writing one.
+    fn discard_per_cost<B: Backend>(&self, backend: &mut B) -> u64 {
+        let namespace = backend.namespace(self.nsid);
+        match namespace.is_some_and(|namespace| namespace.volume.copies_discarded()) {
+            true => 1,
+            false => DISCARD_PER_COST,
         }
     }
 
-    fn cost(&self, blocks: u64) -> u64 {
+    /// How many blocks may be done at `cost`. A range of a Copy is done at once, since source and
+    /// destination may overlap.
+    fn piece_blocks(&self, cost: u64, discard_per_cost: u64) -> u64 {
+        let bytes = match self.action {
+            Action::WriteZeroes(Unmap::Forbidden) => cost,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => cost * discard_per_cost,
+            _ => return u64::MAX,
+        };
+        (bytes >> self.block_shift).max(1)
+    }
+
+    fn cost(&self, blocks: u64, discard_per_cost: u64) -> u64 {
         let bytes = blocks << self.block_shift;
         match self.action {
             Action::WriteZeroes(Unmap::Forbidden) | Action::Copy => bytes,
-            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / DISCARD_PER_COST,
+            Action::WriteZeroes(Unmap::Allowed) | Action::Deallocate => bytes / discard_per_cost,
             _ => 0,
         }
     }

@@ -1,7 +1,7 @@
 //! Whatever a host sends, the control path answers.
 
 use super::*;
-use crate::controller::state::Controller;
+use crate::controller::subsystem::state::Controller;
 use crate::wire::{feature, log::lid};
 
 /// A small generator of numbers that look random (SplitMix64).

@@ -8,6 +8,7 @@ use crate::wire::identify::LbaFormat;
 /// A controller that answers as told.
 struct Controller {
     id: IdentifyController,
+    limits: IdentifyNvmController,
     namespace: IdentifyNamespace,
     active: Vec<Nsid>,
     status: u32,
@@ -29,8 +30,14 @@ impl Controller {
         let mut namespace = IdentifyNamespace::new_zeroed();
         namespace.size_blocks = U64::new(1000);
         namespace.formats[0].data_shift = 9;
+        let mut limits = IdentifyNvmController::new_zeroed();
+        limits.verify_max_shift = 1;
+        limits.write_zeroes_max_shift = 13;
+        limits.dataset_range_blocks_max = U32::new(500);
+        limits.dataset_blocks_max = U64::new(400);
         Self {
             id,
+            limits,
             namespace,
             active: vec![Nsid(3)],
             status: 1,
@@ -98,6 +105,11 @@ impl Controller {
             Phase::Ready if self.ready_after > 0 => self.ready_after -= 1,
             Phase::Ready => outcome.result = u64::from(self.status),
             Phase::Controller => buffer.copy_from_slice(self.id.as_bytes()),
+            Phase::Limits => {
+                assert_eq!(command.sqe.cdw10.get(), 6);
+                assert_eq!(command.sqe.cdw11.get() >> 24, 0, "the NVM command set");
+                buffer.copy_from_slice(self.limits.as_bytes());
+            }
             Phase::QueueCount => outcome.result = u64::from(self.granted),
             Phase::ActiveNamespaces => {
                 let after = command.sqe.nsid().0;
@@ -132,6 +144,7 @@ fn the_phases_are_in_order() {
             Phase::Enable,
             Phase::Ready,
             Phase::Controller,
+            Phase::Limits,
             Phase::QueueCount,
             Phase::ActiveNamespaces,
             Phase::Namespace,
@@ -155,6 +168,9 @@ fn facts_are_in_the_units_that_their_names_say() {
     assert_eq!(controller.id, 0x0102);
     assert_eq!(controller.model, "rd");
     assert_eq!(controller.transfer_max_bytes, Some(128 * 1024));
+    assert_eq!(controller.verify_max_bytes, Some(8192));
+    assert_eq!(controller.write_zeroes_max_bytes, Some(32 << 20));
+    assert_eq!(controller.deallocate_max_blocks, Some(400));
     assert_eq!(controller.in_capsule_max_bytes, 8192);
     assert_eq!(controller.queue_entries_max, 64, "MAXCMD is less than MQES");
     assert_eq!(facts.io_queues, 2, "the lesser of 2 and 4, both 0's based");
@@ -164,6 +180,21 @@ fn facts_are_in_the_units_that_their_names_say() {
         Geometry::new(BlockSize::B512, Blocks(1000))
     );
     assert_eq!(namespace.uuid, Some([9; 16]));
+}
+
+#[test]
+fn a_controller_that_reports_no_limits_has_none() {
+    let without = |controller: &ControllerFacts| {
+        assert_eq!(controller.verify_max_bytes, None);
+        assert_eq!(controller.write_zeroes_max_bytes, None);
+        assert_eq!(controller.deallocate_max_blocks, None);
+    };
+    let mut controller = Controller::new();
+    controller.limits = IdentifyNvmController::new_zeroed();
+    without(&controller.run(IO).0.expect("set up").controller);
+    let mut older = Controller::new();
+    older.fail = Some((Phase::Limits, StatusCode::InvalidField, 0));
+    without(&older.run(IO).0.expect("set up").controller);
 }
 
 #[test]

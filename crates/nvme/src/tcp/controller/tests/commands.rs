@@ -226,6 +226,26 @@ fn long_work_is_done_in_turns_and_does_not_delay_others() {
 }
 
 #[test]
+fn blocks_that_a_snapshot_keeps_are_deallocated_in_turns() {
+    let deallocated_at_once = |copies: bool| {
+        let volume = Arc::new(VecVolume::new(BlockSize::B4096, 8192));
+        volume.fill(0, &vec![1; 8192 * 4096]);
+        if copies {
+            volume.set_copies_discarded();
+        }
+        let (mut io, _admin) = io_peer(ControllerConfig::default(), &[Arc::clone(&volume)], 128);
+        let ranges = [dataset_range(0, 8192)];
+        let capsule = io.capsule(&deallocate(&ranges), ranges.as_bytes());
+        io.send(&capsule).expect("a good capsule");
+        let freed = volume.contents().iter().filter(|&&byte| byte == 0).count();
+        assert_eq!(io.pdus().is_empty(), copies);
+        freed
+    };
+    assert_eq!(deallocated_at_once(false), 32 << 20);
+    assert_eq!(deallocated_at_once(true), 4 << 20);
+}
+
+#[test]
 fn deallocate_takes_256_ranges() {
     let volume = volume();
     let (mut io, _admin) = peer(&volume);

@@ -441,3 +441,48 @@ fn step(volume: &LateVolume, io: &mut Peer, choice: u64) {
         io.complete(volume.complete(ticket, Ok(())));
     }
 }
+
+#[test]
+fn a_server_that_stops_keeps_idle_queues_open_until_the_others_of_their_controller_were_idle() {
+    let (volume, mut io, mut admin) = late();
+    let subsystem = admin.backend.subsystem();
+    let mut other = Peer::new(ControllerConfig::default(), Arc::clone(&subsystem), 3);
+    other.initialize(Pda(0), Dgst::NONE, 1);
+    let controller = admin.session.queue().connection().expect("connected");
+    let cqe = other.connect(2, controller.controller.0, 16);
+    assert!(cqe.status().is_success(), "{:?}", cqe.status());
+    let woken = || {
+        let mut subsystem = subsystem.lock().expect("no panic");
+        std::iter::from_fn(move || subsystem.poll_wake()).count()
+    };
+    let may_close = |peer: &mut Peer| peer.session.may_close(&mut peer.backend);
+    submit(&mut io, &read(1, 3, 64), &[]);
+    woken();
+    assert!(!may_close(&mut io) && !may_close(&mut other) && !may_close(&mut admin));
+    assert_eq!(woken(), 0);
+    go_on(&volume, &mut io, Ok(()));
+    io.pdus();
+    assert!(may_close(&mut io));
+    assert_eq!(woken(), 2, "both I/O queues");
+    // Another command does not take that back, but its queue is not closed before its end.
+    submit(&mut io, &read(1, 3, 64), &[]);
+    assert!(!may_close(&mut io) && may_close(&mut other) && !may_close(&mut admin));
+    for peer in [&mut io, &mut other] {
+        peer.session.handle_close(peer.now, &mut peer.backend);
+    }
+    assert!(may_close(&mut admin));
+}
+
+#[test]
+fn a_queue_that_ends_is_not_waited_for_by_a_server_that_stops() {
+    let (_volume, mut io, mut admin) = late();
+    let mut other = Peer::new(ControllerConfig::default(), admin.backend.subsystem(), 3);
+    other.initialize(Pda(0), Dgst::NONE, 1);
+    let controller = admin.session.queue().connection().expect("connected");
+    other.connect(2, controller.controller.0, 16);
+    let may_close = |peer: &mut Peer| peer.session.may_close(&mut peer.backend);
+    submit(&mut io, &read(1, 3, 64), &[]);
+    assert!(!may_close(&mut other));
+    io.session.handle_close(io.now, &mut io.backend);
+    assert!(may_close(&mut other) && !may_close(&mut admin));
+}

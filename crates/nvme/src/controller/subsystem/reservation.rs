@@ -9,21 +9,21 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use super::Permit;
+use crate::controller::Permit;
 use crate::wire::StatusCode;
 use crate::wire::log::ReservationNotice;
 use crate::wire::reservation::ReservationType;
 use rules::Standing;
 
 /// A Host Identifier.
-pub(super) type HostId = [u8; 16];
+pub(in crate::controller) type HostId = [u8; 16];
 
 /// Hosts registered with one namespace.
 const REGISTRANTS_MAX: usize = 1024;
 
 /// The reservation state of one namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Reservations {
+pub(in crate::controller) struct Reservations {
     /// Keys of the registered hosts.
     keys: BTreeMap<HostId, u64>,
     held: Option<Held>,
@@ -52,7 +52,7 @@ type Notices = Vec<(HostId, ReservationNotice)>;
 
 impl Reservations {
     /// The access of `host` under the present reservation.
-    pub(super) fn permit(&self, host: HostId) -> Permit {
+    pub(in crate::controller) fn permit(&self, host: HostId) -> Permit {
         match self.held {
             None => Permit::ALL,
             Some(held) => rules::permit(held.kind, self.standing(held, host)),

@@ -10,31 +10,31 @@
 //!     └────────────── CC.EN 1→0 (controller reset) ◄─────────────────────┘
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use block::{Access, WriteCache};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::connect::{ConnectRequest, IoQueueCount};
 use super::events::{Event, Events};
-use super::features::Features;
-use super::logs::{ChangedNamespaces, Errors};
-use super::{Activity, Host, Origin, QueueId, WakeToken};
+use super::feature_values::Features;
+use super::log_entries::{ChangedNamespaces, Errors};
+use crate::controller::connection::{ConnectRequest, IoQueues};
+use crate::controller::{Activity, Host, Origin, QueueId, WakeToken};
 use crate::wire::Nsid;
 use crate::wire::fabrics::{Configuration, ControllerStatus};
 use crate::wire::log::{ReservationLog, ReservationNotice};
 
 /// Keep Alive Support (KAS) in units of 100 ms: the granularity to which timeouts are rounded up.
-pub(super) const KEEP_ALIVE_GRANULARITY: u16 = 1;
+pub(in crate::controller) const KEEP_ALIVE_GRANULARITY: u16 = 1;
 const KEEP_ALIVE_GRANULARITY_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
 
 /// How long a discovery controller whose host requested no keep alive may be silent.
-pub(super) const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
+pub(in crate::controller) const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
 
 /// What a write to CC asks the subsystem to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transition {
+pub(in crate::controller) enum Transition {
     /// Nothing further.
     None,
     /// A controller reset or a shutdown: the I/O queues end.
@@ -42,29 +42,31 @@ pub(super) enum Transition {
 }
 
 #[derive(Debug)]
-pub(super) struct Controller {
-    pub(super) host: Host,
-    pub(super) origin: Origin,
-    pub(super) access: Access,
+pub(in crate::controller) struct Controller {
+    pub(in crate::controller) host: Host,
+    pub(in crate::controller) origin: Origin,
+    pub(in crate::controller) access: Access,
     /// What Identify Controller says about a volatile write cache: whether a namespace had one when
     /// the host connected.
-    pub(super) write_cache: WriteCache,
-    pub(super) queues: BTreeMap<QueueId, WakeToken>,
-    pub(super) io_queue_count: IoQueueCount,
-    pub(super) configuration: Configuration,
-    pub(super) status: ControllerStatus,
-    pub(super) keep_alive: KeepAlive,
-    pub(super) events: Events,
-    pub(super) features: Features,
-    pub(super) errors: Errors,
-    pub(super) changed: ChangedNamespaces,
-    pub(super) reservation_notices: ReservationNotices,
+    pub(in crate::controller) write_cache: WriteCache,
+    pub(in crate::controller) queues: BTreeMap<QueueId, WakeToken>,
+    /// I/O queues that have been idle since the server began to stop.
+    rested: BTreeSet<QueueId>,
+    pub(in crate::controller) io_queue_state: IoQueues,
+    pub(in crate::controller) configuration: Configuration,
+    pub(in crate::controller) status: ControllerStatus,
+    pub(in crate::controller) keep_alive: KeepAlive,
+    pub(in crate::controller) events: Events,
+    pub(in crate::controller) features: Features,
+    pub(in crate::controller) errors: Errors,
+    pub(in crate::controller) changed: ChangedNamespaces,
+    pub(in crate::controller) reservation_notices: ReservationNotices,
     /// The directory's generation when the discovery log that this host sees last changed.
-    pub(super) discovery_generation: u64,
+    pub(in crate::controller) discovery_generation: u64,
 }
 
 impl Controller {
-    pub(super) fn new(
+    pub(in crate::controller) fn new(
         now: Instant,
         request: ConnectRequest,
         events_supported: u32,
@@ -76,7 +78,8 @@ impl Controller {
             access: request.access,
             write_cache,
             queues: BTreeMap::new(),
-            io_queue_count: IoQueueCount::default(),
+            rested: BTreeSet::new(),
+            io_queue_state: IoQueues::default(),
             configuration: Configuration::default(),
             status: ControllerStatus::default(),
             keep_alive: KeepAlive::new(now, request.keep_alive_timeout_ms),
@@ -90,7 +93,7 @@ impl Controller {
     }
 
     /// Takes a write to Controller Configuration (CC).
-    pub(super) fn configure(&mut self, new: Configuration) -> Transition {
+    pub(in crate::controller) fn configure(&mut self, new: Configuration) -> Transition {
         let old = std::mem::replace(&mut self.configuration, new);
         let mut transition = Transition::None;
         if new.is_enabled() && !old.is_enabled() {
@@ -116,40 +119,54 @@ impl Controller {
     }
 
     /// A queue has connected.
-    pub(super) fn insert_queue(&mut self, queue: QueueId, wake: WakeToken) {
+    pub(in crate::controller) fn insert_queue(&mut self, queue: QueueId, wake: WakeToken) {
         self.queues.insert(queue, wake);
-        self.count_io_queues();
+        self.publish_io_queues();
     }
 
     /// An I/O queue's connection has ended.
-    pub(super) fn remove_io_queue(&mut self, queue: QueueId) {
+    pub(in crate::controller) fn remove_io_queue(&mut self, queue: QueueId) {
         self.queues.remove(&queue);
-        self.count_io_queues();
+        self.rested.remove(&queue);
+        self.publish_io_queues();
     }
 
     /// Takes all I/O queues from the controller.
-    pub(super) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
+    pub(in crate::controller) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
         let taken = self.queues.split_off(&QueueId(1));
-        self.count_io_queues();
+        self.publish_io_queues();
         taken
     }
 
-    fn count_io_queues(&self) {
-        self.io_queue_count.set(self.io_queues().count());
+    /// An I/O queue is idle, and the server is stopping.
+    pub(in crate::controller) fn note_rest(&mut self, queue: QueueId) {
+        self.rested.insert(queue);
+        self.publish_io_queues();
     }
 
-    pub(super) fn has_io_queues(&self) -> bool {
+    /// Whether each I/O queue has been idle since the server began to stop.
+    pub(in crate::controller) fn has_rested(&self) -> bool {
+        let mut io_queues = self.queues.range(QueueId(1)..);
+        io_queues.all(|(queue, _)| self.rested.contains(queue))
+    }
+
+    fn publish_io_queues(&self) {
+        let count = self.io_queues().count();
+        self.io_queue_state.set(count, self.has_rested());
+    }
+
+    pub(in crate::controller) fn has_io_queues(&self) -> bool {
         self.io_queues().next().is_some()
     }
 
     /// The connections of its I/O queues.
-    pub(super) fn io_queues(&self) -> impl Iterator<Item = WakeToken> {
+    pub(in crate::controller) fn io_queues(&self) -> impl Iterator<Item = WakeToken> {
         self.queues.range(QueueId(1)..).map(|(_, &wake)| wake)
     }
 
     /// Records a change of a reservation that the host must learn of. Returns `true` if it has to
     /// be notified now.
-    pub(super) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
+    pub(in crate::controller) fn notify(&mut self, notice: ReservationNotice, nsid: Nsid) -> bool {
         if !self.features.wants(notice, nsid) {
             return false;
         }
@@ -158,14 +175,14 @@ impl Controller {
     }
 
     /// The host has read the notification at the head.
-    pub(super) fn next_reservation_notice(&mut self) {
+    pub(in crate::controller) fn next_reservation_notice(&mut self) {
         if self.reservation_notices.pop() {
             self.events.raise(Event::ReservationLogAvailable);
         }
     }
 
     /// Whether commands other than Fabrics ones may be executed.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(in crate::controller) fn is_ready(&self) -> bool {
         self.configuration.is_enabled() && self.status.is_ready()
     }
 }
@@ -183,7 +200,7 @@ fn is_acceptable(configuration: Configuration) -> bool {
 
 /// The Reservation Notification log of a controller.
 #[derive(Debug, Default)]
-pub(super) struct ReservationNotices {
+pub(in crate::controller) struct ReservationNotices {
     /// Notices so far.
     count: u64,
     /// Those not yet read, oldest first; at most [`Self::ENTRIES_MAX`].
@@ -209,7 +226,7 @@ impl ReservationNotices {
         !self.notices.is_empty()
     }
 
-    pub(super) fn page(&self) -> Vec<u8> {
+    pub(in crate::controller) fn page(&self) -> Vec<u8> {
         let log = match self.notices.front() {
             Some(&(count, notice, nsid)) => {
                 let others = (self.notices.len() - 1).min(usize::from(u8::MAX)) as u8;
@@ -224,10 +241,10 @@ impl ReservationNotices {
 /// The Keep Alive Timer. Any command restarts it (traffic based keep alive), so it runs out after
 /// one to two timeouts without any.
 #[derive(Debug)]
-pub(super) struct KeepAlive {
+pub(in crate::controller) struct KeepAlive {
     timeout_ms: u32,
     deadline: Option<Instant>,
-    pub(super) activity: Activity,
+    pub(in crate::controller) activity: Activity,
 }
 
 impl KeepAlive {
@@ -242,30 +259,30 @@ impl KeepAlive {
     }
 
     /// The timeout in milliseconds, rounded up to the granularity; 0 is none.
-    pub(super) fn timeout_ms(&self) -> u32 {
+    pub(in crate::controller) fn timeout_ms(&self) -> u32 {
         self.timeout_ms
     }
 
-    pub(super) fn set_timeout_ms(&mut self, now: Instant, timeout_ms: u32) {
+    pub(in crate::controller) fn set_timeout_ms(&mut self, now: Instant, timeout_ms: u32) {
         self.timeout_ms = timeout_ms
             .div_ceil(KEEP_ALIVE_GRANULARITY_MS)
             .saturating_mul(KEEP_ALIVE_GRANULARITY_MS);
         self.restart(now);
     }
 
-    pub(super) fn restart(&mut self, now: Instant) {
+    pub(in crate::controller) fn restart(&mut self, now: Instant) {
         self.deadline = match self.timeout_ms {
             0 => None,
             ms => now.checked_add(Duration::from_millis(u64::from(ms))),
         };
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(in crate::controller) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// Whether the timer has expired at `now`. Restarts it if there was traffic.
-    pub(super) fn is_expired(&mut self, now: Instant) -> bool {
+    pub(in crate::controller) fn is_expired(&mut self, now: Instant) -> bool {
         match self.deadline {
             Some(deadline) if deadline <= now => {
                 if !self.activity.take() {

@@ -1,20 +1,21 @@
-//! Aborts: the Abort command asks, as a favour, that a command be given up before it is done.
+//! The Abort command, which requests that a command be ended early. This is best effort.
 //!
 //! Read first: NVM Express Base 2.0, "Abort command".
 //!
-//! A command belongs to the connection that carries it, and an Abort comes on another, the admin
-//! queue. So the subsystem keeps the question, wakes the connection, and completes the Abort when
-//! that has answered. Whether the command was aborted is said by bit 0 of DW0: 0 if it was, 1 if it
-//! was not.
+//! A command belongs to the connection of its I/O queue, and an Abort arrives on the admin queue. So
+//! the subsystem keeps the Abort, wakes the connection of the command, and completes the Abort when
+//! that connection has answered. Bit 0 of DW0 is 0 if the command was aborted, 1 if it was not.
 
-use super::reply::{Answer, Location};
 use super::state::Controller;
-use super::{Completion, Connection, ControllerId, Limits, QueueId, Reply, Subsystem, WakeToken};
+use crate::controller::reply::{Answer, Location};
+use crate::controller::{
+    Completion, Connection, ControllerId, Limits, QueueId, Reply, Subsystem, WakeToken,
+};
 use crate::wire::{Cid, Sqe, StatusCode};
 
 /// Abort commands that are not completed yet.
 #[derive(Debug, Default)]
-pub(super) struct Aborts {
+pub(in crate::controller) struct Aborts {
     /// At most [`Limits::ABORTS_MAX`] for each admin queue.
     standing: Vec<Abort>,
 }
@@ -38,10 +39,10 @@ enum State {
 
 /// What became of a command that was to be aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(in crate::controller) enum Outcome {
     /// It was completed with Command Abort Requested.
     Aborted,
-    /// It was not there, or was too far on.
+    /// It did not exist, or could no longer be aborted.
     NotAborted,
 }
 
@@ -61,7 +62,7 @@ impl Aborts {
     }
 
     /// The next Abort command of this admin queue to complete, and how.
-    pub(super) fn poll(&mut self, issuer: WakeToken) -> Option<(Cid, Completion)> {
+    pub(in crate::controller) fn poll(&mut self, issuer: WakeToken) -> Option<(Cid, Completion)> {
         let found = self.standing.iter().enumerate().find_map(|(at, abort)| {
             let State::Answered(outcome) = abort.state else {
                 return None;
@@ -75,7 +76,7 @@ impl Aborts {
 
     /// Handles the end of a connection: drops its own Aborts, and reports Aborts of its commands as
     /// not done. Returns the admin queues to wake.
-    pub(super) fn forget(
+    pub(in crate::controller) fn forget(
         &mut self,
         connection: WakeToken,
     ) -> impl Iterator<Item = WakeToken> + use<'_> {
@@ -94,7 +95,7 @@ impl Aborts {
 impl Subsystem {
     /// Abort. Asynchronous Event Requests are aborted here; whatever else the admin queue had is
     /// complete already.
-    pub(super) fn abort(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
+    pub(in crate::controller) fn abort(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
         let sq_id = QueueId(sqe.cdw10.get() as u16);
         let victim = Cid((sqe.cdw10.get() >> 16) as u16);
         let controller = self
@@ -128,13 +129,17 @@ impl Subsystem {
 
     /// A command of `connection` that is to be aborted, if there is one; [`Self::answer_abort`]
     /// reports the result.
-    pub(super) fn poll_abort(&self, connection: &Connection) -> Option<Cid> {
+    pub(in crate::controller) fn poll_abort(&self, connection: &Connection) -> Option<Cid> {
         let is_asked = |a: &&Abort| a.carrier == connection.wake && a.state == State::Asked;
         Some(self.aborts.standing.iter().find(is_asked)?.victim)
     }
 
     /// What became of the command that [`Self::poll_abort`] gave.
-    pub(super) fn answer_abort(&mut self, connection: &Connection, outcome: Outcome) {
+    pub(in crate::controller) fn answer_abort(
+        &mut self,
+        connection: &Connection,
+        outcome: Outcome,
+    ) {
         let is_asked = |a: &&mut Abort| a.carrier == connection.wake && a.state == State::Asked;
         if let Some(abort) = self.aborts.standing.iter_mut().find(is_asked) {
             abort.state = State::Answered(outcome);

@@ -2,15 +2,14 @@
 //!
 //! Read first: NVM Express Base 2.0, "Get Features command", "Set Features command".
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use block::{Access, WriteCache};
 
-use super::reply::{self, Answer, DONE, Failure, Location};
+use super::feature_values::TEMPERATURE_DEFAULTS;
 use super::state::Controller;
-use super::{ControllerId, Reply, Subsystem};
-use crate::wire::log::ReservationNotice;
+use crate::controller::reply::{self, Answer, DONE, Failure, Location};
+use crate::controller::{ControllerId, Reply, Subsystem};
 use crate::wire::{Nsid, Sqe, StatusCode, feature};
 
 /// What a feature belongs to.
@@ -95,9 +94,6 @@ const DISCOVERY_FEATURES: [u8; 2] = [
 /// Volatile Write Cache Enable (WCE).
 const WRITE_CACHE_ENABLED: u32 = 1;
 
-/// Temperature thresholds that never trip: over, under.
-const TEMPERATURE_DEFAULTS: [u16; 2] = [0xFFFF, 0];
-
 /// Which value Get Features requests (SEL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Select {
@@ -106,73 +102,13 @@ enum Select {
     Capabilities,
 }
 
-/// The values of a controller's features that are kept nowhere else.
-#[derive(Debug)]
-pub(super) struct Features {
-    arbitration: u32,
-    /// Over and under temperature threshold of the composite temperature, kelvin.
-    temperature_k: [u16; 2],
-    /// Time Limited Error Recovery of namespaces if it is not 0, units of 100 ms.
-    error_recovery: BTreeMap<Nsid, u16>,
-    write_atomicity: u32,
-    timestamp: Option<(u64, Instant)>,
-    /// Advanced Command Retry Enable and the other bytes of Host Behavior Support that hosts may
-    /// set.
-    host_behavior: [u8; 512],
-    /// Reservation Notification Mask of namespaces if it is not 0.
-    notification_masks: BTreeMap<Nsid, u32>,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            arbitration: 0,
-            temperature_k: TEMPERATURE_DEFAULTS,
-            error_recovery: BTreeMap::new(),
-            write_atomicity: 0,
-            timestamp: None,
-            host_behavior: [0; 512],
-            notification_masks: BTreeMap::new(),
-        }
-    }
-}
-
-impl Features {
-    /// Over and under temperature threshold, kelvin.
-    pub(super) fn temperature_thresholds_k(&self) -> [u16; 2] {
-        self.temperature_k
-    }
-
-    /// Whether the host enabled `notice` on `nsid`.
-    pub(super) fn wants(&self, notice: ReservationNotice, nsid: Nsid) -> bool {
-        self.notification_masks.get(&nsid).copied().unwrap_or(0) & notice.mask_bit() == 0
-    }
-
-    /// Removes the settings of a namespace that was removed.
-    pub(super) fn forget(&mut self, nsid: Nsid) {
-        self.error_recovery.remove(&nsid);
-        self.notification_masks.remove(&nsid);
-    }
-
-    /// The Timestamp data structure: milliseconds in 48 bits, then where they come from.
-    fn timestamp(&self, now: Instant) -> Vec<u8> {
-        const SET_BY_HOST: u8 = 0b001 << 1;
-        let (ms, origin) = match self.timestamp {
-            None => (0, 0),
-            Some((ms, set_at)) => {
-                let since = now.saturating_duration_since(set_at).as_millis() as u64;
-                (ms.wrapping_add(since), SET_BY_HOST)
-            }
-        };
-        let mut bytes = ms.to_le_bytes();
-        bytes[6] = origin;
-        bytes[7] = 0;
-        bytes.to_vec()
-    }
-}
-
 impl Subsystem {
-    pub(super) fn get_features(&self, now: Instant, id: ControllerId, sqe: &Sqe) -> Answer {
+    pub(in crate::controller) fn get_features(
+        &self,
+        now: Instant,
+        id: ControllerId,
+        sqe: &Sqe,
+    ) -> Answer {
         let (fid, scope, change) = self.feature(id, sqe)?;
         let select = match sqe.cdw10.get() >> 8 & 0b111 {
             0 => Select::Current,
@@ -208,7 +144,7 @@ impl Subsystem {
         }
     }
 
-    pub(super) fn set_features(
+    pub(in crate::controller) fn set_features(
         &mut self,
         now: Instant,
         id: ControllerId,

@@ -4,22 +4,25 @@
 use std::collections::BTreeMap;
 
 use super::events::Event;
-use super::{PortalNumber, QueueId, Subsystem};
+use crate::controller::{PortalNumber, QueueId, Subsystem};
 use crate::wire::log::AnaState;
+
+/// The ANA group that every namespace is in.
+pub(super) const ANA_GROUP: u32 = 1;
 
 /// The states that are not [`AnaState::Optimized`].
 #[derive(Debug, Default)]
-pub(super) struct Ana {
+pub(in crate::controller) struct Ana {
     states: BTreeMap<PortalNumber, AnaState>,
     change_count: u64,
 }
 
 impl Ana {
-    pub(super) fn state(&self, portal: PortalNumber) -> AnaState {
+    pub(in crate::controller) fn state(&self, portal: PortalNumber) -> AnaState {
         self.states.get(&portal).copied().unwrap_or_default()
     }
 
-    pub(super) fn change_count(&self) -> u64 {
+    pub(in crate::controller) fn change_count(&self) -> u64 {
         self.change_count
     }
 

@@ -11,12 +11,12 @@
 
 use std::collections::VecDeque;
 
-use super::{Completion, Limits};
+use crate::controller::{Completion, Limits};
 use crate::wire::{Cid, StatusCode};
 
 /// The events that a controller can report to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(in crate::controller) enum Event {
     /// Namespaces were added, removed, resized or locked.
     NamespaceAttributeChanged,
     /// The state of an ANA group changed.
@@ -37,7 +37,7 @@ impl Event {
 
     /// The bit that enables it in Asynchronous Event Configuration and announces it in OAES; none
     /// if another feature masks it.
-    pub(super) const fn enable_bit(self) -> Option<u32> {
+    pub(in crate::controller) const fn enable_bit(self) -> Option<u32> {
         match self {
             Self::NamespaceAttributeChanged => Some(1 << 8),
             Self::AnaChange => Some(1 << 11),
@@ -47,7 +47,7 @@ impl Event {
     }
 
     /// The log page with details (LID).
-    pub(super) const fn log_page(self) -> u8 {
+    pub(in crate::controller) const fn log_page(self) -> u8 {
         match self {
             Self::NamespaceAttributeChanged => 0x04,
             Self::AnaChange => 0x0C,
@@ -57,7 +57,7 @@ impl Event {
     }
 
     /// DW0 of the completion: type in bits 2:0, information in bits 15:8, log page in bits 23:16.
-    pub(super) const fn dw0(self) -> u32 {
+    pub(in crate::controller) const fn dw0(self) -> u32 {
         const NOTICE: u32 = 2;
         const COMMAND_SET_SPECIFIC: u32 = 6;
         let (kind, information) = match self {
@@ -80,7 +80,7 @@ enum State {
 
 /// Asynchronous events of one controller.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(in crate::controller) struct Events {
     /// Asynchronous Event Configuration.
     configuration: u32,
     /// The bits of it that may be set.
@@ -95,7 +95,7 @@ pub(super) struct Events {
 impl Events {
     /// Events of which `supported` (bits of Asynchronous Event Configuration) exist, all of them
     /// enabled.
-    pub(super) fn new(supported: u32) -> Self {
+    pub(in crate::controller) fn new(supported: u32) -> Self {
         Self {
             configuration: supported,
             supported,
@@ -105,16 +105,16 @@ impl Events {
         }
     }
 
-    pub(super) fn configuration(&self) -> u32 {
+    pub(in crate::controller) fn configuration(&self) -> u32 {
         self.configuration
     }
 
-    pub(super) fn supported(&self) -> u32 {
+    pub(in crate::controller) fn supported(&self) -> u32 {
         self.supported
     }
 
     /// Sets Asynchronous Event Configuration; bits of events that do not exist are refused.
-    pub(super) fn configure(&mut self, bits: u32) -> Result<(), StatusCode> {
+    pub(in crate::controller) fn configure(&mut self, bits: u32) -> Result<(), StatusCode> {
         if bits & !self.supported != 0 {
             return Err(StatusCode::InvalidField);
         }
@@ -123,7 +123,7 @@ impl Events {
     }
 
     /// Keeps an Asynchronous Event Request.
-    pub(super) fn request(&mut self, cid: Cid) -> Result<(), StatusCode> {
+    pub(in crate::controller) fn request(&mut self, cid: Cid) -> Result<(), StatusCode> {
         if self.requests.len() + self.aborted.len() >= Limits::ASYNC_EVENT_REQUESTS_MAX {
             return Err(StatusCode::AsyncEventLimitExceeded);
         }
@@ -132,7 +132,7 @@ impl Events {
     }
 
     /// Aborts the request `cid`, if it is one that is kept.
-    pub(super) fn abort(&mut self, cid: Cid) -> bool {
+    pub(in crate::controller) fn abort(&mut self, cid: Cid) -> bool {
         let Some(at) = self.requests.iter().position(|&kept| kept == cid) else {
             return false;
         };
@@ -142,13 +142,13 @@ impl Events {
     }
 
     /// Forgets everything, as a controller reset does.
-    pub(super) fn reset(&mut self) {
+    pub(in crate::controller) fn reset(&mut self) {
         *self = Self::new(self.supported);
     }
 
     /// Records an event. Returns `true` if the host has to be notified and no notification was
     /// pending.
-    pub(super) fn raise(&mut self, event: Event) -> bool {
+    pub(in crate::controller) fn raise(&mut self, event: Event) -> bool {
         let is_enabled = event
             .enable_bit()
             .is_none_or(|bit| self.configuration & bit != 0);
@@ -160,7 +160,7 @@ impl Events {
     }
 
     /// The host has read the log page `log_page` without retaining the event.
-    pub(super) fn log_was_read(&mut self, log_page: u8) {
+    pub(in crate::controller) fn log_was_read(&mut self, log_page: u8) {
         for event in Event::ALL {
             if event.log_page() == log_page {
                 self.states[event as usize] = State::Clear;
@@ -169,7 +169,7 @@ impl Events {
     }
 
     /// The next request to complete, and how.
-    pub(super) fn poll(&mut self) -> Option<(Cid, Completion)> {
+    pub(in crate::controller) fn poll(&mut self) -> Option<(Cid, Completion)> {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, StatusCode::AbortRequested.into()));
         }

@@ -1,4 +1,4 @@
-//! The reservation commands, which come on I/O queues.
+//! The reservation commands, which arrive on I/O queues.
 
 use block::Access;
 use zerocopy::{FromBytes, IntoBytes};
@@ -160,7 +160,7 @@ impl Subsystem {
         Ok(self.fence(connection, sqe.cid(), nsid, &before))
     }
 
-    /// Tells the controllers of hosts what happened to their reservations.
+    /// Notifies hosts of changes of their reservations, through all of their controllers.
     fn notify(&mut self, nsid: Nsid, notices: &Notices) {
         for controller in self.controllers.values_mut() {
             for &(host, notice) in notices {

@@ -2,7 +2,12 @@
 //! changes or removes the volume, the target or the session, or stops the server. Each outcome
 //! comes within a bound, and no acknowledged write is lost.
 
+#[path = "../fixture/mod.rs"]
 mod fixture;
+mod host;
+#[expect(dead_code, reason = "the rest is for the tests of portals")]
+#[path = "../iser/peer.rs"]
+mod peer;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,11 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use block::testing::{LateVolume, Lateness};
-use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Status};
-use initiator::{
-    Backoff, CommandError, Device, DeviceOptions, OnLoss, Operation, Queue, Request, Slot,
-    WaitStrategy,
-};
+use block::{BlockSize, ByteRange, Status};
+use host::{Host, Initiator, IserHost, Outcome};
+use initiator::{CommandError, Operation, Slot};
 use scsi::Sense;
 use scsi::host::CommandFailure;
 use server::{
@@ -43,7 +46,7 @@ struct Fixture {
     late: Arc<Managed<LateVolume>>,
     target: &'static str,
     /// None once it has gone.
-    host: Option<(Device, Queue)>,
+    host: Option<Box<dyn Host>>,
 }
 
 impl Fixture {
@@ -63,65 +66,45 @@ impl Fixture {
         server.add_volume(name(), volume).expect("a new name");
         fixture::offer(&server, target, "late", HostPolicy::Local);
         let (server_at, host_at) = addresses();
-        let port = if transport == Transport::NvmeRdma {
-            4420
-        } else {
-            0
+        let port = match transport {
+            Transport::NvmeTcp | Transport::Iscsi => 0,
+            Transport::NvmeRdma => 4420,
+            Transport::Iser => 3260,
         };
         let portal = fixture::portal(transport, (server_at, port));
         let portal = server.add_portal(portal).expect("a free port");
-        let query = match transport {
-            Transport::NvmeTcp => "?ns=1",
-            Transport::NvmeRdma => &format!("?ns=1&rdma=soft&local={host_at}"),
-            Transport::Iscsi | Transport::Iser => "/0",
+        let at_portal = |query| Initiator::connect(&format!("{portal}/{target}{query}"));
+        let host: Box<dyn Host> = match transport {
+            Transport::NvmeTcp => Box::new(at_portal("?ns=1")),
+            Transport::NvmeRdma => {
+                let query = &format!("?ns=1&rdma=soft&local={host_at}");
+                Box::new(at_portal(query))
+            }
+            Transport::Iscsi => Box::new(at_portal("/0")),
+            Transport::Iser => {
+                let from = host::rdma_address(host_at);
+                Box::new(IserHost::connect(from, portal.address))
+            }
         };
-        let url = format!("{portal}/{target}{query}").parse().expect("a URL");
-        let options = DeviceOptions {
-            depth: 8,
-            buffer_bytes: 64 << 10,
-            on_loss: OnLoss::Fail,
-            backoff: Backoff {
-                first: Duration::from_millis(1),
-                max: Duration::from_millis(20),
-                give_up_after: Duration::from_secs(2),
-                ..Backoff::default()
-            },
-            ..DeviceOptions::default()
-        };
-        let mut device = Device::connect(&url, &options).expect("attaches");
-        let queue = device.take_queues().remove(0);
         late.volume().set_lateness(Lateness::Both);
         Self {
             server,
             late,
             target,
-            host: Some((device, queue)),
+            host: Some(host),
         }
     }
 
-    fn queue(&mut self) -> &mut Queue {
-        &mut self.host.as_mut().expect("the host is there").1
-    }
-
-    /// Submits a command on the first blocks, and sends it.
-    fn submit(&mut self, slot: u16, operation: Operation) {
-        let request = Request {
-            slot: Slot(slot),
-            operation,
-            extent: Extent::new(Lba(LBA), Blocks(BLOCKS)),
-        };
-        self.queue().submit(request).expect("the slot is free");
-        let mut done = Vec::new();
-        let polled = self.queue().poll(Instant::now(), &mut done);
-        polled.expect("connected");
-        assert_eq!(done, [], "the volume makes commands wait");
+    fn host(&mut self) -> &mut dyn Host {
+        &mut **self.host.as_mut().expect("the host is there")
     }
 
     /// Submits a write of `byte`, which now waits for its blocks.
     fn write(&mut self, slot: u16, byte: u8) {
-        self.queue().buffer_mut(Slot(slot))[..LEN_BYTES].fill(byte);
+        let slot = Slot(slot);
+        self.host().buffer_mut(slot).fill(byte);
         let waiting = self.late.volume().waiting().len();
-        self.submit(slot, Operation::Write);
+        self.host().submit(slot, Operation::Write);
         let end = Instant::now() + PATIENCE;
         while self.late.volume().waiting().len() == waiting {
             assert!(Instant::now() < end, "the write waits");
@@ -148,17 +131,17 @@ impl Fixture {
     }
 
     /// The outcomes of all commands, which are `N`.
-    fn outcomes<const N: usize>(&mut self) -> [Result<(), CommandError>; N] {
+    fn outcomes<const N: usize>(&mut self) -> [Outcome; N] {
         let mut done = Vec::new();
         while done.len() < N {
-            let waited = self.queue().wait(WaitStrategy::Sleep, PATIENCE, &mut done);
-            assert!(waited.expect("the queue lives") > 0, "no outcome");
+            let more = self.host().wait(PATIENCE);
+            assert_ne!(more, [], "no outcome");
+            done.extend(more);
         }
-        assert_eq!(done.len(), N, "one outcome for each command");
-        std::array::from_fn(|at| done[at].result)
+        done.try_into().expect("one outcome for each command")
     }
 
-    fn outcome(&mut self) -> Result<(), CommandError> {
+    fn outcome(&mut self) -> Outcome {
         let [outcome] = self.outcomes();
         outcome
     }
@@ -175,12 +158,7 @@ impl Fixture {
 
     /// Asserts that no command ends for so long.
     fn assert_waits_for(&mut self, time: Duration) {
-        let mut done = Vec::new();
-        let waited = self.queue().wait(WaitStrategy::Sleep, time, &mut done);
-        assert!(
-            matches!(waited, Ok(0)) && done.is_empty(),
-            "{waited:?} {done:?}"
-        );
+        assert_eq!(self.host().wait(time), []);
     }
 
     fn assert_waits(&mut self) {
@@ -195,17 +173,20 @@ impl Fixture {
         })
     }
 
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < end, "{what}");
-            thread::sleep(Duration::from_millis(1));
+            match &mut self.host {
+                Some(host) => host.pass(),
+                None => thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
 
     /// Asserts that nothing is left of commands and sessions, and that the server still serves
     /// others.
-    fn assert_nothing_is_left(&self) {
+    fn assert_nothing_is_left(&mut self) {
         self.until("leases end", |it| it.late.volume().leases() == 0);
         self.until("sessions end", |it| it.server.sessions().is_empty());
         // What the volume says late is about commands that no longer exist.
@@ -232,13 +213,18 @@ fn name() -> VolumeName {
 
 /// Runs a test over each protocol.
 fn over_each_protocol(test: impl Fn(&mut Fixture)) {
-    for transport in [Transport::NvmeTcp, Transport::NvmeRdma, Transport::Iscsi] {
+    for transport in [
+        Transport::NvmeTcp,
+        Transport::NvmeRdma,
+        Transport::Iscsi,
+        Transport::Iser,
+    ] {
         test(&mut Fixture::new(transport));
     }
 }
 
 /// Asserts that a command failed with what its protocol says for `status` of a volume.
-fn assert_failed(result: Result<(), CommandError>, status: Status) {
+fn assert_failed(result: Outcome, status: Status) {
     match result {
         Err(CommandError::Status(given)) => assert_eq!(given, status.into()),
         Err(CommandError::Scsi(CommandFailure::Status { sense, .. })) => {
@@ -260,12 +246,12 @@ fn a_command_is_answered_when_its_volume_allows() {
         it.assert_waits();
         it.complete(Ok(()));
         assert_eq!(it.outcome(), Ok(()));
-        it.queue().buffer_mut(Slot(0)).fill(0);
-        it.submit(0, Operation::Read);
+        it.host().buffer_mut(Slot(0)).fill(0);
+        it.host().submit(Slot(0), Operation::Read);
         it.until("the read waits", |it| it.late.volume().waiting().len() == 1);
         it.complete(Ok(()));
         assert_eq!(it.outcome(), Ok(()));
-        assert_eq!(it.queue().buffer(Slot(0))[..LEN_BYTES], [7; LEN_BYTES]);
+        assert_eq!(it.host().buffer_mut(Slot(0)), [7; LEN_BYTES]);
         it.write(0, 8);
         it.complete(Err(Status::WriteError));
         assert_failed(it.outcome(), Status::WriteError);
@@ -296,25 +282,31 @@ fn a_filter_holds_back_an_answer_that_comes_late() {
     });
 }
 
+/// With hosts that keep their session until the server ends it.
 #[test]
 fn stopping_waits_for_the_volume_and_answers() {
-    let it = &mut Fixture::new(Transport::NvmeTcp);
-    it.write(0, 7);
-    let stopping = it.stop_meanwhile();
-    it.assert_waits();
-    assert!(!stopping.is_finished(), "a command waits");
-    it.fill(7);
-    it.complete(Ok(()));
-    assert_eq!(it.outcome(), Ok(()));
-    let answered = Instant::now();
-    stopping.join().expect("no panic");
-    assert!(answered.elapsed() < PATIENCE / 2, "it ends at once");
-    assert_eq!(
-        it.blocks(),
-        [7; LEN_BYTES],
-        "what was acknowledged is there"
-    );
-    it.assert_nothing_is_left();
+    for transport in [Transport::NvmeTcp, Transport::NvmeRdma, Transport::Iser] {
+        let it = &mut Fixture::new(transport);
+        it.write(0, 7);
+        let connections = it.server.sessions()[0].connections;
+        let stopping = it.stop_meanwhile();
+        it.assert_waits();
+        assert!(!stopping.is_finished(), "a command waits");
+        // A host that loses one of its queues cancels what is in flight on all of them.
+        assert_eq!(it.server.sessions()[0].connections, connections);
+        it.fill(7);
+        it.complete(Ok(()));
+        assert_eq!(it.outcome(), Ok(()));
+        let answered = Instant::now();
+        stopping.join().expect("no panic");
+        assert!(answered.elapsed() < PATIENCE / 2, "it ends at once");
+        assert_eq!(
+            it.blocks(),
+            [7; LEN_BYTES],
+            "what was acknowledged is there"
+        );
+        it.assert_nothing_is_left();
+    }
 }
 
 /// Our initiator logs out as soon as it is asked to, which ends its commands.

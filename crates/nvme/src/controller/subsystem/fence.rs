@@ -5,19 +5,21 @@
 //!
 //! Connections learn of permits from their own copies. One that is in the middle of a turn while
 //! another host preempts would continue writing for a moment after the preempt was said to be
-//! complete, and the new holder would trust a volume that still changes. So the completion waits
+//! complete, although the new holder relies on that to have the volume to itself. So the completion waits
 //! until each such connection was woken and has called [`Subsystem::acknowledge`], which it does
 //! between two turns.
 
 use std::collections::BTreeSet;
 
 use super::state::Controller;
-use super::{Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken, connected};
+use crate::controller::{
+    Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken, connected,
+};
 use crate::wire::{Cid, Nsid};
 
-/// Fences that stand, and connections that have lost their controller but may not know it yet.
+/// Outstanding fences, and connections that have lost their controller but may not know it yet.
 #[derive(Debug, Default)]
-pub(super) struct Fences {
+pub(in crate::controller) struct Fences {
     /// At most one for each outstanding command.
     standing: Vec<Fence>,
     leaving: BTreeSet<WakeToken>,
@@ -34,12 +36,12 @@ struct Fence {
 
 impl Fences {
     /// These connections were taken from their controllers.
-    pub(super) fn leave(&mut self, connections: impl Iterator<Item = WakeToken>) {
+    pub(in crate::controller) fn leave(&mut self, connections: impl Iterator<Item = WakeToken>) {
         self.leaving.extend(connections);
     }
 
-    /// The connection works by what is true now. Gives the connections whose commands need wait no
-    /// longer.
+    /// The connection has read the present state. Returns the connections whose commands no longer
+    /// wait.
     fn acknowledge(&mut self, connection: WakeToken) -> impl Iterator<Item = WakeToken> {
         self.leaving.remove(&connection);
         self.standing.iter_mut().filter_map(move |fence| {
@@ -63,11 +65,11 @@ impl Fences {
 }
 
 /// What every controller may do with a namespace.
-pub(super) type Permits = Vec<(ControllerId, Permit)>;
+pub(in crate::controller) type Permits = Vec<(ControllerId, Permit)>;
 
 impl Subsystem {
     /// What every controller may do with `nsid` now.
-    pub(super) fn permits(&self, nsid: Nsid) -> Permits {
+    pub(in crate::controller) fn permits(&self, nsid: Nsid) -> Permits {
         self.controllers
             .keys()
             .map(|&id| (id, self.permit(id, nsid)))
@@ -76,7 +78,7 @@ impl Subsystem {
 
     /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once if
     /// no connection lost a permit, otherwise when all connections that did have noticed.
-    pub(super) fn fence(
+    pub(in crate::controller) fn fence(
         &mut self,
         issuer: &Connection,
         cid: Cid,
@@ -94,7 +96,11 @@ impl Subsystem {
     }
 
     /// Completes the Connect that made `connection`.
-    pub(super) fn answer_connect(&mut self, connection: &Connection, cid: Cid) -> Reply {
+    pub(in crate::controller) fn answer_connect(
+        &mut self,
+        connection: &Connection,
+        cid: Cid,
+    ) -> Reply {
         let completion = connected(connection);
         if connection.queue.is_admin() {
             self.fence_leaving((connection.wake, cid), completion)
@@ -105,7 +111,7 @@ impl Subsystem {
 
     /// Completes a command of a connection when no other that was taken from its controller
     /// executes commands any more.
-    pub(super) fn fence_leaving(
+    pub(in crate::controller) fn fence_leaving(
         &mut self,
         command: (WakeToken, Cid),
         completion: Completion,

@@ -2,31 +2,26 @@
 //!
 //! Read first: NVM Express Base 2.0, "Get Log Page command".
 
-use std::collections::{BTreeSet, VecDeque};
-
-use block::Lba;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::identify::ANA_GROUP;
-use super::reply::{self, Answer, Failure, Location};
+use super::Role;
+use super::ana::ANA_GROUP;
 use super::state::Controller;
-use super::subsystem::Role;
-use super::{ControllerId, QueueId, Subsystem, Usage};
+use crate::controller::reply::{self, Answer, Failure, Location};
+use crate::controller::{ControllerId, Subsystem, Usage};
 use crate::wire::log::{
-    AnaGroup, AnaHeader, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, GetLogPage, OffsetType,
-    RetainEvent, SmartLog, lid,
+    AnaGroup, AnaHeader, CommandEffectsLog, FirmwareSlotLog, GetLogPage, OffsetType, RetainEvent,
+    SmartLog, lid,
 };
-use crate::wire::{Cid, Nsid, Sqe, Status, StatusCode, opcode};
+use crate::wire::{Nsid, Sqe, StatusCode, opcode};
 
 /// Composite Temperature, kelvin. Nothing is measured, and no value of the field means that: hosts
 /// show 0 as -273 °C, so this is always room temperature.
 const TEMPERATURE_K: u16 = 298;
-/// Entries of the Error Information log.
-pub(super) const ERROR_ENTRIES_MAX: usize = 64;
 
 impl Subsystem {
-    pub(super) fn get_log_page(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
+    pub(in crate::controller) fn get_log_page(&mut self, id: ControllerId, sqe: &Sqe) -> Answer {
         let fields = GetLogPage::parse(sqe);
         if fields.offset_type != OffsetType::Bytes {
             return Err(StatusCode::InvalidField.at(Location::CDW14));
@@ -231,129 +226,9 @@ fn command_effects() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-/// A failed command, as its entry in the error log describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailedCommand {
-    /// Its identifier.
-    pub cid: Cid,
-    /// The namespace that it named.
-    pub nsid: Nsid,
-    /// Its opcode.
-    pub opcode: u8,
-    /// The first block that it named; 0 if it names none.
-    pub lba: Lba,
-}
-
-/// The Error Information log of a controller.
-#[derive(Debug, Default)]
-pub(super) struct Errors {
-    /// Errors so far.
-    count: u64,
-    /// The latest, newest first; at most [`ERROR_ENTRIES_MAX`].
-    entries: VecDeque<ErrorEntry>,
-}
-
-impl Errors {
-    /// Adds an entry for a command of `queue`.
-    pub(super) fn record(
-        &mut self,
-        queue: QueueId,
-        command: &FailedCommand,
-        status: Status,
-        location: Location,
-    ) {
-        self.count += 1;
-        let mut entry = ErrorEntry::new_zeroed();
-        entry.error_count = U64::new(self.count);
-        entry.sq_id = U16::new(queue.0);
-        entry.cid = U16::new(command.cid.0);
-        entry.status = U16::new(status.field() << 1);
-        entry.location = U16::new(location.field());
-        entry.lba = U64::new(command.lba.0);
-        entry.nsid = U32::new(command.nsid.0);
-        entry.opcode = command.opcode;
-        self.entries.truncate(ERROR_ENTRIES_MAX - 1);
-        self.entries.push_front(entry);
-    }
-
-    fn page(&self) -> Vec<u8> {
-        let mut page: Vec<u8> = self
-            .entries
-            .iter()
-            .flat_map(|entry| entry.as_bytes().iter().copied())
-            .collect();
-        page.resize(ERROR_ENTRIES_MAX * size_of::<ErrorEntry>(), 0);
-        page
-    }
-}
-
-/// The Changed Namespace List of a controller.
-#[derive(Debug, Default)]
-pub(super) struct ChangedNamespaces {
-    /// At most [`Self::ENTRIES_MAX`] plus one, which means too many.
-    nsids: BTreeSet<Nsid>,
-}
-
-impl ChangedNamespaces {
-    const ENTRIES_MAX: usize = 1024;
-
-    pub(super) fn insert(&mut self, nsid: Nsid) {
-        if self.nsids.len() <= Self::ENTRIES_MAX {
-            self.nsids.insert(nsid);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.nsids.clear();
-    }
-
-    fn page(&self) -> Vec<u8> {
-        if self.nsids.len() > Self::ENTRIES_MAX {
-            return crate::wire::identify::namespace_list(std::iter::once(Nsid::ALL));
-        }
-        crate::wire::identify::namespace_list(self.nsids.iter().copied())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_newest_errors_come_first_and_old_ones_fall_off() {
-        let mut errors = Errors::default();
-        for cid in 0..100 {
-            let command = FailedCommand {
-                cid: Cid(cid),
-                nsid: Nsid(1),
-                opcode: opcode::READ,
-                lba: Lba(7),
-            };
-            let status = Status::from(StatusCode::LbaOutOfRange);
-            errors.record(QueueId(3), &command, status, Location::CDW10);
-        }
-        let page = errors.page();
-        assert_eq!(page.len(), 64 * 64);
-        assert_eq!(
-            page[..16],
-            [100, 0, 0, 0, 0, 0, 0, 0, 3, 0, 99, 0, 0x00, 0x81, 40, 0]
-        );
-        assert_eq!(page[63 * 64], 37);
-    }
-
-    #[test]
-    fn more_changed_namespaces_than_fit_are_said_so() {
-        let mut changed = ChangedNamespaces::default();
-        for nsid in 1..=1024 {
-            changed.insert(Nsid(nsid));
-        }
-        assert_eq!(changed.page()[..4], [1, 0, 0, 0]);
-        assert_eq!(changed.page()[4092..], [0, 4, 0, 0]);
-        changed.insert(Nsid(1025));
-        assert_eq!(changed.page()[..8], [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]);
-        changed.clear();
-        assert_eq!(changed.page(), [0; 4096]);
-    }
 
     #[test]
     fn data_units_round_up() {

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use block::Lba;
 
-use super::logs::FailedCommand;
-use super::reply::{Answer, DONE, Failure, Location};
+use super::log_entries::FailedCommand;
 use super::state::Transition;
-use super::{Completion, Connection, ControllerId, QueueId, Reply, Subsystem};
+use crate::controller::reply::{Answer, DONE, Failure, Location};
+use crate::controller::{Completion, Connection, ControllerId, QueueId, Reply, Subsystem};
 use crate::wire::fabrics::{
     Capabilities, Configuration, ConnectData, ConnectSqe, Property, PropertySqe, VERSION_2_0,
     fctype,

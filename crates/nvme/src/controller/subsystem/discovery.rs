@@ -11,10 +11,10 @@ use block::HostIdentity;
 use zerocopy::little_endian::U16;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::Role;
 use super::events::Event;
 use super::state::Controller;
-use super::subsystem::Role;
-use super::{PortalNumber, QueueId, Subsystem};
+use crate::controller::{PortalNumber, QueueId, Subsystem};
 use crate::wire::discovery::{
     AddressFamily, DiscoveryEntry, DiscoveryHeader, RdmaAddress, RdmaProvider, SubsystemType,
     TransportType, text_field,
@@ -46,7 +46,7 @@ pub struct DiscoveryRecord {
     pub portal: PortalNumber,
     /// Entries of an admin queue, at most.
     pub admin_queue_depth_max: u16,
-    /// Who may see the record; `None` is everybody.
+    /// The hosts that may see the record; `None` is all.
     pub visible_to: Option<Arc<dyn HostFilter>>,
 }
 
@@ -56,7 +56,7 @@ impl DiscoveryRecord {
             name: Some(&controller.host.nqn),
             address: controller.origin.address,
         };
-        // A loopback address leads other machines to themselves.
+        // On another machine, a loopback address is that machine's own.
         if self.address.is_loopback() && !controller.origin.local.is_loopback() {
             return false;
         }
@@ -124,20 +124,25 @@ impl fmt::Debug for DiscoveryRecord {
 
 /// The records of a discovery subsystem.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub(in crate::controller) struct Directory {
     records: Vec<DiscoveryRecord>,
     /// Counts the calls that replaced the records.
     generation: u64,
 }
 
 impl Directory {
-    pub(super) fn generation(&self) -> u64 {
+    pub(in crate::controller) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// The log page from `offset` on, up to `len` bytes, as `controller` sees it; and its whole
     /// length.
-    pub(super) fn log(&self, controller: &Controller, offset: u64, len: usize) -> (Vec<u8>, u64) {
+    pub(in crate::controller) fn log(
+        &self,
+        controller: &Controller,
+        offset: u64,
+        len: usize,
+    ) -> (Vec<u8>, u64) {
         const RECORD_BYTES: u64 = size_of::<DiscoveryEntry>() as u64;
         let visible = || {
             self.records
@@ -147,7 +152,7 @@ impl Directory {
         let records = visible().count() as u64;
         let header = DiscoveryHeader::new(controller.discovery_generation, records);
         let end = offset.saturating_add(len as u64);
-        // The header is as long as a record, so the page is a row of pieces of one length.
+        // The header is as long as a record, so the page consists of pieces of one length.
         let first = offset / RECORD_BYTES;
         let mut bytes = Vec::with_capacity(len.min((records as usize + 1) * 1024));
         if first == 0 {

@@ -6,11 +6,12 @@ use block::{Access, WriteCache};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::logs::ERROR_ENTRIES_MAX;
-use super::reply::{self, Answer, Failure, Location};
+use super::ana::ANA_GROUP;
+use super::log_entries::ERROR_ENTRIES_MAX;
 use super::state::{Controller, KEEP_ALIVE_GRANULARITY};
-use super::subsystem::{Namespace, Role};
-use super::{
+use super::{Namespace, Role};
+use crate::controller::reply::{self, Answer, Failure, Location};
+use crate::controller::{
     COMPARE_AND_WRITE_BLOCKS_MAX, COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX,
     ControllerId, Limits, Subsystem,
 };
@@ -22,8 +23,6 @@ use crate::wire::identify::{
 };
 use crate::wire::{Nsid, Sqe, StatusCode};
 
-/// The ANA group that every namespace is in.
-pub(super) const ANA_GROUP: u32 = 1;
 /// Reservation Capabilities (RESCAP): all six types in bits 6:1, Ignore Existing Key as of 1.3 in
 /// bit 7; not through power loss.
 const RESERVATION_CAPABILITIES: u8 = 0xFE;
@@ -36,7 +35,7 @@ const WRITE_CACHE_NOT_PRESENT: u8 = 1 << 5;
 const WRITE_PROTECTED: u8 = 1;
 
 impl Subsystem {
-    pub(super) fn identify(&self, id: ControllerId, sqe: &Sqe) -> Answer {
+    pub(in crate::controller) fn identify(&self, id: ControllerId, sqe: &Sqe) -> Answer {
         let controller = self.controllers.get(&id).ok_or(StatusCode::InternalError)?;
         let structure = sqe.cdw10.get() as u8;
         let first_controller = (sqe.cdw10.get() >> 16) as u16;
@@ -85,7 +84,7 @@ impl Subsystem {
     }
 
     /// The namespace, or Invalid Namespace or Format.
-    pub(super) fn namespace_at(&self, nsid: Nsid) -> Result<&Namespace, Failure> {
+    pub(in crate::controller) fn namespace_at(&self, nsid: Nsid) -> Result<&Namespace, Failure> {
         self.namespaces
             .get(&nsid)
             .ok_or(StatusCode::InvalidNamespaceOrFormat.at(Location::NSID))
@@ -311,7 +310,7 @@ fn command_sets() -> Vec<u8> {
 }
 
 /// `text` in ASCII, padded with blanks.
-pub(super) fn padded<const LEN: usize>(text: &str) -> [u8; LEN] {
+pub(in crate::controller) fn padded<const LEN: usize>(text: &str) -> [u8; LEN] {
     let mut field = [b' '; LEN];
     let printable = text
         .chars()

@@ -1,0 +1,55 @@
+//! What volumes are made of: those that hold others, snapshots and clones.
+
+use server::{Force, ServerError, VolumeName};
+
+use super::{BusyGuard, Engine, EngineError};
+use crate::change::Change;
+use crate::definitions::{DefinitionFault, KindFields, Volume};
+use crate::text::{Size, Text};
+
+impl Engine {
+    /// Adds a volume to a linear volume, which grows by it while hosts use it.
+    pub fn add_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
+        if name == member {
+            return Err(ServerError::MemberOfItself(name.clone()).into());
+        }
+        let _busy = self.shared.busy.enter(name, "change", 0)?;
+        let _member = self.shared.busy.enter(member, "use by another volume", 0)?;
+        let mut store = self.begin();
+        let (from, new) = (self.defined_volume(name)?, self.defined_volume(member)?);
+        let is_free = self.read().check_free(std::iter::once(member.as_str()));
+        is_free.map_err(|fault| DefinitionFault::parent(name, fault))?;
+        self.server().check_new_member(name, member)?;
+        let to = Volume {
+            size: Size(from.size.0.saturating_add(new.size.0)),
+            kind: KindFields(from.kind.0.with_member(member.as_str())),
+            ..from
+        };
+        to.check(name)?;
+        let mut with_member = self.read().clone();
+        with_member.volumes.insert(Text(name.clone()), to.clone());
+        with_member.check_all_parents()?;
+        let change = Change::SetVolume(Text(name.clone()), to);
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
+    /// Checks what a new volume is made of. Those volumes take no other change until the returned
+    /// guards drop.
+    pub(super) fn enter_parents(
+        &self,
+        name: &VolumeName,
+        volume: &Volume,
+    ) -> Result<Vec<BusyGuard<'_>>, EngineError> {
+        let check = self.read().check_new_parents(name, volume);
+        check.map_err(|fault| DefinitionFault::parent(name, fault))?;
+        let parents = volume.parents().iter().filter_map(|of| of.parse().ok());
+        let enter = |parent: VolumeName| {
+            // A volume that holds others is offline as long as one of them is.
+            if !volume.kind.0.holds_members() {
+                self.guard_contents(&parent)?;
+            }
+            self.shared.busy.enter(&parent, "use by another volume", 0)
+        };
+        parents.map(enter).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Options of `ramport portal`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use control::Portal;
+
+use super::{examples, parse_portal};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PortalVerb {
+    /// Open a portal
+    #[command(visible_alias = "open", after_help = examples::PORTAL_CREATE)]
+    Create(PortalArgs),
+    /// List portals
+    #[command(visible_alias = "ls", after_help = examples::PORTAL_LIST)]
+    List,
+    /// Show a portal
+    #[command(after_help = examples::PORTAL_SHOW)]
+    Show(PortalArgs),
+    /// Start or stop serving the same targets over RDMA at a portal's address; choose adapter or
+    /// software
+    #[command(after_help = examples::PORTAL_SET)]
+    Set(PortalSetArgs),
+    /// Close a portal
+    #[command(visible_aliases = ["rm", "close"], after_help = examples::PORTAL_REMOVE)]
+    Remove(PortalRemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalRemoveArgs {
+    #[command(flatten)]
+    pub(crate) portal: PortalArgs,
+    /// Even if it has connections, which end
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalArgs {
+    /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
+    /// portal group 2; over RDMA nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw
+    /// for adapter only or ?rdma=soft for software only
+    #[arg(value_parser = parse_portal)]
+    pub(crate) url: Portal,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortalSetArgs {
+    /// URL of a portal over TCP, or of a portal over RDMA to change its provider
+    #[arg(value_parser = parse_portal)]
+    pub(crate) url: Portal,
+    /// Serve the same targets over RDMA too, at the same address and port; or with which provider
+    #[arg(long, value_name = "on|off|auto|hw|soft")]
+    pub(crate) rdma: RdmaSwitch,
+    /// Stop serving over RDMA even if hosts are connected
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RdmaSwitch {
+    /// Serve over RDMA, as auto if it was off
+    On,
+    /// Do not serve over RDMA
+    Off,
+    /// Use the adapter with this address; if there is none, use software
+    Auto,
+    /// Use an adapter only
+    Hw,
+    /// Use software RDMA
+    Soft,
+}

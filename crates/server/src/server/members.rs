@@ -1,0 +1,156 @@
+//! Volumes that hold others: nothing else may use what they are made of.
+
+use std::sync::Arc;
+
+use volume::{Extendable, Member, VolumeError, VolumeKind};
+
+use super::targets::VolumeChange;
+use super::volumes::volume_error;
+use super::{Server, State};
+use crate::info::list;
+use crate::{ServerError, VolumeName};
+
+impl Server {
+    /// Adds a volume to a linear volume while that is in use, and notifies attached hosts of the new
+    /// size.
+    ///
+    /// # Errors
+    /// If one of the two does not exist, the new member is used otherwise, or it does not fit.
+    pub fn add_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
+        let mut state = self.state();
+        let add = |volume: &dyn Extendable, new| volume.add_member(new);
+        state.with_new_member(name, member, add)?;
+        state.holders.insert(member.clone(), name.clone());
+        state.notify_hosts(name, VolumeChange::Capacity);
+        Ok(())
+    }
+
+    /// Checks what [`add_member`](Self::add_member) checks.
+    ///
+    /// # Errors
+    /// Those of [`add_member`](Self::add_member).
+    pub fn check_new_member(
+        &self,
+        name: &VolumeName,
+        member: &VolumeName,
+    ) -> Result<(), ServerError> {
+        let check = |volume: &dyn Extendable, new| volume.check_addition(&new);
+        self.state().with_new_member(name, member, check)
+    }
+
+    /// The volumes that `name` is to hold, in their order.
+    pub(super) fn members(
+        &self,
+        name: &VolumeName,
+        kind: &VolumeKind,
+    ) -> Result<Vec<Member>, ServerError> {
+        let member = |of: &String| {
+            Ok(Member {
+                name: of.clone(),
+                volume: self.parent(name, of)?,
+            })
+        };
+        kind.parents().iter().map(member).collect()
+    }
+}
+
+impl State {
+    /// Calls `add` with a linear volume and a volume that it may hold.
+    fn with_new_member(
+        &self,
+        name: &VolumeName,
+        member: &VolumeName,
+        add: impl FnOnce(&dyn Extendable, Member) -> Result<(), VolumeError>,
+    ) -> Result<(), ServerError> {
+        self.check_running()?;
+        let volume = &self.volume(name)?.volume;
+        let new = Member {
+            name: member.to_string(),
+            volume: Arc::clone(&self.volume(member)?.volume),
+        };
+        self.check_not_held(name)?;
+        self.check_free(name, member)?;
+        if member == name || self.is_below(name, member) {
+            return Err(ServerError::MemberOfItself(name.clone()));
+        }
+        let extendable = volume.storage().extendable().ok_or(VolumeError::NotLinear);
+        let added = extendable.and_then(|extendable| add(extendable, new));
+        added.map_err(|error| volume_error(error, name, &volume.storage().spec()))
+    }
+
+    /// Notes what a new volume holds.
+    pub(super) fn hold_members(&mut self, holder: &VolumeName, kind: &VolumeKind) {
+        if kind.holds_members() {
+            let members = kind
+                .parents()
+                .iter()
+                .filter_map(|member| member.parse().ok());
+            self.holders
+                .extend(members.map(|member| (member, holder.clone())));
+        }
+    }
+
+    /// Checks that no other volume holds a volume.
+    pub(super) fn check_not_held(&self, name: &VolumeName) -> Result<(), ServerError> {
+        match self.holders.get(name) {
+            Some(holder) => Err(ServerError::Held {
+                volume: name.clone(),
+                holder: holder.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a volume which is about to exist may hold what it is made of. What changed while it
+    /// was created is noticed here, under the lock.
+    pub(super) fn check_members(
+        &self,
+        name: &VolumeName,
+        kind: &VolumeKind,
+    ) -> Result<(), ServerError> {
+        if kind.holds_members() {
+            for member in kind
+                .parents()
+                .iter()
+                .filter_map(|member| member.parse().ok())
+            {
+                self.volume(&member)?;
+                self.check_free(name, &member)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that `holder` may hold a volume: no target offers it, and no other volume holds it.
+    fn check_free(&self, holder: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
+        self.check_not_held(member)?;
+        let attachments = self.attachments(member);
+        if attachments.is_empty() {
+            return Ok(());
+        }
+        Err(ServerError::MemberOffered {
+            volume: member.clone(),
+            holder: holder.clone(),
+            targets: list(attachments.iter().map(|place| &place.target)),
+        })
+    }
+
+    /// Whether a volume is made of `name`, by way of others or directly.
+    fn is_below(&self, name: &VolumeName, of: &VolumeName) -> bool {
+        let Ok(handle) = self.volume(of) else {
+            return false;
+        };
+        let kind = handle.volume.storage().spec().kind;
+        let mut parents = kind
+            .parents()
+            .iter()
+            .filter_map(|parent| parent.parse().ok());
+        parents.any(|parent: VolumeName| parent == *name || self.is_below(name, &parent))
+    }
+
+    /// A volume with those that hold it, directly or by way of others.
+    pub(super) fn with_holders(&self, name: &VolumeName) -> Vec<VolumeName> {
+        let next = |below: &VolumeName| self.holders.get(below).cloned();
+        std::iter::successors(Some(name.clone()), next).collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! What a composite is made of.
+
+use std::sync::{Arc, OnceLock};
+
+use block::BlockSize;
+use memory::Store;
+
+use crate::managed::Member;
+use crate::{ByteSize, VolumeError, VolumeSpec};
+
+/// The members of a composite in their order. Members are only added.
+#[derive(Debug)]
+pub(super) struct Members(Box<[OnceLock<Member>]>);
+
+impl Members {
+    pub(super) fn new(members: Vec<Member>) -> Self {
+        let places = Self(
+            (0..VolumeSpec::MEMBERS_MAX)
+                .map(|_| OnceLock::new())
+                .collect(),
+        );
+        for (index, member) in members.into_iter().enumerate() {
+            places.add(index, member);
+        }
+        places
+    }
+
+    /// Fills the free place `index`, before any block is there.
+    pub(super) fn add(&self, index: usize, member: Member) {
+        let added = self.0[index].set(member);
+        added.expect("members are added one at a time");
+    }
+
+    pub(super) fn get(&self, index: usize) -> &Member {
+        self.0[index]
+            .get()
+            .expect("only members that exist have blocks")
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.0.iter().map_while(OnceLock::get)
+    }
+}
+
+impl Member {
+    pub(super) fn size(&self) -> ByteSize {
+        self.volume.storage().spec().size
+    }
+
+    pub(super) fn check_blocks(&self, block_size: BlockSize) -> Result<(), VolumeError> {
+        let own = self.volume.geometry().block_size;
+        if own == block_size {
+            return Ok(());
+        }
+        Err(VolumeError::OtherBlocks {
+            given_bytes: block_size.bytes(),
+            parent_bytes: own.bytes(),
+        })
+    }
+
+    /// Why it is offline, for people.
+    pub(super) fn problem(&self) -> String {
+        match self.volume.storage().problem() {
+            Some(problem) => format!("member {} is offline: {problem}", self.name),
+            None => format!("member {} is offline", self.name),
+        }
+    }
+
+    /// The store of a member that never makes commands wait and whose bytes can be pinned.
+    pub(super) fn store(&self) -> Option<&Arc<Store>> {
+        self.volume.pinned()?;
+        self.volume.storage().store()
+    }
+}

@@ -1,0 +1,2 @@
+# shellcheck shell=bash
+# It has a daemon of its own.

@@ -1,0 +1,2 @@
+# shellcheck shell=bash
+# The examples start the daemon.

@@ -1,0 +1,2 @@
+# shellcheck shell=bash
+. "$DOCUMENTS_ROOT/tests/docs/before/session.sh"
