@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::definitions::{Definitions, Host, Target, Volume};
 use crate::readable::Readable;
 use crate::reservations::TargetReservations;
-use crate::saved_state::ShutdownSave;
+use crate::shutdown_save::ShutdownSave;
 use crate::text::{Portal, Text};
 
 /// One definition set or removed.

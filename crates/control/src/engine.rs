@@ -15,6 +15,7 @@ mod members;
 mod portals;
 mod rdma;
 mod restore;
+mod save_states;
 mod saver;
 mod saves;
 mod shortage;
@@ -64,7 +65,8 @@ pub use views::{
 };
 
 use busy::{Busy, BusyGuard};
-use saves::{SaveStates, SaveThread};
+use save_states::SaveStates;
+use saves::SaveThread;
 
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone)]

@@ -18,6 +18,7 @@ mod readable;
 mod reservations;
 mod saved_state;
 mod secret_file;
+mod shutdown_save;
 mod store;
 #[cfg(test)]
 mod testing;

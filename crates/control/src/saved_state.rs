@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use server::{Reservations, TargetName, VolumeName};
-use uuid::Uuid;
 use volume::SaveId;
 
 use crate::change::Change;
 use crate::definitions::Definitions;
 use crate::reservations::TargetReservations;
+use crate::shutdown_save::ShutdownSave;
 use crate::text::Text;
 
 /// The contents of the state file.
@@ -25,16 +24,6 @@ pub(crate) struct SavedState {
 /// here any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShutdownSaves(BTreeMap<Text<VolumeName>, ShutdownSave>);
-
-/// A save of a volume that nobody has written to since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShutdownSave {
-    /// See [`SaveId`].
-    lineage: Uuid,
-    /// See [`SaveId`].
-    sequence: u64,
-}
 
 /// Reservations by target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,18 +43,6 @@ impl SavedState {
         changes.extend(self.reservations.as_changes());
         changes.extend(self.shutdown_saves.as_changes());
         changes
-    }
-}
-
-impl From<SaveId> for ShutdownSave {
-    fn from(SaveId { lineage, sequence }: SaveId) -> Self {
-        Self { lineage, sequence }
-    }
-}
-
-impl From<ShutdownSave> for SaveId {
-    fn from(ShutdownSave { lineage, sequence }: ShutdownSave) -> Self {
-        Self { lineage, sequence }
     }
 }
 

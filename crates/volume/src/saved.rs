@@ -544,6 +544,9 @@ impl Steps<'_> {
     }
 }
 
+/// What is done with bytes of the volume, which begin at an offset.
+type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> Result<(), RestoreError> + 'a;
+
 /// A file, and what to do if it is damaged.
 struct Restoration<'a> {
     image: Image<File>,
@@ -568,16 +571,15 @@ impl Restoration<'_> {
     fn read(
         &self,
         steps: &mut Steps<'_>,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), RestoreError>,
+        each: &mut TakeBytes<'_>,
     ) -> Result<Damage, RestoreError> {
         let mut damage = Damage::default();
         let read = self.image.read(&mut |chunk: Chunk<'_>| {
-            let done = match chunk.bytes {
-                Some(bytes) => each(chunk.range.offset, bytes),
-                None => {
-                    damage.add(chunk.range);
-                    Ok(())
-                }
+            let done = if let Some(bytes) = chunk.bytes {
+                each(chunk.range.offset, bytes)
+            } else {
+                damage.add(chunk.range);
+                Ok(())
             };
             done.and_then(|()| steps.take(chunk.range.len))
                 .map_err(Failure::Restore)

@@ -414,9 +414,10 @@ async fn restore_volume(
     body: Bytes,
 ) -> Answer<RestoredView> {
     let request: RestoreRequest = read(&body)?;
-    let if_damaged = match request.zero_damaged {
-        true => IfDamaged::Zeros,
-        false => IfDamaged::Refuse,
+    let if_damaged = if request.zero_damaged {
+        IfDamaged::Zeros
+    } else {
+        IfDamaged::Refuse
     };
     call(engine, move |engine| {
         let file = request.file.as_deref();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use server::{Force, PortalDefinition, Server, ServerError, VolumeName};
 
-use super::saves::SaveStates;
+use super::save_states::SaveStates;
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};

@@ -4,7 +4,6 @@
 mod schedule;
 mod view;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,76 +15,16 @@ use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, Sa
 use volume::{Wanted, WriteError};
 
 use super::busy::BusyGuard;
+use super::save_states::Restoration;
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{AfterCrash, Volume};
-use crate::saved_state::SavedState;
+use crate::definitions::Volume;
 use crate::text::Text;
 
 pub(super) use schedule::SaveThread;
 pub use view::{
     DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
 };
-
-/// What is known of the saves of each volume.
-#[derive(Debug, Default)]
-pub(super) struct SaveStates(BTreeMap<VolumeName, SaveState>);
-
-#[derive(Debug, Default)]
-struct SaveState {
-    /// The save that its contents come from, or were last saved as.
-    id: Option<SaveId>,
-    /// When it was last to be saved regularly.
-    attempted: Option<Instant>,
-    /// The last save that succeeded, and how long it took if that was in this process.
-    last: Option<(Saved, Option<Duration>)>,
-    /// Why the last save or restoration failed.
-    failure: Option<String>,
-    restoration: Restoration,
-}
-
-/// Whether a volume is to be restored by the daemon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Restoration {
-    #[default]
-    None,
-    /// To this save, or to any.
-    Planned(Option<SaveId>),
-}
-
-impl SaveStates {
-    /// The volumes that are to be restored when the daemon starts: those that were saved when it
-    /// was last shut down, and those whose definition says so.
-    pub(super) fn at_start(saved: &SavedState) -> Self {
-        let volumes = saved.definitions.volumes.iter();
-        let plan = volumes.filter_map(|(name, volume)| {
-            let saving = volume.save.as_ref()?;
-            let only = saved.shutdown_saves.of(&name.0);
-            let is_planned = only.is_some() || saving.after_crash == AfterCrash::Restore;
-            let state = SaveState {
-                restoration: Restoration::Planned(only),
-                ..SaveState::default()
-            };
-            is_planned.then(|| (name.0.clone(), state))
-        });
-        Self(plan.collect())
-    }
-
-    /// Whether a volume waits for its restoration, or is being restored.
-    pub(super) fn is_planned(&self, name: &VolumeName) -> bool {
-        let state = self.0.get(name);
-        state.is_some_and(|state| state.restoration != Restoration::None)
-    }
-
-    /// Forgets a volume.
-    pub(super) fn remove(&mut self, name: &VolumeName) {
-        self.0.remove(name);
-    }
-
-    fn of(&mut self, name: &VolumeName) -> &mut SaveState {
-        self.0.entry(name.clone()).or_default()
-    }
-}
 
 /// A save in progress, of which there is one for each volume.
 struct SaveTurn<'a> {
@@ -205,12 +144,7 @@ impl Engine {
     /// Restores what is planned, one volume after the other.
     fn restore_planned(&self) {
         loop {
-            let planned = self.saves().0.iter().find_map(|(name, state)| {
-                let Restoration::Planned(only) = state.restoration else {
-                    return None;
-                };
-                Some((name.clone(), only))
-            });
+            let planned = self.saves().next_planned();
             let Some((name, only)) = planned else { return };
             let failure = self.restore_as_planned(&name, only).err();
             if self.shared.save_thread.is_stopping() {

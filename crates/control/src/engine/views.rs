@@ -14,7 +14,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
-use super::saves::{SaveStates, SaveView};
+use super::save_states::SaveStates;
+use super::saves::SaveView;
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,

@@ -262,6 +262,11 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("writes", statistics(&volume.statistics.write)),
     ]);
     output::fields(&fields)?;
+    warn(volume)
+}
+
+/// What hosts or saves of a volume suffer from.
+fn warn(volume: &VolumeView) -> Result<(), Failure> {
     if let Some(problem) = &volume.problem {
         let hint = if volume.kind.0.holds_members() {
             ""

@@ -39,6 +39,13 @@ fn path() -> PathBuf {
     "/var/lib/ramport/state".into()
 }
 
+fn saving(fault: SavingFault) -> DefinitionFault {
+    DefinitionFault::Saving {
+        volume: volume(),
+        fault,
+    }
+}
+
 fn denied() -> io::Error {
     io::Error::other("Permission denied")
 }
@@ -160,10 +167,6 @@ fn messages_of_a_rest_interface_that_is_not_offered() {
 #[test]
 fn messages_of_definitions_that_cannot_be() {
     let owner = || ChapOwner::Host(host());
-    let saving = |fault| DefinitionFault::Saving {
-        volume: volume(),
-        fault,
-    };
     let faults = every_variant!(DefinitionFault {
         DefinitionFault::TwoPolicies { .. } => [DefinitionFault::TwoPolicies { target: target() }],
         DefinitionFault::UndefinedVolume { .. } => [DefinitionFault::UndefinedVolume {

@@ -8,8 +8,8 @@ use server::VolumeName;
 use utoipa::ToSchema;
 use volume::{Restored, Saved};
 
-use super::SaveStates;
 use crate::definitions::{AfterCrash, Saving};
+use crate::engine::save_states::SaveStates;
 use crate::text::{Period, Text};
 
 /// Where a volume is to be saved.
@@ -158,7 +158,7 @@ impl RestoredView {
 impl SaveStates {
     /// How a volume is saved, as its definition says.
     pub(in crate::engine) fn view(&self, name: &VolumeName, saving: &Saving) -> SaveView {
-        let state = self.0.get(name);
+        let state = self.get(name);
         let last = state.and_then(|state| state.last.as_ref());
         SaveView {
             to: saving.to.clone(),
