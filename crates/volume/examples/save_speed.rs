@@ -1,6 +1,6 @@
 //! What saving and restoring cost: the figures of `docs/design/0020-saves.md`.
 //!
-//! `cargo run --release -p volume --example save_speed FOLDER [GIB]`
+//! `cargo run --release -p volume --example save_speed FOLDER [MIB]`
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people to read")]
 
@@ -31,13 +31,13 @@ impl Completions for Nobody {
 fn main() {
     let mut words = std::env::args().skip(1);
     let folder = words.next().expect("a folder");
-    let gib = words.next();
-    let gib: f64 = gib.map_or(1.0, |word| word.parse().expect("a number of GiB"));
-    let len_bytes = (gib * 1024.0) as u64 * MIB as u64;
+    let mib = words.next();
+    let mib: u64 = mib.map_or(1024, |word| word.parse().expect("a number of MiB"));
+    let len_bytes = mib * MIB as u64;
     let path = Path::new(&folder).join("save_speed.save");
     for noise_bytes in NOISE {
         let data = data(noise_bytes);
-        println!("{noise_bytes} of 4096 bytes are noise, {gib} GiB");
+        println!("{noise_bytes} of 4096 bytes are noise, {mib} MiB");
         plain(&path, &data, len_bytes);
         let volume = filled(&data, len_bytes);
         save(&path, &volume, len_bytes);
@@ -137,12 +137,12 @@ fn save(path: &Path, volume: &Arc<dyn ManagedVolume>, len_bytes: u64) {
     });
     for (what, mut sorted) in [("alone", quiet), ("during a save", busy)] {
         sorted.sort();
-        let at = |share: f64| sorted[(sorted.len() as f64 * share) as usize].as_secs_f64() * 1e6;
+        let at = |per_mille| sorted[sorted.len() * per_mille / 1000].as_secs_f64() * 1e6;
         println!(
             "  writes of 4 KiB {what}: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us",
-            at(0.5),
-            at(0.99),
-            at(0.999)
+            at(500),
+            at(990),
+            at(999)
         );
     }
 }

@@ -177,6 +177,10 @@ type SaveGauge = (
     fn(&crate::SaveView) -> Option<f64>,
 );
 
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "OpenMetrics has floating-point numbers"
+)]
 const SAVE_GAUGES: [SaveGauge; 4] = [
     (
         "ramport_volume_save_timestamp_seconds",

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::definitions::Definitions;
+use crate::definitions::{AfterCrash, Definitions};
 use crate::engine::{Contents, LostContents, VolumePatch, VolumeState, VolumeView};
 use crate::testing::{Folder, server_config};
 

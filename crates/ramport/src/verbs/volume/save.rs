@@ -1,6 +1,7 @@
 //! `ramport volume save`, `restore`, `set` and `acknowledge`.
 
 use std::path::absolute;
+use std::time::Duration;
 
 use control::{
     Client, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
@@ -58,11 +59,11 @@ fn save(daemon: &Daemon, args: &SaveArgs) -> Result<(), Failure> {
     }
     let SavedView { file, save } = saved;
     output::line(format_args!(
-        "volume {} is saved to {file}: {} of data in {}, {:.1} s",
+        "volume {} is saved to {file}: {} of data in {}, {:.1?}",
         args.name,
         bytes(save.held_bytes),
         bytes(save.file_bytes),
-        save.duration_ms.unwrap_or_default() as f64 / 1000.0
+        Duration::from_millis(save.duration_ms.unwrap_or_default())
     ))
 }
 
@@ -157,7 +158,7 @@ pub(super) fn last_save(save: &SaveView) -> String {
         held_bytes,
         sequence,
     } = last;
-    let took = duration_ms.map(|ms| format!(", took {:.1} s", ms as f64 / 1000.0));
+    let took = duration_ms.map(|ms| format!(", took {:.1?}", Duration::from_millis(ms)));
     format!(
         "number {sequence}, {} ago: {} of data in {}{}",
         age(*moment_unix_s),
