@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::definitions::{Definitions, Host, Target, Volume};
 use crate::readable::Readable;
 use crate::reservations::TargetReservations;
+use crate::shutdown_save::ShutdownSave;
 use crate::text::{Portal, Text};
 
 /// One definition set or removed.
@@ -39,6 +40,8 @@ pub enum Change {
     RemoveTarget(Text<TargetName>),
     /// What is kept of an iSCSI target's reservations; nothing, where empty.
     SetReservations(Text<TargetName>, TargetReservations),
+    /// What a volume was saved as at the last shutdown, until it is restored.
+    SetShutdownSave(Text<VolumeName>, Option<ShutdownSave>),
     /// What the identifiers of disks are derived from; it is kept, so that they stay.
     SetMachine(Uuid),
 }
@@ -78,8 +81,8 @@ impl Definitions {
                 self.targets.remove(&name);
             }
             Change::SetMachine(machine) => self.machine = Some(machine),
-            // Reservations are not part of the definitions.
-            Change::SetReservations(..) => {}
+            // These are not part of the definitions.
+            Change::SetReservations(..) | Change::SetShutdownSave(..) => {}
         }
     }
 
@@ -184,6 +187,7 @@ impl fmt::Display for Described<'_> {
             }
             Change::RemoveTarget(name) => write!(f, "- target {name}"),
             Change::SetReservations(name, _) => write!(f, "~ reservations of target {name}"),
+            Change::SetShutdownSave(name, _) => write!(f, "~ shutdown save of volume {name}"),
             Change::SetMachine(machine) => write!(f, "~ machine: {machine}"),
         }
     }

@@ -22,6 +22,7 @@ mod identity;
 mod kind;
 mod parent_fault;
 mod parents;
+mod saving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,6 +43,7 @@ pub use filters::{
 pub use identity::Identity;
 pub use kind::KindFields;
 pub use parent_fault::ParentFault;
+pub use saving::{AfterCrash, Saving, SavingFault};
 
 use crate::text::{Portal, Size, Text};
 
@@ -104,6 +106,9 @@ pub struct Volume {
     /// Filters that slow commands down or make them fail.
     #[serde(default, skip_serializing_if = "Filters::is_empty")]
     pub filters: Filters,
+    /// When and where it is saved, for a RAM volume; absent: on request alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<Saving>,
 }
 
 /// Bytes in a block.
@@ -335,6 +340,13 @@ impl fmt::Display for Nsid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Reads a field that may be null, and that means something else where it is absent.
+pub(crate) fn some<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    field: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(field).map(Some)
 }
 
 #[expect(

@@ -17,7 +17,9 @@ mod portals;
 mod rdma;
 mod remote;
 mod restore;
+mod save_states;
 mod saver;
+mod saves;
 mod shortage;
 mod snapshots;
 mod steps;
@@ -36,7 +38,7 @@ use uuid::Uuid;
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, Step, plan};
-use crate::saved_state::{SavedReservations, SavedState};
+use crate::saved_state::{SavedReservations, SavedState, ShutdownSaves};
 use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
@@ -50,6 +52,9 @@ pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
 pub(crate) use remote::RemoteWatch;
 pub use restore::RestoreError;
+pub use saves::{
+    DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+};
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;
 pub(crate) use top::Reading;
@@ -65,6 +70,8 @@ pub use views::{
 };
 
 use busy::{Busy, BusyGuard};
+use save_states::SaveStates;
+use saves::SaveThread;
 
 /// Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
@@ -83,9 +90,15 @@ struct Shared {
     reservations: Mutex<SavedReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
+    saves: Mutex<SaveStates>,
+    /// Written by the holder of `store` alone.
+    shutdown_saves: Mutex<ShutdownSaves>,
+    save_thread: SaveThread,
     /// Why the portals that could not be opened are closed.
     closed: Mutex<BTreeMap<PortalDefinition, String>>,
     busy: Busy,
+    /// Volumes that are being saved, which may be changed meanwhile.
+    saving: Busy,
     since: SystemTime,
 }
 
@@ -107,6 +120,8 @@ impl Starting {
     pub fn finish(self) -> Result<Engine, OpenError> {
         self.engine.begin().settle()?;
         saver::start(&self.engine, self.feed).map_err(OpenError::Thread)?;
+        let saves = self.engine.shared.save_thread.start(&self.engine);
+        saves.map_err(OpenError::Thread)?;
         Ok(self.engine)
     }
 }
@@ -133,17 +148,20 @@ impl Engine {
         let machine = Some(settle_machine(&mut store, &mut saved)?);
         let server = Server::start(ServerConfig { machine, ..config })?;
         let feed = server.reservation_feed();
-        let closed = restore::restore(&server, &saved, lost_contents)?;
+        let saves = SaveStates::at_start(&saved);
+        let closed = restore::restore(&server, &saved, lost_contents, &saves)?;
         let SavedState {
             definitions,
             reservations,
+            shutdown_saves,
         } = saved;
         let volumes = definitions.volumes.iter();
         let lost: BTreeSet<_> = volumes
             .filter(|(_, volume)| !volume.kind.0.is_persistent())
             .map(|(name, _)| name.0.clone())
             .collect();
-        lost_contents.log(&lost);
+        let unplanned = lost.iter().filter(|name| !saves.is_planned(name));
+        lost_contents.log(&unplanned.cloned().collect());
         let engine = Self {
             shared: Arc::new(Shared {
                 server,
@@ -151,8 +169,12 @@ impl Engine {
                 definitions: RwLock::new(definitions),
                 reservations: Mutex::new(reservations),
                 lost: Mutex::new(lost),
+                saves: Mutex::new(saves),
+                shutdown_saves: Mutex::new(shutdown_saves),
+                save_thread: SaveThread::default(),
                 closed: Mutex::new(closed),
                 busy: Busy::default(),
+                saving: Busy::default(),
                 since: SystemTime::now(),
             }),
         };
@@ -195,6 +217,16 @@ impl Engine {
     fn lost(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
         let lost = self.shared.lost.lock();
         lost.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saves(&self) -> MutexGuard<'_, SaveStates> {
+        let saves = self.shared.saves.lock();
+        saves.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shutdown_saves(&self) -> MutexGuard<'_, ShutdownSaves> {
+        let saves = self.shared.shutdown_saves.lock();
+        saves.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn closed(&self) -> MutexGuard<'_, BTreeMap<PortalDefinition, String>> {
@@ -263,13 +295,16 @@ impl Engine {
             if let Change::RemoveVolume(name) = &change {
                 // A later volume of this name has lost nothing.
                 self.lost().remove(&name.0);
+                self.saves().remove(&name.0);
             }
             if let Change::RemovePortal(portal) = &change {
                 self.closed().remove(&portal.0.0);
             }
             self.reservations().make(&change);
+            self.shutdown_saves().make(&change);
             definitions.make(change);
         }
+        self.shared.save_thread.wake();
     }
 
     /// What the state file has to hold.
@@ -277,6 +312,7 @@ impl Engine {
         SavedState {
             definitions: self.read().clone(),
             reservations: self.reservations().clone(),
+            shutdown_saves: self.shutdown_saves().clone(),
         }
     }
 

@@ -18,6 +18,7 @@ mod readable;
 mod reservations;
 mod saved_state;
 mod secret_file;
+mod shutdown_save;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -29,17 +30,18 @@ pub use api::{
 };
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
-    Access, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError, DelayFilter,
-    FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity, KindFields,
-    MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Secret, SecretFileError, Target,
-    ToldBy, Volume,
+    Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
+    DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
+    KindFields, MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Saving, SavingFault,
+    Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView, Engine,
-    EngineError, Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState,
-    KindView, LostContents, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
-    PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, SessionFigures, SessionView, Starting,
+    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView,
+    DamagedRange, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
+    IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, NamespaceView, NewCopy,
+    NewSnapshots, OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest,
+    RestoredView, SaveRequest, SaveView, SavedView, SessionFigures, SessionView, Starting,
     StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval,
     TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };

@@ -317,7 +317,7 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
                 to: *to,
             }),
             // The server has these already.
-            Change::SetReservations(..) => {}
+            Change::SetReservations(..) | Change::SetShutdownSave(..) => {}
             Change::RemoveTarget(name) => {
                 let target = before.targets.get(name);
                 let step = target.map(|t| Step::RemoveTarget(name.0.clone(), t.clone()));

@@ -1,12 +1,15 @@
-//! The state that the state file holds: definitions, and reservations of iSCSI targets.
+//! The state that the state file holds: definitions, reservations of iSCSI targets, and what volumes
+//! were saved as at the last shutdown.
 
 use std::collections::BTreeMap;
 
-use server::{Reservations, TargetName};
+use server::{Reservations, TargetName, VolumeName};
+use volume::SaveId;
 
 use crate::change::Change;
 use crate::definitions::Definitions;
 use crate::reservations::TargetReservations;
+use crate::shutdown_save::ShutdownSave;
 use crate::text::Text;
 
 /// The contents of the state file.
@@ -14,7 +17,13 @@ use crate::text::Text;
 pub(crate) struct SavedState {
     pub(crate) definitions: Definitions,
     pub(crate) reservations: SavedReservations,
+    pub(crate) shutdown_saves: ShutdownSaves,
 }
+
+/// What volumes were saved as at the last shutdown. Once a volume is restored and online, it is not
+/// here any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShutdownSaves(BTreeMap<Text<VolumeName>, ShutdownSave>);
 
 /// Reservations by target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +33,7 @@ impl SavedState {
     /// Applies a change.
     pub(crate) fn make(&mut self, change: Change) {
         self.reservations.make(&change);
+        self.shutdown_saves.make(&change);
         self.definitions.make(change);
     }
 
@@ -31,7 +41,33 @@ impl SavedState {
     pub(crate) fn as_changes(&self) -> Vec<Change> {
         let mut changes = self.definitions.as_changes();
         changes.extend(self.reservations.as_changes());
+        changes.extend(self.shutdown_saves.as_changes());
         changes
+    }
+}
+
+impl ShutdownSaves {
+    /// Applies a change, if it concerns these.
+    pub(crate) fn make(&mut self, change: &Change) {
+        match change {
+            Change::SetShutdownSave(volume, Some(save)) => {
+                self.0.insert(volume.clone(), *save);
+            }
+            Change::SetShutdownSave(volume, None) | Change::RemoveVolume(volume) => {
+                self.0.remove(volume);
+            }
+            _ => {}
+        }
+    }
+
+    /// The changes that lead from none to these.
+    fn as_changes(&self) -> impl Iterator<Item = Change> {
+        let all = self.0.iter();
+        all.map(|(volume, save)| Change::SetShutdownSave(volume.clone(), Some(*save)))
+    }
+
+    pub(crate) fn of(&self, volume: &VolumeName) -> Option<SaveId> {
+        self.0.get(&Text(volume.clone())).map(|save| (*save).into())
     }
 }
 

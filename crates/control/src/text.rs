@@ -192,15 +192,17 @@ pub struct Period(pub Duration);
 
 /// Why a text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a whole number with a unit; write for example 250us, 10ms or 2s")]
+#[error("is not a whole number with a unit; write for example 250us, 10ms, 2s or 5m")]
 pub struct PeriodFault;
 
-/// Units from the largest, with their nanoseconds.
-const PERIOD_UNITS: [(&str, u64); 4] = [
+/// Units from the smallest, with their nanoseconds.
+const PERIOD_UNITS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
 ];
 
 impl FromStr for Period {
@@ -224,6 +226,9 @@ impl FromStr for Period {
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.as_nanos();
+        if ns == 0 {
+            return f.write_str("0s");
+        }
         let largest = PERIOD_UNITS
             .iter()
             .rev()
@@ -459,6 +464,8 @@ mod tests {
             ("1000us", 1_000_000, "1ms"),
             ("2 s", 2_000_000_000, "2s"),
             ("7ns", 7, "7ns"),
+            ("300s", 300_000_000_000, "5m"),
+            ("36h", 129_600_000_000_000, "36h"),
             ("0ms", 0, "0s"),
         ] {
             let period: Period = text.parse().expect(text);
@@ -466,7 +473,7 @@ mod tests {
             assert_eq!(period.to_string(), shown);
             assert_eq!(shown.parse(), Ok(period));
         }
-        for text in ["", "10", "ms", "1.5s", "-1s", "99999999999999999999s", "1h"] {
+        for text in ["", "10", "ms", "1.5s", "-1s", "99999999999999999999s", "1d"] {
             assert_eq!(text.parse::<Period>(), Err(PeriodFault), "{text}");
         }
     }

@@ -122,6 +122,19 @@ impl Budget {
         }
     }
 
+    /// Checks that at least `len_bytes` are free at this moment. Nothing is charged.
+    pub(crate) fn check_free(&self, len_bytes: u64) -> Result<(), MemoryError> {
+        let (free_bytes, total_bytes) = (self.free_bytes(), self.total_bytes());
+        if free_bytes < len_bytes {
+            return Err(MemoryError::OverBudget {
+                wanted_bytes: len_bytes,
+                free_bytes,
+                total_bytes,
+            });
+        }
+        Ok(())
+    }
+
     /// Refunds what [`try_charge`](Self::try_charge) charged.
     pub fn refund(&self, len_bytes: u64) {
         let before = self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);

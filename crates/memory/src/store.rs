@@ -24,7 +24,7 @@ use crate::{Budget, Layout, MemoryError};
 
 use backing::Backing;
 use clone::Base;
-use layers::{ChainCell, Layer};
+use layers::{ChainCell, Newest};
 
 pub use atomic::{Part, STORES_MAX, compare_and_write_across};
 pub use snapshot::Snapshot;
@@ -390,7 +390,7 @@ impl Store {
 
     /// The memory of a piece, ready to be changed. The caller holds the write lock of the granule,
     /// and `newest` is what [`newest`](Self::newest) gave since.
-    fn prepare(&self, newest: &[Arc<Layer>], piece: &Piece) -> Result<&Chunk, Status> {
+    fn prepare(&self, newest: Newest<'_>, piece: &Piece) -> Result<&Chunk, Status> {
         self.preserve(newest, piece)
             .and_then(|()| self.allocate(piece.offset))
             .map_err(|error| self.refused(&error))

@@ -16,6 +16,7 @@ mod host;
 mod identity;
 mod network;
 mod portal;
+mod saves;
 mod shell;
 mod snapshots;
 mod target;
@@ -30,6 +31,9 @@ pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
 pub(crate) use identity::IdentityArgs;
 pub(crate) use network::{ReferralVerb, SessionVerb};
 pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
+pub(crate) use saves::{
+    AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, SavingArgs, VolumeSetArgs,
+};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use target::{AccessArgs, DetachArgs, TargetCreateArgs, TargetSetArgs, TargetVerb};
@@ -362,7 +366,7 @@ pub(crate) enum VolumeVerb {
     #[command(after_help = examples::VOLUME_SHOW)]
     Show(NameArgs),
     /// Set a volume's size
-    #[command(visible_alias = "set", after_help = examples::VOLUME_RESIZE)]
+    #[command(after_help = examples::VOLUME_RESIZE)]
     Resize(ResizeArgs),
     /// Grow a volume by an amount
     #[command(after_help = examples::VOLUME_GROW)]
@@ -379,9 +383,8 @@ pub(crate) enum VolumeVerb {
     /// Accept writes again
     #[command(after_help = examples::VOLUME_UNLOCK)]
     Unlock(NameArgs),
-    /// Acknowledge that a restart lost the contents: serve the volume empty
-    #[command(after_help = examples::VOLUME_ACKNOWLEDGE)]
-    Acknowledge(AcknowledgeArgs),
+    #[command(flatten)]
+    Saves(SaveVerb),
     /// Add a volume to a linear volume, which grows by it while hosts use it
     #[command(after_help = examples::VOLUME_ADD_MEMBER)]
     AddMember(AddMemberArgs),
@@ -399,16 +402,6 @@ pub(crate) enum VolumeVerb {
     /// Remove a volume and its contents; the file of a volume in a file stays
     #[command(visible_alias = "rm", after_help = examples::VOLUME_REMOVE)]
     Remove(RemoveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AcknowledgeArgs {
-    /// Its name
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
-    pub(crate) name: Option<String>,
-    /// Every volume that lost its contents
-    #[arg(long)]
-    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

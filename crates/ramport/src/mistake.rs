@@ -45,6 +45,12 @@ pub(crate) enum Mistake {
     LogLevel { filter: String, word: String },
     #[error("--log-level {filter}: {source}; write info, debug, or info,server=debug")]
     LogFilter { filter: String, source: ParseError },
+    /// Options of saves without a folder.
+    #[error("volume {name} has no folder for saves; give one with --save-to")]
+    NoSaveFolder {
+        /// The volume.
+        name: String,
+    },
     /// `ramport volume snapshot --name` with several volumes.
     #[error("--name {name} names one snapshot, but there are {volumes} volumes; use --suffix")]
     OneName { name: String, volumes: usize },

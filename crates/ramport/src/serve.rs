@@ -7,11 +7,12 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use control::{
     Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
 };
-use server::{Force, HostMemory, PortalDefinition, RdmaChoice, ServerConfig};
+use server::{Force, HostMemory, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Connection, MemoryBudget, ServeArgs};
@@ -74,8 +75,37 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     tracing::info!("stopping; a second signal stops at once");
     api.stop();
     engine.stop(args.drain.0);
+    let mut shutdown = ShutdownProgress::default();
+    engine.save_at_shutdown(&mut |volume, progress| shutdown.note(volume, progress));
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Tells of the saves at shutdown.
+#[derive(Default)]
+struct ShutdownProgress {
+    told: Option<Instant>,
+}
+
+/// How often the saves at shutdown are told of.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the service manager waits from then on: a disk that hangs so long ends the daemon.
+const MANAGER_PATIENCE: Duration = Duration::from_secs(60);
+
+impl ShutdownProgress {
+    fn note(&mut self, volume: &VolumeName, progress: Progress) {
+        if self.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let Progress {
+            done_bytes,
+            total_bytes,
+        } = progress;
+        tracing::info!(%volume, done_bytes, total_bytes, "saving");
+        let patience_us = MANAGER_PATIENCE.as_micros();
+        notify::tell(&format!("EXTEND_TIMEOUT_USEC={patience_us}"));
+    }
 }
 
 fn open_failure(error: OpenError) -> Failure {

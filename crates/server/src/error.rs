@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use volume::ByteSize;
+use volume::{ByteSize, RestoreError, SaveError, WriteError};
 
 use crate::{
     CopyFailure, HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName,
@@ -143,6 +143,22 @@ pub enum ServerError {
     /// A copy was not made, or not finished.
     #[error(transparent)]
     Copy(#[from] CopyFailure),
+    /// A volume was not saved.
+    #[error("volume {volume} is not saved: {source}")]
+    Save {
+        /// The volume.
+        volume: VolumeName,
+        /// Why.
+        source: Box<volume::SaveError>,
+    },
+    /// A volume was not restored.
+    #[error("volume {volume} is not restored: {source}")]
+    Restore {
+        /// The volume.
+        volume: VolumeName,
+        /// Why.
+        source: Box<volume::RestoreError>,
+    },
     /// A snapshot or a clone of something that does not exist.
     #[error(
         "volume {volume} is made of {of}, which does not exist; `ramport volume ls` lists volumes"
@@ -390,6 +406,8 @@ impl ServerError {
             | Self::Memory { .. }
             | Self::NamespacesFull { .. }
             | Self::TooMany { .. } => ErrorKind::Exhausted,
+            Self::Save { source, .. } => save_kind(source),
+            Self::Restore { source, .. } => restore_kind(source),
             Self::Stopping | Self::StillExecuting { .. } => ErrorKind::Unavailable,
             Self::Unfinished { .. } => ErrorKind::Unfinished,
         }
@@ -397,13 +415,16 @@ impl ServerError {
 
     /// Whether the request would have succeeded with [`Force::Yes`](crate::Force::Yes).
     pub fn needs_force(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::VolumeInUse { .. }
-                | Self::ShrinkLosesData { .. }
-                | Self::TargetInUse { .. }
-                | Self::Copy(CopyFailure::HoldsData(_))
-        )
+            | Self::ShrinkLosesData { .. }
+            | Self::TargetInUse { .. }
+            | Self::Copy(CopyFailure::HoldsData(_)) => true,
+            Self::Save { source, .. } => {
+                matches!(**source, SaveError::File(WriteError::OtherSave { .. }))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a portal cannot be opened in the present state of this machine, but may be opened
@@ -413,6 +434,24 @@ impl ServerError {
             self,
             Self::Listen { .. } | Self::Rdma { .. } | Self::RdmaProvider { .. }
         )
+    }
+}
+
+fn save_kind(error: &SaveError) -> ErrorKind {
+    match error {
+        SaveError::GaveWay => ErrorKind::Exhausted,
+        SaveError::File(WriteError::File { .. } | WriteError::Cancelled) => ErrorKind::Unavailable,
+        SaveError::NotInMemory { .. } | SaveError::Gone | SaveError::File(_) => ErrorKind::Conflict,
+    }
+}
+
+fn restore_kind(error: &RestoreError) -> ErrorKind {
+    match error {
+        RestoreError::File { .. } => ErrorKind::Invalid,
+        RestoreError::Memory(_) | RestoreError::Write(_) => ErrorKind::Exhausted,
+        RestoreError::Cancelled => ErrorKind::Unavailable,
+        RestoreError::Spoiled { cause } => restore_kind(cause),
+        _ => ErrorKind::Conflict,
     }
 }
 

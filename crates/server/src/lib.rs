@@ -60,6 +60,6 @@ pub use server::{
 pub use statistics::{IoStatistics, KindStatistics, Latency};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
-    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, VolumeKind,
-    VolumeSpec, WriteLock,
+    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,
+    VolumeKind, VolumeSpec, WriteLock,
 };

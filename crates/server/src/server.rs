@@ -17,6 +17,7 @@ mod rdma;
 mod referrals;
 mod remote;
 mod reservations;
+mod saves;
 mod sessions;
 mod snapshots;
 mod targets;

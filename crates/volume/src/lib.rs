@@ -47,6 +47,7 @@ pub mod filters;
 mod managed;
 mod ram;
 mod relay;
+mod saved;
 mod size;
 mod snapshot;
 mod spec;
@@ -61,6 +62,7 @@ pub use create::{create, create_composite};
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
+pub use image::{FileStep, ImageError, Label, Replace, WriteError};
 pub use managed::{
     Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, PathInfo, Storage,
     WriteLock,
@@ -71,6 +73,9 @@ pub use memory::{
 };
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
+pub use saved::{
+    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, Wanted, restore, save,
+};
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};
 pub use spec::{Origin, Platform, SpecError, VolumeError, VolumeKind, VolumeSpec};

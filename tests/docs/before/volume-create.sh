@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 ramport serve
 mount -t tmpfs none /srv
+mkdir /srv/saves
 # The other machine.
 (command ramport --socket "$PWD/other.sock" serve --state "$PWD/other" --nvme-tcp 192.0.2.2 > other.log 2>&1 &)
 until command ramport --socket "$PWD/other.sock" capacity > /dev/null 2>&1; do sleep 0.1; done

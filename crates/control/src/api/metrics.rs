@@ -172,8 +172,57 @@ const VOLUME_GAUGES: [Gauge; 6] = [
     ),
 ];
 
+/// A gauge of the saves of a volume: name, help, value. Where there is no value yet, it is left out.
+type SaveGauge = (
+    &'static str,
+    &'static str,
+    fn(&crate::SaveView) -> Option<f64>,
+);
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "OpenMetrics has floating-point numbers"
+)]
+const SAVE_GAUGES: [SaveGauge; 4] = [
+    (
+        "ramport_volume_save_timestamp_seconds",
+        "The moment that the last successful save of the volume shows, since 1970",
+        |save| Some(save.last.as_ref()?.moment_unix_s as f64),
+    ),
+    (
+        "ramport_volume_save_duration_seconds",
+        "How long the last successful save of the volume took",
+        |save| Some(save.last.as_ref()?.duration_ms? as f64 / 1000.0),
+    ),
+    (
+        "ramport_volume_save_file_bytes",
+        "Length of the file of the last successful save of the volume",
+        |save| Some(save.last.as_ref()?.file_bytes as f64),
+    ),
+    (
+        "ramport_volume_save_failed",
+        "1 if the last attempt to save or restore the volume failed, else 0",
+        |save| Some(f64::from(u8::from(save.failure.is_some()))),
+    ),
+];
+
+fn encode_saves(volumes: &[crate::VolumeView], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    for (name, help, value) in SAVE_GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for volume in volumes {
+            let Some(value) = volume.save.as_ref().and_then(value) else {
+                continue;
+            };
+            let labels = [("volume", volume.name.as_str())];
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
+}
+
 fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let volumes = engine.volumes();
+    encode_saves(&volumes, encoder)?;
     for (name, help, value) in VOLUME_GAUGES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for volume in &volumes {

@@ -16,6 +16,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use volume::IfDamaged;
 
 use super::answer::{ApiError, Applied, ErrorBody, call, read, with_error_body};
 use super::caller::{Caller, Entrance, log_changes};
@@ -24,8 +25,8 @@ use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
     CapacityView, CopyView, Engine, HostView, IfClosed, NewCopy, NewSnapshots, PortalPatch,
-    PortalView, ReferralView, SessionView, StatusView, TargetAccess, TargetView, Task, TopView,
-    VolumePatch, VolumeView,
+    PortalView, ReferralView, RestoreRequest, RestoredView, SaveRequest, SavedView, SessionView,
+    StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -96,6 +97,8 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(copy_volume))
         .routes(routes!(take_snapshots))
         .routes(routes!(roll_back_volume))
+        .routes(routes!(save_volume))
+        .routes(routes!(restore_volume))
         .routes(routes!(add_member))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
@@ -313,7 +316,7 @@ async fn create_volume(
     .await
 }
 
-/// Resize, lock, unlock, set filters
+/// Resize, lock, unlock, set filters and saves
 #[utoipa::path(patch, path = "/v1/volumes/{name}", request_body = VolumePatch, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
 async fn change_volume(
     State(engine): State<Engine>,
@@ -382,6 +385,48 @@ async fn roll_back_volume(
         let name = parse(&name)?;
         engine.roll_back_volume(&name, &parse(&snapshot)?, query.force())?;
         Ok(Json(engine.volume(&name)?))
+    })
+    .await
+}
+
+/// Save what a volume holds at this moment, while it is in use
+#[utoipa::path(post, path = "/v1/volumes/{name}/save", request_body = SaveRequest, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = SavedView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "The file holds something else, or the volume cannot be saved", body = ErrorBody), (status = 503, description = "The file cannot be written", body = ErrorBody), (status = 507, description = "The memory budget is used up", body = ErrorBody)))]
+async fn save_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+    body: Bytes,
+) -> Answer<SavedView> {
+    let request: SaveRequest = read(&body)?;
+    call(engine, move |engine| {
+        let file = request.file.as_deref();
+        Ok(Json(engine.save_volume(
+            &parse(&name)?,
+            file,
+            query.force(),
+        )?))
+    })
+    .await
+}
+
+/// Make a volume what it was when it was saved
+#[utoipa::path(post, path = "/v1/volumes/{name}/restore", request_body = RestoreRequest, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = RestoredView), (status = 400, description = "What was sent is wrong, or the file is no save", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "The file does not fit the volume or is damaged, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable", body = ErrorBody), (status = 507, description = "The memory budget is used up", body = ErrorBody)))]
+async fn restore_volume(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+    body: Bytes,
+) -> Answer<RestoredView> {
+    let request: RestoreRequest = read(&body)?;
+    let if_damaged = if request.zero_damaged {
+        IfDamaged::Zeros
+    } else {
+        IfDamaged::Refuse
+    };
+    call(engine, move |engine| {
+        let file = request.file.as_deref();
+        let restored = engine.restore_volume(&parse(&name)?, file, if_damaged, query.force());
+        Ok(Json(restored?))
     })
     .await
 }

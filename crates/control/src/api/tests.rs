@@ -132,6 +132,16 @@ DELETE 204 /v1/volumes/s1
 DELETE 204 /v1/volumes/s2
 DELETE 204 /v1/volumes/s
 DELETE 204 /v1/volumes/m
+POST   409 /v1/volumes/a/save {}
+POST   400 /v1/volumes/a/save {"file": "here"}
+POST   503 /v1/volumes/a/save {"file": "/dev/null/a.save"}
+POST   404 /v1/volumes/none/save {}
+POST   409 /v1/volumes/a/restore {}
+POST   400 /v1/volumes/a/restore {"file": "/dev/null/a.save"}
+POST   400 /v1/volumes/a/restore {"file": "here", "zero_damaged": true}
+POST   404 /v1/volumes/none/restore {}
+PATCH  400 /v1/volumes/a {"save": {"to": "/dev/null/saves"}}
+PATCH  200 /v1/volumes/a {"save": null}
 POST   200 /v1/volumes/a/acknowledge
 POST   404 /v1/volumes/none/acknowledge
 POST   201 /v1/hosts/nqn.h {"addresses": ["192.0.2.0/24"]}
@@ -667,7 +677,8 @@ fn metric_types() -> BTreeSet<String> {
         memory_oversized_volumes gauge,memory_failed_writes counter,memory_rejected_connections counter,\
         uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge,\
         volume_children gauge,volume_created_timestamp_seconds gauge,volume_contents_lost gauge,\
-        volume_offline gauge";
+        volume_offline gauge,volume_save_timestamp_seconds gauge,volume_save_duration_seconds gauge,\
+        volume_save_file_bytes gauge,volume_save_failed gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
         receive_calls,send_calls,packets_dropped,requests_refused";
     const IO: &str = "operations counter,bytes counter,errors counter,latency_seconds histogram,\

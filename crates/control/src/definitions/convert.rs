@@ -93,6 +93,11 @@ impl Volume {
             volume: name.clone(),
             fault,
         })?;
+        self.check_saving()
+            .map_err(|fault| DefinitionFault::Saving {
+                volume: name.clone(),
+                fault,
+            })?;
         if self.filters.has_two_fault_rates() {
             return Err(DefinitionFault::TwoFaultRates {
                 volume: name.clone(),

@@ -4,8 +4,8 @@ use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
-use super::HIDDEN_SECRET;
 use super::parent_fault::ParentFault;
+use super::{HIDDEN_SECRET, SavingFault};
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +160,14 @@ pub enum DefinitionFault {
         volume: VolumeName,
         /// What is wrong.
         fault: SpecError,
+    },
+    /// It cannot be saved so.
+    #[error("volume {volume}: {fault}")]
+    Saving {
+        /// The volume.
+        volume: VolumeName,
+        /// What is wrong.
+        fault: SavingFault,
     },
     /// A rule has two rates.
     #[error("a fault rule of volume {volume} has both every and per_million; keep one of them")]

@@ -1,6 +1,6 @@
 //! Acknowledgement of lost contents.
 
-use server::{Availability, ServerError, VolumeName};
+use server::{Availability, VolumeName};
 
 use super::{Engine, EngineError};
 use crate::definitions::Volume;
@@ -10,14 +10,19 @@ impl Engine {
     /// Acknowledges that a volume's contents are lost, and sets the volume online.
     pub fn acknowledge_loss(&self, name: &VolumeName) -> Result<(), EngineError> {
         let _: Volume = self.defined_volume(name)?;
+        // While it is restored, hosts would see a mixture.
+        let _busy = self.shared.busy.enter(name, "acknowledgement", 0)?;
         self.found_empty(name)?;
         tracing::info!(volume = %name, "loss of contents acknowledged");
         Ok(())
     }
 
-    /// Acknowledges every loss. Returns the names of the volumes.
+    /// Acknowledges every loss, except of volumes that are being restored. Returns the names of the volumes.
     pub fn acknowledge_losses(&self) -> Result<Vec<String>, EngineError> {
         let lost: Vec<_> = self.lost().iter().cloned().collect();
+        let lost = lost
+            .into_iter()
+            .filter(|name| !self.saves().is_planned(name));
         let mut names = Vec::new();
         for name in lost {
             // The volume may have been removed in the meantime.
@@ -30,9 +35,10 @@ impl Engine {
     }
 
     /// Sets a volume online that is known to be empty.
-    pub(super) fn found_empty(&self, name: &VolumeName) -> Result<(), ServerError> {
+    pub(super) fn found_empty(&self, name: &VolumeName) -> Result<(), EngineError> {
+        self.abandon_restoration(name)?;
         self.lost().remove(name);
-        self.server()
-            .set_volume_availability(name, Availability::Online)
+        let online = Availability::Online;
+        Ok(self.server().set_volume_availability(name, online)?)
     }
 }

@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 use volume::{ByteSize, VolumeSpec};
 
+use super::saves::check_folder;
 use super::verbs::fill_in_size;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::{Change, describe};
@@ -66,6 +67,12 @@ impl Engine {
         }
         to.fill_in_sizes_over_members()?;
         to.check()?;
+        for (name, volume) in &to.volumes {
+            let before = definitions.volumes.get(name);
+            if before.is_none_or(|before| before.save != volume.save) {
+                check_folder(&name.0, volume)?;
+            }
+        }
         to.check_identities(to.machine.or(definitions.machine))?;
         let changes = definitions.changes_to(&to);
         let steps = plan(&definitions, &changes)?;

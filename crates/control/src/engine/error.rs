@@ -1,5 +1,7 @@
 //! What a person asked of the engine and cannot have, and why it did not start.
 
+use std::path::PathBuf;
+
 use server::{ErrorKind, PortalDefinition, ServerError, StartError, VolumeName};
 use volume::ByteSize;
 
@@ -53,6 +55,51 @@ pub enum EngineError {
         /// The volume.
         volume: VolumeName,
     },
+    /// The contents of a volume are not there yet.
+    #[error(
+        "volume {volume} is being restored; wait until `ramport volume show {volume}` says that it is online"
+    )]
+    Restoring {
+        /// The volume.
+        volume: VolumeName,
+    },
+    /// Restoring replaces what is there.
+    #[error(
+        "volume {volume} holds data ({} of memory), which restoring it replaces", ByteSize(*used_bytes)
+    )]
+    Overwrites {
+        /// The volume.
+        volume: VolumeName,
+        /// Memory that it holds.
+        used_bytes: u64,
+    },
+    /// There is no file to save to or to restore from.
+    #[error(
+        "volume {volume} has no folder for saves; name a file, or set a folder with `ramport volume set {volume} --save-to DIR`"
+    )]
+    NoSaveFile {
+        /// The volume.
+        volume: VolumeName,
+    },
+    /// The daemon's working folder means nothing to others.
+    #[error("{} is no absolute path; give one that begins with /", path.display())]
+    RelativeFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The folder for saves does not exist.
+    #[error(
+        "volume {volume} cannot be saved to {to}, which is no folder that the daemon sees; create it, and let the daemon's user write there"
+    )]
+    NoSaveFolder {
+        /// The volume.
+        volume: VolumeName,
+        /// The folder.
+        to: String,
+    },
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}; check the limit of the daemon's tasks")]
+    Thread(#[source] std::io::Error),
     /// Rolling back discards what was written since.
     #[error(
         "volume {volume} has changed since {snapshot} ({} differ), which rolling back discards", ByteSize(*changed_bytes)
@@ -91,11 +138,17 @@ impl EngineError {
             | Self::Busy { .. }
             | Self::HoldsData { .. }
             | Self::ContentsLost { .. }
+            | Self::Restoring { .. }
+            | Self::Overwrites { .. }
+            | Self::NoSaveFile { .. }
             | Self::DiscardsChanges { .. }
             | Self::PortalInUse { .. }
             | Self::LosesData { .. } => ErrorKind::Conflict,
-            Self::Definition(_) | Self::Text(_) => ErrorKind::Invalid,
-            Self::Store(_) => ErrorKind::Unavailable,
+            Self::Definition(_)
+            | Self::Text(_)
+            | Self::RelativeFile { .. }
+            | Self::NoSaveFolder { .. } => ErrorKind::Invalid,
+            Self::Store(_) | Self::Thread(_) => ErrorKind::Unavailable,
         }
     }
 
@@ -104,6 +157,7 @@ impl EngineError {
         match self {
             Self::Server(error) => error.needs_force(),
             Self::HoldsData { .. }
+            | Self::Overwrites { .. }
             | Self::DiscardsChanges { .. }
             | Self::PortalInUse { .. }
             | Self::LosesData { .. } => true,

@@ -36,14 +36,14 @@ impl Engine {
         })
     }
 
-    /// Refuses to make something of a volume that lost its contents.
+    /// Refuses to make something of a volume whose contents are not there.
     pub(super) fn guard_contents(&self, name: &VolumeName) -> Result<(), EngineError> {
-        if self.volume(name)?.contents == Contents::Lost {
-            return Err(EngineError::ContentsLost {
-                volume: name.clone(),
-            });
+        let volume = name.clone();
+        match self.volume(name)?.contents {
+            Contents::Present => Ok(()),
+            Contents::Lost => Err(EngineError::ContentsLost { volume }),
+            Contents::Restoring => Err(EngineError::Restoring { volume }),
         }
-        Ok(())
     }
 
     /// Refuses to remove a volume that `targets` offer, or that holds data.

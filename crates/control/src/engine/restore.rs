@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use server::{Force, PortalDefinition, Server, ServerError, VolumeName};
 
+use super::save_states::SaveStates;
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
 use crate::plan::{Phase, PlanError, Step, plan};
@@ -33,6 +34,7 @@ pub(super) fn restore(
     server: &Server,
     saved: &SavedState,
     lost_contents: LostContents,
+    saves: &SaveStates,
 ) -> Result<BTreeMap<PortalDefinition, String>, RestoreError> {
     let steps = plan(&Definitions::default(), &saved.definitions.as_changes())?;
     let opens = |step: &Step| step.phase() == Phase::OpenPortals;
@@ -47,6 +49,11 @@ pub(super) fn restore(
             }
             continue;
         }
+        let lost_contents = if saves.is_planned(&name.0) {
+            LostContents::Offline
+        } else {
+            lost_contents
+        };
         let offline = lost_contents.apply(server, &name.0);
         offline.map_err(|error| RestoreError::Server {
             what: format!("volume {name}"),

@@ -53,6 +53,7 @@ impl Engine {
                 identity: Identity::default(),
                 read_only: false,
                 filters: Filters::default(),
+                save: None,
             };
             Change::SetVolume(name.clone(), volume)
         });

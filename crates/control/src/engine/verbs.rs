@@ -8,11 +8,12 @@ use server::{Force, HostName, RemoteForm, ServerError, SessionId, TargetName, Vo
 use utoipa::ToSchema;
 use volume::{ByteSize, CacheModeName, CacheSettings, Progress, VolumeError, VolumeKind};
 
+use super::saves::check_folder;
 use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
     Access, BlockLen, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields,
-    Nsid, Target, Volume,
+    Nsid, Saving, Target, Volume,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -43,6 +44,12 @@ pub struct VolumePatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1 MiB")]
     pub sequential_bypass: Option<Size>,
+    /// When and where it is saved; null: on request alone.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::definitions::some"
+    )]
+    pub save: Option<Option<Saving>>,
 }
 
 impl VolumePatch {
@@ -103,6 +110,7 @@ impl Engine {
         self.fill_in_size_over_members(&name, &mut volume)?;
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
         volume.check(&name)?;
+        check_folder(&name, &volume)?;
         if self.read().volumes.contains_key(&Text(name.clone())) {
             return Err(ServerError::VolumeExists(name).into());
         }
@@ -157,9 +165,13 @@ impl Engine {
             read_only: patch.read_only.unwrap_or(from.read_only),
             kind: KindFields(patch.kind(name, &from.kind.0)?),
             filters: patch.filters.unwrap_or_else(|| from.filters.clone()),
+            save: patch.save.unwrap_or_else(|| from.save.clone()),
             ..from.clone()
         };
         to.check(name)?;
+        if from.save != to.save {
+            check_folder(name, &to)?;
+        }
         if to.size < from.size && force == Force::No {
             return Err(ServerError::ShrinkLosesData {
                 volume: name.clone(),

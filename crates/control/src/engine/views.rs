@@ -16,6 +16,8 @@ use volume::CacheStatistics;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
+use super::save_states::SaveStates;
+use super::saves::SaveView;
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
@@ -64,6 +66,9 @@ pub struct VolumeView {
     pub cache: Option<CacheView>,
     /// What slows it down or makes it fail.
     pub filters: Filters,
+    /// When and where it is saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<SaveView>,
     /// The attachments.
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
@@ -126,6 +131,8 @@ pub enum Contents {
     Present,
     /// The daemon was restarted and memory went with it; nothing was written since.
     Lost,
+    /// The daemon restores it from its last save.
+    Restoring,
 }
 
 /// Whether commands of hosts are executed.
@@ -437,7 +444,7 @@ impl Engine {
     /// Every volume, by name.
     pub fn volumes(&self) -> Vec<VolumeView> {
         let infos = self.server().volumes();
-        let (definitions, lost) = (self.read(), self.lost().clone());
+        let (definitions, lost, saves) = (self.read(), self.lost().clone(), self.saves());
         let machine = self.server().machine();
         let children = definitions.all_children();
         let known = infos.into_iter().filter_map(|info| {
@@ -445,7 +452,7 @@ impl Engine {
             let children = children
                 .get(info.name.as_str())
                 .map_or(&[][..], Vec::as_slice);
-            Some(volume_view(&info, volume, children, &lost, machine))
+            Some(volume_view(&info, volume, children, &lost, &saves, machine))
         });
         sorted(known, |volume| &volume.name)
     }
@@ -457,7 +464,10 @@ impl Engine {
         match definitions.volumes.get(&Text(name.clone())) {
             Some(volume) => {
                 let children = definitions.children(name);
-                Ok(volume_view(&info, volume, &children, &self.lost(), machine))
+                let (lost, saves) = (self.lost(), self.saves());
+                Ok(volume_view(
+                    &info, volume, &children, &lost, &saves, machine,
+                ))
             }
             None => Err(ServerError::UnknownVolume(name.clone())),
         }
@@ -571,7 +581,12 @@ impl Engine {
 
     /// The long operation in progress.
     pub fn tasks(&self) -> Vec<Task> {
-        self.shared.busy.list()
+        let mut tasks = self.shared.busy.list();
+        let saves = self.shared.saving.list().into_iter();
+        let is_new = |save: &Task| tasks.iter().all(|task| task.volume != save.volume);
+        let saves: Vec<_> = saves.filter(is_new).collect();
+        tasks.extend(saves);
+        tasks
     }
 
     /// The daemon.
@@ -590,12 +605,15 @@ fn volume_view(
     volume: &crate::definitions::Volume,
     children: &[&VolumeName],
     lost: &BTreeSet<VolumeName>,
+    saves: &SaveStates,
     machine: Uuid,
 ) -> VolumeView {
     let written = info.statistics.kind(OpKind::Write);
     let holds_data =
         volume.kind.0.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
-    let contents = if lost.contains(&info.name) && !holds_data {
+    let contents = if saves.is_planned(&info.name) {
+        Contents::Restoring
+    } else if lost.contains(&info.name) && !holds_data {
         Contents::Lost
     } else {
         Contents::Present
@@ -632,6 +650,7 @@ fn volume_view(
         paths: info.paths.iter().cloned().map(PathView::from).collect(),
         cache: info.cache.map(CacheView::from),
         filters: volume.filters.clone(),
+        save: volume.save.as_ref().map(|to| saves.view(&info.name, to)),
         attachments: attachments.collect(),
         statistics: StatisticsView::from(&info.statistics),
     }

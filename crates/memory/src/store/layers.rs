@@ -36,9 +36,19 @@ impl Cut {
     }
 }
 
+/// Who fails if the budget has no room for what a snapshot has to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// The write: the snapshot stays what it is.
+    Always,
+    /// The snapshot: it is retired, already when fewer bytes than these are free.
+    WhileFree(u64),
+}
+
 /// What one snapshot keeps.
 #[derive(Debug)]
 pub(super) struct Layer {
+    keeping: Keeping,
     cut: Arc<Cut>,
     /// The snapshot was removed. The layer stays until older ones hold what they need of it.
     retired: AtomicBool,
@@ -53,12 +63,14 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn new(
+        keeping: Keeping,
         cut: &Arc<Cut>,
         [len_bytes, base_len_bytes]: [u64; 2],
         budget: &Arc<Budget>,
         layout: Layout,
     ) -> Self {
         Self {
+            keeping,
             cut: Arc::clone(cut),
             retired: AtomicBool::new(false),
             len_bytes,
@@ -84,9 +96,17 @@ impl Layer {
         self.cut.0.load(Ordering::Acquire) && !self.is_retired()
     }
 
+    /// Whether it is given up rather than that a write fails.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.keeping != Keeping::Always
+    }
+
     /// Keeps the copy of `offset`, which is part of a slab of the origin. The caller holds its write
     /// lock.
     pub(super) fn keep(&self, offset: u64, origin: Slab<'_>) -> Result<(), MemoryError> {
+        if let Keeping::WhileFree(reserve_bytes) = self.keeping {
+            self.slabs.budget().check_free(reserve_bytes)?;
+        }
         let layout = self.slabs.layout();
         let (at, len) = (layout.in_chunk(offset), layout.granule_bytes() as usize);
         match origin {
@@ -145,16 +165,53 @@ impl Chain {
         index.map_or(&[], |index| &layers[index..])
     }
 
-    /// The newest snapshot, with the layers of removed ones behind it: what is about to change has
-    /// to be in one of these.
-    pub(super) fn newest(&self) -> &[Arc<Layer>] {
-        let newest = self.layers.iter().rposition(|layer| layer.is_live());
-        newest.map_or(&[], |index| &self.layers[index..])
+    /// The newest snapshot, which has to keep what is about to change.
+    pub(super) fn newest(&self) -> Newest<'_> {
+        Newest::of(&self.layers, self.layers.len())
     }
 
     /// Whether a snapshot shows something at `offset`.
     pub(super) fn reaches(&self, offset: u64) -> bool {
         offset < self.len_bytes
+    }
+}
+
+/// The newest snapshot of a store as an operation found it.
+#[derive(Clone, Copy)]
+pub(super) struct Newest<'a> {
+    /// All layers, oldest first.
+    layers: &'a [Arc<Layer>],
+    /// Its index; that of no layer if no snapshot keeps anything.
+    index: usize,
+}
+
+impl<'a> Newest<'a> {
+    /// No snapshot keeps anything.
+    pub(super) const NONE: Self = Self {
+        layers: &[],
+        index: 0,
+    };
+
+    /// The newest of the first `end` layers that keeps anything.
+    fn of(layers: &'a [Arc<Layer>], end: usize) -> Self {
+        let newest = layers[..end].iter().rposition(|layer| layer.is_live());
+        newest.map_or(Self::NONE, |index| Self { layers, index })
+    }
+
+    /// Its layer.
+    pub(super) fn layer(self) -> Option<&'a Layer> {
+        self.layers.get(self.index).map(|layer| &**layer)
+    }
+
+    /// The newest of those before it.
+    pub(super) fn older(self) -> Self {
+        Self::of(self.layers, self.index)
+    }
+
+    /// Whether its layer, or that of a removed snapshot behind it, holds what stood at `offset`.
+    pub(super) fn holds(self, offset: u64) -> bool {
+        let mut layers = self.layers[self.index..].iter();
+        layers.any(|layer| layer.holds(offset))
     }
 }
 

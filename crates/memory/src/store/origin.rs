@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block::Status;
 
-use super::layers::{Chain, Cut, Layer};
+use super::layers::{Chain, Cut, Keeping, Layer, Newest};
 use super::snapshot::Snapshot;
 use super::{Control, Life, Store};
 use crate::MemoryError;
@@ -53,17 +53,42 @@ impl Store {
         }
         let cut = Arc::default();
         let taken: Vec<_> = with_control()
-            .map(|((store, len_bytes), control)| store.begin_snapshot(control, &cut, *len_bytes))
+            .map(|((store, len_bytes), control)| {
+                store.begin_snapshot(control, Keeping::Always, &cut, *len_bytes)
+            })
             .collect();
         cut.take();
         Ok(taken)
+    }
+
+    /// Takes a snapshot that gives way to writes, while the store is in use: when the budget would
+    /// have fewer than `reserve_bytes` free with what the snapshot has to keep, the snapshot shows
+    /// nothing any more ([`Status::Gone`]), and the write goes on.
+    ///
+    /// # Errors
+    /// If the store was closed.
+    pub fn take_temporary_snapshot(
+        self: &Arc<Self>,
+        reserve_bytes: u64,
+    ) -> Result<Snapshot, MemoryError> {
+        let control = self.control();
+        if *control == Life::Closed {
+            return Err(MemoryError::Closed);
+        }
+        let cut = Arc::default();
+        let keeping = Keeping::WhileFree(reserve_bytes);
+        let snapshot = self.begin_snapshot(&control, keeping, &cut, self.len_bytes());
+        cut.take();
+        Ok(snapshot)
     }
 
     fn check_room(&self, control: &Control<'_>) -> Result<(), MemoryError> {
         if **control == Life::Closed {
             return Err(MemoryError::Closed);
         }
-        if self.layers(control).len() >= Self::SNAPSHOTS_MAX {
+        let layers = self.layers(control);
+        let lasting = layers.iter().filter(|layer| !layer.is_temporary());
+        if lasting.count() >= Self::SNAPSHOTS_MAX {
             return Err(MemoryError::TooManySnapshots {
                 max: Self::SNAPSHOTS_MAX,
             });
@@ -75,11 +100,12 @@ impl Store {
     fn begin_snapshot(
         self: &Arc<Self>,
         control: &Control<'_>,
+        keeping: Keeping,
         cut: &Arc<Cut>,
         len_bytes: u64,
     ) -> Snapshot {
         let lens = [len_bytes, self.base_len_bytes()];
-        let layer = Arc::new(Layer::new(cut, lens, self.budget(), self.layout()));
+        let layer = Arc::new(Layer::new(keeping, cut, lens, self.budget(), self.layout()));
         let mut layers = self.layers(control);
         layers.push(Arc::clone(&layer));
         self.set_layers(control, layers);
@@ -117,10 +143,16 @@ impl Store {
     pub(super) fn remove_layer(&self, layer: &Layer) -> Result<(), MemoryError> {
         let control = self.control();
         layer.retire();
-        // Writers that took the snapshot for the newest have ended after this.
-        self.locks.await_writers();
         let mut layers = self.layers(&control);
-        while let Some(index) = layers.iter().position(|layer| layer.is_retired()) {
+        // A temporary snapshot that gives way later waits for the next call.
+        let is_retired = |layer: &&Arc<Layer>| layer.is_retired();
+        let retired: Vec<_> = layers.iter().filter(is_retired).cloned().collect();
+        // Writers that took one of these for the newest have ended after this.
+        self.locks.await_writers();
+        for layer in retired {
+            let is_it = |other: &Arc<Layer>| Arc::ptr_eq(other, &layer);
+            let index = layers.iter().position(is_it);
+            let index = index.expect("who has control alone removes layers");
             let retired = layers.remove(index);
             if let Some(older) = index.checked_sub(1).map(|index| &layers[index]) {
                 for (offset, _) in retired.slabs.existing(0..u64::MAX) {
@@ -139,26 +171,35 @@ impl Store {
 
     /// Keeps a piece for the newest snapshot, as far as it is not kept already. The caller is about
     /// to change the piece, holds the write lock of its granule, and calls this for each piece of an
-    /// operation with the same layers.
+    /// operation with the same snapshot.
     #[inline]
-    pub(super) fn preserve(&self, newest: &[Arc<Layer>], piece: &Piece) -> Result<(), MemoryError> {
-        match newest {
-            [] => Ok(()),
-            [layer, ..] => self.preserve_in(layer, newest, piece),
+    pub(super) fn preserve(&self, newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
+        match newest.layer() {
+            None => Ok(()),
+            Some(_) => self.preserve_in(newest, piece),
         }
     }
 
     #[cold]
-    fn preserve_in(
-        &self,
-        layer: &Layer,
-        newest: &[Arc<Layer>],
-        piece: &Piece,
-    ) -> Result<(), MemoryError> {
+    fn preserve_in(&self, mut newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
+        while let Some(layer) = newest.layer() {
+            match self.keep(layer, newest, piece) {
+                Err(_) if layer.is_temporary() => {
+                    // Under the write lock: who reads the changed bytes sees it retired.
+                    layer.retire();
+                    newest = newest.older();
+                }
+                kept => return kept,
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, layer: &Layer, newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
         let layout = layer.slabs.layout();
         for copy in layout.pieces(piece.offset, piece.len as u64) {
             let offset = layout.granule_floor(copy.offset);
-            if !newest.iter().any(|layer| layer.holds(offset)) {
+            if !newest.holds(offset) {
                 layer.keep(offset, self.slabs.slab(offset))?;
             }
         }
@@ -167,10 +208,10 @@ impl Store {
 
     /// The newest snapshot of what an operation from `offset` on changes; see [`Chain::newest`].
     #[inline]
-    pub(super) fn newest<'a>(&'a self, lock: &'a impl Guard, offset: u64) -> &'a [Arc<Layer>] {
+    pub(super) fn newest<'a>(&'a self, lock: &'a impl Guard, offset: u64) -> Newest<'a> {
         match self.chain.get(lock) {
             Some(chain) if chain.reaches(offset) => chain.newest(),
-            _ => &[],
+            _ => Newest::NONE,
         }
     }
 

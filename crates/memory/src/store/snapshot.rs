@@ -49,6 +49,11 @@ impl Snapshot {
         self.layer.slabs.allocated_bytes()
     }
 
+    /// Whether it was removed, or gave way to writes.
+    pub fn is_gone(&self) -> bool {
+        self.layer.is_retired()
+    }
+
     /// The store.
     pub fn origin(&self) -> &Arc<Store> {
         &self.origin
@@ -95,7 +100,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Whether the start of `range` has memory, and for at least how many bytes that holds.
+    /// Whether the start of `range` has memory, and for at least how many bytes that holds. If the
+    /// snapshot [is gone](Self::is_gone) afterwards, it means nothing.
     pub fn allocation(&self, range: ByteRange) -> Allocation {
         Backing::of(range, |at| self.backing(at))
     }
@@ -199,6 +205,10 @@ impl Snapshot {
     ) -> Result<(), Status> {
         let origin = &*self.origin;
         let lock = origin.locks.read(origin.layout().granule(offset));
+        if self.layer.is_retired() {
+            // A temporary snapshot: its layer may lack what changed since.
+            return Err(Status::Gone);
+        }
         let memory = match self.find(&lock, offset)? {
             Slab::Allocated(chunk) => Some(chunk),
             Slab::Marked(Mark::Zeros) => None,

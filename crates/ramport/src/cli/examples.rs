@@ -29,7 +29,9 @@ Examples:
   512 MiB of memory in front of a volume in a file:
     ramport volume create c0 --cache-of v0 --cache-size 512M
   On the disk of another machine:
-    ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0";
+    ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0
+  Saved every five minutes and at shutdown, and restored from there after a restart:
+    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
 
 pub(crate) const VOLUME_COPY: &str = "\
 Examples:
@@ -38,6 +40,29 @@ Examples:
     ramport volume copy /srv/rd0.img rd1 --verify
   The disk of another machine into a volume that holds data:
     ramport volume copy nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0 rd0 --force";
+
+pub(crate) const VOLUME_SET: &str = "\
+Examples:
+  Saved every five minutes and at shutdown, and restored from there after a restart:
+    ramport volume set rd0 --save-to /srv/saves --save-every 5m --after-crash restore
+  Not any more:
+    ramport volume set rd0 --no-save";
+
+pub(crate) const VOLUME_RESTORE: &str = "\
+Examples:
+  From the file of --save-to; and from another:
+    ramport volume restore rd0 --force
+    ramport volume restore rd0 /srv/saves/rd0-monday.save --force";
+
+pub(crate) const VOLUME_SAVE: &str = "\
+Examples:
+  To a file, once:
+    ramport volume save rd0 /srv/saves/rd0-monday.save
+  Every five minutes and at shutdown, as /srv/saves/rd0.save, and now:
+    ramport volume set rd0 --save-to /srv/saves --save-every 5m
+    ramport volume save rd0
+  Back to what it was:
+    ramport volume restore rd0 /srv/saves/rd0-monday.save --force";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:

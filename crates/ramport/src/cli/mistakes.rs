@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 39] = [
+const LINES: [&str; 42] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -18,6 +18,9 @@ const LINES: [&str; 39] = [
     "volume snapshot rd0",
     "volume snapshot rd0 --name s1 --suffix -1",
     "volume clone s1",
+    "volume set rd0",
+    "volume set rd0 --save-to a --no-save",
+    "volume create rd0 --size 1G --save-every often",
     "volume acknowledge",
     "volume acknowledge rd0 --all",
     "volume filter set rd0",

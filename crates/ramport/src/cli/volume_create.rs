@@ -6,8 +6,8 @@ use control::{
     check_url,
 };
 
-use super::IdentityArgs;
 use super::values::parse_period;
+use super::{IdentityArgs, SavingArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct VolumeCreateArgs {
@@ -38,6 +38,8 @@ pub(crate) struct VolumeCreateArgs {
     /// Reject writes
     #[arg(long)]
     pub(crate) read_only: bool,
+    #[command(flatten)]
+    pub(crate) saving: SavingArgs,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
 }

@@ -108,6 +108,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         paths: Vec::new(),
         cache: None,
         filters: Filters::default(),
+        save: None,
         attachments: vec![AttachmentView {
             target: target.to_owned(),
             nsid,

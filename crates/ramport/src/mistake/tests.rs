@@ -74,6 +74,7 @@ fn messages_of_mistakes_that_the_program_finds() {
             column: "cpu".to_owned(),
             columns: "name, iops".to_owned(),
         }],
+        Mistake::NoSaveFolder { .. } => [Mistake::NoSaveFolder { name: "rd0".to_owned() }],
         Mistake::NoTerminal => [Mistake::NoTerminal],
     });
     insta::assert_snapshot!(messages(&errors));

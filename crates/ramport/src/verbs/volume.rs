@@ -2,6 +2,7 @@
 
 mod copy;
 mod filter;
+mod save;
 mod snapshot;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +47,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
         }
         VolumeVerb::Lock(args) => lock(daemon, &args.name, true),
         VolumeVerb::Unlock(args) => lock(daemon, &args.name, false),
-        VolumeVerb::Acknowledge(args) => acknowledge(daemon, args.name.as_deref()),
+        VolumeVerb::Saves(verb) => save::run(daemon, &verb),
         VolumeVerb::AddMember(AddMemberArgs { name, member }) => {
             let path = format!("{}/members/{}", path(&name), path_part(&member));
             show(daemon, &daemon.client.post(&path, &())?)
@@ -88,6 +89,11 @@ pub(super) fn change(
 }
 
 fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
+    let save = args.saving.saving(None);
+    if save.is_none() && !args.saving.is_empty() {
+        let name = args.name.clone();
+        return Err(Mistake::NoSaveFolder { name }.into());
+    }
     let kind = args.kind().map_err(Failure::mistake)?;
     let block_size = match (args.block_size, kind.parents().first()) {
         (Some(block_size), _) => block_size.0,
@@ -101,6 +107,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         identity: Identity::from(&args.identity),
         read_only: args.read_only,
         filters: Filters::default(),
+        save,
     };
     let path = path(&args.name);
     let view = with_progress(daemon, &args.name, || {
@@ -131,27 +138,6 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
         )),
         _ => daemon.say(format_args!("volume {} is removed", args.name)),
     }
-}
-
-/// Acknowledges the loss of one volume's contents, or of all.
-fn acknowledge(daemon: &Daemon, name: Option<&str>) -> Result<(), Failure> {
-    let Some(name) = name else {
-        let names: Vec<String> = daemon.client.post("/v1/acknowledge", &())?;
-        if daemon.is_json() {
-            return output::json(&names);
-        }
-        return match names.as_slice() {
-            [] => output::line("no volume has lost its contents"),
-            names => output::line(format_args!("served empty now: {}", names.join(" "))),
-        };
-    };
-    let view: VolumeView = daemon
-        .client
-        .post(&format!("{}/acknowledge", path(name)), &())?;
-    if daemon.is_json() {
-        return output::json(&view);
-    }
-    output::line(format_args!("volume {name} is served empty now"))
 }
 
 fn resize(daemon: &Daemon, name: &str, size: Size, force: bool) -> Result<(), Failure> {
@@ -239,8 +225,17 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
     if volume.state == VolumeState::Offline {
         words.push("offline".to_owned());
     }
-    if volume.contents == Contents::Lost {
-        words.push("contents lost".to_owned());
+    match volume.contents {
+        Contents::Present => {}
+        Contents::Lost => words.push("contents lost".to_owned()),
+        Contents::Restoring => words.push("being restored".to_owned()),
+    }
+    if volume
+        .save
+        .as_ref()
+        .is_some_and(|save| save.failure.is_some())
+    {
+        words.push("not saved".to_owned());
     }
     words.join(", ")
 }
@@ -264,6 +259,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("used", bytes(volume.used_bytes)),
         ("needed by", needed_by(volume)),
         ("filters", readable(&volume.filters)),
+        ("saved", save::saving(volume.save.as_ref())),
         (
             "attached",
             if places.is_empty() {
@@ -275,6 +271,9 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("identity", identity(&volume.identity)),
     ];
     fields.extend(paths_in_words(volume));
+    if let Some(save) = &volume.save {
+        fields.push(("last save", save::last_save(save)));
+    }
     fields.extend(volume.attachments.iter().map(|place| {
         let seen = readable(&place.identifiers);
         ("seen as", format!("{}: {seen}", place.target))
@@ -285,14 +284,23 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     ]);
     fields.extend(volume.cache.as_ref().into_iter().flat_map(cache_fields));
     output::fields(&fields)?;
+    warn(volume)
+}
+
+/// What hosts or saves of a volume suffer from.
+fn warn(volume: &VolumeView) -> Result<(), Failure> {
     if let Some(problem) = &volume.problem {
         let text = format!("Commands of hosts fail: {problem}.");
         output::line(paint(Tone::Warning, &text))?;
     }
+    let failure = volume.save.as_ref().and_then(|save| save.failure.as_ref());
+    if let Some(failure) = failure {
+        output::line(paint(Tone::Warning, failure))?;
+    }
     if volume.contents == Contents::Lost {
         let text = match volume.state {
             VolumeState::Offline => {
-                "The daemon was restarted, so what was written is gone; commands of hosts fail until `ramport volume acknowledge`."
+                "The daemon was restarted, so what was written is gone; commands of hosts fail until `ramport volume restore` or `acknowledge`."
             }
             VolumeState::Online => {
                 "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark."

@@ -59,6 +59,17 @@ impl Daemon {
         self.wait();
     }
 
+    /// Stops the daemon as a service manager does, and starts it again.
+    pub(crate) fn stop_and_restart(&mut self) {
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.expect("there is kill").success());
+        let ended = self.child.wait().expect("a child");
+        assert!(ended.success(), "the daemon ended: {ended:?}");
+        self.child = self.serve();
+        self.wait();
+    }
+
     /// Kills the daemon, starts it again, and repeats `answer` until it returns a value. Returns the
     /// value, and how long that took from the start.
     pub(crate) fn kill_and_restart_until<T>(

@@ -122,6 +122,8 @@ fn messages_of_rejected_requests() {
         ServerError::Memory { .. } => [memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
         ServerError::Copy(_) => [ServerError::Copy(holds_data())],
+        ServerError::Save { .. } => [ServerError::Save { volume: volume(), source: Box::new(SaveError::GaveWay) }],
+        ServerError::Restore { .. } => [ServerError::Restore { volume: volume(), source: Box::new(RestoreError::Cancelled) }],
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],

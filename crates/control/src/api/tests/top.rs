@@ -131,9 +131,9 @@ fn an_interval_out_of_range_is_rejected_with_the_range() {
     for (given, reason) in [
         (
             "99ms",
-            r#"interval \"99ms\" is out of range; choose a duration from 100ms to 60s"#,
+            r#"interval \"99ms\" is out of range; choose a duration from 100ms to 1m"#,
         ),
-        ("61s", "choose a duration from 100ms to 60s"),
+        ("61s", "choose a duration from 100ms to 1m"),
         (
             "soon",
             r#"interval \"soon\" is not a whole number with a unit"#,

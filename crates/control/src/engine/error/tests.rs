@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use block::every_variant;
 use block::testing::messages;
@@ -14,8 +15,8 @@ use volume::filters::FaultError;
 use super::*;
 use crate::store::{LineFault, Place};
 use crate::{
-    ClientError, Definitions, DefinitionsError, ListenError, ParentFault, Portal, PortalFault,
-    SecretFileError, TokenError, parse,
+    ClientError, Definitions, DefinitionsError, ListenError, ParentFault, Period, Portal,
+    PortalFault, SavingFault, SecretFileError, TokenError, VolumeKind, parse,
 };
 
 fn holder() -> VolumeName {
@@ -36,6 +37,13 @@ fn host() -> HostName {
 
 fn path() -> PathBuf {
     "/var/lib/ramport/state".into()
+}
+
+fn saving(fault: SavingFault) -> DefinitionFault {
+    DefinitionFault::Saving {
+        volume: volume(),
+        fault,
+    }
 }
 
 fn denied() -> io::Error {
@@ -68,6 +76,12 @@ fn messages_of_rejected_changes() {
             changed_bytes: 64 << 10,
         }],
         EngineError::PortalInUse { .. } => [EngineError::PortalInUse { portal: portal.0, connections: 3 }],
+        EngineError::Restoring { .. } => [EngineError::Restoring { volume: volume() }],
+        EngineError::Overwrites { .. } => [EngineError::Overwrites { volume: volume(), used_bytes: 2 << 20 }],
+        EngineError::NoSaveFile { .. } => [EngineError::NoSaveFile { volume: volume() }],
+        EngineError::RelativeFile { .. } => [EngineError::RelativeFile { path: "rd0.save".into() }],
+        EngineError::NoSaveFolder { .. } => [EngineError::NoSaveFolder { volume: volume(), to: "/srv/saves".to_owned() }],
+        EngineError::Thread(_) => [EngineError::Thread(io::Error::other("Resource temporarily unavailable"))],
         EngineError::LosesData { .. } => [EngineError::LosesData { volumes: "rd0, rd1".to_owned() }],
     });
     let plans = every_variant!(PlanError {
@@ -196,6 +210,11 @@ fn messages_of_definitions_that_cannot_be() {
                 next: ByteSize(1_049_088),
             },
         }],
+        DefinitionFault::Saving { .. } => [
+            saving(SavingFault::Kind { kind: VolumeKind::Snapshot { of: "rd0".to_owned() } }),
+            saving(SavingFault::RelativeFolder { to: "saves".to_owned() }),
+            saving(SavingFault::TooOften { given: Period(Duration::from_millis(10)) }),
+        ],
         DefinitionFault::TwoFaultRates { .. } => [DefinitionFault::TwoFaultRates { volume: volume() }],
         DefinitionFault::Filters { .. } => [
             DefinitionFault::Filters { volume: volume(), fault: FaultError::TooManyRules { given: 99 } },

@@ -654,3 +654,139 @@ fn all_of_block(store: &Store, at: u64) -> Vec<u8> {
     store.read(at, &mut read).expect("in range");
     read
 }
+
+#[test]
+fn a_temporary_snapshot_gives_way_before_the_reserve_is_touched() {
+    let store = thin(64 * KIB);
+    store.write(0, &vec![1; 64 << 10]).expect("fits");
+    let lasting = snapshot(&store);
+    let temporary = store.take_temporary_snapshot(8 * COPY).expect("open");
+    let budget = Arc::clone(store.budget());
+    budget.set_total_bytes(budget.used_bytes() + 10 * COPY);
+    store.write(0, &[2; 4096]).expect("kept");
+    assert!(all_of(&temporary) == vec![1; 64 << 10]);
+    for copy in 1..4 {
+        store
+            .write(copy * COPY, &[3; 4096])
+            .expect("one of both keeps it");
+    }
+    assert!(temporary.is_gone());
+    assert_eq!(temporary.read(60 * KIB, &mut [0]), Err(Status::Gone));
+    assert!(all_of(&lasting) == vec![1; 64 << 10]);
+    temporary.remove().expect("moved");
+    assert!(all_of(&lasting) == vec![1; 64 << 10]);
+    lasting.remove().expect("nothing is moved");
+    assert_eq!(budget.used_bytes(), store.allocated_bytes());
+}
+
+#[test]
+fn a_temporary_snapshot_fails_no_write_and_no_discard() {
+    let store = thin(64 * KIB);
+    store.write(0, &vec![1; 64 << 10]).expect("fits");
+    let temporary = store.take_temporary_snapshot(0).expect("open");
+    store.budget().set_total_bytes(0);
+    store.write(0, &[2; 4096]).expect("the snapshot gives way");
+    assert!(temporary.is_gone());
+    let temporary = store.take_temporary_snapshot(0).expect("open");
+    store
+        .discard(range(0, 64 * KIB))
+        .expect("the snapshot gives way");
+    assert!(temporary.is_gone());
+    assert_eq!(store.allocated_bytes(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Steps: 0 to 3 write, 4 discards, 5 takes a temporary snapshot, 6 removes it, 7 takes a
+    /// lasting one, 8 removes that.
+    #[test]
+    fn a_temporary_snapshot_shows_its_moment_or_nothing(
+        steps in prop::collection::vec((0..9_u8, 0..60_u64, 1..20_u64, any::<u8>()), 1..60),
+        budget_bytes in (16..60_u64).prop_map(|copies| copies * COPY),
+    ) {
+        let store = small(&Arc::new(Budget::new(budget_bytes)), 64 * KIB, Provision::Thin);
+        let (mut lasting, mut temporary) = (None, None);
+        for (step, kib, len, fill) in steps {
+            let (at, len) = (kib * KIB, (len * KIB).min(64 * KIB - kib * KIB));
+            match step {
+                0..4 => drop(store.write(at, &vec![fill; len as usize])),
+                4 => drop(store.discard(range(at, len))),
+                5 if temporary.is_none() => {
+                    let taken = store.take_temporary_snapshot(2 * COPY).expect("open");
+                    temporary = Some((all(&store), taken));
+                }
+                6 => temporary.take().into_iter().for_each(|(_, taken): (Vec<u8>, Snapshot)| {
+                    taken.remove().expect("moved");
+                }),
+                7 if lasting.is_none() => lasting = Some((all(&store), snapshot(&store))),
+                8 => lasting.take().into_iter().for_each(|(_, taken): (Vec<u8>, Arc<Snapshot>)| {
+                    taken.remove().expect("moved");
+                }),
+                _ => {}
+            }
+            if let Some((shown, taken)) = &lasting {
+                prop_assert!(all_of(taken) == *shown, "a lasting snapshot stays");
+            }
+            if let Some((shown, taken)) = &temporary {
+                let mut read = vec![0; 64 << 10];
+                match taken.read(0, &mut read) {
+                    Ok(()) => prop_assert!(read == *shown),
+                    Err(status) => {
+                        prop_assert_eq!(status, Status::Gone);
+                        prop_assert!(taken.is_gone());
+                    }
+                }
+            }
+        }
+        for taken in temporary.iter().map(|(_, taken)| taken) {
+            taken.remove().expect("moved");
+        }
+        if let Some((_, taken)) = lasting {
+            taken.remove().expect("nothing is moved");
+        }
+        prop_assert_eq!(store.budget().used_bytes(), store.allocated_bytes());
+    }
+}
+
+/// Two threads write while a third reads temporary snapshots, which give way now and then.
+#[test]
+fn a_temporary_snapshot_under_writes_shows_one_moment_or_is_gone() {
+    let store = small(&Arc::new(Budget::new(96 << 10)), 64 * KIB, Provision::Thin);
+    store.write(0, &vec![1; 64 << 10]).expect("fits");
+    let is_over = AtomicBool::new(false);
+    let (mut whole, mut gone) = (0, 0);
+    thread::scope(|scope| {
+        for half in 0..2 {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                let mut number = 0_u32;
+                while !is_over.load(Relaxed) {
+                    number += 1;
+                    for copy in 0..8 {
+                        let data = [number.to_le_bytes(); 1024].concat();
+                        let at = (half * 8 + copy) * COPY;
+                        store.write(at, &data).expect("the snapshot gives way");
+                    }
+                }
+            });
+        }
+        for _ in 0..3000 {
+            let taken = store.take_temporary_snapshot(0).expect("open");
+            let mut first = vec![0; 64 << 10];
+            let mut again = first.clone();
+            let read = taken.read(0, &mut first);
+            thread::yield_now();
+            match (read, taken.read(0, &mut again)) {
+                (Ok(()), Ok(())) => {
+                    assert!(first == again, "it does not change");
+                    whole += 1;
+                }
+                _ => gone += 1,
+            }
+            taken.remove().expect("moved");
+        }
+        is_over.store(true, Relaxed);
+    });
+    assert!(whole > 0, "{whole} whole, {gone} gone");
+}

@@ -55,6 +55,7 @@ fn clone(daemon: &Daemon, args: &CloneArgs) -> Result<(), Failure> {
         identity: Identity::default(),
         read_only: false,
         filters: Filters::default(),
+        save: None,
     };
     show(daemon, &daemon.client.post(&path(&args.name), &definition)?)
 }

@@ -1,0 +1,191 @@
+//! The reader. Every byte of a file is taken for hostile: lengths are checked before anything is
+//! allocated, and chunks against their checksums before they are handed out.
+
+use block::ByteRange;
+use lz4_flex::block::decompress_into;
+use rustix::io::Errno;
+use zerocopy::{FromZeros as _, IntoBytes};
+
+use crate::error::{FileStep, ImageError};
+use crate::files::ReadAt;
+use crate::format::{
+    CHUNK_BYTES, ENTRY_BYTES, HEADER_BYTES, HEADER_MAGIC, Header, IndexEntry, Label, TRAILER_BYTES,
+    Trailer, VERSION,
+};
+
+/// A complete file whose header, index and trailer agree with their checksums.
+#[derive(Debug)]
+pub struct Image<R> {
+    file: R,
+    label: Label,
+    index: Vec<IndexEntry>,
+    file_bytes: u64,
+}
+
+/// A chunk of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    /// The bytes of the volume that it holds.
+    pub range: ByteRange,
+    /// Their values; `None` if the file is damaged there.
+    pub bytes: Option<&'a [u8]>,
+}
+
+impl<R: ReadAt> Image<R> {
+    /// Reads header, index and trailer. `accept` decides by the label whether to go on: the index
+    /// takes memory in proportion to the size of the volume.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no save, or is damaged there, and those of `accept`.
+    pub fn open<E: From<ImageError>>(
+        file: R,
+        accept: impl FnOnce(&Label) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let (header, label) = read_label(&file)?;
+        accept(&label)?;
+        let file_bytes = file.len_bytes().map_err(read_failed)?;
+        let index = read_index(&file, file_bytes, &header, &label)?;
+        Ok(Self {
+            file,
+            label,
+            index,
+            file_bytes,
+        })
+    }
+
+    /// What the file says about itself.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// Its length in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Bytes of the volume that the file holds: all others are zeros.
+    pub fn held_bytes(&self) -> u64 {
+        let held =
+            |entry: &IndexEntry| IndexEntry::chunk_len(entry.number.get(), self.label.size_bytes);
+        self.index.iter().map(held).sum()
+    }
+
+    /// Reads every chunk, in the order of the volume, until `each` ends it with an error.
+    ///
+    /// # Errors
+    /// Those of `each`, or if the file cannot be read, for a reason other than damage.
+    pub fn read<E: From<ImageError>>(
+        &self,
+        each: &mut dyn FnMut(Chunk<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut stored = vec![0; CHUNK_BYTES as usize];
+        let mut plain = vec![0; CHUNK_BYTES as usize];
+        let mut at = HEADER_BYTES as u64;
+        for entry in &self.index {
+            let number = entry.number.get();
+            let len = IndexEntry::chunk_len(number, self.label.size_bytes);
+            let stored = &mut stored[..entry.stored_bytes.get() as usize];
+            let read = match self.file.read_at(at, stored) {
+                Ok(()) => unpack(stored, &mut plain[..len as usize]),
+                // Its medium is damaged there.
+                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => None,
+                Err(error) => return Err(read_failed(error).into()),
+            };
+            at += u64::from(entry.stored_bytes.get());
+            each(Chunk {
+                range: ByteRange {
+                    offset: u64::from(number) * CHUNK_BYTES,
+                    len,
+                },
+                bytes: read.filter(|bytes| crc32c::crc32c(bytes) == entry.crc.get()),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The chunk that `stored` holds, with `plain` as its room.
+fn unpack<'a>(stored: &'a [u8], plain: &'a mut [u8]) -> Option<&'a [u8]> {
+    if stored.len() == plain.len() {
+        return Some(stored);
+    }
+    match decompress_into(stored, plain) {
+        Ok(len) if len == plain.len() => Some(plain),
+        _ => None,
+    }
+}
+
+fn read_failed(source: std::io::Error) -> ImageError {
+    let step = FileStep::Read;
+    ImageError::File { step, source }
+}
+
+/// The header of a file, and what it says.
+pub(crate) fn read_label(file: &impl ReadAt) -> Result<(Header, Label), ImageError> {
+    let len_bytes = file.len_bytes().map_err(read_failed)?;
+    if len_bytes < HEADER_BYTES as u64 {
+        return Err(ImageError::NotASave);
+    }
+    let mut header = Header::new_zeroed();
+    file.read_at(0, header.as_mut_bytes())
+        .map_err(read_failed)?;
+    if header.magic != HEADER_MAGIC {
+        return Err(ImageError::NotASave);
+    }
+    // The version comes first: another one may have its checksum elsewhere.
+    let found = header.version.get();
+    if found != VERSION {
+        return Err(ImageError::Version { found });
+    }
+    let label = header.label().ok_or(ImageError::Header)?;
+    Ok((header, label))
+}
+
+fn read_index(
+    file: &impl ReadAt,
+    len_bytes: u64,
+    header: &Header,
+    label: &Label,
+) -> Result<Vec<IndexEntry>, ImageError> {
+    let end = ImageError::End { len_bytes };
+    let Some(trailer_offset) = len_bytes.checked_sub(TRAILER_BYTES as u64) else {
+        return Err(end);
+    };
+    let mut trailer = Trailer::new_zeroed();
+    file.read_at(trailer_offset, trailer.as_mut_bytes())
+        .map_err(read_failed)?;
+    if !trailer.ends(header) {
+        return Err(end);
+    }
+    let (offset, entries) = (trailer.index_offset.get(), trailer.entries.get());
+    let index_bytes = u64::from(entries) * ENTRY_BYTES as u64;
+    let damaged = ImageError::Index {
+        offset,
+        len_bytes: index_bytes,
+    };
+    let chunks = label.size_bytes.div_ceil(CHUNK_BYTES);
+    if offset.checked_add(index_bytes) != Some(trailer_offset) || u64::from(entries) > chunks {
+        return Err(damaged);
+    }
+    let mut index = vec![IndexEntry::new_zeroed(); entries as usize];
+    file.read_at(offset, index.as_mut_slice().as_mut_bytes())
+        .map_err(read_failed)?;
+    let is_whole = crc32c::crc32c(index.as_bytes()) == trailer.index_crc.get()
+        && is_consistent(&index, label.size_bytes, offset);
+    if is_whole { Ok(index) } else { Err(damaged) }
+}
+
+/// Whether the entries are in order, inside the volume, and as long together as the file has bytes
+/// for them.
+fn is_consistent(index: &[IndexEntry], size_bytes: u64, index_offset: u64) -> bool {
+    let ascends = |two: &[IndexEntry]| two[0].number.get() < two[1].number.get();
+    let fits = |entry: &IndexEntry| {
+        let len = IndexEntry::chunk_len(entry.number.get(), size_bytes);
+        (1..=len).contains(&u64::from(entry.stored_bytes.get()))
+    };
+    let stored = |entry: &IndexEntry| u64::from(entry.stored_bytes.get());
+    let stored_bytes: u64 = index.iter().map(stored).sum();
+    index.windows(2).all(ascends)
+        && index.iter().all(fits)
+        && HEADER_BYTES as u64 + stored_bytes == index_offset
+}

@@ -1,0 +1,599 @@
+//! Saving the contents of volumes in memory to files, and restoring them.
+//!
+//! A save shows one moment, under I/O: it is written from a temporary snapshot. Neither blocks
+//! sessions; both take as long as the disk takes, so they need a thread that may wait.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use block::{Allocation, ByteRange, Status};
+use image::{
+    Chunk, FileStep, Files as _, HostFiles, Image, ImageError, Label, Replace, Source, WriteError,
+};
+use memory::{MemoryError, Progress, Provision, Snapshot, Store};
+use uuid::Uuid;
+
+use crate::{ByteSize, ManagedVolume, VolumeKind, VolumeSpec};
+
+/// Which save of a volume a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveId {
+    /// What all saves of the same contents have in common.
+    pub lineage: Uuid,
+    /// Its number there.
+    pub sequence: u64,
+}
+
+/// As `number 7 of 0123…`.
+impl fmt::Display for SaveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "number {} of {}", self.sequence, self.lineage)
+    }
+}
+
+impl From<&Label> for SaveId {
+    fn from(label: &Label) -> Self {
+        Self {
+            lineage: label.lineage,
+            sequence: label.sequence,
+        }
+    }
+}
+
+impl SaveId {
+    /// The first save of contents that were never saved.
+    pub fn first() -> Self {
+        Self {
+            lineage: Uuid::new_v4(),
+            sequence: 1,
+        }
+    }
+
+    /// The next save of the same contents.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self {
+            sequence: self.sequence + 1,
+            ..self
+        }
+    }
+}
+
+/// A file that holds what a volume was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Which save it is.
+    pub id: SaveId,
+    /// The moment.
+    pub moment: SystemTime,
+    /// Length of the file in bytes.
+    pub file_bytes: u64,
+    /// Bytes of the volume that it holds: all others are zeros.
+    pub held_bytes: u64,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The save.
+    pub saved: Saved,
+    /// What the file had damaged, which is zeros now.
+    pub damage: Damage,
+}
+
+/// What becomes of parts of a file that are damaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfDamaged {
+    /// Nothing is restored.
+    #[default]
+    Refuse,
+    /// They become zeros.
+    Zeros,
+}
+
+/// What is to be restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// This save alone; any where absent.
+    pub only: Option<SaveId>,
+    /// What becomes of damaged parts.
+    pub if_damaged: IfDamaged,
+}
+
+/// Parts of a volume whose bytes in a file are damaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// The first [`RANGES_MAX`](Self::RANGES_MAX) of them, in order, not adjacent.
+    pub ranges: Vec<ByteRange>,
+    /// All bytes that are damaged.
+    pub total_bytes: u64,
+}
+
+impl Damage {
+    /// The most ranges that are listed.
+    pub const RANGES_MAX: usize = 16;
+
+    /// Whether nothing is damaged.
+    pub fn is_empty(&self) -> bool {
+        self.total_bytes == 0
+    }
+
+    fn add(&mut self, range: ByteRange) {
+        self.total_bytes += range.len;
+        let has_room = self.ranges.len() < Self::RANGES_MAX;
+        match self.ranges.last_mut() {
+            Some(last) if last.offset + last.len == range.offset => last.len += range.len,
+            _ if has_room => self.ranges.push(range),
+            _ => {}
+        }
+    }
+}
+
+/// The ranges, as `bytes 0 to 262143, 524288 to 786431`.
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes ")?;
+        for (index, range) in self.ranges.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let last = range.offset + range.len - 1;
+            write!(f, "{separator}{} to {last}", range.offset)?;
+        }
+        let listed_bytes: u64 = self.ranges.iter().map(|range| range.len).sum();
+        match self.total_bytes - listed_bytes {
+            0 => Ok(()),
+            more_bytes => write!(f, " and {more_bytes} more"),
+        }
+    }
+}
+
+/// Why a volume was not saved. Earlier saves are unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// Its contents are on a disk already.
+    #[error("a volume of kind {kind} is not in memory; copy its file instead")]
+    NotInMemory {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// It was removed.
+    #[error("the volume was removed")]
+    Gone,
+    /// Writes went on at the expense of the save.
+    #[error(
+        "hosts changed more blocks meanwhile than the memory budget had room to keep the old contents of; save when less is written, or raise --memory"
+    )]
+    GaveWay,
+    /// The file was not written.
+    #[error(transparent)]
+    File(#[from] WriteError),
+}
+
+/// Why a volume was not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// Only memory is restored.
+    #[error("a volume of kind {kind} cannot be restored; RAM volumes and clones can")]
+    NotInMemory {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ImageError,
+    },
+    /// It is another save than the one that was wanted.
+    #[error(
+        "{} holds another save ({found}) than the one of the shutdown ({wanted}); if it is right, restore it with `ramport volume restore`",
+        path.display()
+    )]
+    OtherSave {
+        /// The file.
+        path: PathBuf,
+        /// The save in the file.
+        found: SaveId,
+        /// The save that was wanted.
+        wanted: SaveId,
+    },
+    /// It is of a volume of another size.
+    #[error(
+        "{} is of a volume of {saved}, and this one has {actual}; resize it to {saved} first", path.display()
+    )]
+    OtherSize {
+        /// The file.
+        path: PathBuf,
+        /// The size of the volume that was saved.
+        saved: ByteSize,
+        /// The size of this volume.
+        actual: ByteSize,
+    },
+    /// It is of a volume with other blocks.
+    #[error(
+        "{} is of a volume with blocks of {saved_bytes} bytes, and this one has blocks of {actual_bytes}; create a volume with --block-size {saved_bytes}",
+        path.display()
+    )]
+    OtherBlocks {
+        /// The file.
+        path: PathBuf,
+        /// The block size of the volume that was saved.
+        saved_bytes: u32,
+        /// That of this volume.
+        actual_bytes: u64,
+    },
+    /// Parts of it are damaged.
+    #[error(
+        "{} is damaged: {damage} of the volume cannot be read from it; restore another save, or the rest with --zero-damaged, which makes them zeros",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is damaged.
+        damage: Damage,
+    },
+    /// The memory budget has no room for it.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The volume could not be written.
+    #[error("the volume cannot be written: {0}")]
+    Write(#[source] Status),
+    /// The caller ended the work.
+    #[error("restoring was cancelled")]
+    Cancelled,
+    /// What the volume held is gone, and the save is not restored.
+    #[error(
+        "{cause}; what the volume held is gone, and it stays offline until it is restored, erased or acknowledged"
+    )]
+    Spoiled {
+        /// Why.
+        cause: Box<Self>,
+    },
+}
+
+/// The part of the memory budget, as a divisor, that saves leave free.
+const RESERVE_DIVISOR: u64 = 64;
+
+/// Saves what `volume` holds at this moment, while it is in use, to the file `path`, and reports to
+/// `progress`, which may cancel the save. The volume was called `name`.
+///
+/// # Errors
+/// If it has no memory to save, memory runs out for what hosts change meanwhile, or the file cannot
+/// be written. `path` is then what it was.
+pub fn save(
+    volume: &dyn ManagedVolume,
+    name: &str,
+    id: SaveId,
+    path: &Path,
+    replace: Replace,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Saved, SaveError> {
+    let frozen = Frozen::of(volume)?;
+    let moment = SystemTime::now();
+    let spec = volume.storage().spec();
+    let since_1970 = moment.duration_since(SystemTime::UNIX_EPOCH);
+    let label = Label {
+        volume: name.to_owned(),
+        size_bytes: frozen.snapshot().len_bytes(),
+        block_bytes: spec.block_size.bytes() as u32,
+        lineage: id.lineage,
+        sequence: id.sequence,
+        moment_unix_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
+    };
+    let total_bytes = label.size_bytes;
+    let report = &mut |done_bytes| {
+        progress(Progress {
+            done_bytes,
+            total_bytes,
+        })
+    };
+    let written = match image::write(&HostFiles, path, &label, &frozen, replace, report) {
+        Err(WriteError::Source(Status::Gone)) => return Err(frozen.loss()),
+        written => written?,
+    };
+    Ok(Saved {
+        id,
+        moment,
+        file_bytes: written.file_bytes,
+        held_bytes: written.held_bytes,
+    })
+}
+
+/// A volume at one moment.
+enum Frozen {
+    /// A snapshot that someone has taken.
+    Lasting(Arc<Snapshot>),
+    /// One for this save.
+    Temporary(Snapshot),
+}
+
+impl Frozen {
+    fn of(volume: &dyn ManagedVolume) -> Result<Self, SaveError> {
+        let storage = volume.storage();
+        if let Some(snapshot) = storage.snapshot() {
+            return Ok(Self::Lasting(Arc::clone(snapshot)));
+        }
+        let Some(store) = storage.store() else {
+            let kind = storage.spec().kind;
+            return Err(SaveError::NotInMemory { kind });
+        };
+        let reserve_bytes = store.budget().total_bytes() / RESERVE_DIVISOR;
+        let taken = store.take_temporary_snapshot(reserve_bytes);
+        taken.map(Self::Temporary).map_err(|_| SaveError::Gone)
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        match self {
+            Self::Lasting(snapshot) => snapshot,
+            Self::Temporary(snapshot) => snapshot,
+        }
+    }
+
+    /// Why it shows nothing any more.
+    fn loss(&self) -> SaveError {
+        match self {
+            Self::Temporary(snapshot) if !snapshot.origin().is_empty() => SaveError::GaveWay,
+            _ => SaveError::Gone,
+        }
+    }
+}
+
+impl Source for Frozen {
+    fn allocation(&self, range: ByteRange) -> Allocation {
+        let told = self.snapshot().allocation(range);
+        if self.snapshot().is_gone() {
+            // So that it is read, which fails.
+            return Allocation {
+                allocated: true,
+                len_bytes: range.len,
+            };
+        }
+        told
+    }
+
+    fn read(&self, offset: u64, dest: &mut [u8]) -> Result<(), Status> {
+        self.snapshot().read(offset, dest)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Self::Temporary(snapshot) = self {
+            // If the host refuses memory for what is moved to older snapshots, the rest stays until
+            // the next snapshot of the volume is removed.
+            let _rest_stays = snapshot.remove();
+        }
+    }
+}
+
+/// Makes `volume` what the file `path` holds, and reports to `progress`, which may cancel it. Nobody
+/// should use the volume meanwhile. The file is verified as a whole before anything changes, except
+/// if the volume is empty, as it is after a failure.
+///
+/// # Errors
+/// If the volume cannot be restored, the file does not fit it or cannot be read, is damaged (unless
+/// `wanted` permits that), or memory could not be allocated. The volume is unchanged, except
+/// after [`RestoreError::Spoiled`].
+pub fn restore(
+    volume: &dyn ManagedVolume,
+    path: &Path,
+    wanted: Wanted,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Restored, RestoreError> {
+    let storage = volume.storage();
+    let Some(store) = storage.store() else {
+        let kind = storage.spec().kind;
+        return Err(RestoreError::NotInMemory { kind });
+    };
+    let was_empty = is_empty(store);
+    let restoration = Restoration {
+        image: open(volume, path, wanted)?,
+        path,
+        if_damaged: wanted.if_damaged,
+    };
+    let held_bytes = restoration.image.held_bytes();
+    check_room(store, held_bytes)?;
+    let mut steps = Steps {
+        done_bytes: 0,
+        total_bytes: held_bytes * if was_empty { 1 } else { 2 },
+        progress,
+    };
+    if !was_empty {
+        restoration.read(&mut steps, &mut |_, _| Ok(()))?;
+    }
+    let loaded = store.erase().map_err(RestoreError::Memory);
+    let loaded = loaded.and_then(|()| {
+        restoration.read(&mut steps, &mut |offset, bytes| {
+            store.write(offset, bytes).map_err(RestoreError::Write)
+        })
+    });
+    let damage = match loaded {
+        Ok(damage) => damage,
+        Err(cause) if store.erase().is_ok() && was_empty => return Err(cause),
+        Err(cause) => {
+            let cause = Box::new(cause);
+            return Err(RestoreError::Spoiled { cause });
+        }
+    };
+    Ok(Restored {
+        saved: restoration.saved(),
+        damage,
+    })
+}
+
+/// Whether nothing but zeros can be in a store.
+fn is_empty(store: &Store) -> bool {
+    store.provision() == Provision::Thin && !store.is_clone() && store.allocated_bytes() == 0
+}
+
+/// What `path` holds, which fits `volume`.
+fn open(
+    volume: &dyn ManagedVolume,
+    path: &Path,
+    wanted: Wanted,
+) -> Result<Image<File>, RestoreError> {
+    let opened = HostFiles.open(path).and_then(|file| {
+        let missing = std::io::ErrorKind::NotFound;
+        file.ok_or_else(|| missing.into())
+    });
+    let step = FileStep::Open;
+    let file = opened.map_err(|source| ImageError::File { step, source });
+    let spec = volume.storage().spec();
+    let accept = |label: &Label| {
+        let misfit = misfit_of(label, path, &spec, wanted.only);
+        misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
+    };
+    let opened = file.map_err(Failure::Image);
+    let opened = opened.and_then(|file| Image::open(file, accept));
+    opened.map_err(|failure| failure.at(path))
+}
+
+/// A failure to restore, the path of which may be missing.
+enum Failure {
+    Restore(RestoreError),
+    Image(ImageError),
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        Self::Image(error)
+    }
+}
+
+impl Failure {
+    fn at(self, path: &Path) -> RestoreError {
+        match self {
+            Self::Restore(error) => error,
+            Self::Image(source) => RestoreError::File {
+                path: path.to_owned(),
+                source,
+            },
+        }
+    }
+}
+
+/// Why a file does not fit a volume.
+fn misfit_of(
+    label: &Label,
+    path: &Path,
+    spec: &VolumeSpec,
+    only: Option<SaveId>,
+) -> Option<RestoreError> {
+    let path = path.to_owned();
+    let (saved, found) = (ByteSize(label.size_bytes), SaveId::from(label));
+    let actual_bytes = spec.block_size.bytes();
+    if let Some(wanted) = only.filter(|&wanted| wanted != found) {
+        return Some(RestoreError::OtherSave {
+            path,
+            found,
+            wanted,
+        });
+    }
+    if u64::from(label.block_bytes) != actual_bytes {
+        return Some(RestoreError::OtherBlocks {
+            path,
+            saved_bytes: label.block_bytes,
+            actual_bytes,
+        });
+    }
+    (saved != spec.size).then_some(RestoreError::OtherSize {
+        path,
+        saved,
+        actual: spec.size,
+    })
+}
+
+/// A save that cannot fit is refused before it has cost the contents and minutes.
+fn check_room(store: &Store, held_bytes: u64) -> Result<(), MemoryError> {
+    let budget = store.budget();
+    let room_bytes = budget.free_bytes().saturating_add(store.allocated_bytes());
+    if held_bytes > room_bytes {
+        return Err(MemoryError::OverBudget {
+            wanted_bytes: held_bytes,
+            free_bytes: room_bytes,
+            total_bytes: budget.total_bytes(),
+        });
+    }
+    Ok(())
+}
+
+/// How far it is.
+struct Steps<'a> {
+    done_bytes: u64,
+    total_bytes: u64,
+    progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+}
+
+impl Steps<'_> {
+    fn take(&mut self, len: u64) -> Result<(), RestoreError> {
+        self.done_bytes += len;
+        let progress = Progress {
+            done_bytes: self.done_bytes,
+            total_bytes: self.total_bytes,
+        };
+        match (self.progress)(progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(RestoreError::Cancelled),
+        }
+    }
+}
+
+/// What is done with bytes of the volume, which begin at an offset.
+type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> Result<(), RestoreError> + 'a;
+
+/// A file, and what to do if it is damaged.
+struct Restoration<'a> {
+    image: Image<File>,
+    path: &'a Path,
+    if_damaged: IfDamaged,
+}
+
+impl Restoration<'_> {
+    /// The file.
+    fn saved(&self) -> Saved {
+        let label = self.image.label();
+        let since_1970 = Duration::from_nanos(label.moment_unix_ns);
+        Saved {
+            id: label.into(),
+            moment: SystemTime::UNIX_EPOCH + since_1970,
+            file_bytes: self.image.file_bytes(),
+            held_bytes: self.image.held_bytes(),
+        }
+    }
+
+    /// Calls `each` with the offset and bytes of every part that is not damaged. Returns what is.
+    fn read(
+        &self,
+        steps: &mut Steps<'_>,
+        each: &mut TakeBytes<'_>,
+    ) -> Result<Damage, RestoreError> {
+        let mut damage = Damage::default();
+        let read = self.image.read(&mut |chunk: Chunk<'_>| {
+            let done = if let Some(bytes) = chunk.bytes {
+                each(chunk.range.offset, bytes)
+            } else {
+                damage.add(chunk.range);
+                Ok(())
+            };
+            done.and_then(|()| steps.take(chunk.range.len))
+                .map_err(Failure::Restore)
+        });
+        read.map_err(|failure| failure.at(self.path))?;
+        if self.if_damaged == IfDamaged::Refuse && !damage.is_empty() {
+            return Err(RestoreError::Damaged {
+                path: self.path.to_owned(),
+                damage,
+            });
+        }
+        Ok(damage)
+    }
+}
+
+#[cfg(test)]
+mod tests;
