@@ -103,13 +103,18 @@ fn text<R: Serialize + Display>(args: &Args, report: &R) -> String {
     }
 }
 
-/// Asks on the terminal whether the run may do what `change` says. The answer is no if there is no
-/// terminal.
+/// Asks on the terminal whether the run may do what `change` says.
 fn asked(change: &str) -> bool {
+    ask(&format!("This run {change}"))
+}
+
+/// Says what is about to be done, and asks on the terminal whether to do it. The answer is no if there
+/// is no terminal.
+pub fn ask(what: &str) -> bool {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;
     }
-    eprint!("This run {change}. Continue? [y/N] ");
+    eprint!("{what}. Continue? [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes" | "Yes")

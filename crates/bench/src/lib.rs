@@ -55,7 +55,7 @@ mod wait;
 mod worker;
 
 pub use args::Args;
-pub use command::{Verdict, command};
+pub use command::{Verdict, ask, command};
 pub use compare::{Comparison, Difference, compare};
 pub use cpu::{Daemon, Found};
 pub use direction::Direction;

@@ -17,7 +17,7 @@ use std::time::Instant;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
-use crate::engine::{Engine, ShortageLog};
+use crate::engine::{Engine, RemoteWatch, ShortageLog};
 use caller::{Caller, Entrance};
 use top::TopStreams;
 
@@ -38,6 +38,8 @@ pub struct ApiConfig {
 }
 
 /// How often portals that could not be opened are tried again.
+/// Between two looks at remote volumes.
+const REMOTE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 /// How often the counters of what the memory budget rejected are read for the log.
 const SHORTAGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
@@ -149,6 +151,7 @@ fn run(
     runtime.block_on(async {
         let retry = tokio::spawn(retry_portals(engine.clone()));
         let report = tokio::spawn(report_shortages(engine.clone()));
+        let watch = tokio::spawn(watch_remote_volumes(engine.clone()));
         let streams = TopStreams::new(stopped.clone());
         let router = routes::router(engine, &streams, Entrance::Socket(path), None);
         let service = router.into_make_service_with_connect_info::<Caller>();
@@ -174,6 +177,7 @@ fn run(
             () = give_up(stopped.clone()) => {}
         }
         retry.abort();
+        watch.abort();
         report.abort();
         Ok(())
     })
@@ -197,6 +201,24 @@ async fn retry_portals(engine: Engine) {
         let engine = engine.clone();
         if engine.has_closed_portals() {
             let _ = tokio::task::spawn_blocking(move || engine.retry_portals()).await;
+        }
+    }
+}
+
+/// Follows what becomes of remote volumes.
+async fn watch_remote_volumes(engine: Engine) {
+    let mut watch = RemoteWatch::default();
+    loop {
+        tokio::time::sleep(REMOTE_INTERVAL).await;
+        let engine = engine.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            watch.look(&engine);
+            watch
+        });
+        match looked.await {
+            Ok(after) => watch = after,
+            // A panic was reported when it happened.
+            Err(_) => watch = RemoteWatch::default(),
         }
     }
 }

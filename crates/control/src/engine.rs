@@ -8,12 +8,14 @@
 mod acknowledge;
 mod apply;
 mod busy;
+mod copies;
 mod error;
 mod guards;
 mod lost;
 mod members;
 mod portals;
 mod rdma;
+mod remote;
 mod restore;
 mod saver;
 mod shortage;
@@ -40,10 +42,13 @@ use crate::text::{Portal, Text};
 
 pub use apply::Comparison;
 pub use busy::Task;
+pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
+pub use remote::PathView;
+pub(crate) use remote::RemoteWatch;
 pub use restore::RestoreError;
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;

@@ -35,17 +35,18 @@ pub use definitions::{
     ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, Engine, EngineError,
-    Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView,
-    LostContents, NamespaceView, NewSnapshots, OpenError, PortalFigures, PortalPatch, PortalState,
-    PortalView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError,
-    SessionFigures, SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView,
-    Task, ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch,
-    VolumeState, VolumeView,
+    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView, Engine,
+    EngineError, Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState,
+    KindView, LostContents, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
+    PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    RdmaStatisticsView, ReferralView, RestoreError, SessionFigures, SessionView, Starting,
+    StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval,
+    TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
+pub use server::{CopyFailure, CopyPlace, Force, RemoteError, check_url, copy_outside};
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
 pub use volume::{ByteSize, CacheModeName, CacheSettings, Provision, VolumeKind};

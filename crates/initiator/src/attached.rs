@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc, thread::JoinHandle};
 
+use block::WriteCache;
+
 use crate::device_state::DeviceState;
 use crate::mailbox::Mailbox;
 use crate::queue::QueueLimits;
@@ -16,6 +18,13 @@ pub struct DeviceInfo {
     /// Namespace Globally Unique Identifier (NGUID); the logical unit's NAA designator, or the best
     /// designator that it has.
     pub identifier: Vec<u8>,
+    /// The namespace's universally unique identifier, if it has one; `None` for iSCSI.
+    pub uuid: Option<[u8; 16]>,
+    /// Whether writes that were answered are lost with the power of the other side, unless they are
+    /// flushed or durable.
+    pub write_cache: WriteCache,
+    /// Whether writes are refused at present.
+    pub is_write_protected: bool,
     /// Firmware revision (FR); product revision level.
     pub firmware: String,
     /// The subsystem's NQN (SUBNQN); the target's name.

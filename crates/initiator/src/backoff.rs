@@ -14,14 +14,15 @@ use crate::socket::{Interest, sleep};
 /// The delays between attempts. The mean delay doubles up to a limit, and each delay is drawn at
 /// random around the mean.
 #[derive(Debug)]
-pub(crate) struct BackoffDelays {
+pub struct BackoffDelays {
     mean: Duration,
     max: Duration,
     random: SmallRng,
 }
 
 impl BackoffDelays {
-    pub(crate) fn new(backoff: Backoff, generation: u64) -> Self {
+    /// The delays of one series of attempts. `generation` makes its jitter differ from that of others.
+    pub fn new(backoff: Backoff, generation: u64) -> Self {
         Self {
             mean: backoff.first,
             max: backoff.max,
@@ -29,7 +30,8 @@ impl BackoffDelays {
         }
     }
 
-    pub(crate) fn next(&mut self) -> Duration {
+    /// How long to wait before the next attempt.
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.mean.mul_f64(self.random.random_range(0.5..1.5));
         self.mean = (self.mean * 2).min(self.max);
         delay
@@ -69,7 +71,7 @@ mod tests {
         };
         let draw = |generation| {
             let mut delays = BackoffDelays::new(backoff, generation);
-            std::array::from_fn::<_, 8, _>(|_| delays.next())
+            std::array::from_fn::<_, 8, _>(|_| delays.next_delay())
         };
         let means = [100, 200, 400, 800, 1000, 1000, 1000, 1000].map(Duration::from_millis);
         for (delay, mean) in draw(1).into_iter().zip(means) {

@@ -66,6 +66,9 @@ pub enum QueueError {
         /// Why the last attempt failed.
         last: Arc<ConnectError>,
     },
+    /// The connection was lost, and the options say that it is not made again.
+    #[error("the connection was lost")]
+    Lost,
     /// The queue's [`crate::Device`] was dropped.
     #[error("the device was detached")]
     Detached,

@@ -54,6 +54,9 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         model: format!("{} {}", facts.vendor, facts.product),
         serial: facts.serial.clone(),
         identifier: facts.designator.clone(),
+        uuid: None,
+        write_cache: facts.write_cache,
+        is_write_protected: facts.is_write_protected,
         firmware: facts.revision.clone(),
         target: url.target().unwrap_or_default().to_owned(),
         address,
@@ -89,6 +92,11 @@ fn queue_limits(facts: &UnitFacts, geometry: Geometry, options: &DeviceOptions) 
         tail_bytes: TAIL_BYTES,
         blocks_max: BlocksMax {
             data: limits.transfer_blocks.min(io::BLOCKS_MAX),
+            durable: if facts.has_forced_writes {
+                limits.transfer_blocks.min(io::BLOCKS_MAX)
+            } else {
+                0
+            },
             verify: limits.transfer_blocks.min(io::BLOCKS_MAX),
             zeroes: limits.write_same_blocks.min(io::BLOCKS_MAX),
             deallocate: limits.unmap_blocks.min(io::BLOCKS_MAX),

@@ -37,6 +37,7 @@ mod socket;
 mod url;
 
 pub use attached::DeviceInfo;
+pub use backoff::BackoffDelays;
 pub use device::Device;
 pub use error::{
     ConnectError, ConnectionError, QueueError, QueueName, RdmaError, Rejection, SubmitError,

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
+use block::WriteCache;
 use nvme::host::{CommandKey, ControllerFacts, Fused, NamespaceFacts, Purpose, io};
 use nvme::wire::Nsid;
 
@@ -115,6 +116,7 @@ fn queue_limits<T: Transport>(
         tail_bytes: io::DEALLOCATE_RANGE_BYTES,
         blocks_max: BlocksMax {
             data: io::BLOCKS_MAX,
+            durable: io::BLOCKS_MAX,
             verify: blocks(controller.verify_max_bytes),
             zeroes: blocks(controller.write_zeroes_max_bytes),
             deallocate: deallocate.min(io::DEALLOCATE_BLOCKS_MAX),
@@ -137,6 +139,13 @@ fn device_info(
         model: controller.model.clone(),
         serial: controller.serial.clone(),
         identifier: namespace.nguid.to_vec(),
+        uuid: namespace.uuid,
+        write_cache: if controller.has_volatile_write_cache {
+            WriteCache::Volatile
+        } else {
+            WriteCache::Absent
+        },
+        is_write_protected: namespace.is_write_protected,
         firmware: controller.firmware.clone(),
         target: controller.subsystem_nqn.clone(),
         address,

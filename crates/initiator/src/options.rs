@@ -25,6 +25,11 @@ pub struct DeviceOptions {
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,
+    /// The part of an iSCSI session's identifier (ISID) that distinguishes this device from others of
+    /// the machine; random if absent. A later device with the same value and target replaces what is
+    /// left of this one's sessions: the target ends their commands before it accepts the login (RFC
+    /// 7143 §6.3.5).
+    pub iscsi_qualifier: Option<[u8; 3]>,
 }
 
 impl DeviceOptions {
@@ -43,6 +48,7 @@ impl Default for DeviceOptions {
             connect_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             command_timeout: Duration::from_secs(30),
+            iscsi_qualifier: None,
         }
     }
 }
@@ -65,7 +71,8 @@ pub struct Backoff {
     pub first: Duration,
     /// The longest wait; waits double up to it.
     pub max: Duration,
-    /// How long to continue before giving up; commands that wait fail then.
+    /// How long to continue before giving up; commands that wait fail then. Zero: a connection that is
+    /// lost is not made again.
     pub give_up_after: Duration,
     /// Seeds the jitter (each wait is drawn from half to one and a half times its mean).
     pub seed: u64,

@@ -16,7 +16,7 @@ use crate::device_state::DeviceState;
 use crate::mailbox::{Mailbox, Update};
 use crate::queue_connection::{ConnectionState, QueueConnection, QueueState, TimeoutAction};
 use crate::slots::Slots;
-use crate::socket::{Interest, sleep};
+use crate::socket::{Interest, wait};
 use crate::{
     CommandError, Completion, ConnectionError, DeviceOptions, OnLoss, Operation, QueueError,
     Request, Slot, SubmitError, WaitStrategy,
@@ -58,6 +58,7 @@ pub(crate) struct QueueLimits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlocksMax {
     pub(crate) data: u64,
+    pub(crate) durable: u64,
     pub(crate) verify: u64,
     pub(crate) zeroes: u64,
     pub(crate) deallocate: u64,
@@ -130,6 +131,21 @@ impl Queue {
     /// (MDTS).
     pub fn transfer_bytes_max(&self) -> usize {
         self.limits.transfer_max_bytes
+    }
+
+    /// The most blocks of one command of this kind; 0 if the other side does not support it.
+    pub fn blocks_max(&self, operation: Operation) -> u64 {
+        let most = &self.limits.blocks_max;
+        let transfer = self.limits.transfer_max_bytes as u64 >> self.block_shift();
+        match operation {
+            Operation::Flush => 0,
+            Operation::Read | Operation::Write | Operation::Compare => most.data.min(transfer),
+            Operation::WriteDurable => most.durable.min(transfer),
+            Operation::Verify => most.verify,
+            Operation::WriteZeroes(_) => most.zeroes,
+            Operation::Deallocate => most.deallocate,
+            Operation::CompareAndWrite => most.compare_and_write.min(transfer / 2),
+        }
     }
 
     /// Whether there is a connection at present.
@@ -247,7 +263,7 @@ impl Queue {
             if spins {
                 std::hint::spin_loop();
             } else {
-                self.wait_input(timeout.saturating_sub(waited));
+                self.wait_input(None, timeout.saturating_sub(waited));
             }
             now = Instant::now();
         }
@@ -298,6 +314,7 @@ impl Queue {
             Operation::WriteZeroes(_) => (most.zeroes, 0),
             Operation::Verify => (most.verify, 0),
             Operation::Read | Operation::Write | Operation::Compare => (most.data, 1),
+            Operation::WriteDurable => (most.durable, 1),
             Operation::CompareAndWrite => (most.compare_and_write, 2),
         };
         if blocks_max == 0 {
@@ -388,6 +405,9 @@ impl Queue {
         else {
             return;
         };
+        if let Some(handle) = connection.handle().upgrade() {
+            handle.close();
+        }
         connection.release_buffers(&mut self.buffers);
         self.mailbox
             .report_loss(*generation, &self.shared.supervisor);
@@ -468,19 +488,22 @@ impl Queue {
         );
     }
 
-    /// Sleeps until something arrives, a command may be due, or `timeout` is over.
-    fn wait_input(&self, timeout: Duration) {
+    /// Sleeps until something arrives, a command may be due, `also` is readable, or `timeout` is over:
+    /// for a thread that has other work besides this queue. [`poll`](Self::poll) first.
+    pub fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) {
         let due = self.postponed.iter().map(|(until, _)| *until).min();
         let due = due.map_or(SWEEP_INTERVAL, |due| {
             due.saturating_duration_since(Instant::now())
         });
         let timeout = timeout.min(SWEEP_INTERVAL).min(due);
         let slept = match &self.state {
-            State::Up { connection, .. } => connection.wait_input(timeout),
-            State::Down | State::Ended(_) => {
-                let entry = (self.mailbox.waker.descriptor(), Interest::Read);
-                sleep(&[entry], Some(timeout))
-            }
+            State::Up { connection, .. } => connection.wait_input(also, timeout),
+            State::Down | State::Ended(_) => wait(
+                self.mailbox.waker.descriptor(),
+                Interest::Read,
+                also,
+                timeout,
+            ),
         };
         if slept.is_err() {
             std::thread::sleep(timeout);

@@ -31,8 +31,8 @@ pub(crate) trait QueueConnection: Debug + Send {
     /// Whether input makes [`descriptor`](Self::descriptor) readable.
     fn signals(&self) -> bool;
 
-    /// Sleeps until input arrives or `timeout` expires.
-    fn wait_input(&self, timeout: Duration) -> io::Result<()>;
+    /// Sleeps until input arrives, `also` is readable or `timeout` expires.
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
 
     /// Submits a request to the session. Returns `false` if the session has no room for it. A block
     /// has `1 << shift` bytes.
@@ -70,6 +70,9 @@ pub(crate) trait ConnectionHandle: Debug + Send + Sync {
 
 impl ConnectionHandle for TcpStream {
     fn close(&self) {
+        // What was not sent must not be sent later: commands are submitted again on another
+        // connection, and an old write that arrived after a new one would undo it.
+        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
         // It fails only if the connection has ended already.
         let _ = self.shutdown(Shutdown::Both);
     }
@@ -104,4 +107,35 @@ pub(crate) struct QueueState<'a> {
     pub(crate) now: Instant,
     /// Slots whose command has to be submitted again, but not before the given instant.
     pub(crate) postponed: &'a mut Vec<(Instant, u16)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_sent_when_a_connection_is_closed_is_never_sent() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("binds");
+        let address = listener.local_addr().expect("bound");
+        let mut ours = TcpStream::connect(address).expect("connects");
+        let (mut theirs, _) = listener.accept().expect("connected");
+        ours.set_nonblocking(true).expect("set");
+        let mut written_bytes = 0;
+        // Until neither side's buffer has room.
+        while let Ok(count) = ours.write(&[7; 65536]) {
+            written_bytes += count;
+        }
+        ours.close();
+        drop(ours);
+        let mut read = Vec::new();
+        let ended = theirs.read_to_end(&mut read);
+        assert!(
+            ended.is_err(),
+            "a reset, not the end of all that was written"
+        );
+        assert!(read.len() < written_bytes);
+    }
 }

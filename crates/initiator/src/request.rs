@@ -16,6 +16,8 @@ pub enum Operation {
     Read,
     /// Write from the slot's buffer.
     Write,
+    /// Write from the slot's buffer onto stable storage (FUA).
+    WriteDurable,
     /// Make acknowledged writes durable; the extent is ignored.
     Flush,
     /// Make the blocks read as zeros.

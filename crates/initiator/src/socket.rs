@@ -73,6 +73,20 @@ pub(crate) enum Interest {
     ReadWrite,
 }
 
+/// Sleeps until a connection's descriptor is ready, `also` is readable or `timeout` is over.
+pub(crate) fn wait(
+    descriptor: BorrowedFd<'_>,
+    interest: Interest,
+    also: Option<BorrowedFd<'_>>,
+    timeout: Duration,
+) -> io::Result<()> {
+    let own = (descriptor, interest);
+    match also {
+        Some(also) => sleep(&[own, (also, Interest::Read)], Some(timeout)),
+        None => sleep(&[own], Some(timeout)),
+    }
+}
+
 /// Sleeps until one of the descriptors is ready or `timeout` is over (never, if there is none).
 pub(crate) fn sleep(
     descriptors: &[(BorrowedFd<'_>, Interest)],

@@ -10,6 +10,7 @@ use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 mod connect_line;
+mod copy;
 mod examples;
 mod host;
 mod identity;
@@ -23,6 +24,7 @@ mod values;
 mod volume_create;
 
 pub(crate) use connect_line::ConnectLineArgs;
+pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
 pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
 pub(crate) use identity::IdentityArgs;
@@ -59,9 +61,6 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// The place in lists of options: behind those of the verb.
-const LAST: usize = 999;
-
 /// How to reach the daemon, and the output format.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
@@ -95,7 +94,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) api_token_file: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true, display_order = LAST)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
@@ -391,6 +390,9 @@ pub(crate) enum VolumeVerb {
     Cache(CacheArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
+    /// Copy a volume, a file or a disk of another machine to another
+    #[command(after_help = examples::VOLUME_COPY)]
+    Copy(CopyArgs),
     /// Filters: delay, rate limit, faults
     #[command(subcommand, after_help = examples::FILTER)]
     Filter(FilterVerb),

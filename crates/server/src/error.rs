@@ -7,7 +7,8 @@ use std::time::Duration;
 use volume::ByteSize;
 
 use crate::{
-    HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName, VolumeName,
+    CopyFailure, HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName,
+    VolumeName,
 };
 
 /// Why the server rejected a request. Nothing has changed when this is returned.
@@ -139,6 +140,9 @@ pub enum ServerError {
         /// Why.
         source: volume::VolumeError,
     },
+    /// A copy was not made, or not finished.
+    #[error(transparent)]
+    Copy(#[from] CopyFailure),
     /// A snapshot or a clone of something that does not exist.
     #[error(
         "volume {volume} is made of {of}, which does not exist; `ramport volume ls` lists volumes"
@@ -358,6 +362,7 @@ impl ServerError {
             | Self::ReferralToSelf(_)
             | Self::NamespaceExists { .. }
             | Self::Volume { .. }
+            | Self::Copy(_)
             | Self::HasChildren { .. }
             | Self::Held { .. }
             | Self::MemberOffered { .. }
@@ -394,7 +399,10 @@ impl ServerError {
     pub fn needs_force(&self) -> bool {
         matches!(
             self,
-            Self::VolumeInUse { .. } | Self::ShrinkLosesData { .. } | Self::TargetInUse { .. }
+            Self::VolumeInUse { .. }
+                | Self::ShrinkLosesData { .. }
+                | Self::TargetInUse { .. }
+                | Self::Copy(CopyFailure::HoldsData(_))
         )
     }
 

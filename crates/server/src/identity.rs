@@ -47,6 +47,18 @@ pub struct DiskUuid(Uuid);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nguid([u8; 16]);
 
+impl Nguid {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Naa {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
 /// An IEEE Extended Unique Identifier: 8 bytes that are not all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Eui64([u8; 8]);

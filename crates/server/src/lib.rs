@@ -13,6 +13,7 @@
 mod access;
 mod backend;
 mod capacity;
+mod copying;
 mod counters;
 mod definitions;
 mod error;
@@ -29,6 +30,7 @@ mod views;
 mod volume_handle;
 
 pub use capacity::Capacity;
+pub use copying::{CopyFailure, CopyOptions, CopyPlace, CopyProgress, copy_outside};
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
     Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
@@ -47,13 +49,17 @@ pub use info::{
     SessionInfo, SessionProtocol, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
+pub use remote::{
+    Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
+};
 pub use reservation_saves::UnsavedReservations;
 pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
 pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
 pub use statistics::{IoStatistics, KindStatistics, Latency};
+pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
-    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, VolumeKind, VolumeSpec,
-    WriteLock,
+    Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, VolumeKind,
+    VolumeSpec, WriteLock,
 };

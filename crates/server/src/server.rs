@@ -7,6 +7,7 @@
 //!
 //! Locks are taken from left to right. The data path takes none.
 
+mod copies;
 mod hosts;
 mod iscsi;
 mod members;
@@ -14,6 +15,7 @@ mod nvme;
 mod portals;
 mod rdma;
 mod referrals;
+mod remote;
 mod reservations;
 mod sessions;
 mod snapshots;

@@ -239,7 +239,7 @@ fn a_host_reads_and_writes_a_cache_and_a_flush_reaches_the_file() {
             file == expected,
             "{transport:?}: the flush reaches the file"
         );
-        for lba in (0..64).rev().map(|run| run * 128) {
+        for lba in (0..64).rev().map(|step| step * 128) {
             let range = lba as usize * 512..(lba as usize + 128) * 512;
             assert!(
                 it.read(lba, 128) == expected[range],

@@ -38,6 +38,9 @@ pub fn create(
         | VolumeKind::Cache { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
+        VolumeKind::Remote { .. } => Err(VolumeError::NeedsNetwork {
+            kind: spec.kind.clone(),
+        }),
         VolumeKind::File { .. } => {
             let file = match (FileVolume::open(spec, origin, platform), origin) {
                 (Err(error), Origin::Restored) => FileVolume::failed(spec, &error),

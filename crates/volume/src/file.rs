@@ -121,7 +121,7 @@ impl FileVolume {
             state: Opened::No {
                 geometry: spec.geometry(),
                 blocks: AtomicU64::new(spec.geometry().blocks.0),
-                problem: error.to_string(),
+                problem: format!("{error}; restart the daemon when that is corrected"),
             },
         }
     }

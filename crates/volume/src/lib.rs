@@ -39,6 +39,7 @@
 mod cache;
 mod cache_settings;
 mod composite;
+pub mod copy;
 mod create;
 mod driver;
 mod file;
@@ -61,7 +62,8 @@ pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use managed::{
-    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Storage, WriteLock,
+    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, PathInfo, Storage,
+    WriteLock,
 };
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,

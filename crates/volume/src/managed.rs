@@ -78,6 +78,11 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
+    /// The ways to its disk, if that is on another machine.
+    fn paths(&self) -> Vec<PathInfo> {
+        Vec::new()
+    }
+
     /// The memory of a kind of volume that can have snapshots.
     fn store(&self) -> Option<&Arc<Store>> {
         None
@@ -97,6 +102,23 @@ pub trait Storage: Send + Sync + Debug {
     fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         None
     }
+}
+
+/// A way to a disk on another machine, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathInfo {
+    /// Its URL.
+    pub url: String,
+    /// Whether it is connected. Of those that are, one is used.
+    pub is_up: bool,
+    /// Why it is not connected.
+    pub problem: Option<String>,
+    /// How often it was connected.
+    pub connects: u64,
+    /// How often its connection was lost, or given up because commands were not answered.
+    pub losses: u64,
+    /// How many commands the other side failed, including those that were tried again.
+    pub errors: u64,
 }
 
 /// A volume that another is made of.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
@@ -46,6 +47,15 @@ pub enum VolumeKind {
         path: PathBuf,
         /// When the space of a file that is created or grown is allocated.
         provision: Provision,
+    },
+    /// A disk of another machine.
+    Remote {
+        /// URLs of the disk, which are paths to it. They contain no secrets.
+        urls: Vec<String>,
+        /// How long a command may take, whatever becomes of the paths meanwhile.
+        io_timeout: Duration,
+        /// What distinguishes the disk from others. Absent until it was reached.
+        disk: Option<String>,
     },
     /// Other volumes, one after another.
     Linear {
@@ -216,6 +226,15 @@ pub enum VolumeError {
     /// What stores its blocks has failed.
     #[error("the file or device of the volume failed: {0}")]
     Storage(#[source] Status),
+    /// Its disk on another machine does not serve.
+    #[error(transparent)]
+    Remote(Box<dyn std::error::Error + Send + Sync>),
+    /// The kind reaches other machines, so [`create`](crate::create) does not make it.
+    #[error("a volume of kind {kind} is made by the server alone")]
+    NeedsNetwork {
+        /// The kind.
+        kind: VolumeKind,
+    },
     /// It was removed meanwhile.
     #[error("the volume was removed")]
     Gone,
@@ -409,6 +428,7 @@ impl VolumeSpec {
             VolumeKind::Snapshot { .. }
             | VolumeKind::Clone { .. }
             | VolumeKind::File { .. }
+            | VolumeKind::Remote { .. }
             | VolumeKind::Linear { .. }
             | VolumeKind::Stripe { .. } => 0,
             VolumeKind::Cache { settings, .. } => settings.size.0,
@@ -417,8 +437,8 @@ impl VolumeSpec {
 }
 
 impl VolumeKind {
-    /// The size of what a volume of this kind is made from, for one whose size is not given; `None`
-    /// if the kind needs a size.
+    /// The size of what a volume of this kind is made from on this machine, for one whose size is not
+    /// given; `None` if the kind needs a size or its disk has to be asked.
     ///
     /// # Errors
     /// If the file or device does not exist or does not serve as a disk.
@@ -427,6 +447,7 @@ impl VolumeKind {
             Self::Ram { .. }
             | Self::Snapshot { .. }
             | Self::Clone { .. }
+            | Self::Remote { .. }
             | Self::Linear { .. }
             | Self::Stripe { .. }
             | Self::Cache { .. } => Ok(None),
@@ -448,9 +469,11 @@ impl VolumeKind {
     pub const fn is_persistent(&self) -> bool {
         match self {
             Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
-            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => {
-                true
-            }
+            Self::File { .. }
+            | Self::Remote { .. }
+            | Self::Linear { .. }
+            | Self::Stripe { .. }
+            | Self::Cache { .. } => true,
         }
     }
 
@@ -465,17 +488,19 @@ impl VolumeKind {
             },
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
-            // The file stays, and so do the members.
-            Self::File { .. } | Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => {
-                false
-            }
+            // The file or disk stays, and so do the members.
+            Self::File { .. }
+            | Self::Remote { .. }
+            | Self::Linear { .. }
+            | Self::Stripe { .. }
+            | Self::Cache { .. } => false,
         }
     }
 
     /// The volumes that it is made of, and that have to stay as long as it does.
     pub fn parents(&self) -> &[String] {
         match self {
-            Self::Ram { .. } | Self::File { .. } => &[],
+            Self::Ram { .. } | Self::File { .. } | Self::Remote { .. } => &[],
             Self::Snapshot { of } | Self::Clone { of } => std::slice::from_ref(of),
             Self::Linear { members } | Self::Stripe { members, .. } => members,
             Self::Cache { of, .. } => of,
@@ -485,9 +510,11 @@ impl VolumeKind {
     /// Whether it holds what it is made of: nothing else may use these volumes.
     pub const fn holds_members(&self) -> bool {
         match self {
-            Self::Ram { .. } | Self::File { .. } | Self::Snapshot { .. } | Self::Clone { .. } => {
-                false
-            }
+            Self::Ram { .. }
+            | Self::File { .. }
+            | Self::Remote { .. }
+            | Self::Snapshot { .. }
+            | Self::Clone { .. } => false,
             Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => true,
         }
     }
@@ -557,7 +584,11 @@ impl VolumeKind {
                 (members, 2)
             }
             Self::Cache { settings, .. } => return check_cache(*settings),
-            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::File { .. } => {
+            Self::Ram { .. }
+            | Self::Snapshot { .. }
+            | Self::Clone { .. }
+            | Self::File { .. }
+            | Self::Remote { .. } => {
                 return Ok(());
             }
         };
@@ -582,6 +613,7 @@ impl fmt::Display for VolumeKind {
             Self::Snapshot { of } => write!(f, "snapshot of {of}"),
             Self::Clone { of } => write!(f, "clone of {of}"),
             Self::File { path, provision } => write!(f, "file {}, {provision}", path.display()),
+            Self::Remote { urls, .. } => write!(f, "remote {}", urls.join(" ")),
             Self::Linear { members } => write!(f, "linear of {}", members.join(", ")),
             Self::Stripe { members, unit } => {
                 write!(f, "stripe of {}, unit {unit}", members.join(", "))

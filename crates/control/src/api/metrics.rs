@@ -13,7 +13,9 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use server::{IoStatistics, Latency};
 
-use crate::engine::{CapacityView, Contents, Engine, RdmaStatisticsView, VolumeState};
+use crate::engine::{
+    CapacityView, Contents, Engine, PathView, RdmaStatisticsView, VolumeState, VolumeView,
+};
 use crate::text::Portal;
 
 /// The media type of what [`render`] returns.
@@ -179,6 +181,57 @@ fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Resu
             metric
                 .encode_family(&labels)?
                 .encode_gauge(&value(volume))?;
+        }
+    }
+    encode_paths(&volumes, encoder)
+}
+
+/// A count of a path: name, help, value.
+type PathCount = (&'static str, &'static str, fn(&PathView) -> u64);
+
+const PATH_COUNTS: [PathCount; 3] = [
+    (
+        "ramport_volume_path_connects",
+        "How often a path to a remote disk was connected",
+        |path| path.connects,
+    ),
+    (
+        "ramport_volume_path_losses",
+        "How often the connection of a path to a remote disk was lost or given up",
+        |path| path.losses,
+    ),
+    (
+        "ramport_volume_path_errors",
+        "Commands that a remote disk failed, including those that were tried again",
+        |path| path.errors,
+    ),
+];
+
+fn encode_paths(volumes: &[VolumeView], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let paths = || {
+        let volumes = volumes.iter();
+        volumes.flat_map(|volume| volume.paths.iter().map(move |path| (&volume.name, path)))
+    };
+    if paths().next().is_none() {
+        return Ok(());
+    }
+    let labels = |name: &String, path: &PathView| -> Labels {
+        vec![("volume", name.clone()), ("url", path.url.clone())]
+    };
+    let (name, help) = (
+        "ramport_volume_path_up",
+        "Whether a path to a remote disk is connected: 1 or 0",
+    );
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (name, path) in paths() {
+        metric
+            .encode_family(&labels(name, path))?
+            .encode_gauge(&u64::from(path.is_up))?;
+    }
+    for (name, help, value) in PATH_COUNTS {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (name, path) in paths() {
+            encode_count(&mut metric, &labels(name, path), value(path))?;
         }
     }
     Ok(())

@@ -1,5 +1,8 @@
 //! Every route, with what the OpenAPI document says of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
@@ -20,8 +23,9 @@ use super::top::TopStreams;
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    CapacityView, Engine, HostView, IfClosed, NewSnapshots, PortalPatch, PortalView, ReferralView,
-    SessionView, StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
+    CapacityView, CopyView, Engine, HostView, IfClosed, NewCopy, NewSnapshots, PortalPatch,
+    PortalView, ReferralView, SessionView, StatusView, TargetAccess, TargetView, Task, TopView,
+    VolumePatch, VolumeView,
 };
 use crate::text::parse;
 
@@ -89,6 +93,7 @@ fn routes() -> OpenApiRouter<Engine> {
             remove_volume
         ))
         .routes(routes!(erase_volume))
+        .routes(routes!(copy_volume))
         .routes(routes!(take_snapshots))
         .routes(routes!(roll_back_volume))
         .routes(routes!(add_member))
@@ -394,6 +399,32 @@ async fn erase_volume(
         Ok(Json(engine.volume(&name)?))
     })
     .await
+}
+
+/// Copy a volume, file or disk to another; the copy stops if the client disconnects
+#[utoipa::path(post, path = "/v1/copies", params(ForceQuery), request_body = NewCopy, responses((status = 200, body = CopyView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It does not fit, sessions or data stand in the way, or one of them failed", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+async fn copy_volume(
+    State(engine): State<Engine>,
+    Query(query): Query<ForceQuery>,
+    body: Bytes,
+) -> Answer<CopyView> {
+    let new: NewCopy = read(&body)?;
+    // Dropped with this future, if the client is gone.
+    let stop = StopOnDrop(Arc::default());
+    let stops = Arc::clone(&stop.0);
+    call(engine, move |engine| {
+        Ok(Json(engine.copy(&new, query.force(), &stops)?))
+    })
+    .await
+}
+
+/// Sets what it holds when it is dropped.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Take note that the contents are lost: the volume is served empty

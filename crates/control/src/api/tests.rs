@@ -80,6 +80,14 @@ POST   200 /v1/volumes/a/erase
 POST   200 /v1/volumes/a/erase?force=true
 POST   404 /v1/volumes/none/erase
 POST   201 /v1/volumes/m {"size": "4M"}
+POST   200 /v1/copies {"source": "a", "destination": "m", "verify": true}
+POST   409 /v1/copies {"source": "m", "destination": "m"}
+POST   404 /v1/copies?force=true {"source": "none", "destination": "m"}
+POST   409 /v1/copies {"source": "/none", "destination": "m"}
+POST   400 /v1/copies {"source": "a"}
+POST   400 /v1/volumes/r {"kind": "remote", "urls": ["disk"]}
+POST   400 /v1/volumes/r {"kind": "remote", "urls": ["iscsi://a%secret@127.0.0.1/iqn.x:y"]}
+POST   409 /v1/volumes/r {"kind": "remote", "urls": ["nvme+tcp://127.0.0.1:1/nqn.x:y"]}
 POST   400 /v1/volumes/s {"size": "4M", "kind": "snapshot"}
 POST   400 /v1/volumes/s {"size": "4M", "kind": "snapshot", "of": "none"}
 POST   400 /v1/volumes/s {"size": "8M", "kind": "snapshot", "of": "m"}

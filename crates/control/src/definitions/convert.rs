@@ -6,7 +6,7 @@ use server::{
     AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy, NamespaceDefinition,
     PortalGroup, Protocol, ServerError, TargetDefinition, TargetName, VolumeName,
 };
-use volume::{ByteSize, VolumeSpec, WriteLock};
+use volume::{ByteSize, VolumeKind, VolumeSpec, WriteLock};
 
 use super::fault::DefinitionFault;
 use super::{Access, Chap, Definitions, Host, Nsid, Target, ToldBy, Volume};
@@ -110,6 +110,30 @@ impl Volume {
     /// Whether the size is to be that of the file or of the members.
     pub(crate) fn lacks_size(&self) -> bool {
         self.size.0 == 0
+    }
+
+    /// Whether what it leaves open is as it is defined in `before`.
+    pub(crate) fn has_form_of(&self, before: &Self) -> bool {
+        let mut kind = self.kind.clone();
+        if let (VolumeKind::Remote { disk, .. }, VolumeKind::Remote { disk: known, .. }) =
+            (&mut kind.0, &before.kind.0)
+            && disk.is_none()
+        {
+            disk.clone_from(known);
+        }
+        kind == before.kind
+    }
+
+    /// Takes what it leaves open from `before`: the size, and which disk it is.
+    pub(crate) fn take_form_of(&mut self, before: &Self) {
+        if self.lacks_size() {
+            self.size = before.size;
+            // The block size of a remote disk is known with its size.
+            if matches!(self.kind.0, VolumeKind::Remote { .. }) {
+                self.block_size = before.block_size;
+            }
+        }
+        self.kind = before.kind.clone();
     }
 
     pub(crate) fn spec(&self) -> VolumeSpec {

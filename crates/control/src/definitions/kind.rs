@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use server::RemoteError;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use volume::{ByteSize, CacheModeName, CacheSettings, Provision, VolumeKind, VolumeSpec};
 
-use crate::text::{Size, Text};
+use crate::text::{Period, Size, Text};
 
 /// The kind of a volume, which determines where its blocks are stored, and the settings of that
 /// kind, among the fields of the volume.
@@ -21,7 +22,7 @@ pub struct KindFields(pub VolumeKind);
 /// volume, so that the volume can reject every field that is left over.
 #[derive(Default, Serialize, Deserialize, ToSchema)]
 struct Fields {
-    /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `snapshot` shows what another volume was at one
+    /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `remote` a disk of another machine, `snapshot` shows what another volume was at one
     /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other volumes one after another, `stripe`
     /// units of other volumes in turn, `cache` is memory in front of another volume.
     #[serde(default)]
@@ -35,6 +36,20 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
+    /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma` or `iscsi`. Several are paths to one
+    /// disk, of which one is used at a time. CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    urls: Option<Vec<String>>,
+    /// For `remote`: how long a command may take while no path answers, before it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, default = "30s", example = json!(null))]
+    io_timeout: Option<Text<Period>>,
+    /// For `remote`: what distinguishes the disk from others. It is filled in when the volume is created; a path that leads to
+    /// another disk is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    disk: Option<String>,
     /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of. For `cache`: the slower volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
@@ -71,6 +86,7 @@ enum Name {
     #[default]
     Ram,
     File,
+    Remote,
     Snapshot,
     Clone,
     Linear,
@@ -96,6 +112,17 @@ pub enum KindFault {
     /// Memory has none.
     #[error("`path` is for kind file; leave it out, or set kind = \"file\"")]
     Path,
+    /// A disk of another machine is somewhere.
+    #[error("a volume of kind remote needs the URLs of its disk: urls = [\"nvme+tcp://HOST/NQN\"]")]
+    NoUrls,
+    /// No other kind is reached by URLs.
+    #[error(
+        "`urls`, `io_timeout` and `disk` are for kind remote; leave them out, or set kind = \"remote\""
+    )]
+    Urls,
+    /// A URL is not one, or contains a secret.
+    #[error(transparent)]
+    Url(#[from] RemoteError),
     /// It is made of several volumes.
     #[error(
         "a linear or striped volume needs `members`, the names of the volumes that it is made of"
@@ -132,6 +159,17 @@ impl TryFrom<Fields> for KindFields {
                 path: fields.path.ok_or(KindFault::NoPath)?.into(),
                 provision,
             },
+            Name::Remote => {
+                let urls = fields.urls.ok_or(KindFault::NoUrls)?;
+                let urls = urls.iter().map(|url| server::check_url(url));
+                let io_timeout = fields.io_timeout.map(|text| text.0.0);
+                VolumeKind::Remote {
+                    // As they are stored and compared: without secrets.
+                    urls: urls.collect::<Result<_, _>>()?,
+                    io_timeout: io_timeout.unwrap_or(server::IO_TIMEOUT_DEFAULT),
+                    disk: fields.disk,
+                }
+            }
             Name::Snapshot => VolumeKind::Snapshot { of: of? },
             Name::Clone => VolumeKind::Clone { of: of? },
             Name::Linear => VolumeKind::Linear { members: members? },
@@ -175,6 +213,8 @@ impl Fields {
         )?;
         let derived = [Name::Snapshot, Name::Clone, Name::Cache];
         of_kinds(self.of.is_some(), &derived, KindFault::Parent)?;
+        let has_remote = self.urls.is_some() || self.io_timeout.is_some() || self.disk.is_some();
+        of_kinds(has_remote, &[Name::Remote], KindFault::Urls)?;
         let composed = [Name::Linear, Name::Stripe];
         of_kinds(self.members.is_some(), &composed, KindFault::Members)?;
         of_kinds(
@@ -200,6 +240,17 @@ impl From<KindFields> for Fields {
                 // It came as text, so nothing is lost.
                 path: Some(path.to_string_lossy().into_owned()),
                 provisioning: Some(Text(provision)),
+                ..Self::default()
+            },
+            VolumeKind::Remote {
+                urls,
+                io_timeout,
+                disk,
+            } => Self {
+                kind: Name::Remote,
+                urls: Some(urls),
+                io_timeout: Some(Text(Period(io_timeout))),
+                disk,
                 ..Self::default()
             },
             VolumeKind::Snapshot { of } => Self {

@@ -92,10 +92,10 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
             "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `file`, `snapshot`, `clone`, `linear`, `stripe`",
+            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `cache`",
         ),
         ("kind = \"clone\"", "needs `of`"),
-        ("of = \"b\"", "`of` is for kind snapshot or clone"),
+        ("of = \"b\"", "`of` is for kind snapshot, clone or cache"),
         (
             "kind = \"snapshot\"\nof = \"b\"\nprovisioning = \"thin\"",
             "`provisioning` is for kinds ram and file",
@@ -104,9 +104,28 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
             "provisioning = \"fat\"",
             "provisioning \"fat\" is unknown; write thin or thick",
         ),
+        ("kind = \"remote\"", "needs the URLs of its disk"),
+        ("urls = [\"nvme+tcp://h/nqn.x:y\"]", "set kind = \"remote\""),
+        ("kind = \"remote\"\nurls = [\"h\"]", "no scheme"),
+        (
+            "kind = \"remote\"\nurls = [\"iscsi://a%s3cret@h/iqn.x:y\"]",
+            "contains a CHAP secret",
+        ),
         ("path = \"/a\"", "set kind = \"file\""),
         ("kind = \"file\"", "needs the path of its file"),
         ("kind = \"linear\"", "needs `members`"),
+        (
+            "kind = \"cache\"\nof = \"b\"",
+            "needs the size of its memory",
+        ),
+        (
+            "cache_mode = \"write-back\"",
+            "`sequential_bypass` are for kind cache",
+        ),
+        (
+            "kind = \"cache\"\nof = \"b\"\ncache_size = \"1M\"\ncache_mode = \"fast\"",
+            "choose write-through, write-around or write-back",
+        ),
         (
             "members = [\"b\"]",
             "`members` is for kinds linear and stripe",

@@ -58,12 +58,11 @@ impl Engine {
         let definitions = self.read();
         to.fill_in_secrets(&definitions)?;
         for (name, volume) in &mut to.volumes {
-            match definitions.volumes.get(name) {
-                Some(before) if volume.lacks_size() && before.kind == volume.kind => {
-                    volume.size = before.size;
-                }
-                _ => fill_in_size(&name.0, volume)?,
+            let before = definitions.volumes.get(name);
+            if let Some(before) = before.filter(|before| volume.has_form_of(before)) {
+                volume.take_form_of(before);
             }
+            fill_in_size(&name.0, volume)?;
         }
         to.fill_in_sizes_over_members()?;
         to.check()?;

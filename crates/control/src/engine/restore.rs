@@ -85,7 +85,7 @@ fn warn_of_problem(server: &Server, name: &VolumeName) {
         tracing::error!(
             volume = %name,
             problem,
-            "a volume is offline; restart the daemon when its file is there"
+            "a volume is offline"
         );
     }
 }

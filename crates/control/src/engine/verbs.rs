@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
-use server::{Force, HostName, ServerError, SessionId, TargetName, VolumeName};
+use server::{Force, HostName, RemoteForm, ServerError, SessionId, TargetName, VolumeName};
 use utoipa::ToSchema;
 use volume::{ByteSize, CacheModeName, CacheSettings, Progress, VolumeError, VolumeKind};
 
 use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
-    Access, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields, Nsid, Target,
-    Volume,
+    Access, BlockLen, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields,
+    Nsid, Target, Volume,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -410,19 +410,41 @@ impl Engine {
     }
 }
 
-/// A volume without a size is as large as its file.
+/// A volume without a size is as large as its file or disk. A remote disk is asked what it is, too.
 pub(super) fn fill_in_size(name: &VolumeName, volume: &mut Volume) -> Result<(), ServerError> {
+    let failed = |source| ServerError::Volume {
+        volume: name.clone(),
+        source,
+    };
+    if let VolumeKind::Remote { disk, .. } = &volume.kind.0
+        && (volume.lacks_size() || disk.is_none())
+    {
+        let form = server::probe_remote(&volume.kind.0).map_err(failed)?;
+        fill_in_form(volume, form);
+        return Ok(());
+    }
     if !volume.lacks_size() {
         return Ok(());
     }
-    let size = volume.kind.0.natural_size();
-    let size = size.map_err(|source| ServerError::Volume {
-        volume: name.clone(),
-        source,
-    })?;
+    let size = volume.kind.0.natural_size().map_err(failed)?;
     // Without one, the check of the definition says what is wrong.
     volume.size = size.map_or(volume.size, |size| Size(size.0));
     Ok(())
+}
+
+/// Fills in what the definition of a remote volume leaves open. What contradicts the disk is refused
+/// when the volume is created.
+fn fill_in_form(volume: &mut Volume, form: RemoteForm) {
+    if volume.lacks_size() {
+        volume.size = Size(form.size.0);
+        // The default, most likely.
+        if volume.block_size == BlockLen::default() {
+            volume.block_size = BlockLen(form.block_size);
+        }
+    }
+    if let VolumeKind::Remote { disk, .. } = &mut volume.kind.0 {
+        *disk = disk.take().or(form.disk);
+    }
 }
 
 /// Definitions of the hosts in `target` that do not exist yet, if their names are NQNs or iSCSI

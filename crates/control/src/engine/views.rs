@@ -15,6 +15,7 @@ use uuid::Uuid;
 use volume::CacheStatistics;
 
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
+use super::remote::PathView;
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
@@ -52,9 +53,12 @@ pub struct VolumeView {
     /// Whether commands of hosts are executed.
     #[serde(default)]
     pub state: VolumeState,
-    /// Why its file or device could not be opened, or which of its members is offline.
+    /// Why its file or device could not be opened, its disk not be reached, or which of its members is offline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The ways to its disk, if that is on another machine. Of those that are up, one is used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathView>,
     /// What it has done as a cache, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheView>,
@@ -625,6 +629,7 @@ fn volume_view(
             None => info.availability.into(),
         },
         problem: info.problem.clone(),
+        paths: info.paths.iter().cloned().map(PathView::from).collect(),
         cache: info.cache.map(CacheView::from),
         filters: volume.filters.clone(),
         attachments: attachments.collect(),

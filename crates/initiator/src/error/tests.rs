@@ -76,6 +76,7 @@ fn messages_of_commands_and_queues() {
             tried_for: Duration::from_secs(30),
             last: Arc::new(refused()),
         }],
+        QueueError::Lost => [QueueError::Lost],
         QueueError::Detached => [QueueError::Detached],
     });
     insta::assert_snapshot!(messages(&submitted) + &messages(&completed) + &messages(&ended));

@@ -48,7 +48,12 @@ impl Plan {
             Switch::Off => Digest::None,
         };
         let mut isid = [0; 6];
-        random(&mut isid[1..4]).map_err(|source| ConnectError::Resources { source })?;
+        match options.iscsi_qualifier {
+            Some(qualifier) => isid[1..4].copy_from_slice(&qualifier),
+            None => {
+                random(&mut isid[1..4]).map_err(|source| ConnectError::Resources { source })?;
+            }
+        }
         isid[0] = ISID_RANDOM;
         Ok(Self {
             url: url.clone(),

@@ -17,7 +17,7 @@ use crate::connection::{Connection, Core};
 use crate::queue_connection::{
     ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
-use crate::socket::{Interest, sleep};
+use crate::socket::{Interest, wait};
 use crate::{CommandError, ConnectionError, Operation, Request};
 
 /// A queue's session.
@@ -197,8 +197,8 @@ impl QueueConnection for IscsiQueueConnection {
         true
     }
 
-    fn wait_input(&self, timeout: Duration) -> std::io::Result<()> {
-        sleep(&[(self.descriptor(), self.interest())], Some(timeout))
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> std::io::Result<()> {
+        wait(self.descriptor(), self.interest(), also, timeout)
     }
 
     fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
@@ -216,6 +216,7 @@ impl QueueConnection for IscsiQueueConnection {
         let command = match request.operation {
             Operation::Read => io::read(extent, data),
             Operation::Write => io::write(extent, data),
+            Operation::WriteDurable => io::write_durable(extent, data),
             Operation::Flush => io::synchronize_cache(),
             Operation::Verify => io::verify(extent),
             Operation::Compare => io::compare(extent, data),
@@ -333,7 +334,9 @@ enum Retry {
 #[inline]
 fn check_length(request: &Request, moved_bytes: u32, shift: u32) -> Result<(), CommandFailure> {
     let len_bytes = match request.operation {
-        Operation::Read | Operation::Write | Operation::Compare => request.extent.blocks.0 << shift,
+        Operation::Read | Operation::Write | Operation::WriteDurable | Operation::Compare => {
+            request.extent.blocks.0 << shift
+        }
         Operation::CompareAndWrite => request.extent.blocks.0 << (shift + 1),
         Operation::Flush
         | Operation::Verify

@@ -87,6 +87,9 @@ impl Supervisor {
     /// Logs in again for each queue that has lost its session. Returns when all have a session, the
     /// device is dropped, or [`crate::Backoff::give_up_after`] has passed.
     fn restore(&mut self) {
+        if self.plan.options.backoff.give_up_after.is_zero() {
+            return self.end_lost(&QueueError::Lost);
+        }
         let began = Instant::now();
         let generation = self.sessions.iter().map(|session| session.generation).sum();
         let backoff = self.plan.options.backoff;
@@ -110,18 +113,20 @@ impl Supervisor {
                     tried_for,
                     last: Arc::new(error),
                 };
-                let sessions = self
-                    .sessions
-                    .iter_mut()
-                    .filter(|session| session.needs_session());
-                sessions.for_each(|session| session.end(&gave_up));
-                return;
+                return self.end_lost(&gave_up);
             }
-            sleep_while_running(&self.shared, delays.next());
+            sleep_while_running(&self.shared, delays.next_delay());
             if self.shared.is_stopping() {
                 return;
             }
         }
+    }
+
+    /// Ends the queues that have no session.
+    fn end_lost(&mut self, error: &QueueError) {
+        let sessions = self.sessions.iter_mut();
+        let lost = sessions.filter(|session| session.needs_session());
+        lost.for_each(|session| session.end(error));
     }
 
     fn restore_once(&mut self) -> Result<(), ConnectError> {

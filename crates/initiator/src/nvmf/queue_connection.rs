@@ -78,8 +78,8 @@ impl<C: NvmeConnection> QueueConnection for NvmeQueueConnection<C> {
         self.connection.signals()
     }
 
-    fn wait_input(&self, timeout: Duration) -> std::io::Result<()> {
-        self.connection.wait_input(None, timeout)
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> std::io::Result<()> {
+        self.connection.wait_input(also, timeout)
     }
 
     fn start(&mut self, request: &Request, shift: u32, buffers: &mut Buffers) -> bool {
@@ -88,6 +88,7 @@ impl<C: NvmeConnection> QueueConnection for NvmeQueueConnection<C> {
         let command = match request.operation {
             Operation::Read => io::read(nsid, extent, data),
             Operation::Write => io::write(nsid, extent, data),
+            Operation::WriteDurable => io::write_durable(nsid, extent, data),
             Operation::Flush => io::flush(nsid),
             Operation::WriteZeroes(unmap) => io::write_zeroes(nsid, extent, unmap),
             Operation::Verify => io::verify(nsid, extent),

@@ -172,6 +172,9 @@ impl<T: Transport> Supervisor<T> {
     /// Tries to associate until it succeeds, the device is dropped, or
     /// [`crate::Backoff::give_up_after`] has passed.
     fn associate_again(&mut self) -> Result<Admin<T::Connection>, QueueError> {
+        if self.plan.options.backoff.give_up_after.is_zero() {
+            return Err(QueueError::Lost);
+        }
         let began = Instant::now();
         let mut delays = BackoffDelays::new(self.plan.options.backoff, self.generation);
         loop {
@@ -189,7 +192,7 @@ impl<T: Transport> Supervisor<T> {
                     last: Arc::new(error),
                 });
             }
-            sleep_while_running(&self.shared, delays.next());
+            sleep_while_running(&self.shared, delays.next_delay());
         }
     }
 

@@ -17,7 +17,7 @@ use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::connection::{Connection, Core, Sizes};
 use crate::error::QueueName;
 use crate::queue_connection::ConnectionHandle;
-use crate::socket::{self, Interest, sleep};
+use crate::socket::{self, Interest, wait};
 use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url};
 
 /// NVMe/TCP.
@@ -106,11 +106,7 @@ impl NvmeConnection for Connection<HostSession> {
     }
 
     fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
-        let own = (self.descriptor(), self.interest());
-        match also {
-            Some(also) => sleep(&[own, (also, Interest::Read)], Some(timeout)),
-            None => sleep(&[own], Some(timeout)),
-        }
+        wait(self.descriptor(), self.interest(), also, timeout)
     }
 }
 

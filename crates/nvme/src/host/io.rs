@@ -21,6 +21,9 @@ pub const DEALLOCATE_RANGE_BYTES: usize = 16;
 /// Deallocate (DEAC), bit 25 of CDW12 of Write Zeroes.
 const DEALLOCATE: u32 = 1 << 25;
 
+/// Force Unit Access (FUA), bit 30 of CDW12 of Write.
+const FORCE_UNIT_ACCESS: u32 = 1 << 30;
+
 /// Attribute Deallocate (AD), bit 2 of CDW11 of Dataset Management.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
@@ -38,6 +41,13 @@ pub fn write(nsid: Nsid, extent: Extent, data: BufferRange) -> Command {
         sqe: entry(opcode::WRITE, nsid, extent),
         transfer: Transfer::ToController(data),
     }
+}
+
+/// Write blocks from a buffer onto stable storage: Write with Force Unit Access (FUA).
+pub fn write_durable(nsid: Nsid, extent: Extent, data: BufferRange) -> Command {
+    let mut command = write(nsid, extent, data);
+    command.sqe.cdw12 = U32::new(command.sqe.cdw12.get() | FORCE_UNIT_ACCESS);
+    command
 }
 
 /// Compare blocks with a buffer.
@@ -164,6 +174,15 @@ mod tests {
         assert_eq!(keep.sqe.cdw12.get(), 7);
         let free = write_zeroes(Nsid(1), extent(), Unmap::Allowed);
         assert_eq!(free.sqe.cdw12.get(), 7 | 1 << 25);
+    }
+
+    #[test]
+    fn a_durable_write_is_a_write_with_fua() {
+        let data = BufferRange::first(0, 4096);
+        let plain = write(Nsid(1), extent(), data);
+        let durable = write_durable(Nsid(1), extent(), data);
+        assert_eq!(durable.sqe.opcode, plain.sqe.opcode);
+        assert_eq!(durable.sqe.cdw12.get(), plain.sqe.cdw12.get() | 0x4000_0000);
     }
 
     #[test]

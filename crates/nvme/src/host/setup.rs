@@ -135,6 +135,8 @@ pub struct ControllerFacts {
     pub nvm_commands: u16,
     /// Whether compare-and-write can be fused (FUSES).
     pub fused: Fused,
+    /// Whether it has a volatile write cache (VWC).
+    pub has_volatile_write_cache: bool,
     /// Events that it can report (OAES), bits as in Asynchronous Event Configuration.
     pub events: u32,
 }
@@ -160,6 +162,8 @@ pub struct NamespaceFacts {
     pub nguid: [u8; 16],
     /// Universally unique identifier, if it has one.
     pub uuid: Option<[u8; 16]>,
+    /// Whether it is write protected at present (NSATTR).
+    pub is_write_protected: bool,
 }
 
 /// Why a set-up failed.
@@ -433,6 +437,7 @@ impl Setup {
         } else {
             Fused::CompareAndWrite
         };
+        facts.has_volatile_write_cache = id.volatile_write_cache & 1 != 0;
         facts.events = id.events.get();
         match self.config.purpose {
             Purpose::Io { .. } => Phase::Limits,
@@ -584,6 +589,7 @@ pub(super) fn namespace_facts(nsid: Nsid, buffer: &[u8]) -> Result<NamespaceFact
         geometry: Geometry::new(block_size, Blocks(blocks)),
         nguid: id.nguid,
         uuid: None,
+        is_write_protected: id.attributes & 1 != 0,
     })
 }
 

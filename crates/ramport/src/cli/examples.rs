@@ -27,7 +27,17 @@ Examples:
     ramport volume create l0 --linear rd0,rd2
     ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
   512 MiB of memory in front of a volume in a file:
-    ramport volume create c0 --cache-of v0 --cache-size 512M";
+    ramport volume create c0 --cache-of v0 --cache-size 512M
+  On the disk of another machine:
+    ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0";
+
+pub(crate) const VOLUME_COPY: &str = "\
+Examples:
+  A volume into a file, and back; only what is not zero is written:
+    ramport volume copy rd0 /srv/rd0.img
+    ramport volume copy /srv/rd0.img rd1 --verify
+  The disk of another machine into a volume that holds data:
+    ramport volume copy nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0 rd0 --force";
 
 pub(crate) const VOLUME_SNAPSHOT: &str = "\
 Examples:
@@ -307,8 +317,8 @@ Examples:
 
 pub(crate) const TARGET: &str = "\
 Examples:
-  A target for hosts of this machine, with another volume, and without it:
-    ramport target create nqn.2025-01.com.example:db1 --volume rd1
+  A target for every host of a trusted network, with another volume for a while:
+    ramport target create nqn.2025-01.com.example:db1 --volume rd1 --allow-any-host
     ramport target attach nqn.2025-01.com.example:db1 rd2
     ramport target detach nqn.2025-01.com.example:db1 rd2
     ramport target remove nqn.2025-01.com.example:db1";

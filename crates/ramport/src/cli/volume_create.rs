@@ -1,24 +1,35 @@
 //! Options of `ramport volume create` and `add-member`.
 
 use clap::{Args, ValueHint};
-use control::{ByteSize, CacheModeName, CacheSettings, Provision, Size, VolumeKind};
+use control::{
+    ByteSize, CacheModeName, CacheSettings, Period, Provision, RemoteError, Size, VolumeKind,
+    check_url,
+};
 
 use super::IdentityArgs;
+use super::values::parse_period;
 
 #[derive(Debug, Args)]
 pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file or device that exists, and of members, the size
-    /// is known
-    #[arg(long, short, required_unless_present_any = ["file", "linear", "stripe", "cache_of"])]
+    /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of members,
+    /// the size is known
+    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "cache_of"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe", "cache_of"])]
     pub(crate) file: Option<String>,
+    /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma or iscsi, as `ramport bench` takes
+    /// it. Give several, up to 8, for paths to one disk
+    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe", "cache_of"])]
+    pub(crate) remote: Vec<String>,
+    /// How long a command may take while the other machine does not answer, before it fails
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_period, requires = "remote")]
+    pub(crate) io_timeout: Period,
     #[command(flatten)]
     pub(crate) members: MembersArgs,
-    /// Block size in bytes: 512 or 4096 [default: 512, or that of its members]
+    /// Block size in bytes: 512 or 4096 [default: 512, or that of its members or remote disk]
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<Size>,
     /// Allocate all its memory, or the space of its file, now
@@ -33,19 +44,30 @@ pub(crate) struct VolumeCreateArgs {
 
 impl VolumeCreateArgs {
     /// The kind that the options choose, with its settings.
-    pub(crate) fn kind(&self) -> VolumeKind {
+    ///
+    /// # Errors
+    /// If a URL is invalid or contains a secret.
+    pub(crate) fn kind(&self) -> Result<VolumeKind, RemoteError> {
         let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
         if let Some(kind) = self.members.kind() {
-            return kind;
+            return Ok(kind);
         }
-        match &self.file {
+        if !self.remote.is_empty() {
+            let urls = self.remote.iter().map(|url| check_url(url));
+            return Ok(VolumeKind::Remote {
+                urls: urls.collect::<Result<_, _>>()?,
+                io_timeout: self.io_timeout.0,
+                disk: None,
+            });
+        }
+        Ok(match &self.file {
             None => VolumeKind::Ram { provision },
             Some(file) => {
                 // The daemon refuses an empty path, for one that cannot be made absolute.
                 let path = std::path::absolute(file).unwrap_or_default();
                 VolumeKind::File { path, provision }
             }
-        }
+        })
     }
 }
 

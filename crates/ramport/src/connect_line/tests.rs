@@ -105,6 +105,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         contents: Contents::Present,
         state: VolumeState::Online,
         problem: None,
+        paths: Vec::new(),
         filters: Filters::default(),
         attachments: vec![AttachmentView {
             target: target.to_owned(),

@@ -1,5 +1,6 @@
 //! `ramport volume`.
 
+mod copy;
 mod filter;
 mod snapshot;
 
@@ -8,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, CacheView, ClientError, Contents, Filters, Identity, KindFields, Size, Task, Text,
-    Volume, VolumeKind, VolumePatch, VolumeState, VolumeView, path_part, readable,
+    BlockLen, CacheView, ClientError, Contents, Filters, Identity, KindFields, PathView, Size,
+    Task, Text, Volume, VolumeKind, VolumePatch, VolumeState, VolumeView, path_part, readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -60,6 +61,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
             change(daemon, &args.name, &patch, false)
         }
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
+        VolumeVerb::Copy(args) => copy::run(daemon, &args),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
         VolumeVerb::Remove(args) => remove(daemon, &args),
     }
@@ -86,7 +88,7 @@ pub(super) fn change(
 }
 
 fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
-    let kind = args.kind();
+    let kind = args.kind().map_err(Failure::mistake)?;
     let block_size = match (args.block_size, kind.parents().first()) {
         (Some(block_size), _) => block_size.0,
         (None, Some(member)) => get(daemon, member)?.block_size,
@@ -116,6 +118,11 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
             "volume {} is removed; {} stays with its contents",
             args.name,
             path.display()
+        )),
+        VolumeKind::Remote { urls, .. } => daemon.say(format_args!(
+            "volume {} is removed; the disk at {} stays with its contents",
+            args.name,
+            urls.join(" ")
         )),
         kind if kind.holds_members() => daemon.say(format_args!(
             "volume {} is removed; its members stay with their contents: {}",
@@ -225,6 +232,10 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
     if !volume.filters.is_empty() {
         words.push("filtered".to_owned());
     }
+    if !volume.paths.is_empty() {
+        let up = volume.paths.iter().filter(|path| path.is_up).count();
+        words.push(format!("{up} of {} paths up", volume.paths.len()));
+    }
     if volume.state == VolumeState::Offline {
         words.push("offline".to_owned());
     }
@@ -263,6 +274,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ),
         ("identity", identity(&volume.identity)),
     ];
+    fields.extend(paths_in_words(volume));
     fields.extend(volume.attachments.iter().map(|place| {
         let seen = readable(&place.identifiers);
         ("seen as", format!("{}: {seen}", place.target))
@@ -274,12 +286,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     fields.extend(volume.cache.as_ref().into_iter().flat_map(cache_fields));
     output::fields(&fields)?;
     if let Some(problem) = &volume.problem {
-        let hint = if volume.kind.0.holds_members() {
-            ""
-        } else {
-            " Restart the daemon when it is there."
-        };
-        let text = format!("Commands of hosts fail: {problem}.{hint}");
+        let text = format!("Commands of hosts fail: {problem}.");
         output::line(paint(Tone::Warning, &text))?;
     }
     if volume.contents == Contents::Lost {
@@ -294,6 +301,26 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         output::line(paint(Tone::Warning, text))?;
     }
     Ok(())
+}
+
+/// The ways to a disk on another machine, in words.
+fn paths_in_words(volume: &VolumeView) -> impl Iterator<Item = (&'static str, String)> {
+    volume
+        .paths
+        .iter()
+        .map(|path| ("path", path_in_words(path)))
+}
+
+fn path_in_words(path: &PathView) -> String {
+    let state = match (path.is_up, &path.problem) {
+        (true, _) => "up".to_owned(),
+        (false, Some(problem)) => format!("down: {problem}"),
+        (false, None) => "connecting".to_owned(),
+    };
+    format!(
+        "{}, {state}; {} connects, {} losses, {} errors",
+        path.url, path.connects, path.losses, path.errors
+    )
 }
 
 /// What a cache has done, in words.

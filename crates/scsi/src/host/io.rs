@@ -18,6 +18,8 @@ pub const COMPARE_AND_WRITE_BLOCKS_MAX: u64 = u8::MAX as u64;
 
 /// BYTCHK 01b of VERIFY: compare with data-out.
 const BYTE_CHECK: u8 = 0x02;
+/// FUA of READ and WRITE.
+const FORCE_UNIT_ACCESS: u8 = 0x08;
 /// UNMAP of WRITE SAME.
 const WRITE_SAME_UNMAP: u8 = 0x08;
 
@@ -35,6 +37,13 @@ pub fn write(extent: Extent, data: BufferRange) -> Command {
         cdb: ten_or_sixteen([0x2A, 0x8A], extent),
         transfer: Transfer::ToTarget(data),
     }
+}
+
+/// WRITE with Force Unit Access (FUA): onto stable storage.
+pub fn write_durable(extent: Extent, data: BufferRange) -> Command {
+    let mut command = write(extent, data);
+    command.cdb[1] |= FORCE_UNIT_ACCESS;
+    command
 }
 
 /// SYNCHRONIZE CACHE (10) of all blocks.
@@ -136,6 +145,15 @@ pub(super) fn inquiry(page: Option<u8>, data: BufferRange) -> Command {
     command
 }
 
+/// MODE SENSE (6) of the current values of a page, without block descriptors (DBD).
+pub(super) fn mode_sense_6(page: u8, data: BufferRange) -> Command {
+    const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
+    let len = data.len_bytes as u8;
+    let mut command = without_data([0x1A, DISABLE_BLOCK_DESCRIPTORS, page, 0, len]);
+    command.transfer = Transfer::ToHost(data);
+    command
+}
+
 /// REPORT LUNS.
 pub(super) fn report_luns(data: BufferRange) -> Command {
     let mut command = without_data([0xA0]);
@@ -189,6 +207,8 @@ mod tests {
         let far = Extent::new(Lba(0x0001_0203_0405_0607), Blocks(8));
         let sixteen = [0x88, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 8, 0, 0];
         assert_eq!(read(far, DATA).cdb, sixteen);
+        assert_eq!(write_durable(near, DATA).cdb[..2], [0x2A, 0x08]);
+        assert_eq!(write_durable(far, DATA).cdb[..2], [0x8A, 0x08]);
         let long = Extent::new(Lba(1), Blocks(0x1_0000));
         assert_eq!(write(long, DATA).cdb[..2], [0x8A, 0]);
         assert_eq!(write(long, DATA).cdb[10..14], [0, 1, 0, 0]);

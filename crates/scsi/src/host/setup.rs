@@ -1,16 +1,16 @@
 //! Setting a LUN up: whether it is a disk and ready, its size, and its limits per command.
 //!
-//! Read first: SPC-5, "INQUIRY command", "Vital product data parameters"; SBC-4, "READ CAPACITY
-//! (16) command".
+//! Read first: SPC-5, "INQUIRY command", "Vital product data parameters", "MODE SENSE (6) command";
+//! SBC-4, "READ CAPACITY (16) command", "Caching mode page".
 //!
 //! ```text
-//!  Ready ─► Inquiry ─► Serial ─► Identification ─► BlockLimits ─► Provisioning ─► Capacity16 ─► Done
-//!    └─ no such LUN ─► Luns ─► error                                  not supported └─► Capacity10 ─┘
+//!  Ready ─► Inquiry ─► Serial ─► Identification ─► BlockLimits ─► Provisioning ─► Caching ─► Capacity16 ─► Done
+//!    └─ no such LUN ─► Luns ─► error                                             not supported └─► Capacity10 ─┘
 //! ```
 
 use std::fmt;
 
-use block::{BlockSize, Blocks, Geometry};
+use block::{BlockSize, Blocks, Geometry, WriteCache};
 use session::BufferRange;
 
 use super::{Command, CommandFailure, CommandKey, Outcome, io};
@@ -44,7 +44,7 @@ pub enum SetupStep {
 }
 
 /// What is known of a logical unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitFacts {
     /// T10 VENDOR IDENTIFICATION.
     pub vendor: String,
@@ -61,6 +61,29 @@ pub struct UnitFacts {
     pub geometry: Option<Geometry>,
     /// What fits into one command.
     pub limits: Limits,
+    /// Whether it has a volatile write cache (WCE). A unit that does not say may have one.
+    pub write_cache: WriteCache,
+    /// Whether WRITE takes FUA (DPOFUA).
+    pub has_forced_writes: bool,
+    /// Whether it is write protected at present (WP).
+    pub is_write_protected: bool,
+}
+
+impl Default for UnitFacts {
+    fn default() -> Self {
+        Self {
+            vendor: String::new(),
+            product: String::new(),
+            revision: String::new(),
+            serial: String::new(),
+            designator: Vec::new(),
+            geometry: None,
+            limits: Limits::default(),
+            write_cache: WriteCache::Volatile,
+            has_forced_writes: false,
+            is_write_protected: false,
+        }
+    }
 }
 
 /// The most blocks of one command, by command; 0 if the command is not supported, `u64::MAX` if no
@@ -103,6 +126,8 @@ pub enum Phase {
     BlockLimits,
     /// Reading the logical block provisioning.
     Provisioning,
+    /// Reading the caching mode page.
+    Caching,
     /// Reading the capacity by READ CAPACITY (16).
     Capacity16,
     /// Reading the capacity by READ CAPACITY (10).
@@ -186,6 +211,9 @@ const PAGE_IDENTIFICATION: u8 = 0x83;
 const PAGE_BLOCK_LIMITS: u8 = 0xB0;
 const PAGE_PROVISIONING: u8 = 0xB2;
 
+/// The code of the caching mode page.
+const MODE_PAGE_CACHING: u8 = 0x08;
+
 /// Unit attentions in a row that are taken; a target has a handful of causes for them.
 const ATTENTIONS_MAX: u32 = 32;
 /// Between two tries of a unit that is not ready.
@@ -238,6 +266,7 @@ impl Setup {
             Phase::Identification => io::inquiry(Some(PAGE_IDENTIFICATION), DATA),
             Phase::BlockLimits => io::inquiry(Some(PAGE_BLOCK_LIMITS), SHORT),
             Phase::Provisioning => io::inquiry(Some(PAGE_PROVISIONING), SHORT),
+            Phase::Caching => io::mode_sense_6(MODE_PAGE_CACHING, SHORT),
             Phase::Capacity16 => io::read_capacity_16(BufferRange::first(Self::SLOT, 32)),
             Phase::Capacity10 => io::read_capacity_10(BufferRange::first(Self::SLOT, 8)),
             Phase::Luns => io::report_luns(DATA),
@@ -274,6 +303,10 @@ impl Setup {
             }
             Phase::Provisioning => {
                 self.on_provisioning(page(PAGE_PROVISIONING, data).unwrap_or_default());
+                Phase::Caching
+            }
+            Phase::Caching => {
+                self.on_caching(data);
                 Phase::Capacity16
             }
             Phase::Capacity16 => {
@@ -330,7 +363,8 @@ impl Setup {
             Phase::Serial => Phase::Identification,
             Phase::Identification => Phase::BlockLimits,
             Phase::BlockLimits => Phase::Provisioning,
-            Phase::Provisioning => Phase::Capacity16,
+            Phase::Provisioning => Phase::Caching,
+            Phase::Caching => Phase::Capacity16,
             Phase::Capacity16 if sense.asc == Asc::INVALID_OPCODE => Phase::Capacity10,
             Phase::Luns => {
                 return Err(SetupError::NoUnit {
@@ -398,6 +432,28 @@ impl Setup {
             self.facts.limits.unmap_blocks = 0;
         }
     }
+
+    /// Reads the mode parameter header of MODE SENSE (6) and the caching page behind it.
+    fn on_caching(&mut self, data: &[u8]) {
+        const HEADER_BYTES: usize = 4;
+        const WP: u8 = 0x80;
+        const DPOFUA: u8 = 0x10;
+        const WCE: u8 = 0x04;
+        let Some(&[_, _, device_specific, descriptor_bytes]) = data.first_chunk::<HEADER_BYTES>()
+        else {
+            return;
+        };
+        self.facts.is_write_protected = device_specific & WP != 0;
+        self.facts.has_forced_writes = device_specific & DPOFUA != 0;
+        // DBD asks for no block descriptors, and some targets send them all the same.
+        let page = data.get(HEADER_BYTES + usize::from(descriptor_bytes)..);
+        if let Some(&[code, _, flags, ..]) = page
+            && code & 0x3F == MODE_PAGE_CACHING
+            && flags & WCE == 0
+        {
+            self.facts.write_cache = WriteCache::Absent;
+        }
+    }
 }
 
 impl fmt::Display for Phase {
@@ -409,6 +465,7 @@ impl fmt::Display for Phase {
             Self::Identification => "reading the unit's identification",
             Self::BlockLimits => "reading the block limits",
             Self::Provisioning => "reading the provisioning",
+            Self::Caching => "reading the caching mode page",
             Self::Capacity16 | Self::Capacity10 => "reading the capacity",
             Self::Luns => "listing LUNs",
             Self::Done => "using the logical unit",

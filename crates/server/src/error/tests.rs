@@ -5,7 +5,8 @@ use block::testing::messages;
 
 use super::*;
 use crate::{
-    AddressRangeFault, ChapFault, ChapOwner, IdentityFault, NameFault, PortalGroup, Transport,
+    AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalGroup,
+    Transport,
 };
 
 fn volume() -> VolumeName {
@@ -76,6 +77,10 @@ fn member_offered() -> ServerError {
     }
 }
 
+fn holds_data() -> CopyFailure {
+    CopyFailure::HoldsData(CopyPlace::Volume(volume()))
+}
+
 fn shrink_loses_data() -> ServerError {
     ServerError::ShrinkLosesData {
         volume: volume(),
@@ -116,6 +121,7 @@ fn messages_of_rejected_requests() {
         ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
         ServerError::Memory { .. } => [memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
+        ServerError::Copy(_) => [ServerError::Copy(holds_data())],
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
@@ -198,4 +204,23 @@ fn messages_of_values_that_cannot_be() {
         messages(&identities),
     ];
     insta::assert_snapshot!(all.concat());
+}
+
+#[test]
+fn messages_of_copies() {
+    let failures = every_variant!(CopyFailure {
+        CopyFailure::NoServer(_) => [CopyFailure::NoServer(volume())],
+        CopyFailure::Open { .. } => [CopyFailure::Open {
+            place: CopyPlace::File("/srv/a".into()),
+            error: volume::VolumeError::Gone,
+        }],
+        CopyFailure::Same(_) => [CopyFailure::Same(CopyPlace::Volume(volume()))],
+        CopyFailure::HoldsData(_) => [holds_data()],
+        CopyFailure::Copy { .. } => [CopyFailure::Copy {
+            source_place: CopyPlace::Url("nvme+tcp://h/nqn.x:y".to_owned()),
+            destination: CopyPlace::Volume(volume()),
+            error: crate::CopyError::Differs { at_bytes: 512 },
+        }],
+    });
+    insta::assert_snapshot!(messages(&failures));
 }

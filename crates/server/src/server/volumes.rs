@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use block::Completions;
+use remote::RemoteVolume;
 use volume::filters::FilterSpec;
 use volume::{
     Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Origin, Platform,
     Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
+use super::remote::OfferedDisks;
 use super::targets::VolumeChange;
 use super::{Server, State};
 use crate::capacity::VOLUME_BYTES;
@@ -79,7 +81,7 @@ impl Server {
         })
     }
 
-    fn platform(&self) -> Platform {
+    pub(super) fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
             relay: Arc::clone(&self.core().relay),
@@ -130,6 +132,10 @@ impl Server {
                     progress(p);
                     ControlFlow::Continue(())
                 })
+            }
+            VolumeKind::Remote { .. } => {
+                let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
+                RemoteVolume::open(spec, origin, &self.platform(), own)
             }
             VolumeKind::Snapshot { of } => {
                 let origin = self.parent(name, of)?;
@@ -310,6 +316,14 @@ impl Server {
         }
     }
 
+    /// Notifies attached hosts that a volume executes commands, which came about by itself.
+    pub fn announce_ready(&self, name: &VolumeName) {
+        let state = self.state();
+        for name in state.with_holders(name) {
+            state.notify_hosts(&name, VolumeChange::Ready);
+        }
+    }
+
     /// Replaces all filters of a volume; the default is none.
     pub fn set_volume_filters(
         &self,
@@ -406,6 +420,7 @@ impl VolumeHandle {
             lock: controls.write_lock(),
             availability: controls.availability(),
             problem: storage.problem(),
+            paths: storage.paths(),
             cache: storage.cache().map(Caching::statistics),
             filters: controls.filters(),
             attachments,

@@ -63,6 +63,8 @@ fn our_own_device_server_is_set_up_through_its_unit_attentions() {
     assert_eq!(facts.designator.len(), 16, "an NAA designator of type 6");
     assert!(facts.limits.unmap_blocks > 0 && facts.limits.compare_and_write_blocks > 0);
     assert!(!facts.product.is_empty());
+    assert_eq!(facts.write_cache, WriteCache::Absent);
+    assert!(facts.has_forced_writes && !facts.is_write_protected);
     let other = run(&mut device, nexus, 0x105).expect("a disk");
     assert_ne!(facts.designator, other.designator);
 }
@@ -131,4 +133,32 @@ fn odd_answers_are_refused_or_passed_over() {
         luns(&[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 4]),
         Vec::<Lun>::new()
     );
+}
+
+#[test]
+fn a_unit_says_in_its_mode_parameters_whether_it_caches_and_takes_writes() {
+    let after = |data: &[u8]| {
+        let mut setup = Setup::new(0);
+        setup.on_caching(data);
+        let facts = setup.facts().clone();
+        (
+            facts.write_cache,
+            facts.has_forced_writes,
+            facts.is_write_protected,
+        )
+    };
+    let unknown = (WriteCache::Volatile, false, false);
+    assert_eq!(after(&[]), unknown, "a cache that may exist is flushed");
+    assert_eq!(after(&[3, 0, 0]), unknown);
+    assert_eq!(after(&[3, 0, 0, 0]), unknown);
+    let caching = |wce| [8, 0, 0x90, 0, 0x08, 18, wce, 0];
+    assert_eq!(after(&caching(4)), (WriteCache::Volatile, true, true));
+    assert_eq!(after(&caching(0)), (WriteCache::Absent, true, true));
+    let behind_a_descriptor = [20, 0, 0, 8, 0, 0, 0, 0, 0, 0, 2, 0, 0x88, 18, 0];
+    assert_eq!(
+        after(&behind_a_descriptor),
+        (WriteCache::Absent, false, false)
+    );
+    let beyond_the_end = [20, 0, 0, 255, 0x08, 18, 0];
+    assert_eq!(after(&beyond_the_end), unknown);
 }
