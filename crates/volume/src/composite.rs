@@ -578,6 +578,11 @@ impl Volume for Composite {
         }
     }
 
+    fn copies_discarded(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.volume.copies_discarded())
+    }
+
     fn prefetch(&self, extent: Extent) {
         if self.check(extent, None).is_ok() {
             for piece in self.map.pieces(extent) {

@@ -302,7 +302,7 @@ proptest! {
     ) {
         let folder = block::testing::Folder::new();
         let kind = VolumeKind::File {
-            path: folder.file(),
+            path: folder.join("disk"),
             provision: Provision::Thin,
         };
         let bed = Bed::new(kind);

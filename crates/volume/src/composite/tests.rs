@@ -454,6 +454,24 @@ fn a_volume_is_offline_or_locked_if_a_member_is() {
 }
 
 #[test]
+fn a_snapshot_of_a_member_shows_it_alone_and_makes_discards_copy() {
+    let members = [ram(MEMBER_BLOCKS), ram(MEMBER_BLOCKS)];
+    let volume = linear_of(members.to_vec());
+    write(&*volume, MEMBER_BLOCKS, &[1; 512]).expect("in range");
+    assert!(!volume.copies_discarded());
+    let spec = VolumeSpec {
+        kind: VolumeKind::Snapshot {
+            of: "m1".to_owned(),
+        },
+        ..members[1].storage().spec()
+    };
+    let taken = crate::take_snapshots(&[(&spec, &*members[1])]).expect("of RAM");
+    write(&*volume, MEMBER_BLOCKS, &[2; 512]).expect("in range");
+    assert!(volume.copies_discarded());
+    assert_eq!(read(&*taken[0], 0, 1), [1; 512]);
+}
+
+#[test]
 fn a_pin_holds_the_bytes_of_every_member_in_order() {
     let relay = Relay::new(Arc::<Reports>::default());
     let two = vec![member(0, ram(MEMBER_BLOCKS)), member(1, ram(MEMBER_BLOCKS))];
