@@ -358,7 +358,7 @@ pub(crate) struct RemoveArgs {
 pub(crate) enum VolumeVerb {
     /// Create a volume
     #[command(after_help = examples::VOLUME_CREATE)]
-    Create(VolumeCreateArgs),
+    Create(Box<VolumeCreateArgs>),
     /// List volumes with size, used memory and targets
     #[command(visible_alias = "ls", after_help = examples::VOLUME_LIST)]
     List,

@@ -137,7 +137,7 @@ fn save(path: &Path, volume: &Arc<dyn ManagedVolume>, len_bytes: u64) {
     });
     for (what, mut sorted) in [("alone", quiet), ("during a save", busy)] {
         sorted.sort();
-        let at = |per_mille| sorted[sorted.len() * per_mille / 1000].as_secs_f64() * 1e6;
+        let at = |per_mille: usize| sorted[sorted.len() * per_mille / 1000].as_secs_f64() * 1e6;
         println!(
             "  writes of 4 KiB {what}: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us",
             at(500),

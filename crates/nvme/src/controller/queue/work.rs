@@ -192,9 +192,10 @@ impl Slot {
     /// How many bytes are discarded at the cost of writing one.
     fn discard_per_cost<B: Backend>(&self, backend: &mut B) -> u64 {
         let namespace = backend.namespace(self.nsid);
-        match namespace.is_some_and(|namespace| namespace.volume.copies_discarded()) {
-            true => 1,
-            false => DISCARD_PER_COST,
+        if namespace.is_some_and(|namespace| namespace.volume.copies_discarded()) {
+            1
+        } else {
+            DISCARD_PER_COST
         }
     }
 
