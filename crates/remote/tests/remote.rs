@@ -6,6 +6,7 @@ mod fixture;
 mod proxy;
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -253,15 +254,12 @@ fn one_protocol_is_served_over_another() {
         let origin = Origin::new(&VolumeSpec::thin(ByteSize(4 * MIB)));
         let middle = User::new(&[origin.url(below)], 4 * MIB, 30_000);
         // Other names, since the machine is the same.
-        let (target, url) = match above {
-            Transport::Iscsi => {
-                let target = "iqn.2026-11.com.example:above";
-                (target, format!("/{target}/0"))
-            }
-            _ => {
-                let target = "nqn.2026-11.com.example:above";
-                (target, format!("/{target}"))
-            }
+        let (target, url) = if above == Transport::Iscsi {
+            let target = "iqn.2026-11.com.example:above";
+            (target, format!("/{target}/0"))
+        } else {
+            let target = "nqn.2026-11.com.example:above";
+            (target, format!("/{target}"))
         };
         offer(&middle.server, target, "r0", HostPolicy::Local);
         let portal = portal(above, ([127, 0, 0, 1], 0));
@@ -528,7 +526,6 @@ fn chap_needs_the_secret() {
     let spec = remote(&[url], MIB, 30_000);
     let secret = |secret: &str| {
         std::fs::write(&file.0, format!("alice\n{secret}\n")).expect("written");
-        use std::os::unix::fs::PermissionsExt as _;
         let mode = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(&file.0, mode).expect("ours");
     };
