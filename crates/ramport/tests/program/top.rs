@@ -116,7 +116,7 @@ fn without_a_terminal_or_with_a_column_of_another_view_a_hint_is_given() {
     );
     let told = daemon.mistake(&["top", "--interval", "1ms"]);
     assert!(
-        told.contains("choose a duration from 100ms to 60s"),
+        told.contains("choose a duration from 100ms to 1m"),
         "{told}"
     );
 }
