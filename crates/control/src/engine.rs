@@ -8,6 +8,7 @@
 mod acknowledge;
 mod apply;
 mod busy;
+mod cache_view;
 mod copies;
 mod error;
 mod guards;
@@ -44,6 +45,7 @@ use crate::text::{Portal, Text};
 
 pub use apply::Comparison;
 pub use busy::Task;
+pub use cache_view::CacheView;
 pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use lost::LostContents;
@@ -64,7 +66,7 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CacheView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
+    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
     SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
 };
