@@ -12,6 +12,7 @@ mod cache_view;
 mod copies;
 mod error;
 mod guards;
+mod iscsi_views;
 mod lost;
 mod members;
 mod portals;
@@ -48,6 +49,7 @@ pub use busy::Task;
 pub use cache_view::CacheView;
 pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
+pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
 pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
@@ -66,9 +68,9 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
-    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
-    SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
+    AttachmentView, CapacityView, ChapView, Contents, HostView, KindView, NamespaceView,
+    PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
+    VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

@@ -125,7 +125,7 @@ mod tests {
         ours.set_nonblocking(true).expect("set");
         let mut written_bytes = 0;
         // Until neither side's buffer has room.
-        while let Ok(count) = ours.write(&[7; 65536]) {
+        while let Ok(count) = ours.write(&vec![7; 65536]) {
             written_bytes += count;
         }
         ours.close();

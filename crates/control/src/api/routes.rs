@@ -1,7 +1,6 @@
 //! Every route, with what the OpenAPI document says of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod contents;
 
 use axum::Json;
 use axum::Router;
@@ -16,7 +15,6 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use volume::IfDamaged;
 
 use super::answer::{ApiError, Applied, ErrorBody, call, read, with_error_body};
 use super::caller::{Caller, Entrance, log_changes};
@@ -24,8 +22,7 @@ use super::top::TopStreams;
 use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
-    CapacityView, CopyView, Engine, HostView, IfClosed, NewCopy, NewSnapshots, PortalPatch,
-    PortalView, ReferralView, RestoreRequest, RestoredView, SaveRequest, SavedView, SessionView,
+    CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView, ReferralView, SessionView,
     StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
 };
 use crate::text::parse;
@@ -94,11 +91,11 @@ fn routes() -> OpenApiRouter<Engine> {
             remove_volume
         ))
         .routes(routes!(erase_volume))
-        .routes(routes!(copy_volume))
-        .routes(routes!(take_snapshots))
-        .routes(routes!(roll_back_volume))
-        .routes(routes!(save_volume))
-        .routes(routes!(restore_volume))
+        .routes(routes!(contents::copy_volume))
+        .routes(routes!(contents::take_snapshots))
+        .routes(routes!(contents::roll_back_volume))
+        .routes(routes!(contents::save_volume))
+        .routes(routes!(contents::restore_volume))
         .routes(routes!(add_member))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
@@ -347,19 +344,6 @@ async fn remove_volume(
     .await
 }
 
-/// Take snapshots of several volumes at one moment
-#[utoipa::path(post, path = "/v1/snapshots", request_body = NewSnapshots, responses((status = 201, body = Vec<VolumeView>), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or a volume cannot have snapshots", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
-async fn take_snapshots(State(engine): State<Engine>, body: Bytes) -> Created<Vec<VolumeView>> {
-    let new: NewSnapshots = read(&body)?;
-    call(engine, move |engine| {
-        engine.take_snapshots(&new)?;
-        let views = new.snapshots.keys().map(|name| engine.volume(&name.0));
-        let views: Vec<_> = views.collect::<Result<_, _>>()?;
-        Ok((StatusCode::CREATED, Json(views)))
-    })
-    .await
-}
-
 /// Add a volume to a linear volume, which grows by it
 #[utoipa::path(post, path = "/v1/volumes/{name}/members/{member}", params(("name" = String, Path, description = "The linear volume"), ("member" = String, Path, description = "The volume that becomes its last member")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is no linear volume, or the member does not fit or is used otherwise", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
 async fn add_member(
@@ -370,63 +354,6 @@ async fn add_member(
         let name = parse(&name)?;
         engine.add_member(&name, &parse(&member)?)?;
         Ok(Json(engine.volume(&name)?))
-    })
-    .await
-}
-
-/// Make a volume what it was when a snapshot was taken of it
-#[utoipa::path(post, path = "/v1/volumes/{name}/rollback/{snapshot}", params(("name" = String, Path, description = "Its name"), ("snapshot" = String, Path, description = "The snapshot"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is of another volume, or sessions or data stand in the way", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
-async fn roll_back_volume(
-    State(engine): State<Engine>,
-    Path((name, snapshot)): Path<(String, String)>,
-    Query(query): Query<ForceQuery>,
-) -> Answer<VolumeView> {
-    call(engine, move |engine| {
-        let name = parse(&name)?;
-        engine.roll_back_volume(&name, &parse(&snapshot)?, query.force())?;
-        Ok(Json(engine.volume(&name)?))
-    })
-    .await
-}
-
-/// Save what a volume holds at this moment, while it is in use
-#[utoipa::path(post, path = "/v1/volumes/{name}/save", request_body = SaveRequest, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = SavedView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "The file holds something else, or the volume cannot be saved", body = ErrorBody), (status = 503, description = "The file cannot be written", body = ErrorBody), (status = 507, description = "The memory budget is used up", body = ErrorBody)))]
-async fn save_volume(
-    State(engine): State<Engine>,
-    Path(name): Path<String>,
-    Query(query): Query<ForceQuery>,
-    body: Bytes,
-) -> Answer<SavedView> {
-    let request: SaveRequest = read(&body)?;
-    call(engine, move |engine| {
-        let file = request.file.as_deref();
-        Ok(Json(engine.save_volume(
-            &parse(&name)?,
-            file,
-            query.force(),
-        )?))
-    })
-    .await
-}
-
-/// Make a volume what it was when it was saved
-#[utoipa::path(post, path = "/v1/volumes/{name}/restore", request_body = RestoreRequest, params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = RestoredView), (status = 400, description = "What was sent is wrong, or the file is no save", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "The file does not fit the volume or is damaged, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable", body = ErrorBody), (status = 507, description = "The memory budget is used up", body = ErrorBody)))]
-async fn restore_volume(
-    State(engine): State<Engine>,
-    Path(name): Path<String>,
-    Query(query): Query<ForceQuery>,
-    body: Bytes,
-) -> Answer<RestoredView> {
-    let request: RestoreRequest = read(&body)?;
-    let if_damaged = if request.zero_damaged {
-        IfDamaged::Zeros
-    } else {
-        IfDamaged::Refuse
-    };
-    call(engine, move |engine| {
-        let file = request.file.as_deref();
-        let restored = engine.restore_volume(&parse(&name)?, file, if_damaged, query.force());
-        Ok(Json(restored?))
     })
     .await
 }
@@ -444,32 +371,6 @@ async fn erase_volume(
         Ok(Json(engine.volume(&name)?))
     })
     .await
-}
-
-/// Copy a volume, file or disk to another; the copy stops if the client disconnects
-#[utoipa::path(post, path = "/v1/copies", params(ForceQuery), request_body = NewCopy, responses((status = 200, body = CopyView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It does not fit, sessions or data stand in the way, or one of them failed", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
-async fn copy_volume(
-    State(engine): State<Engine>,
-    Query(query): Query<ForceQuery>,
-    body: Bytes,
-) -> Answer<CopyView> {
-    let new: NewCopy = read(&body)?;
-    // Dropped with this future, if the client is gone.
-    let stop = StopOnDrop(Arc::default());
-    let stops = Arc::clone(&stop.0);
-    call(engine, move |engine| {
-        Ok(Json(engine.copy(&new, query.force(), &stops)?))
-    })
-    .await
-}
-
-/// Sets what it holds when it is dropped.
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Take note that the contents are lost: the volume is served empty

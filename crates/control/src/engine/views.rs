@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::cache_view::CacheView;
+use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
@@ -265,60 +266,6 @@ pub struct SessionView {
     pub since_unix_s: u64,
     /// What it has done.
     pub statistics: StatisticsView,
-}
-
-/// What an iSCSI session is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct IscsiSessionView {
-    /// The initiator's part of the session ID, in hexadecimal digits.
-    pub isid: String,
-    /// The target's part; 0 for discovery.
-    pub tsih: u16,
-    /// How it stands.
-    #[serde(default)]
-    pub state: IscsiState,
-    /// Its connections, oldest first.
-    #[serde(default)]
-    pub connections: Vec<IscsiConnectionView>,
-    /// The negotiated keys of the session's first connection. `MaxXmitDataSegmentLength` is what
-    /// the initiator declared as its `MaxRecvDataSegmentLength`.
-    pub parameters: std::collections::BTreeMap<String, String>,
-}
-
-/// How an iSCSI session stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum IscsiState {
-    /// In full feature phase.
-    #[default]
-    LoggedIn,
-    /// Its initiator was asked to log out, and has not yet.
-    LogoutRequested,
-    /// It was dropped, and its connections are being closed.
-    Dropped,
-}
-
-/// A connection of an iSCSI session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct IscsiConnectionView {
-    /// Its connection ID.
-    pub cid: u16,
-    /// Where it came from.
-    pub peer: String,
-    /// The local address of the connection.
-    pub local: String,
-    /// The negotiated keys; those of the session are the same for all of its connections.
-    pub parameters: std::collections::BTreeMap<String, String>,
-}
-
-impl From<server::IscsiState> for IscsiState {
-    fn from(state: server::IscsiState) -> Self {
-        match state {
-            server::IscsiState::LoggedIn => Self::LoggedIn,
-            server::IscsiState::LogoutRequested => Self::LogoutRequested,
-            server::IscsiState::Dropped => Self::Dropped,
-        }
-    }
 }
 
 /// Counters since the beginning.
@@ -740,13 +687,6 @@ fn session_view(info: &SessionInfo) -> SessionView {
         since_unix_s: unix_s(info.since),
         statistics: StatisticsView::from(&info.statistics),
     }
-}
-
-/// An ISID as 12 hexadecimal digits.
-fn isid_text(isid: [u8; 6]) -> String {
-    let mut wide = [0; 8];
-    wide[2..].copy_from_slice(&isid);
-    format!("{:012x}", u64::from_be_bytes(wide))
 }
 
 fn capacity_view(

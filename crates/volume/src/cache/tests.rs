@@ -203,7 +203,7 @@ fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
         let bed = Bed::ram();
         let cache = bed.cache(CacheMode::WriteBack);
         let mut driver = bed.driver(&cache);
-        let written = driver.write(extent(0, 64), &[5; 64 * 512], Persistence::Volatile);
+        let written = driver.write(extent(0, 64), &vec![5; 64 * 512], Persistence::Volatile);
         written.expect("it works");
         if removes {
             cache.remove();
@@ -213,7 +213,7 @@ fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
                 .expect("fits");
             assert_eq!(set.settings(), settings(2 * MIB, CacheMode::WriteThrough));
         }
-        assert_eq!(bed.read(&bed.slow, 0, 64), [5; 64 * 512]);
+        assert_eq!(bed.read(&bed.slow, 0, 64), vec![5; 64 * 512]);
     }
 }
 
