@@ -76,6 +76,7 @@ impl Engine {
         force: Force,
     ) -> Result<RestoredView, EngineError> {
         let path = self.save_file(name, file)?;
+        self.server().check_free(name)?;
         self.guard_sessions(name, force)?;
         self.guard_overwriting(name, force)?;
         let _no_save = self.shared.saving.enter(name, "save", 0)?;

@@ -44,7 +44,8 @@ impl Server {
     ///
     /// # Errors
     /// If the volume does not exist or cannot be restored, if the file does not fit it, cannot be
-    /// read or is damaged, or if memory could not be allocated. The volume is then what it was; if
+    /// read or is damaged, or if memory could not be allocated, or if a thread executes commands
+    /// that began before for too long. The volume is then what it was; if
     /// its contents are gone (`source` is [`RestoreError::Spoiled`]), it stays offline.
     pub fn restore_contents(
         &self,
@@ -54,8 +55,7 @@ impl Server {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Restored, ServerError> {
         let volume = self.running_volume(name)?;
-        let availability = volume.controls().availability();
-        self.set_volume_availability(name, Availability::Offline)?;
+        let availability = self.take_offline(name, &*volume)?;
         let result = volume::restore(&*volume, path, wanted, progress);
         let then = match &result {
             Ok(_) | Err(RestoreError::Spoiled { .. }) => Availability::Offline,

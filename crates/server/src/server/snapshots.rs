@@ -79,15 +79,7 @@ impl Server {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ServerError> {
         let (volume, snapshot) = (self.free_volume(name)?, self.running_volume(to)?);
-        let availability = volume.controls().availability();
-        match self.set_volume_availability(name, Availability::Offline) {
-            Err(ServerError::Unfinished { waited }) => {
-                volume.controls().set_availability(availability);
-                let volume = name.clone();
-                return Err(ServerError::StillExecuting { volume, waited });
-            }
-            result => result?,
-        }
+        let availability = self.take_offline(name, &*volume)?;
         let result = volume::roll_back(&*volume, &*snapshot, progress);
         let then = match &result {
             Ok(()) => Availability::Online,

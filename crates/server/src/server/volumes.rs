@@ -257,7 +257,37 @@ impl Server {
         Ok(Arc::clone(&state.volume(name)?.volume))
     }
 
-    /// The same, if no other volume holds it.
+    /// Checks that a volume is no member of another one.
+    ///
+    /// # Errors
+    /// If another volume holds it.
+    pub fn check_free(&self, name: &VolumeName) -> Result<(), ServerError> {
+        self.state().check_not_held(name)
+    }
+
+    /// Takes a volume offline for a change of all that it holds. When this returns, no command of
+    /// a host changes it any more. Returns whether hosts could use it before.
+    ///
+    /// # Errors
+    /// If it does not exist, or if a thread executes commands that began before for too long; the
+    /// volume is then as available as before.
+    pub(super) fn take_offline(
+        &self,
+        name: &VolumeName,
+        volume: &dyn ManagedVolume,
+    ) -> Result<Availability, ServerError> {
+        let before = volume.controls().availability();
+        match self.set_volume_availability(name, Availability::Offline) {
+            Err(ServerError::Unfinished { waited }) => {
+                volume.controls().set_availability(before);
+                let volume = name.clone();
+                Err(ServerError::StillExecuting { volume, waited })
+            }
+            result => result.map(|()| before),
+        }
+    }
+
+    /// A volume of a server that runs, if no other volume holds it.
     pub(super) fn free_volume(
         &self,
         name: &VolumeName,

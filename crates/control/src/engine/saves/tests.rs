@@ -303,6 +303,29 @@ fn a_regular_save_that_fails_is_shown_and_repeated() {
 }
 
 #[test]
+fn a_member_of_another_volume_is_not_restored_under_it() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    let text = "[volumes.rd0]\nsize = \"4M\"\n[volumes.l0]\nkind = \"linear\"\nmembers = [\"rd0\"]";
+    let definitions = Definitions::from_toml(text).expect("well-formed");
+    for (name, volume) in definitions.volumes.into_iter().rev() {
+        engine.create_volume(name.0, volume).expect("created");
+    }
+    let file = folder.join("other.save");
+    file_with(&file, 7, "4M");
+    let file = file.display().to_string();
+    let restored = engine.restore_volume(&name(), Some(&file), IfDamaged::Refuse, Force::Yes);
+    assert!(
+        matches!(
+            restored,
+            Err(EngineError::Server(server::ServerError::Held { .. }))
+        ),
+        "{restored:?}"
+    );
+    crash(engine);
+}
+
+#[test]
 fn what_cannot_be_saved_or_restored_is_refused() {
     let folder = Folder::new();
     let engine = open(&folder);
