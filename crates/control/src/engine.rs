@@ -48,6 +48,7 @@ pub use busy::Task;
 pub use cache_view::CacheView;
 pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
+pub use lost::Contents;
 pub use lost::LostContents;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
@@ -66,9 +67,9 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, Contents, HostView, IscsiConnectionView,
-    IscsiSessionView, IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView,
-    SessionView, StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
+    AttachmentView, CapacityView, ChapView, HostView, IscsiConnectionView, IscsiSessionView,
+    IscsiState, KindView, NamespaceView, PortalState, PortalView, ReferralView, SessionView,
+    StatisticsView, StatusView, TargetView, VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::cache_view::CacheView;
+use super::lost::Contents;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
@@ -73,18 +74,6 @@ pub struct VolumeView {
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
-}
-
-/// Whether what was written to a volume is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Contents {
-    /// It is.
-    Present,
-    /// The daemon was restarted and memory went with it; nothing was written since.
-    Lost,
-    /// The daemon restores it from its last save.
-    Restoring,
 }
 
 /// Whether commands of hosts are executed.
