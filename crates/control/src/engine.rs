@@ -50,7 +50,7 @@ pub use cache_view::CacheView;
 pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
-pub use lost::LostContents;
+pub use lost::{Contents, LostContents};
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
@@ -68,9 +68,9 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, Contents, HostView, KindView, NamespaceView,
-    PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
-    VolumeState, VolumeView,
+    AttachmentView, CapacityView, ChapView, HostView, KindView, NamespaceView, PortalState,
+    PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeState,
+    VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

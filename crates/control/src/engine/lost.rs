@@ -1,9 +1,23 @@
 //! Contents of RAM volumes, which are lost when the daemon ends. See
 //! `docs/design/0014-lost-contents.md`.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use utoipa::ToSchema;
 
 use server::{Availability, Server, ServerError, VolumeName};
+
+/// Whether what was written to a volume is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Contents {
+    /// It is.
+    Present,
+    /// The daemon was restarted and memory went with it; nothing was written since.
+    Lost,
+    /// The daemon restores it from its last save.
+    Restoring,
+}
 
 /// The availability of volumes whose contents were lost in a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::cache_view::CacheView;
 use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
+use super::lost::Contents;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
@@ -74,18 +75,6 @@ pub struct VolumeView {
     pub attachments: Vec<AttachmentView>,
     /// What hosts have done to it.
     pub statistics: StatisticsView,
-}
-
-/// Whether what was written to a volume is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Contents {
-    /// It is.
-    Present,
-    /// The daemon was restarted and memory went with it; nothing was written since.
-    Lost,
-    /// The daemon restores it from its last save.
-    Restoring,
 }
 
 /// Whether commands of hosts are executed.

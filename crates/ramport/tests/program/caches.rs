@@ -28,7 +28,7 @@ fn a_cache_is_created_changed_and_removed_and_the_slower_volume_is_free_again() 
     );
     let shown = daemon.ok(&[&create[..], &["2M"]].concat());
     for line in [
-        "8.00 MiB",
+        "8 MiB",
         "cache of slow, 2 MiB, write-through",
         "0 hits, 0 partial, 0 misses",
     ] {
