@@ -323,7 +323,7 @@ pub enum ServerError {
     Stopping,
     /// A thread may still execute commands on a volume that is to be rolled back.
     #[error(
-        "volume {volume} cannot be rolled back, because a thread has been in one turn of commands for more than {} s and may still write to it; nothing was changed; if the thread hangs, restart the daemon", waited.as_secs()
+        "volume {volume} cannot be rolled back or restored now, because a thread has been in one turn of commands for more than {} s and may still write to it; nothing was changed; if the thread hangs, restart the daemon", waited.as_secs()
     )]
     StillExecuting {
         /// The volume.
