@@ -11,7 +11,8 @@ KNOWN_LABELS='instance|job|le'
 
 (umask 077; head -c 32 /dev/urandom | base64 > token)
 ramport serve --api-listen 127.0.0.1:8080 --api-token-file token --nvme-tcp 192.0.2.1 --nvme-rdma '192.0.2.1?rdma=soft'
-ramport volume create rd0 --size 16M
+mkdir saves
+ramport volume create rd0 --size 16M --save-to "$PWD/saves"
 ramport target create nqn.2026-11.com.example:rd0 --volume rd0 --allow-any-host
 command ramport bench nvme+tcp://192.0.2.1/nqn.2026-11.com.example:rd0 --rw randrw --rate-iops 200 --runtime 120 --poll sleep > /dev/null &
 
