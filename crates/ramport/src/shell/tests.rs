@@ -84,3 +84,11 @@ fn commands_options_and_places_are_completed() {
     assert_eq!(candidates("/", "pw"), ["pwd"]);
     assert_eq!(candidates("/", "help volume sho"), ["show"]);
 }
+
+#[test]
+fn messages_of_lines_that_cannot_be_understood() {
+    let place = Place::Root.at("volume").expect_err("no place");
+    let statement = statement::statements("volume ls; echo 'a").expect_err("an open quote");
+    let told = [place.to_string(), statement.to_string()];
+    insta::assert_snapshot!(told.join("\n"));
+}
