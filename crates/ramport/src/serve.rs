@@ -87,7 +87,7 @@ struct ShutdownProgress {
     told: Option<Instant>,
 }
 
-/// How often the saves at shutdown are told of.
+/// How often the log reports the progress of the saves at shutdown.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the service manager waits from then on: a disk that hangs so long ends the daemon.
 const MANAGER_PATIENCE: Duration = Duration::from_secs(60);

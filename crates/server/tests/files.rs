@@ -81,14 +81,45 @@ impl Fixture {
         self.run(Operation::Read, lba, blocks).expect("reads");
         self.queue.buffer(Slot(0))[..blocks as usize * 512].to_vec()
     }
+
+    /// So that another volume can hold the file.
+    fn stop_offering(&self, transport: Transport) {
+        let target = target_of(transport).0.parse().expect("a name");
+        self.server
+            .remove_target(&target, Force::Yes)
+            .expect("removed");
+    }
+
+    /// Writes all of a volume of this size, and returns what it then holds.
+    fn write_all(&mut self, len_bytes: u64) -> Vec<u8> {
+        let mut held = Vec::new();
+        for (lba, byte) in (0..len_bytes / 512).step_by(128).zip(1..) {
+            self.write(lba, 128, byte).expect("writes");
+            held.resize(held.len() + 128 * 512, byte);
+        }
+        held
+    }
+
+    /// Reads all of a volume, the end first: a cache holds the end, and has to evict it for the rest.
+    fn assert_holds(&mut self, expected: &[u8]) {
+        for (number, bytes) in expected.chunks(128 * 512).enumerate().rev() {
+            let lba = number as u64 * 128;
+            assert!(self.read(lba, 128) == bytes, "at {lba}");
+        }
+    }
+}
+
+/// The name of the target, and what follows it in a URL.
+fn target_of(transport: Transport) -> (&'static str, &'static str) {
+    match transport {
+        Transport::Iscsi | Transport::Iser => (IQN, "/0"),
+        Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
+    }
 }
 
 /// Offers a volume to a new host, with its only queue.
 fn attach(server: &Server, transport: Transport, volume: &str) -> (Device, Queue) {
-    let (target, query) = match transport {
-        Transport::Iscsi | Transport::Iser => (IQN, "/0"),
-        Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
-    };
+    let (target, query) = target_of(transport);
     fixture::offer(server, target, volume, HostPolicy::Local);
     let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
     let portal = server.add_portal(portal).expect("a free port");
@@ -114,23 +145,14 @@ fn a_host_reads_and_writes_a_file() {
     over_each_protocol(|transport| {
         let folder = Folder::new();
         let mut it = Fixture::new(transport, &folder.join("disk"), 2 * MIB);
-        for lba in (0..4096).step_by(128) {
-            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
-        }
+        let mut expected = it.write_all(2 * MIB);
         it.run(Operation::WriteZeroes(Unmap::Allowed), 100, 56)
             .expect("zeroes");
         it.run(Operation::Deallocate, 256, 128).expect("discards");
         it.run(Operation::Flush, 0, 0).expect("flushes");
-        let mut expected: Vec<u8> = (0..2 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
         expected[100 * 512..156 * 512].fill(0);
         expected[256 * 512..384 * 512].fill(0);
-        for lba in (0..4096).step_by(128) {
-            let range = lba as usize * 512..(lba as usize + 128) * 512;
-            assert!(
-                it.read(lba, 128) == expected[range],
-                "{transport:?} at {lba}"
-            );
-        }
+        it.assert_holds(&expected);
         let bytes = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(bytes == expected, "{transport:?}: the file holds it");
     });
@@ -158,36 +180,20 @@ fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
             matches!(offered, Err(ServerError::MemberOffered { .. })),
             "{offered:?}"
         );
-        let target = if transport == Transport::Iscsi {
-            IQN
-        } else {
-            NQN
-        };
-        it.server
-            .remove_target(&target.parse().expect("a name"), Force::Yes)
-            .expect("removed");
+        it.stop_offering(transport);
         it.server
             .create_volume(name("s0"), &spec, &mut |_| {})
             .expect("both are free");
         (it.device, it.queue) = attach(&it.server, transport, "s0");
-        for lba in (0..4096).step_by(128) {
-            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
-        }
+        let mut expected = it.write_all(2 * MIB);
         // Not aligned to units.
         it.run(Operation::WriteZeroes(Unmap::Allowed), 5, 30)
             .expect("zeroes");
         it.run(Operation::Deallocate, 250, 9).expect("discards");
         it.run(Operation::Flush, 0, 0).expect("flushes");
-        let mut expected: Vec<u8> = (0..2 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
         expected[5 * 512..35 * 512].fill(0);
         expected[250 * 512..259 * 512].fill(0);
-        for lba in (0..4096).step_by(128) {
-            let range = lba as usize * 512..(lba as usize + 128) * 512;
-            assert!(
-                it.read(lba, 128) == expected[range],
-                "{transport:?} at {lba}"
-            );
-        }
+        it.assert_holds(&expected);
         let units = expected.chunks(4096).skip(1).step_by(2);
         let file = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(
@@ -202,13 +208,7 @@ fn a_host_reads_and_writes_a_cache_and_a_flush_reaches_the_file() {
     over_each_protocol(|transport| {
         let folder = Folder::new();
         let mut it = Fixture::new(transport, &folder.join("disk"), 4 * MIB);
-        let target = match transport {
-            Transport::Iscsi | Transport::Iser => IQN,
-            Transport::NvmeTcp | Transport::NvmeRdma => NQN,
-        };
-        it.server
-            .remove_target(&target.parse().expect("a name"), Force::Yes)
-            .expect("removed");
+        it.stop_offering(transport);
         let settings = CacheSettings {
             size: ByteSize(MIB),
             mode: CacheMode::WriteBack,
@@ -226,26 +226,17 @@ fn a_host_reads_and_writes_a_cache_and_a_flush_reaches_the_file() {
             .create_volume(name("c0"), &spec, &mut |_| {})
             .expect("the file is free");
         (it.device, it.queue) = attach(&it.server, transport, "c0");
-        for lba in (0..8192).step_by(128) {
-            it.write(lba, 128, (lba / 128) as u8 + 1).expect("writes");
-        }
+        let mut expected = it.write_all(4 * MIB);
         it.run(Operation::WriteZeroes(Unmap::Allowed), 5, 30)
             .expect("zeroes");
         it.run(Operation::Flush, 0, 0).expect("flushes");
-        let mut expected: Vec<u8> = (0..4 * MIB).map(|at| (at / 65536) as u8 + 1).collect();
         expected[5 * 512..35 * 512].fill(0);
         let file = std::fs::read(folder.join("disk")).expect("it is a file");
         assert!(
             file == expected,
             "{transport:?}: the flush reaches the file"
         );
-        for lba in (0..64).rev().map(|step| step * 128) {
-            let range = lba as usize * 512..(lba as usize + 128) * 512;
-            assert!(
-                it.read(lba, 128) == expected[range],
-                "{transport:?} at {lba}"
-            );
-        }
+        it.assert_holds(&expected);
         it.write(77, 3, 0xAB).expect("writes");
         drop((it.device, it.queue));
         it.server.stop(PATIENCE);

@@ -38,7 +38,7 @@ struct SaveTurn<'a> {
 impl SaveTurn<'_> {
     /// Notes how far it is. It ends when the daemon does.
     fn note(&mut self, progress: Progress) -> ControlFlow<()> {
-        // Progress is told of when the snapshot is taken.
+        // The first report of progress comes when the snapshot is taken.
         self.start = None;
         self.saving.note(progress);
         self.thread.flow()

@@ -1,4 +1,4 @@
-//! What people are told of command lines that cannot be understood.
+//! The messages for command lines that cannot be understood.
 
 use block::every_variant;
 use block::testing::messages;

@@ -343,7 +343,7 @@ fn discovery_lists_referrals_until_they_are_removed() {
     assert!(told.contains("refer to another machine"), "{told}");
     let told = daemon.mistake(&["referral", "create", "0.0.0.0"]);
     assert!(told.contains("give the address and port"), "{told}");
-    // Loopback, as hosts that came by loopback alone are told of that.
+    // Loopback, since a referral to it is shown only to hosts that came by loopback.
     let service = "nvme+tcp://127.0.0.9:8009";
     daemon.ok(&["referral", "create", service]);
     assert!(daemon.ok(&["referral", "ls"]).contains(service));

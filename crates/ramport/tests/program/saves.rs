@@ -52,9 +52,8 @@ fn await_online(daemon: &Daemon) {
     }
 }
 
-#[test]
-fn a_volume_is_saved_restored_and_survives_a_restart() {
-    let mut daemon = Daemon::start_with("saves", &["--lost-contents", "offline"]);
+/// A volume of 8 MiB that is offered, holds ones, and is saved to the folder of the daemon.
+fn create_saved(daemon: &Daemon) {
     let folder = daemon.folder.display().to_string();
     let create = [
         "volume",
@@ -67,7 +66,13 @@ fn a_volume_is_saved_restored_and_survives_a_restart() {
     ];
     daemon.ok(&create);
     daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
-    fill(&daemon, 1);
+    fill(daemon, 1);
+}
+
+#[test]
+fn a_volume_is_saved_restored_and_survives_a_restart() {
+    let mut daemon = Daemon::start_with("saves", &["--lost-contents", "offline"]);
+    create_saved(&daemon);
     let other = daemon.folder.join("other.save").display().to_string();
     let told = daemon.ok(&["volume", "save", "rd0", &other]);
     assert!(told.contains("is saved to"), "{told}");
@@ -145,19 +150,7 @@ fn a_damaged_save_is_refused_and_its_damage_listed() {
 #[test]
 fn a_kill_during_saves_leaves_a_whole_save() {
     let mut daemon = Daemon::start_with("saves-kill", &["--lost-contents", "offline"]);
-    let folder = daemon.folder.display().to_string();
-    let create = [
-        "volume",
-        "create",
-        "rd0",
-        "--size",
-        "8M",
-        "--save-to",
-        &folder,
-    ];
-    daemon.ok(&create);
-    daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
-    fill(&daemon, 1);
+    create_saved(&daemon);
     daemon.ok(&["volume", "save", "rd0"]);
     for round in 2..8 {
         fill(&daemon, round);
