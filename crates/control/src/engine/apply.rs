@@ -39,6 +39,9 @@ impl Engine {
         let mut store = self.begin();
         let application = self.application(to)?;
         let _busy = self.check_application(&application, force)?;
+        if force == Force::No {
+            self.flush_removed(&application.steps)?;
+        }
         self.commit(&mut store, application.changes, force, |_| false)?;
         Ok(application.shown)
     }
@@ -121,6 +124,16 @@ impl Engine {
         check_exposure(to)?;
         check_addresses(steps)?;
         Ok(busy)
+    }
+
+    /// Flushes the volumes that are removed, before anything changes: what a cache cannot write would
+    /// be lost.
+    fn flush_removed(&self, steps: &[Step]) -> Result<(), ServerError> {
+        let mut removed = steps.iter().filter_map(|step| match step {
+            Step::RemoveVolume(name, _) => Some(name),
+            _ => None,
+        });
+        removed.try_for_each(|name| self.server().flush_volume(name))
     }
 
     /// Checks members that are to be added to a linear volume. They exist already, since what they are

@@ -2,6 +2,8 @@
 
 use crate::daemon::Daemon;
 
+const TARGET: &str = "nqn.2026-11.com.example:c0";
+
 #[test]
 fn a_cache_is_created_changed_and_removed_and_the_slower_volume_is_free_again() {
     let mut daemon = Daemon::start("caches");
@@ -60,4 +62,44 @@ fn a_cache_is_created_changed_and_removed_and_the_slower_volume_is_free_again() 
         "{told}"
     );
     daemon.ok(&["volume", "rm", "slow"]);
+}
+
+#[test]
+fn what_a_cache_cannot_write_keeps_an_apply_from_removing_it() {
+    let daemon = Daemon::start("caches-apply");
+    daemon.ok(&["volume", "create", "slow", "--size", "8M"]);
+    let create = ["volume", "create", "c0", "--cache-of", "slow"];
+    let settings = ["--cache-size", "2M", "--cache-mode", "write-back"];
+    daemon.ok(&[&create[..], &settings].concat());
+    daemon.ok(&["target", "create", TARGET, "--volume", "c0"]);
+    let portal = daemon.json(&["portal", "ls"])[0]["url"].clone();
+    let portal = portal.as_str().expect("a URL");
+    daemon.ok(&[
+        "volume",
+        "filter",
+        "set",
+        "slow",
+        "--fault",
+        "write:write_error",
+    ]);
+    let url = format!("{portal}/{TARGET}");
+    let write = ["bench", &url, "--write", "--rw", "write", "--size", "64K"];
+    // It may end with a flush, which fails.
+    daemon.run(&write);
+    let dirty = daemon.json(&["volume", "show", "c0"])["cache"]["dirty_bytes"].clone();
+    assert!(dirty.as_u64() > Some(0), "{dirty}");
+    daemon.ok(&["target", "rm", TARGET, "--force"]);
+
+    let file = daemon.folder.join("without.toml");
+    let text = format!("portals = [{portal:?}]\n[volumes.slow]\nsize = \"8M\"\n");
+    std::fs::write(&file, text).expect("written");
+    let apply = ["apply", file.to_str().expect("a plain path")];
+    let refused = daemon.run(&apply);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let shown = daemon.json(&["volume", "show", "c0"]);
+    assert_eq!(shown["cache"]["dirty_bytes"], dirty, "nothing is lost");
+    daemon.ok(&["volume", "filter", "clear", "slow"]);
+    daemon.ok(&apply);
+    daemon.mistake(&["volume", "show", "c0"]);
+    assert!(daemon.json(&["volume", "show", "slow"])["used_bytes"].as_u64() > Some(0));
 }
