@@ -107,6 +107,8 @@ pub(crate) struct Frame {
     pub(crate) failed: SectorSet,
     /// Why those failed.
     pub(crate) failure: Option<Status>,
+    /// Sectors that the read in flight may have read before an erasure.
+    outdated: SectorSet,
     memory: Option<Box<[u8]>>,
 }
 
@@ -143,12 +145,14 @@ impl Frame {
 
     pub(crate) fn start_fill(&mut self) {
         self.on(FrameEvent::FillStarted);
+        self.outdated = SectorSet::EMPTY;
     }
 
     /// Takes the bytes that a fill has read for a run of sectors. What was overwritten or erased in
-    /// the meantime stays.
+    /// the meantime stays, and what is outdated stays unknown.
     pub(crate) fn land(&mut self, run: (u32, u32), bytes: &[u8], shift: u32) {
         let missing = SectorSet::span(run.0, run.1).without(self.valid);
+        let missing = missing.without(self.outdated);
         for (first, count) in missing.runs() {
             let from = byte_range(first - run.0, count, shift);
             self.bytes(byte_range(first, count, shift))
@@ -220,9 +224,11 @@ impl Frame {
         }
     }
 
-    /// Erasing sectors has failed: what is not newer there is dropped.
+    /// Erasing sectors has failed: what is not newer there is dropped. A read in flight does not bring it
+    /// back, because another erasure of these sectors may have come in between.
     pub(crate) fn fail_erase(&mut self, sectors: SectorSet) {
         self.valid = self.valid.without(sectors.without(self.dirty));
+        self.outdated = self.outdated.or(sectors);
     }
 
     /// The bytes of sectors.

@@ -13,7 +13,7 @@ use block::{
 use memory::Budget;
 use proptest::prelude::*;
 
-use crate::backing::{Backing, BackingError, Request};
+use crate::backing::{Backing, BackingError, BackingOp, Request};
 use crate::cache::{CacheMode, CacheOptions};
 use crate::state::Shape;
 use crate::window::Window;
@@ -304,6 +304,53 @@ fn a_discard_in_pieces_is_one_request_and_no_old_block_comes_back() {
     assert_eq!(reports.take()[0].ticket, ticket(1));
     assert_eq!(read(&window, 12, 1), Ok(vec![0; SECTOR]));
     assert_eq!(window.settle(ticket(0)), Ok(Settled::Done));
+}
+
+#[test]
+fn discards_of_aborted_commands_reach_the_backing() {
+    let (window, disk, _) = cache(4, 2, CacheMode::WriteThrough);
+    for slot in 0..2000 {
+        let extents = [extent(u64::from(slot) % SECTORS, 1)];
+        assert_eq!(admit(&window, slot, DataUse::Erase, &extents), NOW);
+        let extent = extents[0];
+        window
+            .execute(Op::Discard { extent })
+            .expect("a free place");
+        window.release(ticket(slot));
+        assert_eq!(disk.requests().len(), 1);
+        complete(&window, &disk, None);
+    }
+}
+
+#[test]
+fn a_read_in_flight_does_not_bring_back_what_a_second_discard_erases() {
+    let (window, disk, reports) = window(4, 1 << 20);
+    disk.fill(8);
+    assert_eq!(admit(&window, 0, DataUse::Read, &[extent(0, 1)]), LATER);
+    let discarded = extent(0, 1);
+    for slot in [1, 2] {
+        assert_eq!(admit(&window, slot, DataUse::Erase, &[discarded]), NOW);
+        window
+            .execute(Op::Discard { extent: discarded })
+            .expect("a free place");
+        window.settle(ticket(slot)).expect("nothing was lost yet");
+    }
+    let ops: Vec<_> = disk.requests().iter().map(|it| it.op).collect();
+    assert_eq!(
+        ops,
+        [BackingOp::Read, BackingOp::Discard, BackingOp::Discard]
+    );
+    disk.complete(&window, 1, Some(BackingError::Medium));
+    complete(&window, &disk, None); // the read, from before the second discard
+    complete(&window, &disk, None);
+    while !disk.requests().is_empty() {
+        complete(&window, &disk, None);
+    }
+    assert!(reports.take().contains(&Completion {
+        ticket: ticket(0),
+        result: Ok(())
+    }));
+    assert_eq!(read(&window, 0, 1), Ok(vec![0; SECTOR]));
 }
 
 #[test]

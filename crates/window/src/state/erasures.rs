@@ -149,6 +149,18 @@ impl State {
         lease.then_flush |= awaited > 0 && lease.persistence == Persistence::Durable;
     }
 
+    /// A lease ends: what it has erased is erased below, too, even if it never settled. Otherwise erasures
+    /// of aborted commands could fill the list.
+    pub(super) fn want_erasures(&mut self, index: u32) {
+        if self.erasures.is_empty() || self.is_closed {
+            return;
+        }
+        for number in 0..self.leases[index as usize].changes.len() {
+            let extent = self.leases[index as usize].changes[number];
+            self.want_overlapping(extent, |_| {});
+        }
+    }
+
     pub(super) fn abandon_erasures(&mut self, index: u32) {
         for erasure in &mut self.erasures {
             erasure.waiters.retain(|waiter| *waiter != index);

@@ -119,6 +119,7 @@ impl State {
         }
         self.flushes.abandon(index);
         self.drop_frames(index);
+        self.want_erasures(index);
         self.end_lease(index);
     }
 }

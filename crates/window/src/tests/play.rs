@@ -7,7 +7,7 @@ use block::Unmap;
 
 use super::model::{Cell, Disk};
 use super::*;
-use crate::backing::BackingOp;
+use crate::backing::{BackingOp, Request, RequestId};
 
 /// A step: what, and three numbers that say which.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,8 @@ pub(super) struct Play {
     next_slot: u32,
     version: u64,
     failures: Failures,
+    /// For each failed part of a write: the other parts of that write that are in flight.
+    failing: Vec<Vec<RequestId>>,
     /// If the window is a cache.
     cache: Option<CacheOptions>,
 }
@@ -83,6 +85,7 @@ impl Play {
             next_slot: 0,
             version: 0,
             failures: Failures::default(),
+            failing: Vec::new(),
         }
     }
 
@@ -220,9 +223,21 @@ impl Play {
             is_written_back: false,
             made: Vec::new(),
             required: Vec::new(),
-            failures: self.failures,
+            failures: self.ended_failures(),
         };
         self.commands.insert(slot, command);
+    }
+
+    /// The failures that no command meets from now on. A write fails as a whole only when its last part
+    /// has ended, so one of its parts may have failed before.
+    fn ended_failures(&mut self) -> Failures {
+        let requests = self.disk.requests();
+        let is_in_flight = |id: &RequestId| requests.iter().any(|request| request.id == *id);
+        self.failing.retain(|parts| parts.iter().any(is_in_flight));
+        Failures {
+            writes: self.failures.writes - self.failing.len() as u32,
+            ..self.failures
+        }
     }
 
     fn complete(&mut self, a: u8, b: u8) {
@@ -244,6 +259,9 @@ impl Play {
                 BackingOp::Discard | BackingOp::WriteZeroes(_) => &mut self.failures.erasures,
             };
             *count += 1;
+        }
+        if error.is_some() && matches!(requests[at].op, BackingOp::Write(_)) {
+            self.failing.push(other_parts(&requests, at));
         }
         self.disk.complete(&self.window, at, error);
     }
@@ -512,6 +530,21 @@ impl Play {
             "nothing can end the wait of {waiting:?}"
         );
     }
+}
+
+/// The parts in flight of the same write of a frame as this request.
+fn other_parts(requests: &[Request], at: usize) -> Vec<RequestId> {
+    let frame = |request: &Request| request.range.offset / ((SECTOR as u64) << FRAME_SHIFT);
+    let is_other = |request: &&Request| {
+        matches!(request.op, BackingOp::Write(_))
+            && request.id != requests[at].id
+            && frame(request) == frame(&requests[at])
+    };
+    requests
+        .iter()
+        .filter(is_other)
+        .map(|request| request.id)
+        .collect()
 }
 
 fn range(extent: Extent) -> std::ops::Range<usize> {
