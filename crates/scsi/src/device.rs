@@ -513,7 +513,6 @@ impl Device {
             opcode.name,
             Name::Write
                 | Name::WriteAndVerify
-                | Name::WriteAtomic16
                 | Name::CompareAndWrite
                 | Name::OrWrite16
                 | Name::WriteSame
@@ -644,7 +643,6 @@ fn is_medium(name: Name) -> bool {
         Name::Read
             | Name::Write
             | Name::WriteAndVerify
-            | Name::WriteAtomic16
             | Name::Verify
             | Name::CompareAndWrite
             | Name::OrWrite16

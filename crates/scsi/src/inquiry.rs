@@ -199,9 +199,6 @@ fn block_limits(geometry: Geometry) -> Vec<u8> {
     put(28, blocks(UNMAP_GRANULARITY_BYTES));
     put(32, 1 << 31); // UGAVALID, alignment 0
     put(40, blocks(medium::WRITE_SAME_LEN_BYTES_MAX)); // low half of a 64-bit field
-    put(44, blocks(medium::ATOMIC_LEN_BYTES_MAX));
-    put(48, 0); // ATOMIC ALIGNMENT
-    put(52, 1); // ATOMIC TRANSFER LENGTH GRANULARITY
     body
 }
 

@@ -21,8 +21,6 @@ pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 128;
 pub const WRITE_SAME_LEN_BYTES_MAX: u64 = 16 << 20;
 /// The most block descriptors of UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: usize = 256;
-/// The longest WRITE ATOMIC in bytes: what one lock of volume memory covers at the least.
-pub const ATOMIC_LEN_BYTES_MAX: u64 = 128 << 10;
 
 /// A medium command, parsed and checked against the volume's geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +30,6 @@ pub enum Medium {
     /// Data-out straight into the volume, block by block as they arrive.
     Write(Extent),
     /// Data-out that must have come whole before it is executed.
-    WriteAtomic(Extent),
     /// Data-out compared with the volume; the second is how many bytes of data come.
     VerifyData(Extent, VerifyMode),
     /// The blocks can be read; nothing more.
@@ -79,7 +76,6 @@ impl Medium {
         let bytes = |extent: &Extent| extent.blocks.0 << block_size.shift();
         match self {
             Self::Write(extent)
-            | Self::WriteAtomic(extent)
             | Self::OrWrite(extent)
             | Self::VerifyData(extent, VerifyMode::EachBlock) => bytes(extent),
             Self::VerifyData(extent, VerifyMode::OneBlock) => {
@@ -102,7 +98,6 @@ impl Medium {
         match *self {
             Self::Read(extent)
             | Self::Write(extent)
-            | Self::WriteAtomic(extent)
             | Self::VerifyData(extent, _)
             | Self::VerifyMedium(extent)
             | Self::CompareAndWrite(extent)
@@ -123,7 +118,6 @@ impl Medium {
             Self::Unmap { .. } | Self::Sanitize(_) => OpKind::Discard,
             Self::SynchronizeCache => OpKind::Flush,
             Self::Write(_)
-            | Self::WriteAtomic(_)
             | Self::CompareAndWrite(_)
             | Self::OrWrite(_)
             | Self::WriteSame { .. } => OpKind::Write,
@@ -137,9 +131,7 @@ impl Medium {
             Self::VerifyMedium(_) | Self::PreFetch(_) => DataUse::Verify,
             Self::CompareAndWrite(_) | Self::OrWrite(_) => DataUse::Modify,
             // Whether the block of a WRITE SAME is one of zeros is known when it arrives.
-            Self::Write(_) | Self::WriteAtomic(_) | Self::WriteSame { zeros: false, .. } => {
-                DataUse::Overwrite
-            }
+            Self::Write(_) | Self::WriteSame { zeros: false, .. } => DataUse::Overwrite,
             Self::WriteSame { zeros: true, .. } | Self::Unmap { .. } | Self::Sanitize(_) => {
                 DataUse::Erase
             }
@@ -195,7 +187,7 @@ fn fields(cdb: &[u8; 16]) -> Fields {
 pub const fn persistence(cdb: &[u8; 16]) -> Persistence {
     const FUA: u8 = 0x08;
     match cdb[0] {
-        // READ and WRITE (10), (12), (16), COMPARE AND WRITE, ORWRITE (16), WRITE ATOMIC (16).
+        // READ and WRITE (10), (12), (16), COMPARE AND WRITE, ORWRITE (16).
         0x28 | 0x2A | 0xA8 | 0xAA | 0x88 | 0x8A | 0x89 | 0x8B | 0x9C if cdb[1] & FUA != 0 => {
             Persistence::Durable
         }
@@ -231,10 +223,6 @@ pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Me
             fields.blocks = u64::from(cdb[13]);
             fields.length_at = 13;
         }
-        Name::WriteAtomic16 => {
-            fields.blocks = u64::from(u16::from_be_bytes([cdb[12], cdb[13]]));
-            fields.length_at = 12;
-        }
         Name::Unmap => {
             if cdb[1] & 1 != 0 {
                 return Err(Sense::invalid_cdb_bit(1, 0)); // ANCHOR: no anchored blocks here.
@@ -253,7 +241,6 @@ pub(crate) fn parse(name: Name, cdb: &[u8; 16], geometry: Geometry) -> Result<Me
             0 | 1 => transfer(extent, &fields, geometry).map(Medium::Write),
             _ => Err(Sense::invalid_cdb_bit(1, 2)),
         },
-        Name::WriteAtomic16 => parse_atomic(extent, &fields, cdb, geometry),
         Name::OrWrite16 => transfer(extent, &fields, geometry).map(Medium::OrWrite),
         Name::Verify => parse_verify(extent, &fields, cdb, geometry),
         Name::CompareAndWrite => {
@@ -332,24 +319,6 @@ fn parse_pre_fetch(extent: Extent, geometry: Geometry) -> Result<Medium, Sense> 
     let blocks_max = TRANSFER_LEN_BYTES_MAX >> geometry.block_size.shift();
     let blocks = Blocks(extent.blocks.0.min(blocks_max));
     Ok(Medium::PreFetch(Extent::new(extent.lba, blocks)))
-}
-
-fn parse_atomic(
-    extent: Extent,
-    fields: &Fields,
-    cdb: &[u8; 16],
-    geometry: Geometry,
-) -> Result<Medium, Sense> {
-    // ATOMIC BOUNDARY: a non-zero boundary is not offered (its maximum in the block limits page is
-    // 0).
-    if cdb[10] != 0 || cdb[11] != 0 {
-        return Err(Sense::invalid_cdb_field(10));
-    }
-    let extent = in_range(extent, geometry)?;
-    if extent.blocks.0 << geometry.block_size.shift() > ATOMIC_LEN_BYTES_MAX {
-        return Err(Sense::invalid_cdb_field(fields.length_at));
-    }
-    Ok(Medium::WriteAtomic(extent))
 }
 
 fn parse_write_same(

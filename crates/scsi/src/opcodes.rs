@@ -24,7 +24,6 @@ pub(crate) enum Name {
     Read,
     Write,
     WriteAndVerify,
-    WriteAtomic16,
     Verify,
     CompareAndWrite,
     OrWrite16,
@@ -246,7 +245,6 @@ pub(crate) const OPCODES: &[Opcode] = &[
     row(Name::PreFetch, Read, &long_16(0x90, 0x02)),
     row(Name::SynchronizeCache, Write, &long_16(0x91, 0x02)),
     row(Name::WriteSame, Write, &long_16(0x93, 0x09)),
-    row(Name::WriteAtomic16, Write, &WRITE_ATOMIC_16),
     row_sa(Name::ReadCapacity16, Always, 0x10, &SERVICE_ACTION_IN_16),
     row_sa(Name::GetLbaStatus, Read, 0x12, &GET_LBA_STATUS),
     row(
@@ -291,9 +289,6 @@ const RECEIVE_COPY_RESULTS: &[u8] = &[
 ];
 const COMPARE_AND_WRITE: [u8; 16] = [
     0x89, DPO_FUA, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0, 0x04,
-];
-const WRITE_ATOMIC_16: [u8; 16] = [
-    0x9C, DPO_FUA, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0x04,
 ];
 const SERVICE_ACTION_IN_16: [u8; 16] = [
     0x9E, 0x1F, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0x04,

@@ -17,11 +17,8 @@ use crate::options::WindowOptions;
 use crate::sectors::{SECTORS_MAX, SectorSet};
 use crate::state::{Active, Piece, Shape, State};
 
-/// The longest operation that is atomic as a whole, besides compare-and-writes: what SCSI's WRITE
-/// ATOMIC may write.
-const ATOMIC_LEN_BYTES_MAX: usize = 128 << 10;
-/// The most frames of one atomic operation: a compare-and-write has at most 512 KiB.
-const ATOMIC_FRAMES_MAX: usize = 129;
+/// The most frames of one compare-and-write, which has at most 512 KiB.
+const COMPARED_FRAMES_MAX: usize = 129;
 /// Completions that are reported between two looks at the list of them.
 const BATCH: usize = 16;
 /// The connection of commands of the window itself.
@@ -146,13 +143,6 @@ impl Window {
             },
             Op::Write { extent, data } => {
                 self.check(extent, Some(data.len()))?;
-                if data.len() <= ATOMIC_LEN_BYTES_MAX
-                    && self.shape.blocks_of(extent) > 1
-                    && self.shape.blocks_of(extent) <= ATOMIC_FRAMES_MAX as u64
-                {
-                    self.lock_all(extent)?.write(data);
-                    return Ok(());
-                }
                 self.write(extent, data)
             }
             Op::WriteZeroes { extent, unmap } => self.erase(extent, BackingOp::WriteZeroes(unmap)),
@@ -429,10 +419,10 @@ impl Window {
     /// Locks every frame of an extent, in the order of their numbers.
     fn lock_all(&self, extent: Extent) -> Result<Locked<'_>, Status> {
         const ABSENT: (u32, Option<Piece>) = (u32::MAX, None);
-        if self.shape.blocks_of(extent) > ATOMIC_FRAMES_MAX as u64 {
+        if self.shape.blocks_of(extent) > COMPARED_FRAMES_MAX as u64 {
             return Err(Status::Invalid);
         }
-        let mut found = [ABSENT; ATOMIC_FRAMES_MAX];
+        let mut found = [ABSENT; COMPARED_FRAMES_MAX];
         {
             let state = self.state();
             for (entry, piece) in found.iter_mut().zip(self.shape.pieces(extent)) {
@@ -443,7 +433,7 @@ impl Window {
         found.sort_unstable_by_key(|(frame, _)| *frame);
         let mut locked = Locked {
             shape: self.shape,
-            frames: [const { None }; ATOMIC_FRAMES_MAX],
+            frames: [const { None }; COMPARED_FRAMES_MAX],
         };
         for ((index, piece), entry) in found.into_iter().zip(&mut locked.frames) {
             let Some(piece) = piece else {
@@ -506,7 +496,7 @@ impl BackingClient for Window {
 /// The frames of an extent, each locked.
 struct Locked<'a> {
     shape: Shape,
-    frames: [Option<(Piece, MutexGuard<'a, Frame>)>; ATOMIC_FRAMES_MAX],
+    frames: [Option<(Piece, MutexGuard<'a, Frame>)>; COMPARED_FRAMES_MAX],
 }
 
 impl Locked<'_> {

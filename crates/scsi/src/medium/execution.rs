@@ -197,9 +197,7 @@ fn at_once(command: Medium, data: &[u8], volume: &dyn Volume) -> Result<(), Sens
             let dest = ReadDest::InPlace;
             run(volume, Op::Read { extent, dest })
         }
-        Medium::Write(extent) | Medium::WriteAtomic(extent) => {
-            run(volume, Op::Write { extent, data })
-        }
+        Medium::Write(extent) => run(volume, Op::Write { extent, data }),
         Medium::VerifyMedium(extent) => run(volume, Op::Verify { extent }),
         Medium::VerifyData(extent, VerifyMode::EachBlock) => {
             run(volume, Op::Compare { extent, data })
