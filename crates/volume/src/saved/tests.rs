@@ -78,7 +78,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(48)))]
 
     #[test]
     fn a_restored_volume_is_what_was_saved(
