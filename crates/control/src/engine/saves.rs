@@ -1,6 +1,7 @@
 //! Saves of volumes: on request, regularly and at shutdown; and the way back. See
 //! `docs/design/0020-saves.md`.
 
+mod early;
 mod schedule;
 mod view;
 
@@ -23,7 +24,8 @@ use crate::text::Text;
 
 pub(super) use schedule::SaveThread;
 pub use view::{
-    DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,
+    SavedView,
 };
 
 /// A save in progress, of which there is one for each volume.
@@ -93,14 +95,15 @@ impl Engine {
     /// `progress` at least before and after each. Volumes that are not saved are in the log.
     pub fn save_at_shutdown(&self, progress: &mut dyn FnMut(&VolumeName, Progress)) {
         self.shared.save_thread.stop();
+        self.finish_loading(progress);
         let is_saved = |(name, volume): (&Text<VolumeName>, &Volume)| {
             let saving = volume.save.as_ref()?;
             Some((name.0.clone(), saving.file(&name.0)))
         };
         let files: Vec<_> = self.read().volumes.iter().filter_map(is_saved).collect();
         for (name, path) in files {
-            if self.guard_contents(&name).is_err() {
-                tracing::warn!(volume = %name, "not saved, since its contents are lost or not restored yet; earlier saves stay");
+            if let Err(error) = self.guard_contents(&name) {
+                tracing::warn!(volume = %name, %error, "not saved; earlier saves stay");
                 continue;
             }
             let Some(_turn) = self.await_turn(&name) else {
@@ -142,24 +145,26 @@ impl Engine {
         }
     }
 
-    /// Restores what is planned, one volume after the other.
+    /// Restores what is planned and cannot be served meanwhile, one volume after the other.
     fn restore_planned(&self) {
-        loop {
-            let planned = self.saves().next_planned();
-            let Some((name, only)) = planned else { return };
-            let failure = self.restore_as_planned(&name, only).err();
+        for (name, only) in self.saves().planned() {
+            let restored = self.restore_as_planned(&name, only);
             if self.shared.save_thread.is_stopping() {
                 return;
             }
-            let failure = failure.map(|error| error.to_string());
-            if let Some(error) = &failure {
-                tracing::error!(volume = %name, error, "a volume is not restored, and stays offline");
+            if let Err(error) = restored {
+                self.note_unrestored(&name, &error);
             }
-            let mut saves = self.saves();
-            let state = saves.of(&name);
-            state.restoration = Restoration::None;
-            state.failure = failure;
         }
+    }
+
+    /// Gives up to restore a volume that is planned to be.
+    fn note_unrestored(&self, name: &VolumeName, error: &EngineError) {
+        tracing::error!(volume = %name, %error, "a volume is not restored, and stays offline");
+        let mut saves = self.saves();
+        let state = saves.of(name);
+        state.restoration = Restoration::None;
+        state.failure = Some(error.to_string());
     }
 
     fn restore_as_planned(
@@ -228,24 +233,34 @@ impl Engine {
                 self.lost().insert(name.clone());
             }
         })?;
-        // Before hosts write: after a crash the volume is not what was saved at the shutdown.
-        self.set_shutdown_save(name, None)?;
-        {
-            let mut saves = self.saves();
-            let state = saves.of(name);
-            state.id = Some(restored.saved.id);
-            state.last = Some((restored.saved, None));
-            state.failure = None;
-            state.restoration = Restoration::None;
-        }
-        self.lost().remove(name);
-        self.server()
-            .set_volume_availability(name, Availability::Online)?;
+        self.serve(name, restored.saved, Restoration::None)?;
         tracing::info!(volume = %name, file = %path.display(), sequence = restored.saved.id.sequence, bytes = restored.saved.held_bytes, "restored");
         if !restored.damage.is_empty() {
             tracing::warn!(volume = %name, damage = %restored.damage, "damaged parts of the save are zeros now");
         }
         Ok(restored)
+    }
+
+    /// Notes what a volume is restored from, and sets it online.
+    fn serve(
+        &self,
+        name: &VolumeName,
+        saved: Saved,
+        restoration: Restoration,
+    ) -> Result<(), EngineError> {
+        // Before hosts write: after a crash the volume is not what was saved at the shutdown.
+        self.set_shutdown_save(name, None)?;
+        {
+            let mut saves = self.saves();
+            let state = saves.of(name);
+            state.id = Some(saved.id);
+            state.last = Some((saved, None));
+            state.failure = None;
+            state.restoration = restoration;
+        }
+        self.lost().remove(name);
+        let online = Availability::Online;
+        Ok(self.server().set_volume_availability(name, online)?)
     }
 
     /// Ends the plan to restore a volume, whose loss someone has acknowledged.
