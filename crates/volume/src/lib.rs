@@ -78,7 +78,7 @@ pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{
     IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, Saved, Wanted,
-    begin_restore, restore, save,
+    begin_restore, restore, save, saved_form,
 };
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};

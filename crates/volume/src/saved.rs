@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use block::{Allocation, ByteRange, Status};
+use block::{Allocation, BlockSize, ByteRange, Status};
 use image::{
     Chunk, FileStep, Files as _, HostFiles, Image, ImageError, Label, Replace, Source, WriteError,
 };
@@ -404,11 +404,37 @@ fn is_empty(store: &Store) -> bool {
     store.provision() == Provision::Thin && !store.is_clone() && store.allocated_bytes() == 0
 }
 
+/// The size and the block size of the volume that the file `path` holds.
+///
+/// # Errors
+/// If the file cannot be read, is no save, or has a damaged header or index.
+pub fn saved_form(path: &Path) -> Result<(ByteSize, BlockSize), RestoreError> {
+    let image = open_file(path, |_| Ok(()))?;
+    let label = image.label();
+    let block_size = match label.block_bytes {
+        4096 => BlockSize::B4096,
+        _ => BlockSize::B512,
+    };
+    Ok((ByteSize(label.size_bytes), block_size))
+}
+
 /// What `path` holds, which fits `volume`.
 fn open(
     volume: &dyn ManagedVolume,
     path: &Path,
     wanted: Wanted,
+) -> Result<Image<File>, RestoreError> {
+    let spec = volume.storage().spec();
+    open_file(path, |label: &Label| {
+        let misfit = misfit_of(label, path, &spec, wanted.only);
+        misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
+    })
+}
+
+/// What `path` holds, if `accept` permits it.
+fn open_file(
+    path: &Path,
+    accept: impl FnOnce(&Label) -> Result<(), Failure>,
 ) -> Result<Image<File>, RestoreError> {
     let opened = HostFiles.open(path).and_then(|file| {
         let missing = std::io::ErrorKind::NotFound;
@@ -416,11 +442,6 @@ fn open(
     });
     let step = FileStep::Open;
     let file = opened.map_err(|source| ImageError::File { step, source });
-    let spec = volume.storage().spec();
-    let accept = |label: &Label| {
-        let misfit = misfit_of(label, path, &spec, wanted.only);
-        misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
-    };
     let opened = file.map_err(Failure::Image);
     let opened = opened.and_then(|file| Image::open(file, accept));
     opened.map_err(|failure| failure.at(path))

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use server::{Availability, Force, ServerError, VolumeName};
 use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved};
-use volume::{Wanted, WriteError};
+use volume::{VolumeKind, Wanted, WriteError};
 
 use super::busy::BusyGuard;
 use super::save_states::Restoration;
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::Volume;
-use crate::text::Text;
+use crate::definitions::{BlockLen, Volume};
+use crate::text::{Size, Text};
 
 pub(super) use schedule::SaveThread;
 pub use view::{
@@ -89,6 +89,39 @@ impl Engine {
         };
         let restored = at_low_priority(|| self.read_save(name, &path, wanted, &busy))??;
         Ok(RestoredView::new(&path, &restored))
+    }
+
+    /// Creates a RAM volume that holds what `file` does. If its definition has no size, size and block size
+    /// are those of the save. A volume that cannot be restored is removed again.
+    pub fn create_volume_from(
+        &self,
+        name: &VolumeName,
+        mut volume: Volume,
+        file: &str,
+    ) -> Result<(), EngineError> {
+        let failed = |source| ServerError::Restore {
+            volume: name.clone(),
+            source: Box::new(source),
+        };
+        let kind = &volume.kind.0;
+        if !matches!(kind, VolumeKind::Ram { .. }) {
+            let kind = kind.clone();
+            return Err(failed(RestoreError::NotInMemory { kind }).into());
+        }
+        if volume.lacks_size() {
+            let path = absolute(file.into())?;
+            let (size, block_size) = volume::saved_form(&path).map_err(failed)?;
+            volume.size = Size(size.0);
+            volume.block_size = BlockLen(block_size);
+        }
+        self.create_volume(name.clone(), volume)?;
+        let restored = self.restore_volume(name, Some(file), IfDamaged::Refuse, Force::No);
+        if restored.is_err()
+            && let Err(error) = self.remove_volume(name, Force::No)
+        {
+            tracing::warn!(volume = %name, %error, "a volume that was not restored stays");
+        }
+        restored.map(drop)
     }
 
     /// Saves every volume whose definition says so, when the engine has stopped. Reports to
@@ -297,10 +330,7 @@ impl Engine {
                 });
             }
         };
-        if !path.is_absolute() {
-            return Err(EngineError::RelativeFile { path });
-        }
-        Ok(path)
+        absolute(path)
     }
 
     /// Refuses to restore a volume that holds data.
@@ -315,6 +345,15 @@ impl Engine {
             });
         }
         Ok(())
+    }
+}
+
+/// Refuses a path that depends on the daemon's working folder.
+fn absolute(path: PathBuf) -> Result<PathBuf, EngineError> {
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(EngineError::RelativeFile { path })
     }
 }
 

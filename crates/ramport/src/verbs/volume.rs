@@ -110,7 +110,11 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         filters: Filters::default(),
         save,
     };
-    let path = path(&args.name);
+    let mut path = path(&args.name);
+    if let Some(file) = &args.from {
+        let file = save::on_daemon(file);
+        path = format!("{path}?from={}", path_part(&file));
+    }
     let view = with_progress(daemon, &args.name, || {
         daemon.client.post(&path, &definition)
     })?;

@@ -424,6 +424,52 @@ fn a_member_of_another_volume_is_not_restored_under_it() {
 }
 
 #[test]
+fn a_volume_is_created_from_a_save() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    let file = folder.join("other.save");
+    file_with(&file, 7, "6M");
+    let create = |text: &str, file: &Path| {
+        let text = format!("[volumes.rd0]\n{text}");
+        let definitions = Definitions::from_toml(&text).expect("well-formed");
+        let volume = definitions.volumes[&Text(name())].clone();
+        engine.create_volume_from(&name(), volume, &file.display().to_string())
+    };
+    let text = "size = \"4M\"";
+    let refused = create(text, &file)
+        .expect_err("it has another size")
+        .to_string();
+    assert!(refused.contains("is of a volume of 6 MiB"), "{refused}");
+    let missing = folder.join("missing.save");
+    for (text, file) in [
+        (text, &missing),
+        ("kind = \"file\"\npath = \"/none\"", &file),
+    ] {
+        create(text, file).expect_err("it cannot be restored");
+        assert!(engine.volume(&name()).is_err(), "nothing is left");
+    }
+    let mut volume = Definitions::from_toml("[volumes.rd0]\nsize = \"4M\"");
+    let volume = volume
+        .as_mut()
+        .expect("well-formed")
+        .volumes
+        .get_mut(&Text(name()));
+    let mut volume = volume.expect("it is there").clone();
+    volume.size = Size(0);
+    let shown = file.display().to_string();
+    engine
+        .create_volume_from(&name(), volume, &shown)
+        .expect("it is restored");
+    let view = view(&engine);
+    assert_eq!(
+        (view.size_bytes, view.state),
+        (6 << 20, VolumeState::Online)
+    );
+    assert_eq!(first_byte(&engine, &folder), 7);
+    crash(engine);
+}
+
+#[test]
 fn what_cannot_be_saved_or_restored_is_refused() {
     let folder = Folder::new();
     let engine = open(&folder);

@@ -94,7 +94,7 @@ fn restore(daemon: &Daemon, args: &RestoreArgs) -> Result<(), Failure> {
 }
 
 /// The path of a file as the daemon needs it, which refuses an empty one.
-fn on_daemon(file: &str) -> String {
+pub(super) fn on_daemon(file: &str) -> String {
     absolute(file).unwrap_or_default().display().to_string()
 }
 
