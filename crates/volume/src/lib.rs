@@ -41,9 +41,11 @@ mod cache_settings;
 mod composite;
 pub mod copy;
 mod create;
+mod damage;
 mod driver;
 mod file;
 pub mod filters;
+mod loading;
 mod managed;
 mod ram;
 mod relay;
@@ -59,6 +61,7 @@ pub use cache::CacheVolume;
 pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};
 pub use composite::Composite;
 pub use create::{create, create_composite};
+pub use damage::Damage;
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
@@ -74,7 +77,8 @@ pub use memory::{
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{
-    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, Wanted, restore, save,
+    IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, Saved, Wanted,
+    begin_restore, restore, save, saved_form,
 };
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};

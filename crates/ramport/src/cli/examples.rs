@@ -31,7 +31,9 @@ Examples:
   On the disk of another machine:
     ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0
   Saved every five minutes and at shutdown, and restored from there after a restart:
-    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
+    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore
+  What another volume was when it was saved:
+    ramport volume create rd7 --from /srv/saves/rd0-monday.save";
 
 pub(crate) const VOLUME_COPY: &str = "\
 Examples:
