@@ -457,7 +457,7 @@ fn play(act: &Act, early: &mut Early, model: &mut Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(64)))]
 
     #[test]
     fn a_volume_that_is_being_restored_is_like_a_vector(
