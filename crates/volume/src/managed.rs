@@ -293,6 +293,11 @@ impl Controls {
         loading.map_or_else(Damage::default, |loading| loading.damage())
     }
 
+    /// Whether some of the volume is missing in memory.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.has(LOADING)
+    }
+
     /// Serves the volume, which is offline and holds zeros, while it is loaded.
     pub(crate) fn begin_loading(&self, loading: Arc<Loading>) {
         *self.loading.write().unwrap_or_else(PoisonError::into_inner) = Some(loading);

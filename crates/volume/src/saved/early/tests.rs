@@ -6,12 +6,13 @@ use block::{
     Admission, ByteRange, Completions, DataUse, Extent, Intent, Lba, Op, OpKind, Persistence,
     ReadDest, Status, Ticket, Unmap,
 };
+use memory::Budget;
 use proptest::prelude::*;
 
 use super::super::tests::{CHUNK_BYTES, Folder, all, noise, ram, ram_of, save_of};
 use super::*;
-use crate::Availability;
-use crate::testing::io::{MIB, Reports, extent, read, write};
+use crate::testing::io::{MIB, Reports, extent, platform, read, write};
+use crate::{Availability, ByteSize, Member, Origin, VolumeKind, VolumeSpec, create_composite};
 
 const BLOCKS: u64 = 4 * MIB / 512;
 const CHUNK_BLOCKS: u64 = CHUNK_BYTES / 512;
@@ -306,6 +307,37 @@ fn memory_that_runs_out_fails_what_waits_and_is_tried_again() {
     drop(others);
     early.finish();
     assert_eq!(all(&early.volume), expected);
+}
+
+#[test]
+fn a_volume_that_is_made_of_one_that_is_being_restored_does_not_work_on_its_memory() {
+    let folder = Folder::new();
+    half_full(&folder);
+    let early = Early::begin(&folder.file()).expect("begins");
+    let member = |name: &str, volume| Member {
+        name: name.to_owned(),
+        volume,
+    };
+    let members = vec![member("a", Arc::clone(&early.volume)), member("b", ram())];
+    let spec = VolumeSpec {
+        kind: VolumeKind::Linear {
+            members: vec!["a".to_owned(), "b".to_owned()],
+        },
+        ..VolumeSpec::thin(ByteSize(8 * MIB))
+    };
+    let budget = Arc::new(Budget::new(MIB));
+    let over = create_composite(&spec, members, Origin::New, &platform(budget)).expect("fits");
+    assert!(over.pinned().is_none());
+    let op = Op::CompareAndWrite {
+        extent: extent(0, 1),
+        compare: &[0; 512],
+        write: &[1; 512],
+    };
+    assert_eq!(
+        over.execute(op),
+        Err(Status::Busy),
+        "zeros are not what it holds"
+    );
 }
 
 #[test]
