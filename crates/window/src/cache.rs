@@ -79,6 +79,8 @@ pub(crate) struct Cache {
     pub(crate) quota: usize,
     /// How many background writes are in flight.
     pub(crate) cleaning: usize,
+    /// Whether the backing was told that there are dirty frames to be cleaned.
+    pub(crate) is_cleaner_awake: bool,
 }
 
 impl Cache {
@@ -94,6 +96,7 @@ impl Cache {
             cursor: 0,
             quota: 0,
             cleaning: 0,
+            is_cleaner_awake: false,
         }
     }
 }

@@ -117,6 +117,8 @@ impl State {
         if std::mem::replace(&mut slot.is_idle, true) {
             return;
         }
+        // Few of the many frames of a cache have waiters at a time.
+        slot.waiters = Vec::new();
         self.soon_free -= 1;
         cache.evictable += 1;
         cache.policy.join(frame);
@@ -239,12 +241,26 @@ impl State {
         }
     }
 
-    /// Begins a round of background writes of at most `quota` frames.
-    pub(crate) fn begin_cleaning(&mut self, quota: usize) {
-        if let Some(cache) = &mut self.cache {
-            cache.quota = quota.min(cache.dirty.len());
-        }
+    /// Begins a round of background writes of one in `share` of the dirty frames, but at least
+    /// `frames_min`. Returns whether there are dirty frames.
+    pub(crate) fn begin_cleaning(&mut self, share: usize, frames_min: usize) -> bool {
+        let Some(cache) = &mut self.cache else {
+            return false;
+        };
+        let dirty = cache.dirty.len();
+        cache.is_cleaner_awake = dirty > 0;
+        cache.quota = (dirty / share).max(frames_min).min(dirty);
         self.clean();
+        dirty > 0
+    }
+
+    /// A frame stays dirty until the background writes it.
+    pub(super) fn leave_dirty(&mut self) {
+        if let Some(cache) = &mut self.cache
+            && !std::mem::replace(&mut cache.is_cleaner_awake, true)
+        {
+            self.backing.wake_cleaner();
+        }
     }
 
     /// Starts background writes, in ascending order.
@@ -307,7 +323,7 @@ impl State {
             &mut cache.kept_frames,
             kept_frames(options, self.shape.frame_bytes()),
         );
-        let charged = self.charge_frames(self.frames_with_memory);
+        let charged = self.charge_frames(self.frames_with_memory, self.slots.len() as u32);
         if let Some(cache) = &mut self.cache {
             match charged {
                 Ok(()) => cache.options = options,
