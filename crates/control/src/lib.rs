@@ -36,8 +36,8 @@ pub use definitions::{
     Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView,
-    DamagedRange, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
+    AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
+    CopyView, DamagedRange, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, NamespaceView, NewCopy,
     NewSnapshots, OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView,
     RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest,

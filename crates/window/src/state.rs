@@ -324,6 +324,7 @@ impl State {
             self.active.len() as u32 - 1
         });
         self.active[id as usize] = Some(active);
+        self.count_request(op, range.len);
         self.backing.submit(Request {
             id: RequestId(id),
             op,

@@ -218,19 +218,21 @@ impl Worker {
     fn take_mail(&mut self, tick: Option<Instant>) -> Mail {
         let backing = Arc::clone(&self.backing);
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let may_end = self.free.len() == DEPTH;
+        let is_over = self.free.len() == DEPTH;
         let is_idle = |inbox: &mut Inbox| {
+            let may_end = inbox.is_closing && is_over;
             let has_mail = !inbox.requests.is_empty() || !inbox.completions.is_empty();
-            !has_mail && !inbox.has_dirty && !(inbox.is_closing && may_end)
+            !(has_mail || inbox.has_dirty || may_end)
         };
         let left = [tick, timer].into_iter().flatten().min().map(|next| {
             let now = Instant::now();
             next.saturating_duration_since(now)
         });
         let inbox = backing.inbox();
-        let waited = backing
-            .has_mail
-            .wait_timeout_while(inbox, left.unwrap_or(Duration::MAX), is_idle);
+        let waited =
+            backing
+                .has_mail
+                .wait_timeout_while(inbox, left.unwrap_or(Duration::MAX), is_idle);
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
         self.backlog.append(&mut inbox.requests);
         Mail {

@@ -10,6 +10,7 @@ use block::{DataUse, Intent, Persistence, Status};
 use memory::MemoryError;
 
 use super::{Active, State, frame};
+use crate::backing::BackingOp;
 use crate::cache::{Cache, CacheMode, CacheOptions, CacheStatistics, Presence, kept_frames};
 use crate::frame::FrameState;
 use crate::lease::Role;
@@ -78,19 +79,21 @@ impl State {
         if presence.pieces == 0 {
             return;
         }
-        counts.bypassed += u64::from(lease.is_bypass);
-        let [hits, partial_hits, misses] = match lease.data_use {
+        let [hits, partial_hits, misses, bypassed] = match lease.data_use {
             DataUse::Read | DataUse::Verify => [
                 &mut counts.read_hits,
                 &mut counts.read_partial_hits,
                 &mut counts.read_misses,
+                &mut counts.read_bypassed,
             ],
             _ => [
                 &mut counts.write_hits,
                 &mut counts.write_partial_hits,
                 &mut counts.write_misses,
+                &mut counts.write_bypassed,
             ],
         };
+        *bypassed += u64::from(lease.is_bypass);
         let count = if presence.whole == presence.pieces {
             hits
         } else if presence.part > 0 {
@@ -99,6 +102,18 @@ impl State {
             misses
         };
         *count += 1;
+    }
+
+    /// Counts what is asked of the slower device.
+    pub(super) fn count_request(&mut self, op: BackingOp, len_bytes: u64) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        match op {
+            BackingOp::Read => cache.statistics.slower_read_bytes += len_bytes,
+            BackingOp::Write(_) => cache.statistics.slower_written_bytes += len_bytes,
+            BackingOp::Flush | BackingOp::Discard | BackingOp::WriteZeroes(_) => {}
+        }
     }
 
     /// A frame that is clean and that nobody uses is kept or freed.

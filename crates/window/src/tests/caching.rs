@@ -85,6 +85,7 @@ fn written_back_is_what_a_flush_or_the_background_writes_in_ascending_order() {
     assert_eq!(reports.take().len(), 1);
     let counts = window.cache_statistics();
     assert_eq!((counts.dirty_bytes, counts.write_backs), (0, 2));
+    assert_eq!(counts.slower_written_bytes, 3 * SECTOR as u64);
     assert!(!window.clean(8, 2), "the cleaner sleeps");
 }
 
@@ -153,7 +154,9 @@ fn long_sequential_streams_leave_nothing_behind() {
         read_missing(&window, &disk, frame as u32, frame);
     }
     assert_eq!(window.in_use().0, 2, "the first 8 sectors");
-    assert_eq!(window.cache_statistics().bypassed, 4);
+    let counts = window.cache_statistics();
+    assert_eq!((counts.read_bypassed, counts.write_bypassed), (4, 0));
+    assert_eq!(counts.slower_read_bytes, 6 * 2048);
     // One that is there is used by a stream, too.
     read_missing(&window, &disk, 6, 9);
     assert_eq!(admit(&window, 7, DataUse::Read, &[extent(36, 4)]), NOW);
