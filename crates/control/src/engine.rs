@@ -47,7 +47,7 @@ use crate::text::{Portal, Text};
 
 pub use apply::Comparison;
 pub use busy::Task;
-pub use cache_view::CacheView;
+pub use cache_view::{CacheFigures, CacheView};
 pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};

@@ -13,6 +13,11 @@ pub trait Backing: Send + Sync + Debug {
     /// Starts a request. Never waits, and never calls [`BackingClient`] from inside. Each request is
     /// answered once by [`BackingClient::done`], whatever happens.
     fn submit(&self, request: Request);
+
+    /// A cache begins to hold dirty blocks that nothing writes but [`Window::clean`](crate::Window::clean),
+    /// which is to be called again and again until it returns `false`. Never waits, and never calls the
+    /// window from inside. A window that is no cache never calls it.
+    fn wake_cleaner(&self) {}
 }
 
 /// Where a backing gets the bytes of writes and reports completions. The window implements it.

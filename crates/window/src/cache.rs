@@ -46,8 +46,14 @@ pub struct CacheStatistics {
     pub write_partial_hits: u64,
     /// Writes of which nothing was in memory.
     pub write_misses: u64,
-    /// Reads and writes that belonged to long sequential streams.
-    pub bypassed: u64,
+    /// Reads that belonged to long sequential streams; they count as hits or misses, too.
+    pub read_bypassed: u64,
+    /// Writes that belonged to long sequential streams; they count as hits or misses, too.
+    pub write_bypassed: u64,
+    /// Bytes that were read from the slower device, also in requests that failed.
+    pub slower_read_bytes: u64,
+    /// Bytes that were written to the slower device, also in requests that failed.
+    pub slower_written_bytes: u64,
     /// Frames whose contents made room for others.
     pub evictions: u64,
     /// Frames whose dirty blocks were written in the background.
@@ -79,6 +85,8 @@ pub(crate) struct Cache {
     pub(crate) quota: usize,
     /// How many background writes are in flight.
     pub(crate) cleaning: usize,
+    /// Whether the backing was told that there are dirty frames to be cleaned.
+    pub(crate) is_cleaner_awake: bool,
 }
 
 impl Cache {
@@ -94,6 +102,7 @@ impl Cache {
             cursor: 0,
             quota: 0,
             cleaning: 0,
+            is_cleaner_awake: false,
         }
     }
 }

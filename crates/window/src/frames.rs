@@ -25,6 +25,13 @@ impl Frames {
         }
     }
 
+    /// What it takes of memory when `known` frames were prepared, without the memory of frames.
+    pub(crate) fn allocated_bytes(&self, known: u32) -> usize {
+        let table = self.chunks.len() * size_of::<OnceLock<Chunk>>();
+        let frames = (known as usize).next_multiple_of(1 << CHUNK_SHIFT);
+        table + frames * size_of::<Mutex<Frame>>()
+    }
+
     /// Makes the chunk of a frame, if it does not exist.
     pub(crate) fn prepare(&self, frame: u32) {
         self.chunks[(frame >> CHUNK_SHIFT) as usize]

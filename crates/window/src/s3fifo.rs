@@ -53,6 +53,10 @@ struct Ghosts {
 }
 
 impl S3Fifo {
+    /// What it takes of memory for a frame, at most, besides the map of ghosts: vectors double when they grow.
+    pub(crate) const FRAME_BYTES: usize =
+        2 * (size_of::<Entry>() + 2 * size_of::<u32>() + size_of::<(u64, u32)>());
+
     /// A frame gets a window block.
     pub(crate) fn assign(&mut self, frame: u32, block: u64) {
         let frame = frame as usize;

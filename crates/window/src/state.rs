@@ -242,14 +242,11 @@ impl State {
         cache: Option<CacheOptions>,
     ) -> Result<Self, MemoryError> {
         let cache = cache.map(|options| Cache::new(options, shape.frame_bytes()));
-        let kept = cache.as_ref().map_or(0, |cache| cache.kept_frames);
-        let mut charge = budget.overdraw(0);
-        charge.resize(charge_bytes(shape, kept))?;
-        Ok(Self {
+        let mut state = Self {
             shape,
             frames,
             backing,
-            charge,
+            charge: budget.overdraw(0),
             frames_with_memory: 0,
             slots: Vec::new(),
             cache,
@@ -269,7 +266,9 @@ impl State {
             done: VecDeque::new(),
             scratch: Vec::new(),
             is_closed: false,
-        })
+        };
+        state.charge_frames(0, 0)?;
+        Ok(state)
     }
 
     /// The frame that holds a window block. [`Status::Busy`] if none does: its command's lease has
@@ -325,6 +324,7 @@ impl State {
             self.active.len() as u32 - 1
         });
         self.active[id as usize] = Some(active);
+        self.count_request(op, range.len);
         self.backing.submit(Request {
             id: RequestId(id),
             op,
@@ -387,11 +387,6 @@ impl State {
             self.scratch.extend(frames);
         }
     }
-}
-
-/// What `frames` frames are charged.
-fn charge_bytes(shape: Shape, frames: usize) -> u64 {
-    frames as u64 * shape.frame_bytes() as u64
 }
 
 /// Locks a frame of a state, borrowing only its frames.

@@ -63,6 +63,14 @@ fn window_with(
     budget_bytes: u64,
     cache: Option<CacheOptions>,
 ) -> (Arc<Window>, Arc<Disk>, Arc<Reports>) {
+    window_in(frames_max, &Arc::new(Budget::new(budget_bytes)), cache)
+}
+
+fn window_in(
+    frames_max: u32,
+    budget: &Arc<Budget>,
+    cache: Option<CacheOptions>,
+) -> (Arc<Window>, Arc<Disk>, Arc<Reports>) {
     let disk = Arc::new(Disk::new(SECTORS as usize));
     let reports = Arc::new(Reports::default());
     let shape = Shape {
@@ -75,7 +83,7 @@ fn window_with(
         shape,
         cache,
         Arc::clone(&disk) as Arc<dyn Backing>,
-        &Arc::new(Budget::new(budget_bytes)),
+        budget,
         Arc::clone(&reports) as Arc<dyn Completions>,
     );
     (
@@ -258,9 +266,15 @@ fn a_command_waits_for_frames_that_need_no_peer_and_for_no_others() {
 
 #[test]
 fn frames_are_charged_and_a_command_without_memory_is_busy() {
-    let frame = (SECTOR as u64) << FRAME_SHIFT;
-    let (window, _disk, _reports) = window(4, frame);
     let both = [extent(0, 1), extent(4, 1)];
+    let needed_bytes = |extents: &[Extent]| {
+        let roomy = Arc::new(Budget::new(1 << 30));
+        let (window, ..) = window_in(4, &roomy, None);
+        assert_eq!(admit(&window, 0, DataUse::Overwrite, extents), NOW);
+        roomy.used_bytes()
+    };
+    assert!(needed_bytes(&both) > needed_bytes(&both[..1]));
+    let (window, _disk, _reports) = window(4, needed_bytes(&both) - 1);
     assert_eq!(admit(&window, 0, DataUse::Overwrite, &both), BUSY);
     assert_eq!(window.in_use(), (0, 0), "it took nothing");
     assert_eq!(admit(&window, 1, DataUse::Overwrite, &both[..1]), NOW);

@@ -81,7 +81,8 @@ impl Window {
     ) -> Result<Self, MemoryError> {
         let window = WindowOptions {
             frame_bytes,
-            memory_bytes_max: WindowOptions::CACHE_BYTES_MAX,
+            // A frame for each block is enough, but a copy may name each twice.
+            memory_bytes_max: WindowOptions::CACHE_BYTES_MAX.min(2 * geometry.len_bytes()),
         };
         let shape = Shape::new(geometry, window);
         Self::with_shape(geometry, shape, Some(options), backing, budget, completions)
@@ -209,9 +210,11 @@ impl Window {
         self.run_internal(&intent, Op::Flush)
     }
 
-    /// Begins to write at most `frames` dirty frames of a cache in the background, in ascending order.
-    pub fn clean(&self, frames: usize) {
-        self.state().begin_cleaning(frames);
+    /// Begins to write one in `share` of the dirty frames of a cache in the background, but at least
+    /// `frames_min`, in ascending order. Returns whether there were any. If there were none, the backing is
+    /// woken when there are ([`Backing::wake_cleaner`]).
+    pub fn clean(&self, share: usize, frames_min: usize) -> bool {
+        self.state().begin_cleaning(share, frames_min)
     }
 
     /// Changes what a cache is set to, and evicts what it cannot keep any more.

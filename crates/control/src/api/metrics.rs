@@ -1,6 +1,8 @@
 //! Metrics in the OpenMetrics text format, for Prometheus. Names and labels are definitions' names;
 //! no secret is among them.
 
+mod caches;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -242,6 +244,7 @@ fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Resu
                 .encode_gauge(&value(volume))?;
         }
     }
+    caches::encode(&volumes, encoder)?;
     encode_paths(&volumes, encoder)
 }
 

@@ -651,7 +651,18 @@ fn metrics_name_every_volume_and_keep_the_format() {
         .client
         .raw("POST", "/v1/volumes/a", &volume)
         .expect("an answer");
+    let volume = json!({"kind": "cache", "of": "b", "cache_size": "1M"});
+    daemon
+        .client
+        .raw("POST", "/v1/volumes/b", &json!({"size": "1M"}))
+        .expect("an answer");
+    daemon
+        .client
+        .raw("POST", "/v1/volumes/c", &volume)
+        .expect("an answer");
     let text = daemon.client.get_text("/metrics").expect("metrics");
+    let of_cache = "ramport_volume_cache_commands_total{volume=\"c\",kind=\"read\",result=\"partial_hit\"} 0\n";
+    assert!(text.contains(of_cache), "{text}");
     assert!(
         text.contains("ramport_volume_size_bytes{volume=\"a\"} 1048576\n"),
         "{text}"
@@ -681,15 +692,18 @@ fn metric_types() -> BTreeSet<String> {
         volume_save_file_bytes gauge,volume_save_failed gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
         receive_calls,send_calls,packets_dropped,requests_refused";
+    const CACHE: &str = "commands counter,bypassed counter,slower_bytes counter,evictions counter,\
+        write_backs counter,failed_write_backs counter,resident_bytes gauge,dirty_bytes gauge";
     const IO: &str = "operations counter,bytes counter,errors counter,latency_seconds histogram,\
         latency_mean_seconds gauge,latency_stddev_seconds gauge";
     let daemon = DAEMON.split(',').map(str::to_owned);
     let rdma = RDMA
         .split(',')
         .map(|what| format!("portal_rdma_{what} counter"));
+    let cache = CACHE.split(',').map(|what| format!("volume_cache_{what}"));
     let io = ["volume", "target", "session"].into_iter();
     let io = io.flat_map(|noun| IO.split(',').map(move |what| format!("{noun}_{what}")));
-    let all = daemon.chain(rdma).chain(io);
+    let all = daemon.chain(rdma).chain(cache).chain(io);
     all.map(|name| format!("ramport_{name}")).collect()
 }
 

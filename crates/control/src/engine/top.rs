@@ -14,7 +14,7 @@ use server::{
 };
 use utoipa::ToSchema;
 
-use super::{CapacityView, Engine};
+use super::{CacheFigures, CapacityView, Engine};
 use crate::natural::sort_by_text;
 use crate::text::{Period, PeriodFault, Portal, Written};
 
@@ -77,6 +77,9 @@ pub struct VolumeFigures {
     pub size_bytes: u64,
     /// Memory that it holds.
     pub used_bytes: u64,
+    /// What it did as a cache, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheFigures>,
     /// Its figures.
     #[serde(flatten)]
     pub figures: Figures,
@@ -279,13 +282,17 @@ fn done_since(now: &IoStatistics, before: Option<&IoStatistics>) -> IoStatistics
 
 fn volumes_between(before: &Reading, now: &Reading, length: Duration) -> Vec<VolumeFigures> {
     let earlier = before.volumes.iter();
-    let earlier: BTreeMap<_, _> = earlier.map(|one| (&one.name, &one.statistics)).collect();
+    let earlier: BTreeMap<_, _> = earlier.map(|one| (&one.name, one)).collect();
     let volumes = now.volumes.iter().map(|volume| {
-        let done = done_since(&volume.statistics, earlier.get(&volume.name).copied());
+        let before = earlier.get(&volume.name);
+        let done = done_since(&volume.statistics, before.map(|before| &before.statistics));
+        let cache_before = before.and_then(|before| before.cache).unwrap_or_default();
         VolumeFigures {
             name: volume.name.to_string(),
             size_bytes: volume.spec.size.0,
             used_bytes: volume.used_bytes,
+            cache: (volume.cache.as_ref())
+                .map(|cache| CacheFigures::between(&cache_before, cache, length)),
             figures: Figures::of(&done, &volume.statistics, length),
         }
     });

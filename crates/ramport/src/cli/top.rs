@@ -43,6 +43,8 @@ pub(crate) enum View {
     Portals,
     /// Threads that drive connections
     Threads,
+    /// Volumes that are caches
+    Caches,
 }
 
 /// A column of a view.
@@ -68,6 +70,18 @@ pub(crate) enum Column {
     Errors,
     /// Memory that a volume holds
     Used,
+    /// Reads of a cache of which everything was in memory, in percent
+    ReadHits,
+    /// Writes of a cache of which everything was in memory, in percent
+    WriteHits,
+    /// Blocks of a cache that made room for others, per second
+    Evictions,
+    /// MiB per second read from the volume behind a cache
+    SlowerRead,
+    /// MiB per second written to the volume behind a cache
+    SlowerWrite,
+    /// Memory of a cache whose contents the volume behind it does not have yet
+    Dirty,
     /// Open connections of a session or a portal
     Connections,
     /// CPU time of a thread in percent of a core

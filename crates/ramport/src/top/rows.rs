@@ -2,17 +2,24 @@
 
 use std::cmp::Ordering;
 
-use control::{Figures, TopView};
+use control::{CacheFigures, Figures, TopView, VolumeFigures};
 
 use crate::cli::{Column, View};
 use crate::units::bytes;
 
 impl View {
-    pub(super) const ALL: [Self; 4] = [Self::Volumes, Self::Sessions, Self::Portals, Self::Threads];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Volumes,
+        Self::Sessions,
+        Self::Portals,
+        Self::Threads,
+        Self::Caches,
+    ];
 
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Volumes => "Volumes",
+            Self::Caches => "Caches",
             Self::Sessions => "Sessions",
             Self::Portals => "Portals",
             Self::Threads => "Threads",
@@ -25,12 +32,13 @@ impl View {
         if self == Self::Sessions {
             columns.push(Column::Host);
         }
-        columns.extend(Column::FIGURES);
-        columns.push(match self {
-            Self::Volumes => Column::Used,
-            Self::Sessions | Self::Portals => Column::Connections,
-            Self::Threads => Column::Cpu,
-        });
+        let (figures, last): (&[Column], &[Column]) = match self {
+            Self::Volumes => (&Column::FIGURES, &[Column::Used]),
+            Self::Caches => (&Column::RATES, &Column::OF_CACHES),
+            Self::Sessions | Self::Portals => (&Column::FIGURES, &[Column::Connections]),
+            Self::Threads => (&Column::FIGURES, &[Column::Cpu]),
+        };
+        columns.extend(figures.iter().chain(last));
         columns
     }
 
@@ -38,6 +46,7 @@ impl View {
     pub(super) fn len(self, document: &TopView) -> usize {
         match self {
             Self::Volumes => document.volumes.len(),
+            Self::Caches => caches(document).count(),
             Self::Sessions => document.sessions.len(),
             Self::Portals => document.portals.len(),
             Self::Threads => document.threads.len(),
@@ -63,6 +72,12 @@ impl View {
             Self::Volumes => (document.volumes.iter())
                 .map(|volume| Row {
                     used_bytes: volume.used_bytes,
+                    ..row(&volume.name, &volume.figures)
+                })
+                .collect(),
+            Self::Caches => caches(document)
+                .map(|(volume, cache)| Row {
+                    cache: *cache,
                     ..row(&volume.name, &volume.figures)
                 })
                 .collect(),
@@ -93,6 +108,12 @@ impl View {
     }
 }
 
+/// The volumes that are caches, with what they did as such.
+fn caches(document: &TopView) -> impl Iterator<Item = (&VolumeFigures, &CacheFigures)> {
+    let volumes = document.volumes.iter();
+    volumes.filter_map(|volume| Some((volume, volume.cache.as_ref()?)))
+}
+
 /// A row of any view; what its view does not have is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
@@ -101,11 +122,23 @@ pub(super) struct Row {
     connections: usize,
     cpu_percent: f64,
     used_bytes: u64,
+    cache: CacheFigures,
     figures: Figures,
 }
 
 impl Column {
-    /// The columns that all views have.
+    /// The columns of rates.
+    const RATES: [Self; 3] = [Self::Iops, Self::Read, Self::Write];
+    /// What only caches have.
+    const OF_CACHES: [Self; 6] = [
+        Self::ReadHits,
+        Self::WriteHits,
+        Self::Evictions,
+        Self::SlowerRead,
+        Self::SlowerWrite,
+        Self::Dirty,
+    ];
+    /// The columns of all views except that of caches.
     const FIGURES: [Self; 7] = [
         Self::Iops,
         Self::Read,
@@ -128,6 +161,12 @@ impl Column {
             Self::Depth => "DEPTH",
             Self::Errors => "ERRORS",
             Self::Used => "USED",
+            Self::ReadHits => "R HIT%",
+            Self::WriteHits => "W HIT%",
+            Self::Evictions => "EVICT/s",
+            Self::SlowerRead => "DISK R",
+            Self::SlowerWrite => "DISK W",
+            Self::Dirty => "DIRTY",
             Self::Connections => "CONN",
             Self::Cpu => "CPU %",
         }
@@ -137,9 +176,18 @@ impl Column {
     pub(super) const fn width(self) -> Option<u16> {
         match self {
             Self::Name | Self::Host => None,
-            Self::Used => Some(8),
-            Self::Iops | Self::Read | Self::Write | Self::Mean | Self::P99 => Some(7),
-            Self::Depth | Self::Errors | Self::Connections | Self::Cpu => Some(6),
+            Self::Used | Self::Dirty => Some(8),
+            Self::Iops | Self::Read | Self::Write | Self::Mean | Self::P99 | Self::Evictions => {
+                Some(7)
+            }
+            Self::Depth
+            | Self::Errors
+            | Self::Connections
+            | Self::Cpu
+            | Self::ReadHits
+            | Self::WriteHits
+            | Self::SlowerRead
+            | Self::SlowerWrite => Some(6),
         }
     }
 
@@ -157,6 +205,12 @@ impl Column {
             Self::Depth => decimal(figures.queue_depth),
             Self::Errors => errors(figures.errors_total),
             Self::Used => bytes(row.used_bytes),
+            Self::ReadHits => share(row.cache.read_hit_percent),
+            Self::WriteHits => share(row.cache.write_hit_percent),
+            Self::Evictions => count(row.cache.evictions_per_s),
+            Self::SlowerRead => mib(row.cache.slower_read_bytes_per_s),
+            Self::SlowerWrite => mib(row.cache.slower_write_bytes_per_s),
+            Self::Dirty => bytes(row.cache.dirty_bytes),
             Self::Connections => row.connections.to_string(),
             Self::Cpu => decimal(row.cpu_percent),
         }
@@ -184,6 +238,24 @@ impl Column {
             Self::Depth => down(of_a.queue_depth, of_b.queue_depth),
             Self::Errors => of_b.errors_total.cmp(&of_a.errors_total),
             Self::Used => b.used_bytes.cmp(&a.used_bytes),
+            Self::ReadHits => down(
+                a.cache.read_hit_percent.unwrap_or(0.0),
+                b.cache.read_hit_percent.unwrap_or(0.0),
+            ),
+            Self::WriteHits => down(
+                a.cache.write_hit_percent.unwrap_or(0.0),
+                b.cache.write_hit_percent.unwrap_or(0.0),
+            ),
+            Self::Evictions => down(a.cache.evictions_per_s, b.cache.evictions_per_s),
+            Self::SlowerRead => down(
+                a.cache.slower_read_bytes_per_s,
+                b.cache.slower_read_bytes_per_s,
+            ),
+            Self::SlowerWrite => down(
+                a.cache.slower_write_bytes_per_s,
+                b.cache.slower_write_bytes_per_s,
+            ),
+            Self::Dirty => b.cache.dirty_bytes.cmp(&a.cache.dirty_bytes),
             Self::Connections => b.connections.cmp(&a.connections),
             Self::Cpu => down(a.cpu_percent, b.cpu_percent),
         }
@@ -247,6 +319,11 @@ fn errors(value: u64) -> String {
 
 fn mib(bytes_per_s: f64) -> String {
     decimal(bytes_per_s / f64::from(1 << 20))
+}
+
+/// A share in percent; none without commands.
+fn share(percent: Option<f64>) -> String {
+    percent.map_or_else(|| "-".to_owned(), decimal)
 }
 
 /// A value with a decimal where it has less than four figures.

@@ -46,7 +46,8 @@ const HINTS: &str =
     "Tab view  \u{2190}/\u{2192} sort  r reverse  / filter  p pause  ? help  q quit";
 
 const HELP: &str = "\
-Tab, Shift-Tab, 1-4   volumes, sessions, portals, threads
+Tab, Shift-Tab, 1-5   volumes, sessions, portals, threads,
+                      caches
 \u{2190} \u{2192}                   the column to sort by
 r                     reverse the order
 \u{2191} \u{2193} PgUp PgDn Home   scroll
@@ -60,7 +61,10 @@ R and W     MiB read and written per second
 MEAN, P99   latency in the server, not what a host sees
 DEPTH       mean number of commands in the server
 ERRORS      failed commands since counting began
-CPU %       100 is one core; busy threads poll";
+CPU %       100 is one core; busy threads poll
+HIT%        reads and writes that a cache had in memory
+EVICT/s     blocks of a cache that made room for others
+DISK R, W   MiB per second of the volume behind a cache";
 
 impl Screen {
     pub(super) fn new(view: View, sort: Column, filter: String) -> Self {
@@ -120,7 +124,7 @@ impl Screen {
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Tab => self.turn_view(1),
             KeyCode::BackTab => self.turn_view(View::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='4') => {
+            KeyCode::Char(digit @ '1'..='5') => {
                 self.show_view(View::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Left => self.turn_sort(usize::MAX),

@@ -2,7 +2,10 @@
 #[path = "../../tests/program/terminal.rs"]
 mod terminal;
 
-use control::{CapacityView, Figures, PortalFigures, SessionFigures, ThreadFigures, VolumeFigures};
+use control::{
+    CacheFigures, CapacityView, Figures, PortalFigures, SessionFigures, ThreadFigures,
+    VolumeFigures,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -52,11 +55,24 @@ fn memory() -> CapacityView {
     }
 }
 
+fn cache() -> CacheFigures {
+    CacheFigures {
+        read_hit_percent: Some(87.654),
+        write_hit_percent: None,
+        evictions_per_s: 1234.5,
+        slower_read_bytes_per_s: 1.5e9,
+        slower_write_bytes_per_s: 4096.0,
+        resident_bytes: 1 << 30,
+        dirty_bytes: 77 << 20,
+    }
+}
+
 fn document() -> TopView {
     let volume = |name: &str, used_bytes, figures| VolumeFigures {
         name: name.to_owned(),
         size_bytes: 50 << 30,
         used_bytes,
+        cache: None,
         figures,
     };
     let broken = Figures {
@@ -79,7 +95,10 @@ fn document() -> TopView {
         volumes: vec![
             volume("backup", 0, Figures::default()),
             volume("db1", 10 << 30, figures(249_000.0, 12.3)),
-            volume("scratch", 77 << 20, broken),
+            VolumeFigures {
+                cache: Some(cache()),
+                ..volume("scratch", 77 << 20, broken)
+            },
         ],
         sessions: vec![
             session(3, 1, figures(9.5, 20.0)),

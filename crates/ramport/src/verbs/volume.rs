@@ -346,8 +346,10 @@ fn path_in_words(path: &PathView) -> String {
 }
 
 /// What a cache has done, in words.
-fn cache_fields(of: &CacheView) -> [(&'static str, String); 4] {
-    let hits = |hits, partial, misses| format!("{hits} hits, {partial} partial, {misses} misses");
+fn cache_fields(of: &CacheView) -> [(&'static str, String); 5] {
+    let hits = |hits, partial, misses, bypassed| {
+        format!("{hits} hits, {partial} partial, {misses} misses; {bypassed} bypassed")
+    };
     [
         (
             "cached",
@@ -359,17 +361,35 @@ fn cache_fields(of: &CacheView) -> [(&'static str, String); 4] {
         ),
         (
             "cache reads",
-            hits(of.read_hits, of.read_partial_hits, of.read_misses),
+            hits(
+                of.read_hits,
+                of.read_partial_hits,
+                of.read_misses,
+                of.read_bypassed,
+            ),
         ),
         (
             "cache writes",
-            hits(of.write_hits, of.write_partial_hits, of.write_misses),
+            hits(
+                of.write_hits,
+                of.write_partial_hits,
+                of.write_misses,
+                of.write_bypassed,
+            ),
         ),
         (
             "cache blocks",
             format!(
-                "{} evicted, {} written back, {} failures; {} commands bypassed",
-                of.evictions, of.write_backs, of.failed_write_backs, of.bypassed
+                "{} evicted, {} written back, {} failures",
+                of.evictions, of.write_backs, of.failed_write_backs
+            ),
+        ),
+        (
+            "slower volume",
+            format!(
+                "{} read, {} written",
+                bytes(of.slower_read_bytes),
+                bytes(of.slower_written_bytes)
             ),
         ),
     ]

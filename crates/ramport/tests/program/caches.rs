@@ -1,6 +1,12 @@
 //! Caches, from the command line.
 
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use initiator::Operation;
+
 use crate::daemon::Daemon;
+use crate::disk;
 
 const TARGET: &str = "nqn.2026-11.com.example:c0";
 
@@ -92,7 +98,7 @@ fn what_a_cache_cannot_write_keeps_an_apply_from_removing_it() {
 
     let file = daemon.folder.join("without.toml");
     let text = format!("portals = [{portal:?}]\n[volumes.slow]\nsize = \"8M\"\n");
-    std::fs::write(&file, text).expect("written");
+    fs::write(&file, text).expect("written");
     let apply = ["apply", file.to_str().expect("a plain path")];
     let refused = daemon.run(&apply);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
@@ -102,4 +108,62 @@ fn what_a_cache_cannot_write_keeps_an_apply_from_removing_it() {
     daemon.ok(&apply);
     daemon.mistake(&["volume", "show", "c0"]);
     assert!(daemon.json(&["volume", "show", "slow"])["used_bytes"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_cache_shows_what_it_does_and_sleeps_when_it_is_clean() {
+    let daemon = Daemon::start("caches-idle");
+    daemon.ok(&["volume", "create", "slow", "--size", "8M"]);
+    let create = ["volume", "create", "c0", "--cache-of", "slow"];
+    let settings = ["--cache-size", "2M", "--cache-mode", "write-back"];
+    daemon.ok(&[&create[..], &settings].concat());
+    daemon.ok(&["target", "create", disk::TARGET, "--volume", "c0"]);
+    let (_device, mut queue) = disk::host(&daemon);
+    for lba in 0..16 {
+        disk::run(&mut queue, Operation::Write, lba * 8);
+        disk::run(&mut queue, Operation::Read, lba * 8);
+    }
+    let shown = daemon.json(&["volume", "show", "c0"])["cache"].clone();
+    assert_eq!(
+        (&shown["write_misses"], &shown["read_hits"]),
+        (&16.into(), &16.into())
+    );
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while daemon.json(&["volume", "show", "c0"])["cache"]["dirty_bytes"] != 0 {
+        assert!(
+            Instant::now() < deadline,
+            "the background writes what is dirty"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    // The round that finds nothing to write is the last one.
+    thread::sleep(Duration::from_millis(300));
+    let before = switches(&daemon, "cache-volume");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(switches(&daemon, "cache-volume"), before, "it sleeps");
+    let top = daemon.ok(&["top", "--once", "--view", "caches"]);
+    assert!(top.contains("c0") && !top.contains("slow"), "{top}");
+    let top = daemon.json(&["top", "--once", "--interval", "100ms"]);
+    assert_eq!(top["volumes"][0]["cache"]["dirty_bytes"], 0);
+    let shown = daemon.json(&["volume", "show", "c0"])["cache"].clone();
+    assert_eq!(shown["slower_written_bytes"], 16 << 12);
+}
+
+/// How often the thread of this name has slept.
+fn switches(daemon: &Daemon, thread: &str) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).expect("it runs");
+    let counts = threads.filter_map(|task| {
+        let task = task.expect("a thread").path();
+        let name = fs::read_to_string(task.join("comm")).ok()?;
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        (name.trim() == thread).then(|| line.trim().parse().expect("a number"))
+    });
+    let counts: Vec<u64> = counts.collect();
+    let [count] = counts[..] else {
+        panic!("{} threads are named {thread}", counts.len());
+    };
+    count
 }

@@ -28,12 +28,12 @@ const DEPTH: usize = 64;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often a request is tried again before it fails: for 10 s.
 const BUSY_TRIES: u32 = 5000;
-/// How often dirty blocks are looked after.
+/// How often a share of the dirty blocks is written, as long as there are any.
 const TICK: Duration = Duration::from_millis(100);
 /// Background writes of a tick, at least.
-const CLEANED_MIN: u64 = 16;
+const CLEANED_MIN: usize = 16;
 /// Dirty blocks are written within about so many ticks.
-const CLEANED_WITHIN: u64 = 50;
+const CLEANED_WITHIN: usize = 50;
 
 /// Hands requests to the worker, and completions of the slower volume.
 pub(super) struct VolumeBacking {
@@ -46,6 +46,15 @@ pub(super) struct VolumeBacking {
 struct Inbox {
     requests: VecDeque<Request>,
     completions: VecDeque<Completion>,
+    /// There are dirty blocks to be written in the background.
+    has_dirty: bool,
+    is_closing: bool,
+}
+
+/// What the worker takes out of the inbox, except for requests.
+struct Mail {
+    completions: VecDeque<Completion>,
+    has_dirty: bool,
     is_closing: bool,
 }
 
@@ -106,6 +115,11 @@ impl VolumeBacking {
 impl Backing for VolumeBacking {
     fn submit(&self, request: Request) {
         self.inbox().requests.push_back(request);
+        self.has_mail.notify_one();
+    }
+
+    fn wake_cleaner(&self) {
+        self.inbox().has_dirty = true;
         self.has_mail.notify_one();
     }
 }
@@ -170,10 +184,11 @@ impl Job {
 
 impl Worker {
     fn run(mut self) {
-        let mut tick = Instant::now() + TICK;
+        // None while nothing is dirty: an idle cache takes no CPU time.
+        let mut tick = None;
         loop {
-            let (completions, is_closing) = self.take_mail(tick);
-            for completion in completions {
+            let mail = self.take_mail(tick);
+            for completion in mail.completions {
                 self.handle_completion(completion);
             }
             let now = Instant::now();
@@ -186,41 +201,44 @@ impl Worker {
                 job.tries = 0;
                 self.begin(at);
             }
-            if is_closing && self.free.len() == DEPTH {
+            if mail.is_closing && self.free.len() == DEPTH {
                 return;
             }
-            if now >= tick {
-                self.clean();
-                tick = now + TICK;
+            if mail.has_dirty {
+                tick = tick.or(Some(now + TICK));
+            }
+            if tick.is_some_and(|tick| now >= tick) {
+                let was_dirty = self.window.clean(CLEANED_WITHIN, CLEANED_MIN);
+                tick = was_dirty.then(|| now + TICK);
             }
         }
     }
 
     /// Waits for something to do, until `tick` or the next timer at the latest.
-    fn take_mail(&mut self, tick: Instant) -> (VecDeque<Completion>, bool) {
+    fn take_mail(&mut self, tick: Option<Instant>) -> Mail {
         let backing = Arc::clone(&self.backing);
-        let next = self
-            .timers
-            .peek()
-            .map_or(tick, |Reverse((at, _))| tick.min(*at));
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let is_over = self.free.len() == DEPTH;
         let is_idle = |inbox: &mut Inbox| {
-            inbox.requests.is_empty() && inbox.completions.is_empty() && !inbox.is_closing
+            let may_end = inbox.is_closing && is_over;
+            let has_mail = !inbox.requests.is_empty() || !inbox.completions.is_empty();
+            !(has_mail || inbox.has_dirty || may_end)
         };
-        let left = next.saturating_duration_since(Instant::now());
+        let left = [tick, timer].into_iter().flatten().min().map(|next| {
+            let now = Instant::now();
+            next.saturating_duration_since(now)
+        });
         let inbox = backing.inbox();
-        let waited = backing.has_mail.wait_timeout_while(inbox, left, is_idle);
+        let waited =
+            backing
+                .has_mail
+                .wait_timeout_while(inbox, left.unwrap_or(Duration::MAX), is_idle);
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
         self.backlog.append(&mut inbox.requests);
-        (std::mem::take(&mut inbox.completions), inbox.is_closing)
-    }
-
-    /// Writes a share of what is dirty; more the more there is.
-    fn clean(&self) {
-        let counts = self.window.cache_statistics();
-        let dirty = counts.dirty_bytes / self.jobs[0].buffer.len() as u64;
-        if dirty > 0 {
-            let quota = (dirty / CLEANED_WITHIN).max(CLEANED_MIN);
-            self.window.clean(quota as usize);
+        Mail {
+            completions: std::mem::take(&mut inbox.completions),
+            has_dirty: std::mem::take(&mut inbox.has_dirty),
+            is_closing: inbox.is_closing,
         }
     }
 

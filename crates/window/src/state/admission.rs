@@ -2,13 +2,29 @@
 
 use block::{Admission, DataUse, Intent, Persistence, Status, Ticket};
 
-use super::{Awaited, LEASES_MAX, Slot, State, Waiter, charge_bytes, frame};
+use super::{Awaited, LEASES_MAX, Slot, State, Waiter, frame};
 use crate::cache::Presence;
 use crate::lease::{Held, Lease, NO_FRAME, Role, Stage};
+use crate::s3fifo::S3Fifo;
 use crate::sectors::SectorSet;
 
 /// Frames without a window block that keep their memory.
 const IDLE_FRAMES_MAX: usize = 64;
+
+/// Slots by which their vector grows, if an eighth of it is less.
+const SLOTS_STEP: usize = 64;
+/// An entry of a map from window blocks to numbers: key, value and a control byte. A map has a power of
+/// two of buckets, and doubles when removed entries have used up what it has to spare.
+const MAP_ENTRY_BYTES: usize = 4 * (size_of::<(u64, u32)>() + 1);
+/// What a frame that is known takes at most besides its memory and its [`Frame`](crate::frame::Frame): its
+/// slot, its entry in the map, among the free frames and among the dirty ones (in nodes that are half
+/// full), and what the policy has of it.
+const KNOWN_FRAME_BYTES: usize = size_of::<Slot>() * 9 / 8
+    + MAP_ENTRY_BYTES
+    + 2 * size_of::<u32>()
+    + 2 * size_of::<(u64, u32)>()
+    + S3Fifo::FRAME_BYTES
+    + MAP_ENTRY_BYTES;
 
 /// Why a command gets no frames.
 enum NoFrames {
@@ -254,7 +270,14 @@ impl State {
             frame
         } else {
             let frame = self.slots.len() as u32;
+            self.charge_frames(self.frames_with_memory, frame + 1)
+                .ok()?;
             self.frames.prepare(frame);
+            if self.slots.len() == self.slots.capacity() {
+                // Doubling would leave up to half unused.
+                let step = (self.slots.len() / 8).max(SLOTS_STEP);
+                self.slots.reserve_exact(step);
+            }
             self.slots.push(Slot::default());
             self.free.push_back(frame);
             frame
@@ -263,7 +286,8 @@ impl State {
         if has_memory {
             self.idle_frames -= 1;
         } else {
-            self.charge_frames(self.frames_with_memory + 1).ok()?;
+            self.charge_frames(self.frames_with_memory + 1, self.slots.len() as u32)
+                .ok()?;
             self.frames_with_memory += 1;
             frame!(self, frame).give_memory(self.shape.frame_bytes());
         }
@@ -277,11 +301,19 @@ impl State {
         Some(frame)
     }
 
-    /// Charges the memory of so many frames, at least of those that a cache keeps.
-    pub(super) fn charge_frames(&mut self, frames: usize) -> Result<(), memory::MemoryError> {
+    /// Charges the memory of so many frames, and the bookkeeping of `known` ones; both at least of those
+    /// that a cache keeps.
+    pub(super) fn charge_frames(
+        &mut self,
+        with_memory: usize,
+        known: u32,
+    ) -> Result<(), memory::MemoryError> {
         let kept = self.cache.as_ref().map_or(0, |cache| cache.kept_frames);
-        self.charge
-            .resize(charge_bytes(self.shape, frames.max(kept)))
+        let frames_bytes = with_memory.max(kept) * self.shape.frame_bytes();
+        let known = known.max(kept as u32);
+        let known_bytes = known as usize * KNOWN_FRAME_BYTES;
+        let bytes = frames_bytes + known_bytes + self.frames.allocated_bytes(known);
+        self.charge.resize(bytes as u64)
     }
 
     /// A lease keeps a frame no longer.
@@ -308,7 +340,7 @@ impl State {
         drop(guard);
         self.free.push_front(frame);
         self.frames_with_memory -= 1;
-        self.charge_frames(self.frames_with_memory)
+        self.charge_frames(self.frames_with_memory, self.slots.len() as u32)
             .expect("a charge can always become smaller");
     }
 

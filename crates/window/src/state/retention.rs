@@ -10,6 +10,7 @@ use block::{DataUse, Intent, Persistence, Status};
 use memory::MemoryError;
 
 use super::{Active, State, frame};
+use crate::backing::BackingOp;
 use crate::cache::{Cache, CacheMode, CacheOptions, CacheStatistics, Presence, kept_frames};
 use crate::frame::FrameState;
 use crate::lease::Role;
@@ -78,19 +79,21 @@ impl State {
         if presence.pieces == 0 {
             return;
         }
-        counts.bypassed += u64::from(lease.is_bypass);
-        let [hits, partial_hits, misses] = match lease.data_use {
+        let [hits, partial_hits, misses, bypassed] = match lease.data_use {
             DataUse::Read | DataUse::Verify => [
                 &mut counts.read_hits,
                 &mut counts.read_partial_hits,
                 &mut counts.read_misses,
+                &mut counts.read_bypassed,
             ],
             _ => [
                 &mut counts.write_hits,
                 &mut counts.write_partial_hits,
                 &mut counts.write_misses,
+                &mut counts.write_bypassed,
             ],
         };
+        *bypassed += u64::from(lease.is_bypass);
         let count = if presence.whole == presence.pieces {
             hits
         } else if presence.part > 0 {
@@ -99,6 +102,18 @@ impl State {
             misses
         };
         *count += 1;
+    }
+
+    /// Counts what is asked of the slower device.
+    pub(super) fn count_request(&mut self, op: BackingOp, len_bytes: u64) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        match op {
+            BackingOp::Read => cache.statistics.slower_read_bytes += len_bytes,
+            BackingOp::Write(_) => cache.statistics.slower_written_bytes += len_bytes,
+            BackingOp::Flush | BackingOp::Discard | BackingOp::WriteZeroes(_) => {}
+        }
     }
 
     /// A frame that is clean and that nobody uses is kept or freed.
@@ -117,6 +132,8 @@ impl State {
         if std::mem::replace(&mut slot.is_idle, true) {
             return;
         }
+        // Few of the many frames of a cache have waiters at a time.
+        slot.waiters = Vec::new();
         self.soon_free -= 1;
         cache.evictable += 1;
         cache.policy.join(frame);
@@ -239,12 +256,26 @@ impl State {
         }
     }
 
-    /// Begins a round of background writes of at most `quota` frames.
-    pub(crate) fn begin_cleaning(&mut self, quota: usize) {
-        if let Some(cache) = &mut self.cache {
-            cache.quota = quota.min(cache.dirty.len());
-        }
+    /// Begins a round of background writes of one in `share` of the dirty frames, but at least
+    /// `frames_min`. Returns whether there are dirty frames.
+    pub(crate) fn begin_cleaning(&mut self, share: usize, frames_min: usize) -> bool {
+        let Some(cache) = &mut self.cache else {
+            return false;
+        };
+        let dirty = cache.dirty.len();
+        cache.is_cleaner_awake = dirty > 0;
+        cache.quota = (dirty / share).max(frames_min).min(dirty);
         self.clean();
+        dirty > 0
+    }
+
+    /// A frame stays dirty until the background writes it.
+    pub(super) fn leave_dirty(&mut self) {
+        if let Some(cache) = &mut self.cache
+            && !std::mem::replace(&mut cache.is_cleaner_awake, true)
+        {
+            self.backing.wake_cleaner();
+        }
     }
 
     /// Starts background writes, in ascending order.
@@ -307,7 +338,7 @@ impl State {
             &mut cache.kept_frames,
             kept_frames(options, self.shape.frame_bytes()),
         );
-        let charged = self.charge_frames(self.frames_with_memory);
+        let charged = self.charge_frames(self.frames_with_memory, self.slots.len() as u32);
         if let Some(cache) = &mut self.cache {
             match charged {
                 Ok(()) => cache.options = options,

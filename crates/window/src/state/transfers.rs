@@ -40,6 +40,8 @@ impl State {
             self.start_write(frame, block);
         } else if !missing.is_empty() {
             self.start_fill(frame, block, missing.hull());
+        } else if is_dirty && is_unused {
+            self.leave_dirty();
         }
     }
 

@@ -67,7 +67,8 @@ fn written_back_is_what_a_flush_or_the_background_writes_in_ascending_order() {
         "answered before the disk has it"
     );
     assert_eq!(window.cache_statistics().dirty_bytes, 3 * 2048);
-    window.clean(2);
+    assert!(disk.sectors().is_cleaner_awake);
+    assert!(window.clean(8, 2), "three are dirty");
     let offsets = disk
         .requests()
         .iter()
@@ -84,6 +85,8 @@ fn written_back_is_what_a_flush_or_the_background_writes_in_ascending_order() {
     assert_eq!(reports.take().len(), 1);
     let counts = window.cache_statistics();
     assert_eq!((counts.dirty_bytes, counts.write_backs), (0, 2));
+    assert_eq!(counts.slower_written_bytes, 3 * SECTOR as u64);
+    assert!(!window.clean(8, 2), "the cleaner sleeps");
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn what_could_not_be_written_back_stays_and_fails_the_flush() {
     let (window, disk, reports) = cache(8, 4, CacheMode::WriteBack);
     assert_eq!(write_one(&window, 0, 5, 7), Ok(Settled::Done));
     window.release(ticket(0));
-    window.clean(1);
+    assert!(window.clean(8, 1));
     complete(&window, &disk, Some(BackingError::Medium));
     assert_eq!(window.cache_statistics().failed_write_backs, 1);
     flush(&window, 1);
@@ -151,7 +154,9 @@ fn long_sequential_streams_leave_nothing_behind() {
         read_missing(&window, &disk, frame as u32, frame);
     }
     assert_eq!(window.in_use().0, 2, "the first 8 sectors");
-    assert_eq!(window.cache_statistics().bypassed, 4);
+    let counts = window.cache_statistics();
+    assert_eq!((counts.read_bypassed, counts.write_bypassed), (4, 0));
+    assert_eq!(counts.slower_read_bytes, 6 * 2048);
     // One that is there is used by a stream, too.
     read_missing(&window, &disk, 6, 9);
     assert_eq!(admit(&window, 7, DataUse::Read, &[extent(36, 4)]), NOW);
@@ -161,25 +166,28 @@ fn long_sequential_streams_leave_nothing_behind() {
 fn a_cache_is_charged_as_a_whole_and_changes_its_size() {
     let frame = (SECTOR as u64) << FRAME_SHIFT;
     let disk = Arc::new(Disk::new(SECTORS as usize));
-    let budget = Arc::new(Budget::new(4 * frame));
     let shape = Shape {
         sector_shift: 9,
         frame_shift: FRAME_SHIFT,
         frames_max: 16,
     };
-    let make = |kept| {
+    let make = |kept, budget: &Arc<Budget>| {
         Window::with_shape(
             Geometry::new(BlockSize::B512, Blocks(SECTORS)),
             shape,
             Some(options(kept, CacheMode::WriteThrough)),
             Arc::clone(&disk) as Arc<dyn Backing>,
-            &budget,
+            budget,
             Arc::new(Reports::default()),
         )
     };
-    assert!(make(5).is_err());
-    let window = make(3).expect("fits");
-    assert_eq!(budget.used_bytes(), 3 * frame);
+    let roomy = Arc::new(Budget::new(1 << 30));
+    let three = make(3, &roomy).expect("fits");
+    let budget = Arc::new(Budget::new(roomy.used_bytes() + frame));
+    drop(three);
+    assert!(make(5, &budget).is_err());
+    let window = make(3, &budget).expect("fits");
+    assert_eq!(budget.free_bytes(), frame);
     for slot in 0..3 {
         read_missing(&window, &disk, slot, u64::from(slot));
     }

@@ -48,6 +48,8 @@ pub(super) struct Sectors {
     pub(super) unwritten: Vec<u64>,
     /// The last version of each sector that a command was told to be in the cache.
     pub(super) acknowledged: Vec<u64>,
+    /// Whether the window has said that there is something to clean.
+    pub(super) is_cleaner_awake: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +71,7 @@ impl Disk {
             lost: vec![Vec::new(); sectors],
             unwritten: vec![0; sectors],
             acknowledged: vec![0; sectors],
+            is_cleaner_awake: false,
         }))
     }
 
@@ -238,5 +241,10 @@ impl Backing for Disk {
             cells,
             erased,
         });
+    }
+
+    fn wake_cleaner(&self) {
+        let was_awake = std::mem::replace(&mut self.sectors().is_cleaner_awake, true);
+        assert!(!was_awake, "it is woken once");
     }
 }

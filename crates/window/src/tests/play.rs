@@ -110,7 +110,7 @@ impl Play {
             return;
         };
         if a < 200 {
-            self.window.clean(usize::from(b % 4));
+            self.clean(usize::from(b % 4));
             return;
         }
         cache.mode = match b % 4 {
@@ -160,9 +160,18 @@ impl Play {
         }
     }
 
+    /// Starts background writes. If there is something to write, the device was told before, except
+    /// while commands hold what is dirty.
+    fn clean(&mut self, frames: usize) {
+        let is_idle = self.commands.is_empty() && self.disk.requests().is_empty();
+        let has_dirty = self.window.clean(usize::MAX, frames);
+        let was_awake = std::mem::replace(&mut self.disk.sectors().is_cleaner_awake, has_dirty);
+        assert!(was_awake || !has_dirty || !is_idle, "the cleaner sleeps");
+    }
+
     fn clean_all(&mut self) {
         loop {
-            self.window.clean(usize::MAX);
+            self.clean(usize::MAX);
             if self.disk.requests().is_empty() {
                 return;
             }
