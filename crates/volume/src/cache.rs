@@ -4,23 +4,27 @@
 //!  sessions ──► CacheVolume ──► window::Window, which keeps frames ──► VolumeBacking ──► slower volume
 //! ```
 
-mod backing;
-
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume, WriteCache};
 use memory::Progress;
-use window::{Backing, CacheOptions, Window};
+use window::{Backing, BackingClient, CacheOptions, Ended, RequestId, Window};
 
 use crate::ByteSize;
 use crate::cache_settings::{CacheMode, CacheSettings, CacheStatistics};
 use crate::managed::{Caching, Member, Storage};
 use crate::spec::{self, Platform, VolumeError, VolumeKind, VolumeSpec};
+use crate::volume_backing::{Client, VolumeBacking};
 
-use backing::VolumeBacking;
+/// How often dirty blocks are looked after.
+const TICK: Duration = Duration::from_millis(100);
+/// Background writes of a tick, at least.
+const CLEANED_MIN: u64 = 16;
+/// Dirty blocks are written within about so many ticks.
+const CLEANED_WITHIN: u64 = 50;
 
 /// Memory in front of a slower volume, which it holds.
 #[derive(Debug)]
@@ -65,7 +69,11 @@ impl CacheVolume {
             Arc::clone(&platform.relay) as _,
         )?);
         let frame_bytes = settings.block.0 as usize;
-        let worker = backing.start(&member.volume, &window, frame_bytes, platform)?;
+        let client = Arc::new(Cleaner {
+            window: Arc::clone(&window),
+            frame_bytes: settings.block.0,
+        });
+        let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
         Ok(Self {
             window,
             backing,
@@ -73,6 +81,37 @@ impl CacheVolume {
             settings: Mutex::new(*settings),
             worker: Mutex::new(Some(worker)),
         })
+    }
+}
+
+/// The window of a cache, whose dirty blocks are written in the background.
+struct Cleaner {
+    window: Arc<Window>,
+    frame_bytes: u64,
+}
+
+impl BackingClient for Cleaner {
+    fn fetch(&self, id: RequestId, offset_bytes: usize, buffer: &mut [u8]) {
+        self.window.fetch(id, offset_bytes, buffer);
+    }
+
+    fn done_all(&self, ended: &[Ended<'_>]) {
+        self.window.done_all(ended);
+    }
+}
+
+impl Client for Cleaner {
+    fn tick_period(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    /// Writes a share of what is dirty; more the more there is.
+    fn tick(&self) {
+        let dirty = self.window.cache_statistics().dirty_bytes / self.frame_bytes;
+        if dirty > 0 {
+            let quota = (dirty / CLEANED_WITHIN).max(CLEANED_MIN);
+            self.window.clean(quota as usize);
+        }
     }
 }
 

@@ -45,6 +45,7 @@ mod driver;
 mod file;
 pub mod filters;
 mod managed;
+mod members;
 mod ram;
 mod relay;
 mod saved;
@@ -54,6 +55,7 @@ mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod unopened;
+mod volume_backing;
 
 pub use cache::CacheVolume;
 pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};

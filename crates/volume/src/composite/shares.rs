@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use block::{Admission, Completion, Completions, Intent, OpKind, Settled, Status, Ticket};
 
-use super::members::Members;
 use crate::VolumeSpec;
+use crate::members::Members;
 use crate::relay::{Connections, Relay};
 
 /// The leases of all commands of one composite. The lock is held while members are asked, since a

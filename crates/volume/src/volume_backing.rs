@@ -1,7 +1,7 @@
-//! The backing of a cache: a thread that runs commands on the slower volume.
+//! A volume as the backing of a window, for caches and mirrors: a thread that runs commands on it.
 //!
 //! ```text
-//!  Window ── requests ──► Inbox ──► worker ── admit, execute, settle, release ──► slower volume
+//!  client ── requests ──► Inbox ──► worker ── admit, execute, settle, release ──► volume below
 //!         ◄── done(id) ──────────── worker ◄── Inbox ◄── Relay ◄── done(ticket) ──┘
 //! ```
 
@@ -17,26 +17,33 @@ use block::{
     Persistence, ReadDest, Settled, Status, Ticket,
 };
 use memory::Charge;
-use window::{Backing, BackingClient, BackingError, BackingOp, Request, Window};
+use window::{Backing, BackingClient, BackingError, BackingOp, Request};
 
 use crate::relay::{Connections, Relay};
 use crate::{ManagedVolume, Platform, VolumeError};
 
-/// Commands on the slower volume at a time.
+/// Commands on the volume at a time.
 const DEPTH: usize = 64;
-/// How long a request waits before it is tried again because the slower volume is busy.
+/// How long a request waits before it is tried again because the volume is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often a request is tried again before it fails: for 10 s.
 const BUSY_TRIES: u32 = 5000;
-/// How often dirty blocks are looked after.
-const TICK: Duration = Duration::from_millis(100);
-/// Background writes of a tick, at least.
-const CLEANED_MIN: u64 = 16;
-/// Dirty blocks are written within about so many ticks.
-const CLEANED_WITHIN: u64 = 50;
+/// How long a worker of a client without ticks sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Hands requests to the worker, and completions of the slower volume.
-pub(super) struct VolumeBacking {
+/// Whose requests a volume carries out.
+pub(crate) trait Client: BackingClient {
+    /// How often [`tick`](Self::tick) is called; never if `None`.
+    fn tick_period(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Called by the worker between requests.
+    fn tick(&self) {}
+}
+
+/// Hands requests to the worker, and completions of the volume.
+pub(crate) struct VolumeBacking {
     inbox: Mutex<Inbox>,
     has_mail: Condvar,
     connections: Connections,
@@ -56,7 +63,7 @@ impl fmt::Debug for VolumeBacking {
 }
 
 impl VolumeBacking {
-    pub(super) fn new(relay: &Arc<Relay>) -> Arc<Self> {
+    pub(crate) fn new(relay: &Arc<Relay>) -> Arc<Self> {
         relay.join(1, |connections| Self {
             inbox: Mutex::default(),
             has_mail: Condvar::new(),
@@ -64,15 +71,15 @@ impl VolumeBacking {
         })
     }
 
-    /// Starts the thread, which reports to `window`. It ends after [`close`](Self::close), when nothing is
+    /// Starts the thread, which reports to `client`. It ends after [`close`](Self::close), when nothing is
     /// in flight.
     ///
     /// # Errors
     /// If the budget has no room for its buffers, or the thread cannot be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         volume: &Arc<dyn ManagedVolume>,
-        window: &Arc<Window>,
+        client: Arc<dyn Client>,
         frame_bytes: usize,
         platform: &Platform,
     ) -> Result<JoinHandle<()>, VolumeError> {
@@ -80,20 +87,20 @@ impl VolumeBacking {
         let worker = Worker {
             backing: Arc::clone(self),
             volume: Arc::clone(volume),
-            window: Arc::clone(window),
+            client,
             jobs: (0..DEPTH).map(|_| Job::new(frame_bytes)).collect(),
             free: (0..DEPTH).collect(),
             backlog: VecDeque::new(),
             timers: BinaryHeap::new(),
             _charge: charge,
         };
-        let thread = thread::Builder::new().name("cache-volume".to_owned());
+        let thread = thread::Builder::new().name("volume-backing".to_owned());
         let started = thread.spawn(move || worker.run());
         started.map_err(VolumeError::Thread)
     }
 
     /// The worker ends when it has carried out what was submitted.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.inbox().is_closing = true;
         self.has_mail.notify_one();
     }
@@ -121,7 +128,7 @@ impl Completions for VolumeBacking {
 struct Worker {
     backing: Arc<VolumeBacking>,
     volume: Arc<dyn ManagedVolume>,
-    window: Arc<Window>,
+    client: Arc<dyn Client>,
     jobs: Vec<Job>,
     free: Vec<usize>,
     /// Requests that wait for a free job.
@@ -131,7 +138,7 @@ struct Worker {
     _charge: Charge,
 }
 
-/// One command on the slower volume.
+/// One command on the volume.
 struct Job {
     request: Option<Request>,
     stage: Stage,
@@ -170,7 +177,8 @@ impl Job {
 
 impl Worker {
     fn run(mut self) {
-        let mut tick = Instant::now() + TICK;
+        let period = self.client.tick_period();
+        let mut tick = Instant::now() + period.unwrap_or(SLEEP_MAX);
         loop {
             let (completions, is_closing) = self.take_mail(tick);
             for completion in completions {
@@ -190,8 +198,8 @@ impl Worker {
                 return;
             }
             if now >= tick {
-                self.clean();
-                tick = now + TICK;
+                self.client.tick();
+                tick = now + period.unwrap_or(SLEEP_MAX);
             }
         }
     }
@@ -212,16 +220,6 @@ impl Worker {
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
         self.backlog.append(&mut inbox.requests);
         (std::mem::take(&mut inbox.completions), inbox.is_closing)
-    }
-
-    /// Writes a share of what is dirty; more the more there is.
-    fn clean(&self) {
-        let counts = self.window.cache_statistics();
-        let dirty = counts.dirty_bytes / self.jobs[0].buffer.len() as u64;
-        if dirty > 0 {
-            let quota = (dirty / CLEANED_WITHIN).max(CLEANED_MIN);
-            self.window.clean(quota as usize);
-        }
     }
 
     fn fire_timers(&mut self, now: Instant) {
@@ -245,7 +243,7 @@ impl Worker {
         if matches!(request.op, BackingOp::Write(_)) {
             let len = request.range.len as usize;
             // Copied, so that commands go on with the frame meanwhile.
-            self.window.fetch(request.id, 0, &mut job.buffer[..len]);
+            self.client.fetch(request.id, 0, &mut job.buffer[..len]);
         }
         let extents = [self.extent_of(request)];
         let intent = intent_of(request, &extents);
@@ -357,7 +355,7 @@ impl Worker {
             _ => 0,
         };
         let result = result.map_err(meaning_of);
-        self.window
+        self.client
             .done(request.id, result.map(|()| &job.buffer[..len]));
         self.free.push(at);
     }
